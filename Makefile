@@ -1,0 +1,37 @@
+# Everything sets itself up: `make demo` and `make test` need Python 3.11 or newer and nothing else.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test check lock clean
+
+setup: $(READY)
+
+# uv comes into the environment itself, so that nothing outside this folder is touched.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; try: make PYTHON=python3.11"; exit 2; }
+	@test -x $(VENV)/bin/uv || { rm -rf $(VENV) && $(PYTHON) -m venv $(VENV) && $(VENV)/bin/pip install --quiet --disable-pip-version-check uv; }
+	@VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/uv pip install --quiet --require-hashes -r requirements.lock
+	@VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/uv pip install --quiet --no-deps --editable .
+	@touch $@
+
+demo: setup
+	$(VENV)/bin/sweep run quick
+
+test: setup
+	$(VENV)/bin/python -m pytest -q
+
+check: setup
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+# Names, versions and hashes only; no download address may enter the lock.
+lock: setup
+	$(VENV)/bin/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 \
+	  --no-emit-index-url --generate-hashes --no-header --quiet --output-file requirements.lock
+
+clean:
+	rm -rf $(VENV)
