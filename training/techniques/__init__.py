@@ -1,0 +1,1 @@
+"""Techniques: one small file each; `base.py` holds the contract."""

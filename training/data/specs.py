@@ -1,0 +1,53 @@
+"""What a recipe says of its data: which images, how they are split, and how they become the model's input."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from training.techniques.base import Part
+
+Auto = Literal["auto"]
+
+
+class _Data(Part):
+    train_size: int | None = Field(None, ge=2, description="Train on this many images only, stratified; null: all.")
+    split_seed: int = Field(0, ge=0, description="Of the split into train, validation and test.")
+    epoch_size: int | None = Field(None, ge=2, description="Images per reported epoch; null: the whole training part.")
+
+
+class Digits(_Data):
+    """scikit-learn's 1,797 handwritten digits, enlarged to 32×32 RGB; embedded, needs no download."""
+
+    name: Literal["digits"] = "digits"
+
+
+class Cifar10(_Data):
+    """CIFAR-10 (Krizhevsky 2009) through torchvision; downloaded into `root` when it is not there."""
+
+    name: Literal["cifar10"] = "cifar10"
+    root: str = Field("data", description="Folder of the download.")
+
+
+class ImageFolder(_Data):
+    """A folder of images: `root/<class>/…`, or `root/train` with `root/val` and `root/test` where they exist."""
+
+    name: Literal["image_folder"] = "image_folder"
+    root: str = Field(description="The folder.")
+    skip_unreadable: bool = Field(False, description="Go on without images that cannot be read.")
+
+
+Data = Annotated[Digits | Cifar10 | ImageFolder, Field(discriminator="name")]
+
+
+class Preprocessing(Part):
+    """Input of the model. `auto`: the pretrained weights' own, else what the data asks for."""
+
+    image_size: Annotated[int, Field(ge=8)] | Auto = Field("auto", description="Side of the square input, in pixels.")
+    crop: Annotated[float, Field(gt=0, le=1)] | Auto = Field(
+        "auto", description="Share of the resized image that the centre crop keeps."
+    )
+    interpolation: Literal["nearest", "bilinear", "bicubic"] | Auto = Field("auto", description="Of every resize.")
+    mean: list[float] | Auto = Field("auto", description="Of each colour, in [0, 1].")
+    std: list[float] | Auto = Field("auto", description="Of each colour, in [0, 1].")

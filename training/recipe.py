@@ -1,0 +1,92 @@
+"""A recipe: one value of every technique, from which training follows without a further choice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from training.data.specs import Data, Digits, Preprocessing
+from training.errors import UserError
+from training.techniques.accumulation import Accumulation
+from training.techniques.augmentation import Augmentation, NoAugmentation
+from training.techniques.base import Part, Technique, conflicts_of
+from training.techniques.gradient_clipping import GradientClipping
+from training.techniques.label_smoothing import LabelSmoothing
+from training.techniques.mixup import MixUp
+from training.techniques.optimizer import Momentum, Optimizer
+from training.techniques.precision import Precision
+from training.techniques.schedule import Constant, Schedule
+from training.techniques.unfreeze import Unfreeze
+
+
+class Backbone(Part):
+    source: Literal["timm", "torchvision"] = Field("timm", description="The library it comes from.")
+    name: str = Field("resnet18", description="Any model of that library; the head is replaced.")
+    weights: str = Field("pretrained", description="none, pretrained, letters, or a file of weights.")
+
+
+class Recipe(Part):
+    """Fields stand in order of application. The techniques' defaults are off; the base has plain defaults."""
+
+    data: Data = Digits()
+    preprocessing: Preprocessing = Preprocessing()
+    backbone: Backbone = Backbone()
+    epochs: int = Field(10, ge=1, description="Reported epochs; see data.epoch_size.")
+    seed: int = Field(0, ge=0, description="Of initial weights, order of images, and every random draw in training.")
+    batch_size: int = Field(32, ge=1, description="Images per forward pass.")
+
+    unfreeze: Unfreeze = Unfreeze()
+    augmentation: Augmentation = NoAugmentation()
+    mixup: MixUp = MixUp()
+    label_smoothing: LabelSmoothing = LabelSmoothing()
+    optimizer: Optimizer = Momentum()
+    schedule: Schedule = Constant()
+    accumulation: Accumulation = Accumulation()
+    gradient_clipping: GradientClipping = GradientClipping()
+    precision: Precision = Precision()
+
+    def parts(self) -> Iterator[Part]:
+        values = (getattr(self, name) for name in type(self).model_fields)
+        return (value for value in values if isinstance(value, Part))
+
+    def techniques(self) -> Iterator[Technique]:
+        """The techniques that are on, in order of application."""
+        return (part for part in self.parts() if isinstance(part, Technique) and part.is_on)
+
+    @model_validator(mode="after")
+    def _refuse_conflicts(self) -> Self:
+        if found := conflicts_of(self.parts(), self):
+            raise PydanticCustomError("conflict", "{sentences}", {"sentences": " ".join(found)})
+        return self
+
+
+def read_recipe(values: dict[str, Any]) -> Recipe:
+    """Build a recipe from plain values.
+
+    Raises:
+        UserError: naming every field that is wrong, its value and the reason.
+    """
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        raise UserError(" ".join(describe(problem) for problem in error.errors())) from None
+
+
+def describe(problem: Any) -> str:
+    """One sentence for one of pydantic's errors."""
+    path = ".".join(str(step) for step in problem["loc"])
+    if problem["type"] == "conflict":
+        return problem["msg"]
+    return f"{path}={problem['input']!r}: {problem['msg'][0].lower()}{problem['msg'][1:]}."
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"optimizer": {"lr": 0.1}}` to `{"optimizer.lr": 0.1}`; lists are values."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        path = f"{prefix}{name}"
+        flat |= flatten(value, f"{path}.") if isinstance(value, dict) else {path: value}
+    return flat

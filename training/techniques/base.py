@@ -1,0 +1,85 @@
+"""What a technique is: a frozen pydantic model whose defaults mean "off", and one change to a training set-up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from training.recipe import Recipe
+
+BatchTransform = Callable[["torch.Tensor", "torch.Tensor"], tuple["torch.Tensor", "torch.Tensor"]]
+
+
+class Part(BaseModel):
+    """A part of a recipe: immutable, and refusing unknown names and values of another type."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Technique(Part):
+    """One switchable part of fine-tuning. The value built without arguments is its only "off"."""
+
+    def apply(self, setup: TrainingSetup) -> None:
+        """Change the set-up; called only when the technique is on.
+
+        Raises:
+            UserError: this machine cannot do it.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.apply")
+
+    def conflict(self, recipe: Recipe) -> str | None:
+        """Say in one sentence what in this recipe it cannot be combined with."""
+        return None
+
+    @property
+    def is_on(self) -> bool:
+        return self != type(self)()
+
+
+@dataclass
+class TrainingSetup:
+    """The parts of one run before it starts; techniques change these and nothing else.
+
+    The first four are facts. The slots `criterion`, `loss_weights` and the keys of `trainer` hold one value each: the
+    second technique that sets one is refused. The lists take any number of entries.
+    """
+
+    model: nn.Module
+    device: str  # "cpu" or "cuda"
+    class_count: int
+    batch_sizes: tuple[int, ...]  # images in each forward pass of an epoch
+
+    criterion: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
+    loss_weights: tuple[float, ...] | None = None  # per forward pass of an epoch, on top of the mean over its images
+    batches_per_step: int | None = None
+    batch_transforms: list[BatchTransform] = field(default_factory=list)
+    frozen: list[nn.Module] = field(default_factory=list)
+    callbacks: list[Any] = field(default_factory=list)
+    trainer: dict[str, Any] = field(default_factory=dict)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in {slot.name for slot in fields(self)}:
+            raise AttributeError(f"TrainingSetup has no part {name!r}")
+        if getattr(self, name, None) is not None:
+            raise ValueError(f"two techniques set TrainingSetup.{name}")
+        super().__setattr__(name, value)
+
+    def set_trainer(self, **arguments: Any) -> None:
+        """Set keyword arguments of the Lightning Trainer, each at most once."""
+        taken = arguments.keys() & self.trainer.keys()
+        if taken:
+            raise ValueError(f"two techniques set the Trainer's {', '.join(sorted(taken))}")
+        self.trainer.update(arguments)
+
+
+def conflicts_of(parts: Iterable[Any], recipe: Recipe) -> list[str]:
+    """Gather what every part of a recipe has against the others."""
+    found = (part.conflict(recipe) for part in parts if hasattr(part, "conflict"))
+    return [sentence for sentence in found if sentence]
