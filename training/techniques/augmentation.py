@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import os
+import random
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from training.techniques.base import Part
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from training.data.specs import Preprocessing
+    from training.recipe import Recipe
+
 
 class NoAugmentation(Part):
     policy: Literal["none"] = "none"
+
+    def transforms(self, side: int, interpolation: int) -> list[Any]:
+        """Albumentations' transforms, in order; a group that would change nothing is left out."""
+        return []
 
 
 class SmallImages(Part):
@@ -25,6 +37,38 @@ class SmallImages(Part):
     contrast: float = Field(0.2, ge=0, le=1, description="Largest relative change of contrast.")
     probability: float = Field(0.5, gt=0, le=1, description="Of each of the three groups of changes.")
 
+    def transforms(self, side: int, interpolation: int) -> list[Any]:
+        import albumentations as A
+
+        groups: list[Any] = []
+        if self.translate or self.scale or self.rotate:
+            affine = A.Affine(
+                # Every strength is a range: a single number means always that much.
+                translate_percent=(-self.translate, self.translate),
+                scale=(1.0, 1.0 + self.scale),
+                rotate=(-self.rotate, self.rotate),
+                keep_ratio=True,
+                interpolation=interpolation,
+                p=self.probability,
+            )
+            groups.append(affine)
+        if self.rgb_shift:
+            limits = (-self.rgb_shift, self.rgb_shift)
+            groups.append(A.RGBShift(limits, limits, limits, p=self.probability))
+        if self.brightness or self.contrast:
+            brightness, contrast = (-self.brightness, self.brightness), (-self.contrast, self.contrast)
+            groups.append(A.RandomBrightnessContrast(brightness, contrast, p=self.probability))
+        return groups
+
+    def conflict(self, recipe: Recipe) -> str | None:
+        strengths = ("translate", "scale", "rotate", "rgb_shift", "brightness", "contrast")
+        if any(getattr(self, name) for name in strengths):
+            return None
+        return (
+            f"augmentation.policy=small_images with {', '.join(f'{name}=0' for name in strengths)} changes nothing: "
+            "raise one of them or set augmentation={policy: none}."
+        )
+
 
 class CropFlip(Part):
     """For photographs: a random resized crop (Szegedy et al. 2015, section 6) and a horizontal flip."""
@@ -33,5 +77,50 @@ class CropFlip(Part):
     min_area: float = Field(0.08, gt=0, le=1, description="Smallest crop, as a share of the image's area.")
     flip: float = Field(0.5, ge=0, le=1, description="Probability of a horizontal flip.")
 
+    def transforms(self, side: int, interpolation: int) -> list[Any]:
+        import albumentations as A
+        import cv2
+
+        # Shrinking by area averaging leaves no aliases, whatever the interpolation; nearest is taken at its word.
+        shrink: Any = None if interpolation == cv2.INTER_NEAREST else "image"
+        crop = A.RandomResizedCrop(
+            (side, side), scale=(self.min_area, 1.0), interpolation=interpolation, area_for_downscale=shrink
+        )
+        return [crop, A.HorizontalFlip(p=self.flip)] if self.flip else [crop]
+
 
 Augmentation = Annotated[NoAugmentation | SmallImages | CropFlip, Field(discriminator="policy")]
+
+
+class Augmenter:
+    """A policy as a function of an image and a seed: the same pair gives the same pixels in any process."""
+
+    def __init__(self, policy: NoAugmentation | SmallImages | CropFlip, preprocessing: Preprocessing) -> None:
+        self.crops = isinstance(policy, CropFlip)  # takes images of any size, where others take the model's
+        self.compose: Any = None
+        if isinstance(policy, NoAugmentation):
+            return
+        os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # or its import asks the network for a newer version
+        import albumentations as A
+        import cv2
+        import numpy as np
+
+        flags = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR, "bicubic": cv2.INTER_CUBIC}
+        assert isinstance(preprocessing.image_size, int)  # resolved
+        self.compose = A.Compose(policy.transforms(preprocessing.image_size, flags[preprocessing.interpolation]))
+        # Compose(seed=) gives every transform a generator of the same seed, so that all apply or none; share one.
+        self.random, self.generator = random.Random(), np.random.default_rng()
+        self.compose.set_random_state(self.generator, self.random)
+
+    def __call__(self, image: np.ndarray, seed: int) -> np.ndarray:
+        if self.compose is None:
+            return image
+        self.random.seed(seed)
+        # Setting the state takes 5 µs; a new generator, or Compose.set_random_seed, several times that.
+        self.generator.bit_generator.state = {
+            "bit_generator": "PCG64",
+            "state": {"state": self.random.getrandbits(128), "inc": self.random.getrandbits(128) | 1},
+            "has_uint32": 0,
+            "uinteger": 0,
+        }
+        return self.compose(image=image)["image"]

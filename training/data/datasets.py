@@ -1,0 +1,95 @@
+"""Whole batches from an image part: torch's loader asks for them through `__getitems__`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from training.data.images import ImagePart
+from training.data.preprocess import fit, is_fitting, normalise
+from training.data.sampling import Draw
+from training.data.specs import Preprocessing
+from training.recipe import Recipe
+from training.techniques.augmentation import Augmenter
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+T = TypeVar("T")
+
+
+def keep_batch(batch: T) -> T:
+    """Collate nothing: the dataset returns batches. A function of the module, as workers may have to pickle it."""
+    return batch
+
+
+class TrainImages(Dataset[Batch]):
+    """Augmented images; each draw carries the seed of its own augmentation."""
+
+    def __init__(self, part: ImagePart, recipe: Recipe) -> None:
+        self.part = part
+        self.preprocessing = recipe.preprocessing
+        self.augmenter = Augmenter(recipe.augmentation, recipe.preprocessing)
+        self.labels = torch.from_numpy(part.labels)
+
+    def __len__(self) -> int:
+        return len(self.part)
+
+    def __getitem__(self, draw: Draw) -> Batch:
+        images, labels = self.__getitems__([draw])
+        return images[0], labels[0]
+
+    def __getitems__(self, draws: Sequence[Draw]) -> Batch:
+        pixels = np.stack([self._augment(*draw) for draw in draws])
+        return normalise(pixels, self.preprocessing), self.labels[[index for index, _ in draws]]
+
+    def _augment(self, index: int, seed: int) -> np.ndarray:
+        image = self.part.images[index]
+        if not self.augmenter.crops:
+            image = fit(image, self.preprocessing)
+        return self.augmenter(image, seed)
+
+
+class EvalImages(Dataset[Batch]):
+    """Images as validation sees them, prepared each time they are asked for."""
+
+    def __init__(self, part: ImagePart, preprocessing: Preprocessing) -> None:
+        self.part = part
+        self.preprocessing = preprocessing
+        self.labels = torch.from_numpy(part.labels)
+
+    def __len__(self) -> int:
+        return len(self.part)
+
+    def __getitem__(self, index: int) -> Batch:
+        images, labels = self.__getitems__([index])
+        return images[0], labels[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        pixels = np.stack([fit(self.part.images[index], self.preprocessing) for index in indices])
+        return normalise(pixels, self.preprocessing), self.labels[list(indices)]
+
+
+class EvalTensor(Dataset[Batch]):
+    """The same, prepared once: for parts that fit into memory."""
+
+    def __init__(self, part: ImagePart, preprocessing: Preprocessing) -> None:
+        assert isinstance(part.images, np.ndarray)
+        if not is_fitting(part.images[0], preprocessing):
+            pixels = np.stack([fit(image, preprocessing) for image in part.images])
+        else:
+            pixels = part.images
+        self.images = normalise(pixels, preprocessing)
+        self.labels = torch.from_numpy(part.labels)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> Batch:
+        return self.images[index], self.labels[index]
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        chosen = list(indices)
+        return self.images[chosen], self.labels[chosen]

@@ -1,0 +1,73 @@
+"""One image file of whatever kind to uint8 RGB, as an image viewer would show it."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from training.errors import UserError
+
+# What Pillow raises on broken files; a MemoryError or a bug of ours is none of these.
+_BROKEN = (OSError, SyntaxError, ValueError, TypeError, IndexError, EOFError, struct.error, zlib.error)
+
+
+class UnreadableImage(UserError):
+    """A file that is no image, or a broken one."""
+
+    def __init__(self, message: str) -> None:
+        # A loader worker's exception is built again from the text of its traceback: keep the sentence in its last line.
+        super().__init__(message.strip().rpartition("UnreadableImage: ")[2])
+
+
+def read_image(path: str, reduce_to: int | None = None) -> np.ndarray:
+    """Decode a file to uint8 (height, width, 3), upright; what is transparent becomes white.
+
+    With `reduce_to`, the shorter side may come out smaller, but not below it: a JPEG then decodes several times faster.
+
+    Raises:
+        UnreadableImage: naming the file and the way out.
+    """
+    try:
+        with Image.open(path) as image:
+            if reduce_to is not None:
+                image.draft("RGB", _cover(image.size, reduce_to))
+            return _to_rgb(ImageOps.exif_transpose(image))
+    except (*_BROKEN, Image.DecompressionBombError) as error:
+        reason = " ".join(str(error).replace(path, "the file").split()) or type(error).__name__
+        raise UnreadableImage(
+            f"{printable(path)}: this image cannot be read ({reason}). "
+            "Repair or remove it, or set data.skip_unreadable=true to go on without such images."
+        ) from None
+
+
+def printable(path: str) -> str:
+    """A path that can be printed even where its name is not valid UTF-8."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+def _cover(size: tuple[int, int], shorter: int) -> tuple[int, int]:
+    factor = shorter / min(size)
+    return max(1, int(size[0] * factor)), max(1, int(size[1] * factor))
+
+
+def _to_rgb(image: Image.Image) -> np.ndarray:
+    if image.mode.startswith(("I", "F")):
+        return np.repeat(_scale_grey(np.asarray(image))[..., None], 3, axis=2)
+    if image.has_transparency_data:
+        layered = image.convert("RGBA")
+        white = Image.new("RGBA", layered.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(white, layered)
+    return np.array(image.convert("RGB"))
+
+
+def _scale_grey(values: np.ndarray) -> np.ndarray:
+    """Deep grey to 8 bits; Pillow's own conversion clips at 255, which turns most 16-bit images white."""
+    if values.dtype.kind == "f":
+        levels = np.nan_to_num(values) * 255.0  # floating-point images hold [0, 1] by convention
+    else:
+        levels = values.astype(np.float64) / 257.0  # 65,535 = 257 · 255
+    return np.clip(np.rint(levels), 0, 255).astype(np.uint8)

@@ -1,0 +1,61 @@
+"""Images with their labels, in three parts of which the search sees two: train, validation, test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from training.data.decode import read_image
+
+Pixels = np.ndarray
+
+
+class ImageFiles(Sequence[Pixels]):
+    """Files that are decoded each time they are asked for."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.paths = tuple(paths)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        """Decode one image, uint8 (height, width, 3).
+
+        Raises:
+            UnreadableImage: naming the file.
+        """
+        return read_image(self.paths[index])
+
+
+@dataclass(frozen=True, eq=False)
+class ImagePart:
+    """`images[i]` is uint8 RGB of shape (height, width, 3): an array of all, or files decoded when read."""
+
+    labels: np.ndarray  # int64 (N,)
+    images: np.ndarray | ImageFiles
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def in_memory(self) -> bool:
+        return isinstance(self.images, np.ndarray)
+
+    def select(self, chosen: np.ndarray) -> ImagePart:
+        """Return the part that holds the chosen images, in that order."""
+        if isinstance(self.images, np.ndarray):
+            return ImagePart(self.labels[chosen], self.images[chosen])
+        return ImagePart(self.labels[chosen], ImageFiles([self.images.paths[i] for i in chosen]))
+
+
+@dataclass(frozen=True, eq=False)
+class ImageData:
+    name: str
+    classes: tuple[str, ...]  # sorted; a label is a position here
+    train: ImagePart
+    val: ImagePart
+    test: ImagePart  # for the final score only
+    left_out: tuple[str, ...] = ()  # unreadable files that the user asked to go on without
