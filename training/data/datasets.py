@@ -77,19 +77,18 @@ class EvalTensor(Dataset[Batch]):
 
     def __init__(self, part: ImagePart, preprocessing: Preprocessing) -> None:
         assert isinstance(part.images, np.ndarray)
-        if not is_fitting(part.images[0], preprocessing):
-            pixels = np.stack([fit(image, preprocessing) for image in part.images])
-        else:
-            pixels = part.images
-        self.images = normalise(pixels, preprocessing)
+        pixels = part.images
+        if not is_fitting(pixels[0], preprocessing):
+            pixels = np.stack([fit(image, preprocessing) for image in pixels])
+        self.images = normalise(pixels, preprocessing).numpy()
         self.labels = torch.from_numpy(part.labels)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> Batch:
-        return self.images[index], self.labels[index]
+        return torch.from_numpy(self.images[index]), self.labels[index]
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         chosen = list(indices)
-        return self.images[chosen], self.labels[chosen]
+        return torch.from_numpy(self.images[chosen]), self.labels[chosen]

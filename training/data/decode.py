@@ -66,8 +66,6 @@ def _to_rgb(image: Image.Image) -> np.ndarray:
 
 def _scale_grey(values: np.ndarray) -> np.ndarray:
     """Deep grey to 8 bits; Pillow's own conversion clips at 255, which turns most 16-bit images white."""
-    if values.dtype.kind == "f":
-        levels = np.nan_to_num(values) * 255.0  # floating-point images hold [0, 1] by convention
-    else:
-        levels = values.astype(np.float64) / 257.0  # 65,535 = 257 · 255
+    # Floating-point images hold [0, 1] by convention, integers up to 65,535 = 257 · 255.
+    levels = np.nan_to_num(values) * 255.0 if values.dtype.kind == "f" else values / 257.0
     return np.clip(np.rint(levels), 0, 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""From an image of any size to the model's input, as timm's evaluation transform does it: resize, centre crop, normalise."""
+"""From an image of any size to the model's input: resize, centre crop, normalise, as timm does it for evaluation."""
 
 from __future__ import annotations
 
@@ -40,8 +40,13 @@ def is_fitting(image: np.ndarray, preprocessing: Preprocessing) -> bool:
 
 
 def normalise(pixels: np.ndarray, preprocessing: Preprocessing) -> torch.Tensor:
-    """uint8 (N, side, side, 3) to float32 (N, 3, side, side) of mean 0 and deviation 1 over the data."""
-    images = torch.from_numpy(pixels).permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
-    mean = torch.tensor(preprocessing.mean).view(1, 3, 1, 1)
-    std = torch.tensor(preprocessing.std).view(1, 3, 1, 1)
-    return images.sub_(mean * 255).div_(std * 255)
+    """uint8 (N, side, side, 3) to float32 (N, 3, side, side) of mean 0 and deviation 1 over the data.
+
+    By table and in NumPy: torch would share out even a small batch over its threads, 90 times slower on busy cores.
+    """
+    count, height, width, _ = pixels.shape
+    images = np.empty((count, 3, height, width), np.float32)
+    for colour, (mean, std) in enumerate(zip(preprocessing.mean, preprocessing.std, strict=True)):
+        levels = (np.arange(256) / 255 - mean) / std
+        np.take(levels.astype(np.float32), pixels[..., colour], out=images[:, colour], mode="clip")
+    return torch.from_numpy(images)
