@@ -1,0 +1,1 @@
+"""A recipe with holes, its draws as Optuna parameters, and the way back."""

@@ -1,0 +1,127 @@
+"""From a file, or a bundled name, and overrides to a checked space or recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from spaces.check import check_part
+from spaces.document import Document, did_you_mean, dump_yaml, path_of, read_document
+from spaces.domains import DISCRIMINATORS, word_of
+from spaces.feasibility import check_feasible
+from spaces.overrides import apply_overrides
+from spaces.parse import find_holes, parse
+from spaces.search import Search
+from spaces.space import Space
+from training.errors import UserError
+from training.recipe import Recipe, read_recipe
+
+BUNDLED = Path(__file__).parent
+FORMAT = 1
+
+
+def bundled_names() -> list[str]:
+    return sorted(path.stem for path in BUNDLED.glob("*.yaml"))
+
+
+def load_space(source: str | Path, overrides: Sequence[str] = ()) -> Space:
+    """A bundled space by its name, or the space in a YAML file.
+
+    Raises:
+        UserError: naming the file and line, or the override, the reason and the way out.
+    """
+    document = _load(source, overrides)
+    for steps, hole in find_holes(document.tree["recipe"], ("recipe",)):
+        if steps[1] in ("data", "seed"):
+            raise document.error(
+                steps, f"{path_of(steps)} cannot be a hole ({word_of(hole)}): all trials of a sweep share it. Fix it."
+            )
+    search = Search.model_validate(document.tree["search"])
+    space = Space(Path(document.name).stem, document.tree["recipe"], search)
+    check_feasible(space, document)
+    return space
+
+
+def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe in a YAML file.
+
+    Raises:
+        UserError: as for a space; or it has a hole.
+    """
+    document = _load(source, overrides)
+    for steps, hole in find_holes(document.tree["recipe"], ("recipe",)):
+        path = path_of(steps)
+        raise document.error(
+            steps, f"{path} is a hole ({word_of(hole)}), and a recipe has none. Give it a value: {path}=..."
+        )
+    try:
+        return read_recipe(document.tree["recipe"])
+    except UserError as error:
+        raise UserError(f"{document.name}: {error}") from None
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """The complete file of a recipe, from which the same recipe loads."""
+    return dump_yaml({"format": FORMAT, "recipe": _name_first(recipe.model_dump())})
+
+
+def _name_first(values: dict[str, Any]) -> dict[str, Any]:
+    """The order in which people write: a part's kind, then its fields."""
+    ordered = {key: values[key] for key in DISCRIMINATORS if key in values} | values
+    return {key: _name_first(value) if isinstance(value, dict) else value for key, value in ordered.items()}
+
+
+def _load(source: str | Path, overrides: Sequence[str]) -> Document:
+    """A document whose values are known and legal, with domains for holes."""
+    document = read_document(_find(source))
+    _check_top(document)
+    document = apply_overrides(document, overrides)
+    for section, part in (("recipe", Recipe), ("search", Search)):
+        values = document.tree.get(section)
+        if values is None:
+            values = {}
+        values = parse(values, (section,), document)
+        if not isinstance(values, dict):
+            raise document.error((section,), f"{section} takes a mapping, with one line for each part of it.")
+        if section == "search":
+            for steps, hole in find_holes(values, (section,)):
+                raise document.error(steps, f"{path_of(steps)} cannot be a hole ({word_of(hole)}). Give it a value.")
+        check_part(values, part, (section,), document)
+        document.tree[section] = values
+    return document
+
+
+def _find(source: str | Path) -> Path:
+    names = bundled_names()
+    if source in names:
+        return BUNDLED / f"{source}.yaml"
+    path = Path(source)
+    if path.is_file() or path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
+        return path
+    raise UserError(
+        f"{source}: there is no such space.{did_you_mean(str(source), names)} "
+        f"Bundled are {', '.join(names)}; a file of your own is named with its ending, as in {source}.yaml."
+    )
+
+
+def _check_top(document: Document) -> None:
+    tree = document.tree
+    if not isinstance(tree, dict):
+        raise document.error((), "a space is a mapping. Begin it with `format: 1` and `recipe:`.")
+    known = ("format", "recipe", "search")
+    for key in tree:
+        if key not in known:
+            raise document.error(
+                (key,), f"there is no {key} in a space; it has {', '.join(known)}.{did_you_mean(key, known)}"
+            )
+    if "format" not in tree:
+        raise document.error((), f"the file does not say its format. Add the line `format: {FORMAT}` at its top.")
+    if tree["format"] != FORMAT or type(tree["format"]) is not int:
+        raise document.error(
+            ("format",),
+            f"format={tree['format']} is not known to this version, which reads format {FORMAT}. "
+            "A higher number was written by a newer version: update, or write the file anew.",
+        )
+    if "recipe" not in tree:
+        raise document.error((), "the file has no recipe. Add `recipe:`, with what is fixed and what is searched.")

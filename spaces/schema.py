@@ -1,0 +1,66 @@
+"""What the recipe's own models say may stand at each place of a space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """One place: for one part, for one of several parts told apart by a discriminator, or for a plain value."""
+
+    parts: tuple[type[BaseModel], ...]
+    discriminator: str | None
+    info: FieldInfo
+
+    @cached_property
+    def members(self) -> dict[str, type[BaseModel]]:
+        """The parts by the value of their discriminator."""
+        return {get_args(part.model_fields[self.discriminator or ""].annotation)[0]: part for part in self.parts}
+
+    @cached_property
+    def default(self) -> Any:
+        """As plain values; PydanticUndefined where there is none."""
+        value = self.info.get_default(call_default_factory=True)
+        return value.model_dump() if isinstance(value, BaseModel) else value
+
+    def part(self, values: Mapping[str, Any]) -> type[BaseModel]:
+        """The part that a checked mapping describes."""
+        return self.members[values[self.discriminator]] if self.discriminator else self.parts[0]
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        kind: Any = self.info.annotation
+        for rule in self.info.metadata:
+            kind = Annotated[kind, rule]
+        return TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False))
+
+    @cached_property
+    def literals(self) -> list[str]:
+        """The words that are legal here, where there is a list of them."""
+        kinds = [self.info.annotation, *get_args(self.info.annotation)]
+        return [str(word) for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+
+    def problem(self, value: Any) -> str | None:
+        """Why a plain value is illegal here, as half a sentence."""
+        try:
+            self._adapter.validate_python(value)
+        except ValidationError as error:
+            reasons = [problem["msg"] for problem in error.errors()]
+            return " or ".join(dict.fromkeys(reason[0].lower() + reason[1:] for reason in reasons))
+        return None
+
+
+@cache
+def slot_of(model: type[BaseModel], field: str) -> Slot:
+    info = model.model_fields[field]
+    annotation = info.annotation
+    choices = get_args(annotation) if info.discriminator else (annotation,)
+    is_part = all(isinstance(choice, type) and issubclass(choice, BaseModel) for choice in choices)
+    return Slot(choices if is_part else (), str(info.discriminator) if info.discriminator else None, info)

@@ -1,0 +1,85 @@
+"""A space: a recipe with holes, and what can be asked of it before and during a search."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from spaces import draws
+from spaces.document import dump_yaml
+from spaces.domains import unparse
+from spaces.rows import Row, list_rows
+from spaces.search import Search
+from spaces.views import encode, fill_defaults, prune, values_at
+from training.errors import UserError
+from training.recipe import Recipe, read_recipe
+
+if TYPE_CHECKING:
+    import optuna
+
+GRID_LIMIT = 100_000
+
+
+@dataclass(frozen=True)
+class Space:
+    name: str = field(compare=False)  # the same space stays equal under another file name
+    recipe: dict[str, Any]  # plain values, with domains for holes
+    search: Search
+
+    def suggest(self, trial: optuna.Trial) -> dict[str, Any]:
+        """Values of a recipe, every hole filled by the trial."""
+        values: dict[str, Any] = draws.draw(self.recipe, trial)
+        return values
+
+    def encode(self, recipe: Recipe) -> dict[str, Any] | None:
+        """The parameters that would draw this recipe; None when it lies outside the space."""
+        return encode(self.recipe, recipe)
+
+    def grid(self) -> list[dict[str, Any]]:
+        """The parameters of every point.
+
+        Raises:
+            UserError: a domain is continuous, or there are too many points.
+        """
+        if self.count() > GRID_LIMIT:
+            raise UserError(
+                f"search.sampler=grid would list {self.count():,} combinations, more than {GRID_LIMIT:,}: "
+                "fix some values, or search with search.sampler=tpe or random."
+            )
+        return list(draws.enumerate_params(self.recipe))
+
+    def count(self) -> int:
+        """Combinations of the discrete part."""
+        return draws.count(self.recipe)
+
+    def baselines(self) -> list[Recipe]:
+        """The fixed values and the recipe's default in every hole, at its learning rate, then ⅓ and 3 times that.
+
+        Raises:
+            UserError: its techniques conflict.
+        """
+        base = read_recipe(fill_defaults(self.recipe))
+        lr = base.optimizer.lr
+        optimizers = [base.optimizer.model_copy(update={"lr": rate}) for rate in (lr, lr / 3, lr * 3)]
+        return [base.model_copy(update={"optimizer": optimizer}) for optimizer in optimizers]
+
+    def rows(self) -> list[Row]:
+        """Every hole, and every fixed value that is not the default, as lines of a table."""
+        return list_rows(self.recipe)
+
+    def to_yaml(self) -> str:
+        """The file from which this space loads again."""
+        return dump_yaml({"format": 1, "recipe": unparse(self.recipe), "search": self.search.model_dump()})
+
+    def without(self, path: str, values: Collection[Any]) -> Space:
+        """This space with these values taken out of every choice at `path`, such as `precision.mode`.
+
+        Raises:
+            UserError: nothing would be left.
+        """
+        return replace(self, recipe=prune(self.recipe, path, values))
+
+    def values_of(self, path: str) -> set[Any]:
+        """Every value that `path` can take; a continuous domain stands for itself, a list becomes a tuple."""
+        return set(values_at(self.recipe, path))
