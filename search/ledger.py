@@ -1,0 +1,69 @@
+"""The ledger: everything that happened in a sweep, one JSON object a line, appended and never changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from training.errors import UserError
+
+FORMAT = 1
+Event = dict[str, Any]
+
+
+class Ledger:
+    """An append-only file of events; `append` returns once the event is on the disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.events = list(read_events(path)) if path.exists() else []
+        _cut_torn_line(path)
+        self._file = path.open("a", encoding="utf-8")
+        if not self.events:
+            self.append({"format": FORMAT})
+
+    def append(self, event: Event) -> Event:
+        """Write an event; its time is added where it has none.
+
+        Raises:
+            OSError: the disk is full or gone; nothing of the event then counts.
+        """
+        event = {"time": time.time(), **event}
+        self._file.write(json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.events.append(event)
+        return event
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_events(path: Path) -> Iterator[Event]:
+    """The events of a ledger, without a torn last line.
+
+    Raises:
+        UserError: not a ledger, of another format, or damaged before its last line.
+    """
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline is empty or torn
+        try:
+            event = json.loads(line)
+        except ValueError:
+            raise UserError(f"{path}:{number}: not a line of a ledger; the file is damaged.") from None
+        if number == 1 and event.get("format") != FORMAT:
+            raise UserError(f"{path}: format {event.get('format')} is not the {FORMAT} that this version reads.")
+        yield event
+
+
+def _cut_torn_line(path: Path) -> None:
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    if data and not data.endswith(b"\n"):
+        with path.open("r+b") as file:
+            file.truncate(data.rfind(b"\n") + 1)

@@ -1,0 +1,118 @@
+"""The trials of a sweep as its ledger tells them: a projection, folded event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from search.ledger import Event
+from training.ranking import MAXIMISED
+
+State = Literal["running", "paused", "completed", "stopped", "diverged", "out_of_memory", "failed", "interrupted"]
+UNFINISHED: tuple[State, ...] = ("running", "paused", "interrupted")
+
+
+@dataclass
+class Trial:
+    """One recipe trained under the scheduler. `number` names it everywhere; `reports` are its epochs in order."""
+
+    number: int
+    recipe: dict[str, Any]
+    params: dict[str, Any] | None
+    origin: Literal["baseline", "sampler", "warm_start"]
+    started: float
+    state: State = "running"
+    reason: str = ""
+    ended: float | None = None
+    reports: list[Event] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"{self.number:04d}"
+
+    @property
+    def epochs(self) -> int:
+        return self.recipe["epochs"]
+
+    @property
+    def epoch(self) -> int:
+        return self.reports[-1]["epoch"] if self.reports else 0
+
+    @property
+    def score(self) -> float | None:
+        """The best validation value so far."""
+        return self.reports[-1]["score"] if self.reports else None
+
+    @property
+    def standard_error(self) -> float:
+        return self.reports[-1]["standard_error"]
+
+
+class Trials:
+    """All trials of a ledger, and which of them is the best."""
+
+    def __init__(self, metric: str, events: Iterable[Event] = ()) -> None:
+        self.metric = metric
+        self.by_number: dict[int, Trial] = {}
+        for event in events:
+            self.fold(event)
+
+    def fold(self, event: Event) -> None:
+        """Take in one event of the ledger, in its order."""
+        kind = event.get("event")
+        if kind == "start":
+            self.by_number[event["trial"]] = Trial(
+                event["trial"], event["recipe"], event["params"], event["origin"], event["time"]
+            )
+            return
+        trial = self.by_number.get(event.get("trial", -1))
+        if trial is None:
+            return
+        if kind == "report":
+            trial.reports.append(event)
+        elif kind == "resume":
+            trial.state, trial.reason, trial.ended = "running", "", None
+        elif kind == "end":
+            trial.state, trial.reason, trial.ended = event["state"], event["reason"], event["time"]
+
+    def __iter__(self):
+        return iter(self.by_number.values())
+
+    def __len__(self) -> int:
+        return len(self.by_number)
+
+    def count(self) -> dict[State, int]:
+        """How many trials are in each state that any is in."""
+        states = [trial.state for trial in self]
+        return {state: states.count(state) for state in dict.fromkeys(states)}
+
+    @property
+    def sign(self) -> int:
+        """Times a score: higher is better."""
+        return 1 if self.metric in MAXIMISED else -1
+
+    def ranked(self) -> list[Trial]:
+        """Trials with a score, completed ones first, best first; of equals the earlier."""
+        scored = [trial for trial in self if trial.score is not None]
+        return sorted(scored, key=lambda t: (t.state != "completed", -self.sign * t.score, t.number))  # type: ignore[operator]
+
+    def best(self) -> Trial | None:
+        """The best completed trial; no other may be called so."""
+        ranked = self.ranked()
+        return ranked[0] if ranked and ranked[0].state == "completed" else None
+
+    def tied_with_best(self) -> list[Trial]:
+        """Completed trials within one standard error of the difference to the best, the best included."""
+        best = self.best()
+        if best is None:
+            return []
+        completed = [trial for trial in self.ranked() if trial.state == "completed"]
+        return [trial for trial in completed if _ties(trial, best)]
+
+
+def _ties(trial: Trial, best: Trial) -> bool:
+    assert trial.score is not None
+    assert best.score is not None
+    error = (trial.standard_error**2 + best.standard_error**2) ** 0.5
+    return abs(best.score - trial.score) <= error

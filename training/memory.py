@@ -1,0 +1,33 @@
+"""Peak memory of a stretch of work: the GPU's allocator, or the process's resident set on Linux."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+MB = 2**20
+
+
+class PeakMemory:
+    """Counts from its creation on."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        if device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+            return
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM, see proc(5)
+            self.readable = True
+        except OSError:
+            self.readable = False
+
+    def read_mb(self) -> float | None:
+        """Megabytes (2**20 bytes); None where the system does not tell."""
+        if self.device == "cuda":
+            return torch.cuda.max_memory_allocated() / MB
+        if not self.readable:
+            return None
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))

@@ -1,0 +1,55 @@
+"""What one validation says: accuracy in three forms, loss, calibration, and how sure the ranking metric is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torchmetrics.functional.classification import (
+    binary_calibration_error,
+    multiclass_accuracy,
+    multiclass_f1_score,
+)
+
+RESAMPLES = 100
+
+
+def measure(
+    labels: torch.Tensor,
+    predicted: torch.Tensor,
+    confidence: torch.Tensor,
+    losses: torch.Tensor,
+    class_count: int,
+    score: str,
+) -> tuple[dict[str, float], float]:
+    """Metrics of N images, each argument of shape (N,), and the standard error of the metric named `score`.
+
+    `val_ece` is the expected calibration error of the predicted class: 15 bins, L1 (Guo et al. 2017, equation 3).
+    """
+    kinds = _kinds(class_count)
+    columns = (labels, predicted, confidence, losses)
+    metrics = {name: float(kind(*columns)) for name, kind in kinds.items()}
+    return metrics, _standard_error(kinds[score], columns, score)
+
+
+def _kinds(classes: int) -> dict[str, Callable[..., torch.Tensor]]:
+    return {
+        "val_accuracy": lambda y, p, c, loss: (y == p).float().mean(),
+        "val_balanced_accuracy": lambda y, p, c, loss: multiclass_accuracy(p, y, classes, average="macro"),
+        "val_macro_f1": lambda y, p, c, loss: multiclass_f1_score(p, y, classes, average="macro"),
+        "val_loss": lambda y, p, c, loss: loss.mean(),
+        # Of the predicted class alone this is the multiclass error: both bin the confidence in the prediction.
+        "val_ece": lambda y, p, c, loss: binary_calibration_error(c, (y == p).long(), n_bins=15, norm="l1"),
+    }
+
+
+def _standard_error(kind: Callable[..., torch.Tensor], columns: tuple[torch.Tensor, ...], score: str) -> float:
+    """Of the mean where the metric is one; by the bootstrap over images otherwise (Efron 1979)."""
+    labels, predicted, _, losses = columns
+    count = len(labels)
+    if score in ("val_accuracy", "val_loss"):
+        values = (labels == predicted).double() if score == "val_accuracy" else losses.double()
+        return float(values.std(correction=0) / count**0.5)
+    generator = torch.Generator().manual_seed(0)
+    draws = [torch.randint(count, (count,), generator=generator) for _ in range(RESAMPLES)]
+    return float(torch.stack([kind(*(column[draw] for column in columns)) for draw in draws]).std())

@@ -1,0 +1,108 @@
+"""Train one recipe: a Lightning fit that reports once an epoch, keeps the best and the last weights, and can resume."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import lightning.pytorch as pl
+from lightning.fabric.plugins.environments import LightningEnvironment
+
+from training.callbacks import EpochReporter, EpochSeeds, NaNStop
+from training.classifier import Classifier
+from training.data.feeding import Loaders, make_loaders
+from training.data.load import ImageData, load_data
+from training.data.defaults import resolve_preprocessing
+from training.errors import Diverged
+from training.isolation import isolated_process
+from training.models import build_model
+from training.recipe import Recipe
+from training.report import Outcome, Report
+from training.techniques.base import TrainingSetup
+from training.weights import pretrained_config
+
+for name in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero", "lightning.fabric"):
+    logging.getLogger(name).setLevel(logging.ERROR)  # tips and adverts on each Trainer
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a training may use."""
+
+    threads: int = 1
+    workers: int = 0  # loader processes, out of the same CPUs
+    device: Literal["cpu", "cuda"] = "cpu"
+
+
+def train(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    metric: str = "val_accuracy",
+    resources: Resources = Resources(),  # noqa: B008 - frozen
+    on_report: Callable[[Report], bool] = lambda report: True,
+) -> Outcome:
+    """Train a recipe, or go on from `folder/last.ckpt` where there is one.
+
+    Writes `recipe.yaml`'s values nowhere: only `last.ckpt` and `best.ckpt` into `folder`. `on_report` is called at the
+    end of each epoch, after the checkpoint is on disk, first for the epochs already in it; returning False stops.
+
+    Raises:
+        UserError: the data, the weights or the machine do not allow this recipe.
+    """
+    with isolated_process(recipe.seed, resources.threads):
+        data = load_data(recipe.data)
+        recipe = resolve_recipe(recipe, data)
+        loaders = make_loaders(data, recipe, workers=resources.workers, pin_memory=resources.device == "cuda")
+        module = _prepare(recipe, data, loaders, resources)
+        reporter = EpochReporter(folder, metric, on_report)
+        state = _fit(module, loaders, reporter, resources)
+        return Outcome(state, recipe, data.classes, reporter.reports)
+
+
+def resolve_recipe(recipe: Recipe, data: ImageData) -> Recipe:
+    """Replace every `auto` by what it stands for here."""
+    resolved = resolve_preprocessing(recipe.preprocessing, data, pretrained_config(recipe.backbone))
+    return recipe.model_copy(update={"preprocessing": resolved})
+
+
+def _prepare(recipe: Recipe, data: ImageData, loaders: Loaders, resources: Resources) -> Classifier:
+    image_size = recipe.preprocessing.image_size
+    assert isinstance(image_size, int)
+    model = build_model(recipe.backbone, len(data.classes), image_size)
+    setup = TrainingSetup(model, resources.device, len(data.classes), loaders.batch_sizes)
+    for technique in recipe.techniques():
+        technique.apply(setup)
+    return Classifier(recipe, setup)
+
+
+def _fit(module: Classifier, loaders: Loaders, reporter: EpochReporter, resources: Resources):
+    setup = module.setup_
+    trainer = pl.Trainer(
+        max_epochs=module.recipe.epochs,
+        accelerator="gpu" if resources.device == "cuda" else "cpu",
+        devices=1,
+        plugins=[LightningEnvironment()],  # a Slurm job's variables are Ray's business, not the trial's
+        callbacks=[EpochSeeds(module.recipe.seed), NaNStop(), *setup.callbacks, reporter],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        **setup.trainer,
+    )
+    checkpoint = reporter.resume()
+    if reporter.stopped or (reporter.reports and reporter.reports[-1].epoch >= module.recipe.epochs):
+        return "stopped" if reporter.stopped else "completed"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Lightning's advice on loader workers and intervals
+            trainer.fit(module, loaders.train, [loaders.val, loaders.train_probe], ckpt_path=checkpoint)
+    except Diverged:
+        return "diverged"
+    return "stopped" if reporter.stopped else "completed"

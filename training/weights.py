@@ -1,0 +1,122 @@
+"""Weights from a file, a library's hub or its cache; never a long wait for a network that is not there."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import torch
+
+from training.errors import UserError
+from training.recipe import Backbone
+
+CONNECT_SECONDS = 5.0
+
+
+def read_weights(path: Path, field: str) -> dict[str, torch.Tensor]:
+    """Read a state dict from a safetensors or torch file, without unpickling code.
+
+    Raises:
+        UserError: no such file, or not a file of weights.
+    """
+    if not path.is_file():
+        raise UserError(f"{field}={path}: no such file. Give none, pretrained, letters, or a file of weights.")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # noqa: BLE001 - every reader has errors of its own for a file that is not its kind
+        reason = str(error).strip().split("\n")[0]
+        raise UserError(f"{field}={path}: not a file of weights ({reason}). Give safetensors or a state dict.") from None
+    for key in ("state_dict", "model"):
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+    return {name.removeprefix("model."): value for name, value in state.items() if isinstance(value, torch.Tensor)}
+
+
+def fetch_pretrained(backbone: Backbone) -> dict[str, torch.Tensor]:
+    """Weights that the backbone's library publishes, from its cache or its server.
+
+    Raises:
+        UserError: there are none, or they are neither cached nor within reach.
+    """
+    return _from_timm(backbone) if backbone.source == "timm" else _from_torchvision(backbone)
+
+
+def pretrained_config(backbone: Backbone) -> dict[str, Any] | None:
+    """How pretrained weights want their input: input_size (C, H, W), mean, std, crop_pct, interpolation; None otherwise."""
+    if backbone.weights != "pretrained":
+        return None
+    if backbone.source == "timm":
+        import timm
+        from timm.data import resolve_data_config
+
+        return resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg(backbone.name).to_dict())
+    preset = _torchvision_weights(backbone).transforms()
+    return {
+        "input_size": (3, preset.crop_size[0], preset.crop_size[0]),
+        "mean": tuple(preset.mean),
+        "std": tuple(preset.std),
+        "crop_pct": preset.crop_size[0] / preset.resize_size[0],
+        "interpolation": preset.interpolation.value,
+    }
+
+
+def _from_timm(backbone: Backbone) -> dict[str, torch.Tensor]:
+    import timm
+    from huggingface_hub import constants, try_to_load_from_cache
+    from timm.models import load_state_dict_from_hf
+    from timm.models._builder import load_state_dict_from_url
+
+    config = timm.get_pretrained_cfg(backbone.name)
+    if config is None or not config.has_weights:
+        raise _no_weights(backbone)
+    if not config.hf_hub_id:
+        _reach(config.url, backbone)
+        return load_state_dict_from_url(config.url, map_location="cpu")
+    names = ("model.safetensors", "pytorch_model.bin")
+    if not any(isinstance(try_to_load_from_cache(config.hf_hub_id, name), str) for name in names):
+        _reach(constants.ENDPOINT, backbone)
+    return load_state_dict_from_hf(config.hf_hub_id, weights_only=True)
+
+
+def _from_torchvision(backbone: Backbone) -> dict[str, torch.Tensor]:
+    weights = _torchvision_weights(backbone)
+    cached = Path(torch.hub.get_dir()) / "checkpoints" / Path(urlparse(weights.url).path).name
+    if not cached.is_file():
+        _reach(weights.url, backbone)
+    return weights.get_state_dict(progress=False, check_hash=True)
+
+
+def _torchvision_weights(backbone: Backbone) -> Any:
+    from torchvision.models import get_model_weights
+
+    weights = list(get_model_weights(backbone.name))
+    if not weights:
+        raise _no_weights(backbone)
+    return get_model_weights(backbone.name).DEFAULT  # type: ignore[attr-defined]
+
+
+def _no_weights(backbone: Backbone) -> UserError:
+    return UserError(
+        f"backbone.weights=pretrained: {backbone.source} publishes no weights for {backbone.name}. "
+        "Choose another backbone.name, or backbone.weights=none."
+    )
+
+
+def _reach(address: str, backbone: Backbone) -> None:
+    """Refuse at once where the library itself would retry for most of a minute."""
+    parts = urlparse(address)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection((parts.hostname or "", port), timeout=CONNECT_SECONDS).close()
+    except OSError:
+        raise UserError(
+            f"backbone.weights=pretrained: the weights of {backbone.source}'s {backbone.name} are not cached here and "
+            f"{parts.hostname} does not answer. Give a file (backbone.weights=path), set HF_ENDPOINT to a mirror, or "
+            "use backbone.weights=letters or none."
+        ) from None
