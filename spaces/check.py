@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from spaces.document import Document, Steps, did_you_mean, path_of
 from spaces.domains import WORDS, Choice, Interval, IntUniform, LogUniform, Uniform, format_value, is_scalar, word_of
 from spaces.schema import Slot, slot_of
+from training.errors import UserError
 
 
 def check_part(tree: dict[str, Any], part: type[BaseModel], steps: Steps, document: Document) -> None:
@@ -43,7 +44,7 @@ def _check_member(tree: dict[str, Any], slot: Slot, steps: Steps, document: Docu
     offered = ", ".join(slot.members)
     if key not in tree:
         raise document.error(steps, f"{path} does not say its {key}. Add {key}: one of {offered}.")
-    name, place = tree[key], document.place((*steps, key))
+    name = tree[key]
     if isinstance(name, Choice | Uniform | LogUniform | IntUniform):
         raise document.error(
             (*steps, key),
@@ -55,14 +56,8 @@ def _check_member(tree: dict[str, Any], slot: Slot, steps: Steps, document: Docu
         raise document.error((*steps, key), f"{path}.{key}={format_value(name)}: there is {offered}.{near}")
     part = slot.members[name]
     strangers = [field for field in tree if field not in part.model_fields]
-    # An override that changed the kind leaves the file's fields behind: the override is what has to change.
-    if strangers and place.is_override and not document.place((*steps, strangers[0])).is_override:
-        whole = format_value({field: value for field, value in tree.items() if field not in strangers})
-        raise document.error(
-            (*steps, key),
-            f"{name} has no {' and no '.join(strangers)}, which {document.name} sets for another {key}. "
-            f"Set the whole of it: {path}={whole}.",
-        )
+    if strangers:
+        raise _stranger(strangers[0], tree, part, slot, steps, document)
     check_part(tree, part, steps, document)
     missing = [field for field, info in part.model_fields.items() if info.is_required() and field not in tree]
     if missing:
@@ -70,6 +65,23 @@ def _check_member(tree: dict[str, Any], slot: Slot, steps: Steps, document: Docu
         raise document.error(
             (*steps, key), f"{path}.{missing[0]} is missing, and {path}.{key}={name} needs it. Write {path}={whole}."
         )
+
+
+def _stranger(
+    field: str, tree: dict[str, Any], part: type[BaseModel], slot: Slot, steps: Steps, document: Document
+) -> UserError:
+    """A field that this kind does not have, though another may."""
+    path, key = path_of(steps), slot.discriminator or ""
+    here, there = document.place((*steps, key)), document.place((*steps, field))
+    # An override that changed the kind leaves the fields of the kind before: the override is what has to change.
+    if here.is_override and here != there:
+        whole = format_value({name: value for name, value in tree.items() if name in part.model_fields})
+        return document.error(
+            (*steps, key), f"{tree[key]} has no {field}, which {there.text} sets. Set the whole of it: {path}={whole}."
+        )
+    kinds = [name for name, member in slot.members.items() if field in member.model_fields]
+    hint = f" It belongs to {', '.join(kinds)}." if kinds else ""
+    return document.error((*steps, field), _unknown(field, part, steps, f" with {key}={tree[key]}") + hint)
 
 
 def _check_value(tree: Any, slot: Slot, steps: Steps, document: Document) -> None:
@@ -104,21 +116,22 @@ def _check_ends(domain: Interval, slot: Slot, steps: Steps, document: Document) 
 
 def _not_a_mapping(tree: Any, slot: Slot, steps: Steps) -> str:
     path, part = path_of(steps), slot.parts[0]
-    field = next(name for name in part.model_fields if name != slot.discriminator or len(part.model_fields) == 1)
     if slot.discriminator:
-        example = f"{{{slot.discriminator}: {next(iter(slot.members))}}}"
-    elif tree is None:
-        example = f"{{{field}: {format_value(slot_of(part, field).default)}}}"
+        kind = tree if is_scalar(tree) and tree in slot.members else next(iter(slot.members))
+        example: dict[str, Any] = {slot.discriminator: kind}
     else:
-        example = f"{{{field}: {format_value(tree)}}}"
-    what = f"the hole {word_of(tree)}" if isinstance(tree, Uniform | LogUniform | IntUniform) else format_value(tree)
-    return f"{path} takes a mapping of hyperparameters, not {what}. Write {path}: {example}."
+        field = next(iter(part.model_fields))
+        example = {field: slot_of(part, field).default if tree is None else tree}
+    if isinstance(tree, Uniform | LogUniform | IntUniform):
+        what = f"the hole {word_of(tree)}"
+    else:
+        what = "nothing" if tree is None else format_value(tree)
+    return f"{path} takes a mapping of its fields, not {what}. Write {path}: {format_value(example)}."
 
 
-def _unknown(field: str, part: type[BaseModel], steps: Steps) -> str:
+def _unknown(field: str, part: type[BaseModel], steps: Steps, kind: str = "") -> str:
     """The nearest right name among the fields and, where a hole may stand, its words."""
     owner = path_of(steps)
     names = list(part.model_fields)
     near = did_you_mean(field, [*names, *WORDS] if owner else names)
-    what = f"{owner} has no {field}" if owner else f"a recipe has no {field}"
-    return f"{what}; it has {', '.join(names)}.{near}"
+    return f"{owner or 'a recipe'}{kind} has no {field}; it has {', '.join(names)}.{near}"

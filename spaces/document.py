@@ -19,6 +19,8 @@ from training.errors import UserError
 
 Steps = tuple[str | int, ...]
 
+DEEPEST = 50
+
 # Other scalars, dates among them, stay the text that was written.
 _TYPED = {f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float")}
 
@@ -42,11 +44,18 @@ class Document:
         return next(found, Place(self.name))
 
     def error(self, steps: Steps, sentence: str) -> UserError:
-        return UserError(f"{self.place(steps).text}: {sentence}")
+        place = self.place(steps)
+        if place.is_override and _pack(sentence).startswith(_pack(f"{place.text}:")):
+            return UserError(sentence)  # it names the override already
+        return UserError(f"{place.text}: {sentence}")
 
 
-def read_document(path: Path) -> Document:
-    """Read a YAML file.
+def _pack(text: str) -> str:
+    return text.replace(" ", "")
+
+
+def read_document(path: Path, name: str) -> Document:
+    """Read a YAML file that errors call by this name.
 
     Raises:
         UserError: it cannot be read, is empty or is not YAML.
@@ -55,15 +64,16 @@ def read_document(path: Path) -> Document:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         names = [str(path.with_name(file.name)) for file in path.parent.glob("*.y*ml")]
-        raise UserError(f"{path}: no such file.{did_you_mean(str(path), names)}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
-        raise UserError(f"{path}: cannot be read as a YAML file: {reason}.") from None
+        raise UserError(f"{name}: there is no such file.{did_you_mean(str(path), names)}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{name}: the file is not text in UTF-8. Save it as UTF-8.") from None
+    except OSError as error:
+        raise UserError(f"{name}: the file cannot be read ({error.strerror}).") from None
     places: dict[Steps, Place] = {}
-    tree = parse_yaml(text, str(path), places)
+    tree = parse_yaml(text, name, places)
     if tree is None:
-        raise UserError(f"{path}: the file is empty. Begin it with `format: 1` and `recipe:`.")
-    return Document(str(path), tree, places)
+        raise UserError(f"{name}: the file is empty. Begin it with `format: 1` and `recipe:`.")
+    return Document(name, tree, places)
 
 
 def parse_yaml(text: str, name: str, places: dict[Steps, Place] | None = None) -> Any:
@@ -80,6 +90,8 @@ def parse_yaml(text: str, name: str, places: dict[Steps, Place] | None = None) -
 
 
 def _construct(node: Node, name: str, steps: Steps, places: dict[Steps, Place]) -> Any:
+    if len(steps) > DEEPEST:
+        raise UserError(f"{name}: it is nested more than {DEEPEST} levels deep, or inside itself.")
     places.setdefault(steps, Place(f"{name}:{node.start_mark.line + 1}"))
     match node:
         case MappingNode():
@@ -123,15 +135,19 @@ def dump_yaml(values: dict[str, Any]) -> str:
 
 
 def _style(values: Any, depth: int) -> Any:
-    if not isinstance(values, dict | list):
+    if isinstance(values, list):
+        sequence = CommentedSeq([_style(value, depth + 1) for value in values])
+        # A list of mappings on one line would lose their braces.
+        if not any(isinstance(value, dict) for value in values):
+            sequence.fa.set_flow_style()
+        return sequence
+    if not isinstance(values, dict):
         return values
-    if isinstance(values, dict):
-        styled = CommentedMap({key: _style(value, depth + 1) for key, value in values.items()})
-    else:
-        styled = CommentedSeq([_style(value, depth + 1) for value in values])
-    if depth > 1 and len(str(values)) < 100:
-        styled.fa.set_flow_style()
-    return styled
+    mapping = CommentedMap({key: _style(value, depth + 1) for key, value in values.items()})
+    nested = [value for value in mapping.values() if isinstance(value, CommentedMap | CommentedSeq)]
+    if depth > 1 and len(str(values)) < 100 and all(value.fa.flow_style() for value in nested):
+        mapping.fa.set_flow_style()
+    return mapping
 
 
 def path_of(steps: Steps) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -78,6 +79,16 @@ def label_of(option: Any, position: int) -> str:
     for field, value in constants.items():
         return f"{field}={format_value(value)}"
     return str(position)
+
+
+def find_holes(tree: Any, steps: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Domain]]:
+    """The outermost holes of a tree, and where they are."""
+    match tree:
+        case dict():
+            for key, value in tree.items():
+                yield from find_holes(value, (*steps, key))
+        case Choice() | Uniform() | LogUniform() | IntUniform():
+            yield steps, tree
 
 
 def unparse(tree: Any) -> Any:

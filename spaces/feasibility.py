@@ -70,9 +70,12 @@ def _check_conflicts(space: Space, document: Document) -> None:
             read_recipe(draw(space.recipe, trial))
         except UserError as error:
             found[str(error)] += 1
-    if found.total() > DRAWS / 2:
-        share = "every" if found.total() == DRAWS else f"{found.total()} of {DRAWS}"
-        raise UserError(
-            f"{document.name}: {share} random draw{'s' * (share != 'every')} of this space conflict"
-            f"{'s' * (share == 'every')}, mostly so: {found.most_common(1)[0][0]}"
-        )
+    if found.total() <= DRAWS / 2:
+        return
+    sentence, times = found.most_common(1)[0]
+    if times == DRAWS:
+        raise UserError(f"{document.name}: every recipe of this space conflicts: {sentence}")
+    raise UserError(
+        f"{document.name}: {found.total()} of {DRAWS} random recipes of this space conflict, "
+        f"most of them so: {sentence}"
+    )

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from spaces.check import check_part
 from spaces.document import Document, did_you_mean, dump_yaml, path_of, read_document
-from spaces.domains import DISCRIMINATORS, word_of
+from spaces.domains import DISCRIMINATORS, find_holes, word_of
 from spaces.feasibility import check_feasible
 from spaces.overrides import apply_overrides
-from spaces.parse import find_holes, parse
+from spaces.parse import parse
 from spaces.search import Search
 from spaces.space import Space
 from training.errors import UserError
@@ -31,14 +33,13 @@ def load_space(source: str | Path, overrides: Sequence[str] = ()) -> Space:
     Raises:
         UserError: naming the file and line, or the override, the reason and the way out.
     """
-    document = _load(source, overrides)
-    for steps, hole in find_holes(document.tree["recipe"], ("recipe",)):
+    document, recipe, search = _load(source, overrides)
+    for steps, hole in find_holes(recipe, ("recipe",)):
         if steps[1] in ("data", "seed"):
             raise document.error(
                 steps, f"{path_of(steps)} cannot be a hole ({word_of(hole)}): all trials of a sweep share it. Fix it."
             )
-    search = Search.model_validate(document.tree["search"])
-    space = Space(Path(document.name).stem, document.tree["recipe"], search)
+    space = Space(Path(source).stem, recipe, Search.model_validate(search))
     check_feasible(space, document)
     return space
 
@@ -49,14 +50,14 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     Raises:
         UserError: as for a space; or it has a hole.
     """
-    document = _load(source, overrides)
-    for steps, hole in find_holes(document.tree["recipe"], ("recipe",)):
+    document, recipe, _ = _load(source, overrides)
+    for steps, hole in find_holes(recipe, ("recipe",)):
         path = path_of(steps)
         raise document.error(
-            steps, f"{path} is a hole ({word_of(hole)}), and a recipe has none. Give it a value: {path}=..."
+            steps, f"{path} is a hole ({word_of(hole)}), and a recipe has none. Give it a value, as in {path}=..."
         )
     try:
-        return read_recipe(document.tree["recipe"])
+        return read_recipe(recipe)
     except UserError as error:
         raise UserError(f"{document.name}: {error}") from None
 
@@ -72,33 +73,36 @@ def _name_first(values: dict[str, Any]) -> dict[str, Any]:
     return {key: _name_first(value) if isinstance(value, dict) else value for key, value in ordered.items()}
 
 
-def _load(source: str | Path, overrides: Sequence[str]) -> Document:
-    """A document whose values are known and legal, with domains for holes."""
-    document = read_document(_find(source))
+def _load(source: str | Path, overrides: Sequence[str]) -> tuple[Document, dict[str, Any], dict[str, Any]]:
+    """The document, its recipe and its search: names known, values legal, domains for holes."""
+    path, name = _find(source)
+    document = read_document(path, name)
     _check_top(document)
     document = apply_overrides(document, overrides)
-    for section, part in (("recipe", Recipe), ("search", Search)):
-        values = document.tree.get(section)
-        if values is None:
-            values = {}
-        values = parse(values, (section,), document)
-        if not isinstance(values, dict):
-            raise document.error((section,), f"{section} takes a mapping, with one line for each part of it.")
-        if section == "search":
-            for steps, hole in find_holes(values, (section,)):
-                raise document.error(steps, f"{path_of(steps)} cannot be a hole ({word_of(hole)}). Give it a value.")
-        check_part(values, part, (section,), document)
-        document.tree[section] = values
-    return document
+    recipe = _read_section("recipe", Recipe, document)
+    search = _read_section("search", Search, document)
+    for steps, hole in find_holes(search, ("search",)):
+        raise document.error(steps, f"{path_of(steps)} cannot be a hole ({word_of(hole)}). Give it a value.")
+    return document, recipe, search
 
 
-def _find(source: str | Path) -> Path:
+def _read_section(section: str, part: type[BaseModel], document: Document) -> dict[str, Any]:
+    values = document.tree.get(section)
+    tree = parse({} if values is None else values, (section,), document)
+    if not isinstance(tree, dict):
+        raise document.error((section,), f"{section} takes a mapping, with one line for each part of it.")
+    check_part(tree, part, (section,), document)
+    return tree
+
+
+def _find(source: str | Path) -> tuple[Path, str]:
+    """The file, and what errors call it."""
     names = bundled_names()
     if source in names:
-        return BUNDLED / f"{source}.yaml"
+        return BUNDLED / f"{source}.yaml", str(source)
     path = Path(source)
     if path.is_file() or path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
-        return path
+        return path, str(source)
     raise UserError(
         f"{source}: there is no such space.{did_you_mean(str(source), names)} "
         f"Bundled are {', '.join(names)}; a file of your own is named with its ending, as in {source}.yaml."

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from spaces.document import Document, Place, Steps, parse_yaml, path_of
+from spaces.document import Document, Place, Steps, did_you_mean, parse_yaml, path_of
 from spaces.domains import WORDS, format_value
 from spaces.schema import Slot, slot_of
 from spaces.search import Search
@@ -78,6 +78,10 @@ def _inside_hole(hole: dict[str, Any], slot: Slot | None, done: Steps, rest: Ste
         return (
             f"{override}: {path} is a hole ({word}) for one value, which has no parts. Set it whole, as in {path}=..."
         )
+    fields = list(dict.fromkeys(field for part in slot.parts for field in part.model_fields))
+    if rest[0] not in fields:
+        near = did_you_mean(str(rest[0]), fields)
+        return f"{override}: {path} has no {rest[0]}; it has {', '.join(fields)}.{near}"
     inner: Any = value
     for step in reversed(rest):
         inner = {step: inner}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from spaces.document import Document, Steps, path_of
@@ -70,13 +69,3 @@ def _parse_choice(body: Any, steps: Steps, document: Document) -> Choice:
             )
         options.append(option)
     return Choice(tuple(options))
-
-
-def find_holes(tree: Any, steps: Steps) -> Iterator[tuple[Steps, Domain]]:
-    """The outermost holes of a tree and where they are."""
-    match tree:
-        case dict():
-            for key, value in tree.items():
-                yield from find_holes(value, (*steps, key))
-        case Choice() | Uniform() | LogUniform() | IntUniform():
-            yield steps, tree

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from spaces import draws
+from spaces.baseline import build_baselines
 from spaces.document import dump_yaml
 from spaces.domains import unparse
 from spaces.rows import Row, list_rows
 from spaces.search import Search
-from spaces.views import encode, fill_defaults, prune, values_at
+from spaces.views import encode, prune, values_at
 from training.errors import UserError
-from training.recipe import Recipe, read_recipe
+from training.recipe import Recipe
 
 if TYPE_CHECKING:
     import optuna
@@ -59,10 +60,7 @@ class Space:
         Raises:
             UserError: its techniques conflict.
         """
-        base = read_recipe(fill_defaults(self.recipe))
-        lr = base.optimizer.lr
-        optimizers = [base.optimizer.model_copy(update={"lr": rate}) for rate in (lr, lr / 3, lr * 3)]
-        return [base.model_copy(update={"optimizer": optimizer}) for optimizer in optimizers]
+        return build_baselines(self.recipe)
 
     def rows(self) -> list[Row]:
         """Every hole, and every fixed value that is not the default, as lines of a table."""

@@ -1,4 +1,4 @@
-"""Walks over a tree with holes beside the recipe's models: a recipe's place in it, its defaults, its values at a path."""
+"""Walks over a tree with holes: where a recipe lies in it, which values a path takes, what is left without some."""
 
 from __future__ import annotations
 
@@ -53,21 +53,6 @@ def _encode_part(tree: dict[str, Any], value: Any, name: str) -> dict[str, Any] 
             return None
         params |= found
     return params
-
-
-def fill_defaults(tree: dict[str, Any], part: type[BaseModel] = Recipe) -> dict[str, Any]:
-    """Plain values: the recipe's default in every hole."""
-    return {field: _fill(value, slot_of(part, field)) for field, value in tree.items()}
-
-
-def _fill(tree: Any, slot: Slot) -> Any:
-    match tree:
-        case dict():
-            return fill_defaults(tree, slot.part(tree))
-        case Choice() | Uniform() | LogUniform() | IntUniform():
-            return slot.default
-        case _:
-            return tree
 
 
 def prune(tree: dict[str, Any], path: str, values: Collection[Any]) -> dict[str, Any]:
