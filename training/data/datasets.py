@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import Dataset
 
 from training.data.images import ImagePart
-from training.data.preprocess import fit, is_fitting, normalise
+from training.data.preprocess import fit, fit_all, normalise
 from training.data.sampling import Draw
 from training.data.specs import Preprocessing
 from training.recipe import Recipe
@@ -29,13 +29,13 @@ class TrainImages(Dataset[Batch]):
     """Augmented images; each draw carries the seed of its own augmentation."""
 
     def __init__(self, part: ImagePart, recipe: Recipe) -> None:
-        self.part = part
         self.preprocessing = recipe.preprocessing
         self.augmenter = Augmenter(recipe.augmentation, recipe.preprocessing)
+        self.images = part.images if self.augmenter.crops else fit_all(part.images, recipe.preprocessing)
         self.labels = torch.from_numpy(part.labels)
 
     def __len__(self) -> int:
-        return len(self.part)
+        return len(self.labels)
 
     def __getitem__(self, draw: Draw) -> Batch:
         images, labels = self.__getitems__([draw])
@@ -46,7 +46,7 @@ class TrainImages(Dataset[Batch]):
         return normalise(pixels, self.preprocessing), self.labels[[index for index, _ in draws]]
 
     def _augment(self, index: int, seed: int) -> np.ndarray:
-        image = self.part.images[index]
+        image = self.images[index]
         if not self.augmenter.crops:
             image = fit(image, self.preprocessing)
         return self.augmenter(image, seed)
@@ -76,10 +76,8 @@ class EvalTensor(Dataset[Batch]):
     """The same, prepared once: for parts that fit into memory."""
 
     def __init__(self, part: ImagePart, preprocessing: Preprocessing) -> None:
-        assert isinstance(part.images, np.ndarray)
-        pixels = part.images
-        if not is_fitting(pixels[0], preprocessing):
-            pixels = np.stack([fit(image, preprocessing) for image in pixels])
+        pixels = fit_all(part.images, preprocessing)
+        assert isinstance(pixels, np.ndarray)
         self.images = normalise(pixels, preprocessing).numpy()
         self.labels = torch.from_numpy(part.labels)
 

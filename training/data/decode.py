@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from PIL import Image, ImageOps
 
 from training.errors import UserError
 
-# What Pillow raises on broken files; a MemoryError or a bug of ours is none of these.
-_BROKEN = (OSError, SyntaxError, ValueError, TypeError, IndexError, EOFError, struct.error, zlib.error)
+# What Pillow raises on broken files. A MemoryError, or a mistake of ours, is none of these.
+_BROKEN = (
+    *(OSError, SyntaxError, ValueError, TypeError, IndexError, KeyError, OverflowError),
+    *(struct.error, zlib.error, Image.DecompressionBombError),
+)
 
 
 class UnreadableImage(UserError):
@@ -22,26 +27,34 @@ class UnreadableImage(UserError):
         # A loader worker's exception is built again from the text of its traceback: keep the sentence in its last line.
         super().__init__(message.strip().rpartition("UnreadableImage: ")[2])
 
+    @property
+    def reason(self) -> str:
+        return str(self).partition("cannot be read (")[2].partition("). Repair")[0]
+
 
 def read_image(path: str, reduce_to: int | None = None) -> np.ndarray:
     """Decode a file to uint8 (height, width, 3), upright; what is transparent becomes white.
 
-    With `reduce_to`, the shorter side may come out smaller, but not below it: a JPEG then decodes several times faster.
+    With `reduce_to`, a JPEG may come out smaller, which is several times faster; its shorter side not below that.
 
     Raises:
         UnreadableImage: naming the file and the way out.
     """
-    try:
-        with Image.open(path) as image:
-            if reduce_to is not None:
-                image.draft("RGB", _cover(image.size, reduce_to))
-            return _to_rgb(ImageOps.exif_transpose(image))
-    except (*_BROKEN, Image.DecompressionBombError) as error:
-        reason = " ".join(str(error).replace(path, "the file").split()) or type(error).__name__
-        raise UnreadableImage(
-            f"{printable(path)}: this image cannot be read ({reason}). "
-            "Repair or remove it, or set data.skip_unreadable=true to go on without such images."
-        ) from None
+    with _opened(path) as image:
+        if reduce_to is not None:
+            factor = reduce_to / min(image.size)
+            image.draft("RGB", (max(1, int(image.width * factor)), max(1, int(image.height * factor))))
+        return _to_rgb(ImageOps.exif_transpose(image))
+
+
+def read_side(path: str) -> int:
+    """Return the shorter side of an image in pixels, from its header alone.
+
+    Raises:
+        UnreadableImage: naming the file and the way out.
+    """
+    with _opened(path) as image:
+        return min(image.size)
 
 
 def printable(path: str) -> str:
@@ -49,9 +62,24 @@ def printable(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "replace")
 
 
-def _cover(size: tuple[int, int], shorter: int) -> tuple[int, int]:
-    factor = shorter / min(size)
-    return max(1, int(size[0] * factor)), max(1, int(size[1] * factor))
+@contextmanager
+def _opened(path: str) -> Iterator[Image.Image]:
+    try:
+        with Image.open(path) as image:
+            yield image
+    except _BROKEN as error:
+        raise UnreadableImage(
+            f"{printable(path)}: this image cannot be read ({_name_reason(path, error)}). "
+            "Repair or remove it, or set data.skip_unreadable=true to go on without such images."
+        ) from None
+
+
+def _name_reason(path: str, error: Exception) -> str:
+    if isinstance(error, Image.UnidentifiedImageError):
+        return "empty file" if os.path.getsize(path) == 0 else "not an image"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _to_rgb(image: Image.Image) -> np.ndarray:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
+from training.data.cache import key_of_files, remember
+from training.data.check import count_threads
+from training.data.decode import read_image, read_side
 from training.data.images import ImageData, ImagePart
 from training.data.specs import Preprocessing
 
@@ -42,30 +46,40 @@ def _of_weights(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_data(data: ImageData, wanted: set[str]) -> dict[str, Any]:
-    side = typical_side(data.train)
-    found: dict[str, Any] = {
-        "image_size": min(side, USUAL_SIDE),
-        "crop": CROP if side >= USUAL_SIDE else 1.0,  # the border of a small image is worth keeping
-        "interpolation": "bilinear",
-    }
-    if wanted & {"mean", "std"}:
-        found["mean"], found["std"] = measure_colours(data.train)
+    found: dict[str, Any] = {"interpolation": "bilinear"}
+    if wanted - found.keys():
+        side, found["mean"], found["std"] = measure(data.train)
+        found["image_size"] = max(min(side, USUAL_SIDE), 8)
+        found["crop"] = CROP if side >= USUAL_SIDE else 1.0  # the border of a small image is worth keeping
     return found
 
 
-def typical_side(part: ImagePart) -> int:
-    assert isinstance(part.images, np.ndarray)
-    return min(part.images.shape[1:3])
+def measure(part: ImagePart) -> tuple[int, list[float], list[float]]:
+    """Return the typical shorter side of the images, and mean and deviation of each colour in [0, 1].
 
-
-def measure_colours(part: ImagePart) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each colour in [0, 1], over the pixels of at most 10,000 images."""
+    Measured over all pixels of at most 10,000 images; large JPEGs in reduced size, which keeps the colours.
+    """
     chosen = np.sort(np.random.default_rng(len(part)).permutation(len(part))[:MEASURED_IMAGES])
-    counts = np.zeros((3, 256), np.int64)
-    for start in range(0, len(chosen), 512):
-        images = np.asarray(part.images[chosen[start : start + 512]])
-        counts += count_levels(images)
-    return summarise(counts)
+    if isinstance(part.images, np.ndarray):
+        batches = (chosen[start : start + 512] for start in range(0, len(chosen), 512))
+        counts = sum((count_levels(part.images[batch]) for batch in batches), np.zeros((3, 256), np.int64))
+        return min(part.images.shape[1:3]), *summarise(counts)
+    paths = [part.images.paths[index] for index in chosen]
+    key = key_of_files(paths, "colours", 1)
+    side, mean, std = remember("colours", key, lambda: _measure_files(paths))
+    return side, mean, std
+
+
+def _measure_files(paths: list[str]) -> tuple[int, list[float], list[float]]:
+    def measure_file(path: str) -> tuple[int, np.ndarray]:
+        return read_side(path), count_levels(read_image(path, reduce_to=USUAL_SIDE))
+
+    sides, counts = [], np.zeros((3, 256), np.int64)
+    with ThreadPoolExecutor(count_threads()) as pool:
+        for side, levels in pool.map(measure_file, paths):
+            sides.append(side)
+            counts += levels
+    return int(np.median(sides)), *summarise(counts)
 
 
 def count_levels(pixels: np.ndarray) -> np.ndarray:

@@ -12,12 +12,12 @@ from torch.utils.data import DataLoader
 
 from training.data.datasets import EvalImages, EvalTensor, TrainImages, keep_batch
 from training.data.images import ImageData, ImagePart
+from training.data.preprocess import KEPT_BYTES
 from training.data.sampling import EpochSampler
 from training.recipe import Recipe
 
 EVAL_BATCH_SIZE = 256  # measured on one core: larger is not faster
 PROBE_SIZE = 2000  # images for train_accuracy: a standard error of .011 at worst
-KEPT_BYTES = 256 * 2**20  # evaluation images kept as a tensor
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
+from training.data.cifar10 import load_cifar10
 from training.data.digits import load_digits
+from training.data.image_folder import load_image_folder
 from training.data.images import ImageData, ImagePart
 from training.data.specs import Cifar10, Data, Digits, ImageFolder
 from training.data.splits import split_stratified
@@ -20,17 +23,22 @@ def load_data(spec: Data) -> ImageData:
     Raises:
         UserError: the data is missing, broken, or too small for what is asked.
     """
-    data = _load_whole(spec)
+    whole = absolute(spec).model_copy(update={"train_size": None, "epoch_size": None})
+    # A folder is listed each time, as it may have changed; the others stay in the process from trial to trial.
+    data = load_image_folder(spec) if isinstance(spec, ImageFolder) else _load_once(whole)
     return replace(data, train=_take(data, spec.train_size, spec.split_seed))
 
 
-@lru_cache(maxsize=2)
-def _load_whole(spec: Data) -> ImageData:
-    match spec:
-        case Digits():
-            return load_digits(spec)
-        case Cifar10() | ImageFolder():
-            raise NotImplementedError(spec.name)
+def absolute(spec: Data) -> Data:
+    """Return the spec with its root made absolute, so that it means the same in every process."""
+    if isinstance(spec, Digits):
+        return spec
+    return spec.model_copy(update={"root": os.path.abspath(os.path.expanduser(spec.root))})
+
+
+@lru_cache(maxsize=1)
+def _load_once(spec: Data) -> ImageData:
+    return load_cifar10(spec) if isinstance(spec, Cifar10) else load_digits(Digits(split_seed=spec.split_seed))
 
 
 def _take(data: ImageData, train_size: int | None, seed: int) -> ImagePart:

@@ -8,7 +8,10 @@ import numpy as np
 import torch
 from PIL import Image
 
+from training.data.images import ImageFiles
 from training.data.specs import Preprocessing
+
+KEPT_BYTES = 256 * 2**20  # of images prepared once and kept, rather than in every epoch
 
 _RESAMPLING = {
     "nearest": Image.Resampling.NEAREST,
@@ -34,6 +37,15 @@ def fit(image: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
     return np.asarray(resized.crop((left, top, left + side, top + side)))
 
 
+def fit_all(images: np.ndarray | ImageFiles, preprocessing: Preprocessing) -> np.ndarray | ImageFiles:
+    """Fit a whole array once; what would grow too large, and files, are returned as they are."""
+    side = preprocessing.image_size
+    assert isinstance(side, int)
+    if isinstance(images, ImageFiles) or len(images) * 3 * side**2 > KEPT_BYTES or is_fitting(images[0], preprocessing):
+        return images
+    return np.stack([fit(image, preprocessing) for image in images])
+
+
 def is_fitting(image: np.ndarray, preprocessing: Preprocessing) -> bool:
     side = preprocessing.image_size
     return image.shape[:2] == (side, side) and preprocessing.crop == 1.0
@@ -46,7 +58,8 @@ def normalise(pixels: np.ndarray, preprocessing: Preprocessing) -> torch.Tensor:
     """
     count, height, width, _ = pixels.shape
     images = np.empty((count, 3, height, width), np.float32)
-    for colour, (mean, std) in enumerate(zip(preprocessing.mean, preprocessing.std, strict=True)):
-        levels = (np.arange(256) / 255 - mean) / std
-        np.take(levels.astype(np.float32), pixels[..., colour], out=images[:, colour], mode="clip")
+    means, deviations = (np.array(colours, dtype=np.float64) for colours in (preprocessing.mean, preprocessing.std))
+    tables = ((np.arange(256) / 255 - means[:, None]) / deviations[:, None]).astype(np.float32)
+    for colour, table in enumerate(tables):
+        np.take(table, pixels[..., colour], out=images[:, colour], mode="clip")  # the default mode copies once more
     return torch.from_numpy(images)

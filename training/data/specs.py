@@ -9,6 +9,8 @@ from pydantic import Field
 from training.techniques.base import Part
 
 Auto = Literal["auto"]
+Share = Annotated[float, Field(ge=0, le=1)]
+_THREE = Field(min_length=3, max_length=3)  # red, green, blue
 
 
 class _Data(Part):
@@ -27,14 +29,14 @@ class Cifar10(_Data):
     """CIFAR-10 (Krizhevsky 2009) through torchvision; downloaded into `root` when it is not there."""
 
     name: Literal["cifar10"] = "cifar10"
-    root: str = Field("data", description="Folder of the download.")
+    root: str = Field("data", min_length=1, description="Folder of the download.")
 
 
 class ImageFolder(_Data):
     """A folder of images: `root/<class>/…`, or `root/train` with `root/val` and `root/test` where they exist."""
 
     name: Literal["image_folder"] = "image_folder"
-    root: str = Field(description="The folder.")
+    root: str = Field(min_length=1, description="The folder.")
     skip_unreadable: bool = Field(False, description="Go on without images that cannot be read.")
 
 
@@ -49,5 +51,7 @@ class Preprocessing(Part):
         "auto", description="Share of the resized image that the centre crop keeps."
     )
     interpolation: Literal["nearest", "bilinear", "bicubic"] | Auto = Field("auto", description="Of every resize.")
-    mean: list[float] | Auto = Field("auto", description="Of each colour, in [0, 1].")
-    std: list[float] | Auto = Field("auto", description="Of each colour, in [0, 1].")
+    mean: Annotated[list[Share], _THREE] | Auto = Field("auto", description="Of each colour, in [0, 1].")
+    std: Annotated[list[Annotated[float, Field(gt=0)]], _THREE] | Auto = Field(
+        "auto", description="Of each colour, in [0, 1]."
+    )
