@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from spaces.check import check_part
 from spaces.document import Document, did_you_mean, dump_yaml, path_of, read_document
-from spaces.domains import DISCRIMINATORS, find_holes, word_of
+from spaces.domains import DISCRIMINATORS, find_holes, format_value, word_of
 from spaces.feasibility import check_feasible
 from spaces.overrides import apply_overrides
 from spaces.parse import parse
@@ -124,7 +124,7 @@ def _check_top(document: Document) -> None:
     if tree["format"] != FORMAT or type(tree["format"]) is not int:
         raise document.error(
             ("format",),
-            f"format={tree['format']} is not known to this version, which reads format {FORMAT}. "
+            f"format={format_value(tree['format'])} is not known to this version, which reads format {FORMAT}. "
             "A higher number was written by a newer version: update, or write the file anew.",
         )
     if "recipe" not in tree:

@@ -29,7 +29,7 @@ def apply_overrides(document: Document, overrides: Sequence[str]) -> Document:
         names = path.strip().split(".")
         if not equals or not all(names):
             raise UserError(f"{override}: an override is path=value, as in optimizer.lr=0.1.")
-        steps: Steps = tuple(names) if names[0] in _SECTIONS and len(names) > 1 else ("recipe", *names)
+        steps: Steps = tuple(names) if names[0] in _SECTIONS else ("recipe", *names)
         value = parse_yaml(text, override)
         section = str(steps[0])
         inner = _set(document.tree.get(section), None, _SECTIONS[section], (section,), steps[1:], value, override)
