@@ -6,9 +6,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from spaces.document import Document, Steps, did_you_mean, path_of
+from spaces.document import Document, did_you_mean, path_of
 from spaces.domains import WORDS, Choice, Interval, IntUniform, LogUniform, Uniform, format_value, is_scalar, word_of
 from spaces.schema import Slot, slot_of
+from spaces.yaml_values import Steps
 from training.errors import UserError
 
 
@@ -43,6 +44,10 @@ def _check_member(tree: dict[str, Any], slot: Slot, steps: Steps, document: Docu
     path, key = path_of(steps), slot.discriminator or ""
     offered = ", ".join(slot.members)
     if key not in tree:
+        known = dict.fromkeys(field for part in slot.parts for field in part.model_fields)
+        for field in [field for field in tree if field not in known]:
+            near = did_you_mean(field, [*known, *WORDS])
+            raise document.error((*steps, field), f"{path} has no {field}; it has {', '.join(known)}.{near}")
         raise document.error(steps, f"{path} does not say its {key}. Add {key}: one of {offered}.")
     name = tree[key]
     if isinstance(name, Choice | Uniform | LogUniform | IntUniform):

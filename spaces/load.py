@@ -9,13 +9,14 @@ from typing import Any
 from pydantic import BaseModel
 
 from spaces.check import check_part
-from spaces.document import Document, did_you_mean, dump_yaml, path_of, read_document
+from spaces.document import Document, did_you_mean, path_of, read_document
 from spaces.domains import DISCRIMINATORS, find_holes, format_value, word_of
 from spaces.feasibility import check_feasible
 from spaces.overrides import apply_overrides
 from spaces.parse import parse
 from spaces.search import Search
 from spaces.space import Space
+from spaces.yaml_values import dump_yaml
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from spaces.document import Document, Place, Steps, did_you_mean, parse_yaml, path_of
+from spaces.document import Document, did_you_mean, path_of
 from spaces.domains import WORDS, format_value
 from spaces.schema import Slot, slot_of
 from spaces.search import Search
+from spaces.yaml_values import Place, Steps, parse_yaml
 from training.errors import UserError
 from training.recipe import Recipe
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from spaces.document import Document, Steps, path_of
+from spaces.document import Document, path_of
 from spaces.domains import WORDS, Choice, Domain, IntUniform, LogUniform, Uniform, format_value
+from spaces.yaml_values import Steps
 
 _EXAMPLES = {"uniform": "[0.0, 0.3]", "log_uniform": "[0.001, 0.1]", "int_uniform": "[1, 4]"}
 

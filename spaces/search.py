@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-# The first three are better when higher, the others when lower.
+from training.ranking import MAXIMISED
+
 Metric = Literal["val_accuracy", "val_balanced_accuracy", "val_macro_f1", "val_loss", "val_ece"]
-MINIMISED = ("val_loss", "val_ece")
 
 
 class _Section(BaseModel):
@@ -35,4 +35,4 @@ class Search(_Section):
 
     @property
     def maximise(self) -> bool:
-        return self.metric not in MINIMISED
+        return self.metric in MAXIMISED

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from spaces import draws
 from spaces.baseline import build_baselines
-from spaces.document import dump_yaml
 from spaces.domains import unparse
 from spaces.rows import Row, list_rows
 from spaces.search import Search
 from spaces.views import encode, prune, values_at
+from spaces.yaml_values import dump_yaml
 from training.errors import UserError
 from training.recipe import Recipe
 

@@ -15,6 +15,8 @@ MISTAKES = {
     "misspelt domain of a technique": ("mixup: {choise: [{alpha: 0}]}", "mixup has no choise", "Did you mean choice?"),
     "misspelt word": ("unfreeze: {level: ful}", "my.yaml:3: unfreeze.level=ful", "'full'", "Did you mean full?"),
     "misspelt kind": ("optimizer: {name: adamm}", "optimizer.name=adamm: there is sgd,", "Did you mean adam"),
+    "misspelt discriminator": ("optimizer: {nmae: adam}", "my.yaml:3: optimizer has no nmae", "Did you mean name?"),
+    "misspelt domain of kinds": ("optimizer: {choise: [{name: sgd}]}", "has no choise", "Did you mean choice?"),
     "no kind": ("optimizer: {lr: 0.1}", "optimizer does not say its name. Add name: one of sgd"),
     "field of another kind": ("optimizer: {name: sgd, momentum: 0.9}", "name=sgd has no momentum", "to momentum, nest"),
     "required field": ("data: {name: image_folder}", "data.root is missing", "data={name: image_folder, root: ...}"),

@@ -2,13 +2,16 @@
 
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
-from spaces.document import dump_yaml, parse_yaml
 from spaces.draws import RandomTrial
 from spaces.load import bundled_names, dump_recipe, load_recipe, load_space
+from spaces.search import Metric
+from spaces.yaml_values import dump_yaml, parse_yaml
 from training.errors import UserError
+from training.ranking import MAXIMISED, MINIMISED
 from training.recipe import Recipe, read_recipe
 from training.techniques.base import Technique
 
@@ -97,6 +100,10 @@ def test_loading_a_space_imports_nothing_heavy():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_every_metric_has_a_direction():
+    assert set(get_args(Metric)) == {*MAXIMISED, *MINIMISED}
 
 
 def test_every_technique_of_the_recipe_is_searched_in_the_card():

@@ -1,0 +1,100 @@
+"""YAML 1.2 as plain values and back, with the place of each value, so that an error can point at its line."""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+from typing import Any, NamedTuple
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from training.errors import UserError
+
+Steps = tuple[str | int, ...]
+
+DEEPEST = 50
+
+# Other scalars, dates among them, stay the text that was written.
+_TYPED = {f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float")}
+
+
+class Place(NamedTuple):
+    text: str  # "card.yaml:7", or an override as it was typed
+    is_override: bool = False
+
+
+def parse_yaml(text: str, name: str, places: dict[Steps, Place] | None = None) -> Any:
+    """Plain values of a YAML text; where each began is added to `places`."""
+    try:
+        node = YAML(typ="safe", pure=True).compose(io.StringIO(text))
+        return None if node is None else _construct(node, name, (), {} if places is None else places)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark and places is not None else ""
+        raise UserError(f"{name}{line}: this is not YAML: {error.problem or error.context}.") from None
+    except YAMLError as error:
+        raise UserError(f"{name}: this is not YAML: {str(error).splitlines()[0]}.") from None
+
+
+def _construct(node: Node, name: str, steps: Steps, places: dict[Steps, Place]) -> Any:
+    if len(steps) > DEEPEST:
+        raise UserError(f"{name}: it is nested more than {DEEPEST} levels deep, or inside itself.")
+    places.setdefault(steps, Place(f"{name}:{node.start_mark.line + 1}"))
+    match node:
+        case MappingNode():
+            return _construct_mapping(node, name, steps, places)
+        case SequenceNode():
+            return [_construct(item, name, (*steps, i), places) for i, item in enumerate(node.value)]
+        case ScalarNode() if node.tag in _TYPED:
+            return _scalars().construct_object(node)
+        case _:
+            return node.value
+
+
+def _construct_mapping(node: MappingNode, name: str, steps: Steps, places: dict[Steps, Place]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        place = Place(f"{name}:{key_node.start_mark.line + 1}")
+        if not isinstance(key_node, ScalarNode):
+            raise UserError(f"{place.text}: a key must be a name, not a list or a mapping.")
+        key = key_node.value
+        if key in values:
+            first = places[(*steps, key)].text.rpartition(":")[2]
+            raise UserError(f"{place.text}: {key} stands here a second time (first in line {first}). Remove one.")
+        places[(*steps, key)] = place
+        values[key] = _construct(value_node, name, (*steps, key), places)
+    return values
+
+
+@cache
+def _scalars() -> Any:
+    return YAML(typ="safe", pure=True).constructor
+
+
+def dump_yaml(values: dict[str, Any]) -> str:
+    """YAML that reads back as the same values, floats to the last digit; what is short stands on one line."""
+    yaml = YAML()
+    yaml.width = 4096  # whatever is written on one line stays there
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    stream = io.StringIO()
+    yaml.dump({key: _style(value, depth=1) for key, value in values.items()}, stream)
+    return stream.getvalue()
+
+
+def _style(values: Any, depth: int) -> Any:
+    if isinstance(values, list):
+        sequence = CommentedSeq([_style(value, depth + 1) for value in values])
+        # A list of mappings on one line would lose their braces.
+        if not any(isinstance(value, dict) for value in values):
+            sequence.fa.set_flow_style()
+        return sequence
+    if not isinstance(values, dict):
+        return values
+    mapping = CommentedMap({key: _style(value, depth + 1) for key, value in values.items()})
+    nested = [value for value in mapping.values() if isinstance(value, CommentedMap | CommentedSeq)]
+    if depth > 1 and len(str(values)) < 100 and all(value.fa.flow_style() for value in nested):
+        mapping.fa.set_flow_style()
+    return mapping
