@@ -32,6 +32,8 @@ class TrainImages(Dataset[Batch]):
         self.preprocessing = recipe.preprocessing
         self.augmenter = Augmenter(recipe.augmentation, recipe.preprocessing)
         self.images = part.images if self.augmenter.crops else fit_all(part.images, recipe.preprocessing)
+        # Fitting twice would crop twice.
+        self.fits_each = not self.augmenter.crops and self.images is part.images
         self.labels = torch.from_numpy(part.labels)
 
     def __len__(self) -> int:
@@ -47,7 +49,7 @@ class TrainImages(Dataset[Batch]):
 
     def _augment(self, index: int, seed: int) -> np.ndarray:
         image = self.images[index]
-        if not self.augmenter.crops:
+        if self.fits_each:
             image = fit(image, self.preprocessing)
         return self.augmenter(image, seed)
 

@@ -11,7 +11,7 @@ import numpy as np
 from training.data.check import find_unreadable
 from training.data.decode import printable
 from training.data.images import ImageData, ImageFiles, ImagePart
-from training.data.listing import Listing, find_parts, known_extensions, list_classes, refuse
+from training.data.listing import EXTENSIONS, Listing, find_parts, list_classes, refuse
 from training.data.specs import ImageFolder
 from training.data.splits import split_stratified
 
@@ -59,8 +59,8 @@ def _check_sizes(spec: ImageFolder, listings: dict[str, Listing]) -> None:
     needed = 1 + len(missing)
     for name, paths in train.items():
         if len(paths) < needed:
-            purpose = f"split into {' and '.join(['training', *missing])}" if missing else "train on"
-            kinds = "" if paths else f" (files that end in {', '.join(known_extensions())})"
+            purpose = f"split {' and '.join(missing)} off" if missing else "train on"
+            kinds = "" if paths else f" (files that end in {', '.join(EXTENSIONS)})"
             way_out = f"Add images{kinds} to it, or take the folder away."
             refuse(spec, f"class {name!r} has {_count(paths)}, but needs at least {needed} to {purpose}", way_out)
     for part, files in listings.items():

@@ -11,6 +11,7 @@ from training.data.specs import ImageFolder
 from training.errors import UserError
 
 Listing = dict[str, list[str]]  # class to paths, both sorted
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 
 _PARTS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
 
@@ -44,12 +45,6 @@ def list_classes(spec: ImageFolder, folder: str) -> Listing:
     return {name: sorted(_images(os.path.join(folder, name))) for name in _subfolders(spec, folder)}
 
 
-def known_extensions() -> tuple[str, ...]:
-    from torchvision.datasets.folder import IMG_EXTENSIONS  # slow to import
-
-    return IMG_EXTENSIONS
-
-
 def refuse(spec: ImageFolder, what: str, way_out: str) -> NoReturn:
     raise UserError(f"data.root={printable(spec.root)}: {what}. {way_out}")
 
@@ -63,7 +58,6 @@ def _subfolders(spec: ImageFolder, folder: str) -> list[str]:
 
 
 def _images(folder: str) -> Iterator[str]:
-    extensions = known_extensions()
     seen = set()
     for place, folders, files in os.walk(folder, followlinks=True):
         seen.add(os.path.realpath(place))
@@ -72,7 +66,7 @@ def _images(folder: str) -> Iterator[str]:
             name for name in folders if not _is_hidden(name) and os.path.realpath(os.path.join(place, name)) not in seen
         ]
         for name in files:
-            if name.lower().endswith(extensions) and not _is_hidden(name):
+            if name.lower().endswith(EXTENSIONS) and not _is_hidden(name):
                 yield os.path.join(place, name)
 
 

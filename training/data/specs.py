@@ -50,7 +50,7 @@ class Preprocessing(Part):
     crop: Annotated[float, Field(gt=0, le=1)] | Auto = Field(
         "auto", description="Share of the resized image that the centre crop keeps."
     )
-    interpolation: Literal["nearest", "bilinear", "bicubic"] | Auto = Field("auto", description="Of every resize.")
+    interpolation: Literal["nearest", "bilinear", "bicubic", "auto"] = Field("auto", description="Of every resize.")
     mean: Annotated[list[Share], _THREE] | Auto = Field("auto", description="Of each colour, in [0, 1].")
     std: Annotated[list[Annotated[float, Field(gt=0)]], _THREE] | Auto = Field(
         "auto", description="Of each colour, in [0, 1]."
