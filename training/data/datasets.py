@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import Dataset
 
 from training.data.images import ImagePart
-from training.data.preprocess import fit, fit_all, normalise
+from training.data.preprocess import fit, fit_all, normalise, resized_side
 from training.data.sampling import Draw
 from training.data.specs import Preprocessing
 from training.recipe import Recipe
@@ -18,6 +18,8 @@ from training.techniques.augmentation import Augmenter
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 T = TypeVar("T")
+
+_GAP = 2  # a JPEG decoded at twice the size it is resized to looks as if decoded whole (Pillow's `reducing_gap`)
 
 
 def keep_batch(batch: T) -> T:
@@ -31,6 +33,7 @@ class TrainImages(Dataset[Batch]):
     def __init__(self, part: ImagePart, recipe: Recipe) -> None:
         self.preprocessing = recipe.preprocessing
         self.augmenter = Augmenter(recipe.augmentation, recipe.preprocessing)
+        part = part.reduced_to(self.augmenter.needed_side or _GAP * resized_side(recipe.preprocessing))
         self.images = part.images if self.augmenter.crops else fit_all(part.images, recipe.preprocessing)
         # Fitting twice would crop twice.
         self.fits_each = not self.augmenter.crops and self.images is part.images
@@ -58,19 +61,19 @@ class EvalImages(Dataset[Batch]):
     """Images as validation sees them, prepared each time they are asked for."""
 
     def __init__(self, part: ImagePart, preprocessing: Preprocessing) -> None:
-        self.part = part
+        self.images = part.reduced_to(_GAP * resized_side(preprocessing)).images
         self.preprocessing = preprocessing
         self.labels = torch.from_numpy(part.labels)
 
     def __len__(self) -> int:
-        return len(self.part)
+        return len(self.labels)
 
     def __getitem__(self, index: int) -> Batch:
         images, labels = self.__getitems__([index])
         return images[0], labels[0]
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        pixels = np.stack([fit(self.part.images[index], self.preprocessing) for index in indices])
+        pixels = np.stack([fit(self.images[index], self.preprocessing) for index in indices])
         return normalise(pixels, self.preprocessing), self.labels[list(indices)]
 
 

@@ -24,10 +24,8 @@ def fit(image: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
     """Resize until the shorter side is the input's over `crop`, keep the centre: uint8 (side, side, 3)."""
     if is_fitting(image, preprocessing):
         return image
-    side, crop = preprocessing.image_size, preprocessing.crop
-    assert isinstance(side, int)
-    assert isinstance(crop, float)
-    shorter = math.floor(side / crop)
+    side, shorter = preprocessing.image_size, resized_side(preprocessing)
+    assert isinstance(side, int)  # resolved
     height, width = image.shape[:2]
     factor = shorter / min(height, width)
     size = (max(shorter, int(width * factor)), max(shorter, int(height * factor)))
@@ -44,6 +42,14 @@ def fit_all(images: np.ndarray | ImageFiles, preprocessing: Preprocessing) -> np
     if isinstance(images, ImageFiles) or len(images) * 3 * side**2 > KEPT_BYTES or is_fitting(images[0], preprocessing):
         return images
     return np.stack([fit(image, preprocessing) for image in images])
+
+
+def resized_side(preprocessing: Preprocessing) -> int:
+    """The shorter side that an image is resized to before the crop."""
+    side, crop = preprocessing.image_size, preprocessing.crop
+    assert isinstance(side, int)  # resolved
+    assert not isinstance(crop, str)
+    return math.floor(side / crop)
 
 
 def is_fitting(image: np.ndarray, preprocessing: Preprocessing) -> bool:

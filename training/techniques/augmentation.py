@@ -97,6 +97,7 @@ class Augmenter:
 
     def __init__(self, policy: NoAugmentation | SmallImages | CropFlip, preprocessing: Preprocessing) -> None:
         self.crops = isinstance(policy, CropFlip)  # takes images of any size, where others take the model's
+        self.needed_side = 0  # the shorter side at which even the smallest crop need not be enlarged
         self.compose: Any = None
         if isinstance(policy, NoAugmentation):
             return
@@ -107,6 +108,8 @@ class Augmenter:
 
         flags = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR, "bicubic": cv2.INTER_CUBIC}
         assert isinstance(preprocessing.image_size, int)  # resolved
+        if isinstance(policy, CropFlip):
+            self.needed_side = round(preprocessing.image_size / policy.min_area**0.5)
         self.compose = A.Compose(policy.transforms(preprocessing.image_size, flags[preprocessing.interpolation]))
         # Compose(seed=) gives every transform a generator of the same seed, so that all apply or none; share one.
         self.random, self.generator = random.Random(), np.random.default_rng()

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from training.data.datasets import EvalImages
 from training.data.decode import read_image
 from training.data.defaults import measure, resolve_preprocessing
 from training.data.images import ImageData, ImageFiles, ImagePart
@@ -114,3 +115,15 @@ def test_images_of_one_flat_colour_can_be_normalised():
 def test_digits_resolve_without_a_hole():
     found = resolve_preprocessing(Preprocessing(), load_data(Digits(train_size=50)), None)
     assert "auto" not in found.model_dump().values()
+
+
+def test_large_photographs_are_decoded_no_larger_than_needed(tmp_path):
+    rows, columns = np.mgrid[:1600, :1200] / 1600
+    photo = np.stack([np.sin(9 * rows), np.cos(7 * columns), rows * columns], axis=-1) * 90 + 128
+    Image.fromarray(photo.astype(np.uint8)).save(tmp_path / "photo.jpg", quality=95)
+    part = ImagePart(np.zeros(1, np.int64), ImageFiles([str(tmp_path / "photo.jpg")]))
+    preprocessing = Preprocessing(image_size=64, crop=0.875, interpolation="bicubic", mean=[0.0] * 3, std=[1.0] * 3)
+    dataset = EvalImages(part, preprocessing)
+    assert min(dataset.images[0].shape[:2]) in range(2 * 73, 4 * 73)
+    whole, reduced = (fit(images[0], preprocessing).astype(float) for images in (part.images, dataset.images))
+    assert np.abs(whole - reduced).max() <= 3
