@@ -78,7 +78,9 @@ class Classifier(pl.LightningModule):
 
     def collect(self, score: str) -> tuple[dict[str, float], float, list[tuple[int, float, float]]]:
         """The epoch's metrics, the standard error of `score`, and points of (step, lr, training loss)."""
-        labels, predicted, confidence, losses = (torch.cat(column).cpu() for column in zip(*self.validated, strict=True))
+        labels, predicted, confidence, losses = (
+            torch.cat(column).cpu() for column in zip(*self.validated, strict=True)
+        )
         metrics, error = measure(labels, predicted, confidence, losses, self.setup_.class_count, score)
         metrics["train_loss"] = float(self.loss_sum) / self.image_count
         metrics["train_accuracy"] = float(self.train_correct) / self.train_probed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import string
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -84,4 +83,3 @@ def _pretrain(backbone: Backbone) -> dict[str, torch.Tensor]:
         head = {id(p) for p in head_of(model).parameters()}
         state = model.state_dict(keep_vars=True)
         return {name: v.detach().contiguous() for name, v in state.items() if id(v) not in head}
-

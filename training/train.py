@@ -14,9 +14,9 @@ from lightning.fabric.plugins.environments import LightningEnvironment
 
 from training.callbacks import EpochReporter, EpochSeeds, NaNStop
 from training.classifier import Classifier
+from training.data.defaults import resolve_preprocessing
 from training.data.feeding import Loaders, make_loaders
 from training.data.load import ImageData, load_data
-from training.data.defaults import resolve_preprocessing
 from training.errors import Diverged
 from training.isolation import isolated_process
 from training.models import build_model
@@ -43,7 +43,7 @@ def train(
     folder: Path,
     *,
     metric: str = "val_accuracy",
-    resources: Resources = Resources(),  # noqa: B008 - frozen
+    resources: Resources = Resources(),
     on_report: Callable[[Report], bool] = lambda report: True,
 ) -> Outcome:
     """Train a recipe, or go on from `folder/last.ckpt` where there is one.

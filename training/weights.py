@@ -31,7 +31,9 @@ def read_weights(path: Path, field: str) -> dict[str, torch.Tensor]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001 - every reader has errors of its own for a file that is not its kind
         reason = str(error).strip().split("\n")[0]
-        raise UserError(f"{field}={path}: not a file of weights ({reason}). Give safetensors or a state dict.") from None
+        raise UserError(
+            f"{field}={path}: not a file of weights ({reason}). Give safetensors or a state dict."
+        ) from None
     for key in ("state_dict", "model"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]

@@ -28,8 +28,8 @@ class _Optimizer(Part):
         arguments: dict[str, Any] = self.model_dump(exclude={"name"})
         if "beta1" in arguments:
             arguments["betas"] = (arguments.pop("beta1"), arguments.pop("beta2"))
-        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}.get(getattr(self, "name"), torch.optim.SGD)
-        if getattr(self, "name") == "nesterov":
+        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}.get(self.name, torch.optim.SGD)
+        if self.name == "nesterov":
             arguments["nesterov"] = True
         return kind(parameters, **arguments)
 

@@ -1,0 +1,117 @@
+"""One trial in a Ray worker: train, report each epoch, and leave nothing behind for the next trial in this process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+
+def make_trainable(root: str):
+    """A trainable that finds this project's packages at `root`, whatever the working folder contains.
+
+    Ray puts the working folder first on `sys.path`; a user's own `search/` or `training/` there would be taken for
+    ours. A nested function is pickled by value, so the worker imports nothing of ours before the path is right.
+    """
+
+    def trial(config: dict[str, Any]) -> None:
+        import os
+        import sys
+
+        if os.path.isdir(root) and sys.path[0] != root:
+            sys.path.insert(0, root)
+        from search.trial import run_trial
+
+        run_trial(config)
+
+    return trial
+
+
+def run_trial(config: dict[str, Any]) -> None:
+    """Train `config["recipe"]` in `config["folder"]` and tell the driver each epoch and the end.
+
+    Never raises for what the recipe or the data did: the driver would take that for a dying worker and try again.
+    """
+    from ray import tune
+
+    told_to_stop = False
+
+    def tell(message: dict[str, Any]) -> bool:
+        nonlocal told_to_stop
+        try:
+            tune.report({"message": json.dumps(message)})
+        except SystemExit:  # how Ray says stop or pause, in this thread, when another trial wants the worker
+            told_to_stop = True
+        return not told_to_stop
+
+    message = _train(config, tell)
+    if message and not told_to_stop:
+        tell(message)
+    if told_to_stop:
+        # Returning would make Ray report a result for a trial that is no longer here, and fail the next one.
+        sys.exit(0)
+
+
+def _train(config: dict[str, Any], tell) -> dict[str, Any] | None:
+    """Train and tell each new epoch; returns the message about an end that is no last epoch."""
+    import torch
+
+    from training.errors import UserError
+    from training.recipe import read_recipe
+    from training.train import Resources, train
+
+    folder = Path(config["folder"])
+    folder.mkdir(parents=True, exist_ok=True)
+    device = "cuda" if config["gpus"] else "cpu"
+
+    def on_report(report) -> bool:
+        return report.epoch <= config["reported"] or tell({"report": asdict(report)})
+
+    try:
+        with _logged_to(folder / "log.txt"):
+            recipe = read_recipe(config["recipe"])
+            resources = Resources(config["threads"], config["loader_workers"], device)
+            outcome = train(recipe, folder, metric=config["metric"], resources=resources, on_report=on_report)
+        return {"end": "diverged", "reason": "the loss became infinite or NaN"} if outcome.state == "diverged" else None
+    except UserError as error:
+        return {"end": "failed", "reason": str(error)}
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        return {"end": "out_of_memory", "reason": str(error).split("\n")[0] or "out of memory"}
+    except Exception as error:
+        logging.getLogger("training").exception("trial %s failed", config["trial"])
+        return {"end": "failed", "reason": f"{type(error).__name__}: {error}; see {folder / 'log.txt'}"}
+
+
+class _logged_to:
+    """Send the training's log to a file for as long as it lasts."""
+
+    def __init__(self, path: Path) -> None:
+        self.handler = logging.FileHandler(path, delay=True)
+        self.handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+
+    def __enter__(self) -> None:
+        logging.getLogger("training").addHandler(self.handler)
+
+    def __exit__(self, kind, error, trace) -> None:
+        if error is not None and not isinstance(error, SystemExit):
+            logging.getLogger("training").error("%s: %s", kind.__name__, error, exc_info=error)
+        logging.getLogger("training").removeHandler(self.handler)
+        self.handler.close()
+
+
+def split_cpus(cpus: float, in_memory: bool) -> tuple[int, int]:
+    """Torch threads and loader workers that together never exceed a trial's CPUs, and use them all."""
+    whole = max(1, int(cpus))
+    if in_memory or whole < 2:
+        return whole, 0
+    workers = whole // 2
+    return whole - workers, workers
+
+
+def project_root() -> str:
+    """The folder that holds this project's packages."""
+    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -1,0 +1,128 @@
+"""The thin adapter between the controller and Ray Tune: a Searcher, a TrialScheduler and a Stopper of our own.
+
+Not subclasses of Ray's ASHA and OptunaSearch: those keep private state that a resume loses, and cannot tell a stopped
+trial from a completed one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from ray.tune import Stopper
+from ray.tune.schedulers import TrialScheduler
+from ray.tune.search import Searcher
+
+from search.asha import Decision
+from search.controller import Controller
+from search.trials import Trial
+
+Job = Callable[[Trial], dict[str, Any]]  # what a worker is told of a trial
+
+
+class _Unpickled:
+    """Ray pickles and copies these; the driver's own objects, open files included, must stay the only ones."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class LedgerSearcher(_Unpickled, Searcher):
+    """Hands out the trials to go on with, then new ones, no more than there are slots."""
+
+    def __init__(self, controller: Controller, make_job: Job, slots: int) -> None:
+        super().__init__()
+        self.controller = controller
+        self.make_job = make_job
+        self.slots = slots
+        self.waiting = controller.unfinished()
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        # Asking early would ask before the running trials have said what they know.
+        if sum(trial.state == "running" for trial in self.controller.trials) - len(self.waiting) >= self.slots:
+            return None
+        if self.waiting:
+            trial = self.waiting.pop(0)
+            self.controller.record(event="resume", trial=trial.number)
+            return self.make_job(trial)
+        proposed = self.controller.propose()
+        return self.make_job(proposed) if proposed else Searcher.FINISHED
+
+    def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
+        """Nothing: it cannot tell a stopped trial from a completed one; the scheduler can."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: the ledger is the state."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        raise NotImplementedError("a sweep resumes from its ledger")
+
+
+class LedgerScheduler(_Unpickled, TrialScheduler):
+    """Writes what arrives into the ledger, and does what the controller decides."""
+
+    # Results must come one by one: a decision is about one epoch.
+    _supports_buffered_results = False
+
+    def __init__(self, controller: Controller, stopping: Callable[[], bool]) -> None:
+        super().__init__()
+        self.controller = controller
+        self.stopping = stopping
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        number = trial.config["trial"]
+        if "message" not in result:  # Ray's own word that the function returned
+            return self.CONTINUE
+        # Text, because Ray flattens nested results before it hands them on.
+        message = json.loads(result["message"])
+        if "end" in message:
+            self.controller.end(number, message["end"], message["reason"])
+            return self.CONTINUE  # the worker has nothing more to do, and leaves by itself
+        decision = self.controller.report(number, message["report"])
+        return {Decision.CONTINUE: self.CONTINUE, Decision.STOP: self.STOP, Decision.PAUSE: self.PAUSE}[decision]
+
+    def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
+        state, reason = describe_death(trial)
+        self.controller.end(trial.config["trial"], state, reason)
+
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        # Also called for trials that the end of the sweep cut short.
+        if not self.stopping():
+            self.controller.end(trial.config["trial"], "failed", "the worker returned before the last epoch")
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        trials = tune_controller.get_live_trials()
+        return next((trial for trial in trials if trial.status == "PENDING"), None)
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None: ...
+    def on_trial_remove(self, tune_controller: Any, trial: Any) -> None: ...
+
+    def debug_string(self) -> str:
+        return ""
+
+
+def describe_death(trial: Any) -> tuple[Any, str]:
+    """State and reason of a trial whose worker died for good."""
+    from ray.exceptions import OutOfMemoryError, RayTaskError
+
+    error = trial.get_error()
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    reason = str(cause).strip().split("\n")[0] if cause else "the worker died"
+    return ("out_of_memory" if isinstance(cause, OutOfMemoryError) else "failed"), reason
+
+
+class SweepStopper(_Unpickled, Stopper):
+    """Ends the whole sweep when `should_stop` says so."""
+
+    def __init__(self, should_stop: Callable[[], bool]) -> None:
+        self.should_stop = should_stop
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self.should_stop()
