@@ -1,5 +1,6 @@
 import gc
 import random
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -116,6 +117,7 @@ def test_workers_and_resuming_change_no_batch(photos, policy):
     assert same(batches(resumed.train, 2), epochs[2])
     assert same(batches(resumed.train, 0), epochs[0])
     assert same(resumed.val, straight.val)
+    resumed.close()
 
 
 def test_lightning_tells_the_sampler_which_epoch_it_is():
@@ -206,9 +208,12 @@ def test_an_image_that_breaks_during_training_is_named(photos, workers):
     loaders = make_loaders(data, recipe, workers=workers, pin_memory=False)
     with pytest.raises(UnreadableImage, match=rf"^{broken}: this image cannot be read \(not an image\)"):
         list(loaders.train)
+    loaders.close()
 
 
-def test_workers_end_with_their_loader(photos):
+@pytest.fixture
+def running(photos):
+    """Loaders that have worker processes, in the middle of an epoch, and those processes."""
     spec = {"name": "image_folder", "root": str(photos({"cat": 10, "dog": 10}))}
     data = load_data(read_recipe({"data": spec}).data)
     before = set(psutil.Process().children(recursive=True))
@@ -217,7 +222,26 @@ def test_workers_end_with_their_loader(photos):
     list(loaders.val)
     workers = set(psutil.Process().children(recursive=True)) - before
     assert len(workers) >= 4
-    del loaders
+    return [loaders], workers
+
+
+def test_workers_end_with_their_loader(running):
+    held, workers = running
+    held.clear()
     gc.collect()
-    _, alive = psutil.wait_procs(workers, timeout=10)
+    _, alive = psutil.wait_procs(workers, timeout=20)
     assert not alive
+
+
+def test_closing_ends_workers_at_once_also_in_a_reference_cycle(running):
+    held, workers = running
+    held.append(held)
+    held[0].train.__dict__["cycle"] = held
+    start = time.monotonic()
+    held[0].close()
+    held[0].close()
+    assert time.monotonic() - start < 4
+    _, alive = psutil.wait_procs(workers, timeout=1)
+    assert not alive
+    assert len(list(held[0].train)) > 0  # and it can start again
+    held[0].close()
