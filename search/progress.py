@@ -1,0 +1,157 @@
+"""Live progress of a sweep: redrawn in place in a terminal, quiet plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from search.eta import Pace
+from search.ledger import Event
+from search.trials import UNFINISHED, Trial, Trials
+from search.wording import (
+    baseline_of,
+    cut,
+    describe_recipe,
+    format_counts,
+    format_score,
+    format_seconds,
+    format_state,
+)
+
+if TYPE_CHECKING:
+    from search.controller import Controller
+
+REFRESH = 4  # times a second
+HEARTBEAT_SECONDS = 60
+RUNNING = 8  # running trials shown
+FIXED_LINES = 9  # at most, besides the running trials
+
+
+class Progress:
+    """Shows a controller's trials while the sweep runs; `deadline` in seconds since 1970, as in the ledger."""
+
+    def __init__(self, controller: Controller, *, console: Console, slots: int, deadline: float | None = None) -> None:
+        self.controller = controller
+        self.console = console
+        self.slots = slots
+        self.pace = Pace(slots, deadline)
+        self.started = self.spoke = time.time()
+        self.rungs: list[tuple[str, int, float | None]] = []
+        self.live: Live | None = None
+
+    def __enter__(self) -> Self:
+        self.started = self.spoke = time.time()
+        if self.console.is_interactive:
+            self.live = Live(
+                get_renderable=self.render, console=self.console, refresh_per_second=REFRESH, transient=True
+            )
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self.live.stop()
+            self.live = None
+        if len(trials := self._snapshot()):
+            self.say(f"{format_seconds(time.time() - self.started)}, {len(trials)} trials: {format_counts(trials)}")
+
+    def say(self, text: str) -> None:
+        """A line that stays: above the live part, where there is one."""
+        self.spoke = time.time()
+        self.console.print(Text(text), soft_wrap=not self.console.is_interactive)
+
+    def __call__(self, event: Event) -> None:
+        """A listener of the controller."""
+        kind = event.get("event")
+        if kind in ("start", "resume", "report"):
+            self.pace.add(event)
+        if kind == "end":
+            self._end(self.controller.trials.by_number[event["trial"]])
+        elif self.live is None and time.time() - self.spoke >= HEARTBEAT_SECONDS:
+            trials = self._snapshot()
+            self.say(f"{len(_ended(trials))}/{self.controller.budget} trials done: {format_counts(trials)}")
+
+    def _end(self, trial: Trial) -> None:
+        """A line for each trial; where there is a live part, only for those that somebody should look at."""
+        if self.live and trial.state not in ("failed", "out_of_memory"):
+            return
+        trials = self._snapshot()
+        score = format_score(trials.metric, trial.score, trial.standard_error if trial.reports else None)
+        text = f"{trial.name} {format_state(trial.state)}, {score}, {trial.epoch}/{trial.epochs} epochs"
+        text += f", {describe_recipe(trial, baseline_of(trials))}"
+        done = f"[{len(_ended(trials))}/{self.controller.budget}] "
+        self.say(done + text + (f" ({trial.reason})" if trial.reason else ""))
+
+    def _snapshot(self) -> Trials:
+        """The trials as they are now; the main thread goes on changing the controller's."""
+        trials = Trials(self.controller.trials.metric)
+        trials.by_number = dict(self.controller.trials.by_number)
+        return trials
+
+    def render(self) -> RenderableType:
+        """The live part. Called in the thread of the refreshes."""
+        trials, width = self._snapshot(), self.console.width
+        running = [trial for trial in trials if trial.state == "running"]
+        room = max(1, min(RUNNING, self.console.height - FIXED_LINES - 2))
+        return Group(
+            Text(f"{format_counts(trials) or 'no trial yet'}, of {self.controller.budget}"),
+            self._render_bar(trials, width),
+            self._render_best(trials, width),
+            *self._render_rungs(trials),
+            *self._render_running(running, room, trials.metric),
+        )
+
+    def _render_bar(self, trials: Trials, width: int) -> RenderableType:
+        done, budget = len(_ended(trials)), self.controller.budget
+        now = time.time()
+        words = f"{done}/{budget} trials · {format_seconds(now - self.started)}"
+        if left := self.pace.describe(list(trials), budget, now):
+            words += f" · {left}"
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        room = max(10, min(60, width - 52))
+        grid.add_row(ProgressBar(total=budget, completed=done, width=room), Text(words, no_wrap=True))
+        return grid
+
+    def _render_best(self, trials: Trials, width: int) -> Text:
+        best = trials.best()
+        if best is None:
+            return Text("best     none has completed yet")
+        score = format_score(trials.metric, best.score, best.standard_error)
+        head = f"best     {score}  {best.name}  "
+        return Text(head + cut(describe_recipe(best, baseline_of(trials)), width - len(head)), no_wrap=True)
+
+    def _render_rungs(self, trials: Trials) -> list[Text]:
+        if self.controller.asha is None:
+            return []
+        with suppress(RuntimeError):  # a trial started meanwhile: the rungs of a moment ago will do
+            self.rungs = self.controller.asha.rungs()
+        lines = []
+        for number, (label, count, cutoff) in enumerate(self.rungs):
+            head = "rungs" if number == 0 else ""
+            passing = (
+                ""
+                if cutoff is None or abs(cutoff) == float("inf")
+                else (f", the next passes at {format_score(trials.metric, trials.sign * cutoff)}")
+            )
+            lines.append(Text(f"{head:<9}{label:<9} {count:>4} reached it{passing}", no_wrap=True))
+        return lines
+
+    def _render_running(self, running: list[Trial], room: int, metric: str) -> list[Text]:
+        lines = [
+            Text(f"{'running' if i == 0 else '':<9}{t.name}  {t.epoch:>3}/{t.epochs}  {format_score(metric, t.score)}")
+            for i, t in enumerate(running[:room])
+        ]
+        # Blank lines keep the height while one trial ends and the next has not begun.
+        lines += [Text("")] * (min(room, self.slots) - len(lines))
+        return [*lines, Text(f"{'':<9}… and {len(running) - room} more")] if len(running) > room else lines
+
+
+def _ended(trials: Trials) -> list[Trial]:
+    return [trial for trial in trials if trial.state not in UNFINISHED]
