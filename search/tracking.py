@@ -1,0 +1,193 @@
+"""MLflow as a projection of the ledger: one thread of the driver sends what MLflow does not have yet, in batches."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from search.ledger import Event
+from search.mlflow_runs import SweepRuns
+from search.mlflow_store import is_outage, open_store
+from search.trials import Trials
+from training.errors import UserError
+
+FLUSH_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 15.0
+logger = logging.getLogger("search")
+
+
+class Tracking:
+    """Takes the ledger's events and never blocks or fails for them; its thread folds and sends them.
+
+    `nested=False` is a single training: trial 0 is the only run, named `sweep`, without a parent.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        experiment: str,
+        *,
+        sweep: str,
+        sweep_id: str,
+        metric: str,
+        space: str = "",
+        params: dict[str, Any] | None = None,
+        nested: bool = True,
+    ) -> None:
+        self.uri = make_absolute(uri)
+        self.experiment = experiment
+        self.trials = Trials(metric)
+        self.failed = 0  # events that MLflow refused, for a fault of ours
+        self._runs = SweepRuns(sweep, sweep_id, space=space, params=params or {}, nested=nested)
+        self._queue: SimpleQueue[list[Event] | None] = SimpleQueue()
+        self._pending: Counter[int] = Counter()  # events not delivered yet, by trial
+        self._closing: str | None = None
+        self._deadline = float("inf")
+        self._failures = 0  # passes in a row that MLflow did not answer
+        self._last_time = time.time()
+        self._ready = threading.Event()
+        self._error: BaseException | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="tracking", daemon=True)
+
+    @property
+    def run_ids(self) -> dict[int, str]:
+        """Trial number to MLflow run id, of those that exist by now."""
+        return self._runs.run_ids
+
+    @property
+    def parent_run_id(self) -> str | None:
+        return self._runs.parent_run_id
+
+    def start(self) -> None:
+        """Open the store in the background: importing mlflow and making an SQLite store take seconds."""
+        self._thread.start()
+
+    def wait_ready(self) -> None:
+        """Wait until runs can be written.
+
+        Raises:
+            UserError: the store cannot be opened, or the server does not answer.
+        """
+        self._ready.wait()
+        if self._error is not None:
+            raise self._error
+
+    def __call__(self, event: Event) -> None:
+        self._queue.put([event])
+
+    def replay(self, events: Iterable[Event]) -> None:
+        """Send all events of a ledger again; what is in MLflow already stays as it is."""
+        # In one piece, so that the thread sees how each trial stands now and not how it once stood.
+        self._queue.put(list(events))
+
+    def close(self, state: str, timeout_seconds: float = 30.0) -> int:
+        """Send what is left, end the sweep's run in `state`; returns how many events did not arrive in time."""
+        self._closing = state
+        self._deadline = time.monotonic() + timeout_seconds
+        self._queue.put(None)
+        if self._thread.is_alive():
+            self._thread.join(timeout_seconds + 1)
+        while not self._queue.empty():  # the store never opened
+            self._fold(self._queue.get() or [])
+        return sum(self._pending.values()) + (not self._closed)
+
+    def _work(self) -> None:
+        try:
+            self._runs.open(open_store(self.uri, self.experiment))
+        except Exception as error:  # noqa: BLE001 - told to the driver by wait_ready
+            self._error = _as_user_error(error, self.uri)
+            return
+        finally:
+            self._ready.set()
+        while not self._closed:
+            self._receive()
+            if not self._send() and time.monotonic() > self._deadline:
+                return
+
+    def _receive(self) -> None:
+        """Fold events for a moment, so that they go out together; longer while MLflow does not answer."""
+        wait = FLUSH_SECONDS * 2 ** min(self._failures, 5) if self._failures else FLUSH_SECONDS
+        until = time.monotonic() + min(wait, LONGEST_WAIT_SECONDS)
+        while (left := min(until, self._deadline) - time.monotonic()) > 0:
+            if self._closing is not None and self._queue.empty():
+                if self._failures:
+                    time.sleep(min(left, 1.0))
+                return
+            try:
+                events = self._queue.get(timeout=left)
+            except Empty:
+                return
+            self._fold(events or [])
+
+    def _fold(self, events: list[Event]) -> None:
+        for event in events:
+            self.trials.fold(event)
+            if event.get("event") != "infeasible" and event.get("trial", -1) in self.trials.by_number:
+                self._pending[event["trial"]] += 1
+                self._last_time = event["time"]
+
+    def _send(self) -> bool:
+        """One pass over the trials with news; False when MLflow did not answer."""
+        for number in list(self._pending):
+            try:
+                self._runs.send(self.trials.by_number[number])
+            except Exception as error:
+                if is_outage(error):
+                    self._pending[number] = self._pending.pop(number)  # last in the next pass: others may be fine
+                    self._note_outage(error)
+                    return False
+                self.failed += self._pending[number]
+                logger.exception("MLflow refused what trial %04d logged", number)
+            del self._pending[number]
+        return self._finish()
+
+    def _finish(self) -> bool:
+        try:
+            if self._closing is not None and self._queue.empty():
+                self._runs.finish(self._closing, self.trials, self._last_time)
+                self._closed = True
+        except Exception as error:
+            if is_outage(error):
+                self._note_outage(error)
+                return False
+            self.failed += 1
+            self._closed = True
+            logger.exception("MLflow refused the end of the sweep")
+        if self._failures > 1:
+            logger.warning("MLflow answers again; everything logged meanwhile was sent.")
+        self._failures = 0
+        return True
+
+    def _note_outage(self, error: Exception) -> None:
+        self._failures += 1
+        if self._failures == 2:  # a single failure may be a connection that the server closed
+            reason = str(error).split("\n")[0][:200]
+            logger.warning(
+                "MLflow at %s does not answer; training goes on, and what is logged is sent later. (%s)",
+                self.uri,
+                reason,
+            )
+
+
+def make_absolute(uri: str) -> str:
+    """An address whose SQLite file no longer depends on the working folder."""
+    start = "sqlite:///"
+    if not uri.startswith(start) or uri == start:
+        return uri
+    path, mark, query = uri.removeprefix(start).partition("?")
+    return f"{start}{Path(path).absolute().as_posix()}{mark}{query}"
+
+
+def _as_user_error(error: Exception, uri: str) -> BaseException:
+    if isinstance(error, UserError):
+        return error
+    logger.debug("opening %s", uri, exc_info=error)
+    reason = str(error).strip().split("\n")[0]
+    return UserError(f"--tracking-uri {uri}: MLflow cannot open it: {reason} Mend it or name another.")
