@@ -1,0 +1,1 @@
+"""What a sweep found: its best recipe, exported and ready to train again."""

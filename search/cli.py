@@ -1,0 +1,285 @@
+"""The `sweep` command. Heavy imports happen inside the commands, so that help comes at once."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from training.errors import UserError
+
+if TYPE_CHECKING:
+    from search.folder import SweepFolder
+    from search.sweep import Result
+
+app = typer.Typer(
+    help="Search which techniques are worth using to fine-tune an image classifier, and with what values.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[PATH=VALUE]...", help="Set a value, such as `epochs=3` or `search.trials=20`."),
+]
+Storage = Annotated[Path, typer.Option(help="Folder that holds the sweeps.", envvar="SWEEP_STORAGE")]
+TrackingUri = Annotated[
+    str, typer.Option(help="MLflow store: a database or a server.", envvar="MLFLOW_TRACKING_URI", show_envvar=True)
+]
+Experiment = Annotated[str, typer.Option(help="MLflow experiment.")]
+Name = Annotated[str, typer.Argument(help="Name of a sweep; `sweep list` shows them.")]
+TimeBudget = Annotated[str | None, typer.Option(help="Stop after this time, such as `90s`, `15m` or `2h`.")]
+
+STORAGE = Path("sweeps")
+TRACKING_URI = "sqlite:///mlflow.db"
+EXPERIMENT = "technique-search"
+
+
+def main() -> None:
+    """Run the command; a user's mistake ends in one sentence and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        print(f"sweep: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("sweep: interrupted.", file=sys.stderr)
+        sys.exit(130)
+
+
+@app.command()
+def run(
+    space: Annotated[str, typer.Argument(help="A bundled space (`quick`, `card`) or a YAML file.")],
+    overrides: Overrides = None,
+    name: Annotated[str | None, typer.Option(help="Name of the sweep. Default: the space's name and a number.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Trials to run, baselines included.")] = None,
+    time_budget: TimeBudget = None,
+    cpus_per_trial: Annotated[float | None, typer.Option(help="CPUs of each trial.")] = None,
+    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs of each trial; may be a fraction.")] = None,
+    address: Annotated[str | None, typer.Option(help="Head node of a Ray cluster. Default: this machine.")] = None,
+    storage: Storage = STORAGE,
+    tracking_uri: TrackingUri = TRACKING_URI,
+    experiment: Experiment = EXPERIMENT,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search; the recipe's seed is its own.")] = 0,
+    keep_best: Annotated[int, typer.Option(min=1, help="Completed trials that keep their weights.")] = 5,
+) -> None:
+    """Search a space: the baseline first, then recipes the sampler proposes, stopped early by ASHA.
+
+    Ctrl-C ends the sweep cleanly; `sweep resume` goes on with it.
+    """
+    _check_positive("--cpus-per-trial", cpus_per_trial)
+    _check_positive("--gpus-per-trial", gpus_per_trial, or_zero=True)
+    seconds = parse_duration(time_budget) if time_budget else None
+    from search.folder import new_folder
+    from search.tables import make_console
+    from spaces.load import load_space
+
+    if trials is not None:
+        _check_positive("--trials", trials)
+        overrides = [*(overrides or []), f"search.trials={trials}"]
+    loaded = absolute_paths(load_space(space, overrides or []))
+    folder = new_folder(storage.absolute(), name, loaded.name)
+    from search.sweep import Settings, run_sweep
+
+    settings = Settings(
+        absolute_uri(tracking_uri), experiment, seed, keep_best, cpus_per_trial, gpus_per_trial, seconds, address
+    )
+    console = make_console()
+    _conclude(folder, run_sweep(folder, loaded, settings, console), settings.tracking_uri, console)
+
+
+@app.command()
+def resume(name: Name, storage: Storage = STORAGE, time_budget: TimeBudget = None) -> None:
+    """Go on with a sweep that was interrupted: its ledger tells which trials ran and how far."""
+    from search.folder import open_folder
+    from search.sweep import read_settings, resume_sweep
+    from search.tables import make_console
+
+    seconds = parse_duration(time_budget) if time_budget else None
+    folder = open_folder(storage.absolute(), name)
+    console = make_console()
+    _conclude(folder, resume_sweep(folder, console, seconds), read_settings(folder).tracking_uri, console)
+
+
+@app.command()
+def space(
+    space: Annotated[str | None, typer.Argument(help="A bundled space (`quick`, `card`) or a YAML file.")] = None,
+    overrides: Overrides = None,
+    default: Annotated[bool, typer.Option("--default", help="Print the default recipe: every technique off.")] = False,
+) -> None:
+    """Show a space as a table: what is searched, in which domain, under which condition."""
+    from spaces.load import dump_recipe, load_space
+    from training.recipe import Recipe
+
+    if default:
+        print(dump_recipe(Recipe()), end="")
+        return
+    if space is None:
+        raise UserError("sweep space: name a bundled space or a file, or ask for --default.")
+    from search.tables import make_console, space_table
+
+    make_console().print(space_table(load_space(space, overrides or [])))
+
+
+@app.command()
+def train(
+    recipe: Annotated[Path, typer.Argument(help="A recipe: a YAML file without holes.")],
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for weights and summary. Default: trained/<n>.")] = None,
+    metric: Annotated[str, typer.Option(help="Score that chooses the best epoch.")] = "val_accuracy",
+    cpus: Annotated[
+        int | None, typer.Option(min=1, help="Default: as in the summary.json beside the recipe, else all.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: a GPU where there is one.")] = None,
+    tracking_uri: TrackingUri = TRACKING_URI,
+    experiment: Experiment = EXPERIMENT,
+) -> None:
+    """Train one recipe, without a search: the same trainer and the same logging as in a sweep."""
+    from search.single import train_single
+    from search.tables import make_console
+    from spaces.load import load_recipe
+
+    loaded = load_recipe(recipe, overrides or [])
+    train_single(loaded, recipe, out, metric, cpus, device, absolute_uri(tracking_uri), experiment, make_console())
+
+
+@app.command()
+def export(
+    name: Name,
+    out: Annotated[Path | None, typer.Option(help="Folder to write. Default: exports/<name>.")] = None,
+    trial: Annotated[str | None, typer.Option(help="A trial such as 0007. Default: the best.")] = None,
+    storage: Storage = STORAGE,
+) -> None:
+    """Write the best trial's recipe, weights and summary, ready for `sweep train`."""
+    from search.export import export_trial
+    from search.folder import open_folder
+
+    print(export_trial(open_folder(storage.absolute(), name), trial, out))
+
+
+@app.command(name="list")
+def list_(storage: Storage = STORAGE) -> None:
+    """List the sweeps in the storage folder."""
+    from search.export import describe_sweep
+    from search.folder import list_folders
+    from search.tables import make_console, sweeps_table
+
+    make_console().print(sweeps_table([describe_sweep(folder) for folder in list_folders(storage.absolute())]))
+
+
+@app.command()
+def show(
+    name: Name,
+    limit: Annotated[int, typer.Option(min=1, help="Trials to list.")] = 20,
+    storage: Storage = STORAGE,
+) -> None:
+    """Show a sweep's leaderboard, each score with its standard error, and how many trials tie with the best."""
+    from search.export import read_trials
+    from search.folder import open_folder
+    from search.tables import leaderboard, make_console
+
+    make_console().print(leaderboard(read_trials(open_folder(storage.absolute(), name)), limit=limit))
+
+
+@app.command()
+def stop(name: Name, storage: Storage = STORAGE) -> None:
+    """Ask a running sweep to end as Ctrl-C would; it can be resumed."""
+    from search.folder import open_folder
+
+    folder = open_folder(storage.absolute(), name)
+    if not folder.is_running():
+        raise UserError(f"{name} is not running.")
+    folder.stop_request.touch()
+    print(f"{name} ends as soon as its driver sees the request. Go on with it: sweep resume {name}")
+
+
+@app.command()
+def rm(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    storage: Storage = STORAGE,
+) -> None:
+    """Remove a sweep's folder: ledger, recipes and weights. Its runs in MLflow stay."""
+    from search.folder import open_folder
+
+    folder = open_folder(storage.absolute(), name)
+    if folder.is_running():
+        raise UserError(f"{name} is running. Stop it first: sweep stop {name}.")
+    if yes or typer.confirm(f"Remove {folder.path} and all weights in it?"):
+        folder.remove()
+        print(f"Removed {folder.path}; its runs in MLflow are still there.")
+
+
+@app.command()
+def ui(
+    tracking_uri: TrackingUri = TRACKING_URI,
+    port: Annotated[int, typer.Option(help="Port; the next free one is taken if it is in use.")] = 5000,
+) -> None:
+    """Open the MLflow UI on 127.0.0.1 over the store that sweeps log to."""
+    from search.ui import serve_ui
+
+    serve_ui(absolute_uri(tracking_uri), port)
+
+
+def parse_duration(text: str) -> float:
+    """`90s`, `15m`, `2h` or `1h30m` to seconds."""
+    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text)
+    seconds = (
+        sum(int(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
+    )
+    if seconds <= 0:
+        raise UserError(f"--time-budget={text}: not a time. Write it as 90s, 15m, 2h or 1h30m.")
+    return float(seconds)
+
+
+def absolute_uri(uri: str) -> str:
+    """A database file relative to here, whatever folder a process works in later."""
+    path = uri.removeprefix("sqlite:///")
+    return f"sqlite:///{os.path.abspath(path)}" if path != uri else uri
+
+
+def absolute_paths(space):
+    """Paths in a space made absolute once, so that they mean the same on every machine and in every folder."""
+    from dataclasses import replace
+
+    recipe = dict(space.recipe)
+    if "root" in recipe.get("data", {}):
+        recipe["data"] = {**recipe["data"], "root": os.path.abspath(os.path.expanduser(recipe["data"]["root"]))}
+    weights = recipe.get("backbone", {}).get("weights")
+    if isinstance(weights, str) and weights not in ("none", "pretrained", "letters"):
+        recipe["backbone"] = {**recipe["backbone"], "weights": os.path.abspath(os.path.expanduser(weights))}
+    return replace(space, recipe=recipe)
+
+
+def _check_positive(option: str, value: float | None, or_zero: bool = False) -> None:
+    if value is not None and (value < 0 or (value == 0 and not or_zero)):
+        raise UserError(f"{option}={value:g}: give a number above 0{' or 0' if or_zero else ''}.")
+
+
+def _conclude(folder: SweepFolder, result: Result, tracking_uri: str, console) -> None:
+    """Print what came out and exit with the code that says how it ended."""
+    from search.export import export_trial
+    from search.tables import leaderboard
+
+    trials = result.controller.trials
+    console.print(leaderboard(trials))
+    if trials.best():
+        console.print(export_trial(folder, None, None))
+    if result.undelivered:
+        console.print(f"{result.undelivered} events did not reach MLflow; sweep resume {folder.name} sends them again.")
+    console.print(
+        f"MLflow UI: sweep ui{'' if tracking_uri == absolute_uri(TRACKING_URI) else f' --tracking-uri {tracking_uri}'}"
+    )
+    if result.state != "completed":
+        console.print(f"Go on with it: sweep resume {folder.name}")
+    if result.state == "interrupted":
+        raise typer.Exit(130)
+    if not trials.best():
+        console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")
+        raise typer.Exit(1)

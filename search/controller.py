@@ -19,14 +19,15 @@ DRAWS = 200  # attempts at a recipe without conflicts
 class Controller:
     """Folds every event into rungs, sampler and trials; writes an event before its decision takes effect."""
 
-    def __init__(self, space: Space, ledger: Ledger, *, seed: int = 0, trials: int | None = None) -> None:
+    def __init__(self, space: Space, ledger: Ledger, *, seed: int = 0) -> None:
         self.space = space
         self.ledger = ledger
-        self.budget = trials or space.search.trials
+        self.budget = space.search.trials
         self.trials = Trials(space.search.metric)
         self.asha = make_asha(space)
         self.sampler = Sampler(space.suggest, name=space.search.sampler, seed=seed)
         self.baselines = space.baselines()
+        self.resolve: Callable[[Recipe], Recipe] = lambda recipe: recipe  # replaces `auto`, where that is known
         self.listeners: list[Callable[[Event], None]] = []
         self.decisions: dict[int, Decision] = {}  # of running trials
         for event in ledger.events:
@@ -90,7 +91,7 @@ class Controller:
             self.record(event="end", trial=number, state=state, reason=reason)
 
     def _start(self, number: int, recipe: Recipe, params: dict[str, Any] | None, origin: str) -> Trial:
-        self.record(event="start", trial=number, recipe=recipe.model_dump(), params=params, origin=origin)
+        self.record(event="start", trial=number, recipe=self.resolve(recipe).model_dump(), params=params, origin=origin)
         return self.trials.by_number[number]
 
     def _fold(self, event: Event) -> None:

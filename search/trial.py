@@ -11,24 +11,23 @@ from pathlib import Path
 from typing import Any
 
 
-def make_trainable(root: str):
-    """A trainable that finds this project's packages at `root`, whatever the working folder contains.
+def bootstrap(root: str, module: str, function: str):
+    """A function for a Ray worker that calls ours, found at `root` whatever the working folder contains.
 
     Ray puts the working folder first on `sys.path`; a user's own `search/` or `training/` there would be taken for
     ours. A nested function is pickled by value, so the worker imports nothing of ours before the path is right.
     """
 
-    def trial(config: dict[str, Any]) -> None:
+    def call(*arguments: Any) -> Any:
+        import importlib
         import os
         import sys
 
         if os.path.isdir(root) and sys.path[0] != root:
             sys.path.insert(0, root)
-        from search.trial import run_trial
+        return getattr(importlib.import_module(module), function)(*arguments)
 
-        run_trial(config)
-
-    return trial
+    return call
 
 
 def run_trial(config: dict[str, Any]) -> None:

@@ -62,10 +62,13 @@ class EpochReporter(pl.Callback):
     The reports travel in `last.ckpt`: whoever resumes knows all that was measured, even what nobody heard of.
     """
 
-    def __init__(self, folder: Path, metric: str, on_report: Callable[[Report], bool]) -> None:
+    def __init__(
+        self, folder: Path, metric: str, on_report: Callable[[Report], bool], described: dict[str, Any]
+    ) -> None:
         self.folder = folder
         self.metric = metric
         self.on_report = on_report
+        self.described = described  # goes into best.ckpt beside the weights
         self.reports: list[Report] = []
         self.stopped = False
         self.train_seconds = 0.0
@@ -103,7 +106,8 @@ class EpochReporter(pl.Callback):
         report = self._make_report(trainer.current_epoch + 1, module)
         self.reports.append(report)
         if report.best_epoch == report.epoch:
-            _write({"state_dict": module.model.state_dict(), "epoch": report.epoch}, self.folder / "best.ckpt")
+            best_now = {"state_dict": module.model.state_dict(), "epoch": report.epoch, **self.described}
+            _write(best_now, self.folder / "best.ckpt")
         trainer.save_checkpoint(self.folder / "last.partial")
         (self.folder / "last.partial").replace(self.folder / "last.ckpt")
         if not self.on_report(report):

@@ -77,7 +77,7 @@ def read_recipe(values: dict[str, Any]) -> Recipe:
 
 def describe(problem: Any) -> str:
     """One sentence for one of pydantic's errors."""
-    path = ".".join(str(step) for step in problem["loc"])
+    path = ".".join(str(step) for step in problem["loc"] if str(step).isidentifier())
     if problem["type"] == "conflict":
         return problem["msg"]
     return f"{path}={problem['input']!r}: {problem['msg'][0].lower()}{problem['msg'][1:]}."

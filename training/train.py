@@ -48,8 +48,9 @@ def train(
 ) -> Outcome:
     """Train a recipe, or go on from `folder/last.ckpt` where there is one.
 
-    Writes `recipe.yaml`'s values nowhere: only `last.ckpt` and `best.ckpt` into `folder`. `on_report` is called at the
-    end of each epoch, after the checkpoint is on disk, first for the epochs already in it; returning False stops.
+    Writes `last.ckpt`, to go on from, and `best.ckpt`: the best epoch's weights with the resolved recipe and the class
+    names. `on_report` is called at the end of each epoch, after the checkpoint is on disk, first for the epochs already
+    in it; returning False stops.
 
     Raises:
         UserError: the data, the weights or the machine do not allow this recipe.
@@ -58,9 +59,13 @@ def train(
         data = load_data(recipe.data)
         recipe = resolve_recipe(recipe, data)
         loaders = make_loaders(data, recipe, workers=resources.workers, pin_memory=resources.device == "cuda")
-        module = _prepare(recipe, data, loaders, resources)
-        reporter = EpochReporter(folder, metric, on_report)
-        state = _fit(module, loaders, reporter, resources)
+        try:
+            module = _prepare(recipe, data, loaders, resources)
+            described = {"recipe": recipe.model_dump(), "classes": list(data.classes)}
+            reporter = EpochReporter(folder, metric, on_report, described)
+            state = _fit(module, loaders, reporter, resources)
+        finally:
+            loaders.close()
         return Outcome(state, recipe, data.classes, reporter.reports)
 
 

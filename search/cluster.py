@@ -1,0 +1,137 @@
+"""What the machines of a cluster can do, and how many trials fit on them at a time."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlparse
+
+from spaces.space import Space
+from training.errors import UserError
+
+CONNECT_SECONDS = 5.0
+
+# Read by Ray when it is imported or started: workers keep the driver's working folder (relative paths), write no
+# loggers of their own, may take a while to clean up after a stopped trial, and leave Ctrl-C to us.
+RAY_SETTINGS = {
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "120",
+    "TUNE_GLOBAL_CHECKPOINT_S": "3600",
+    "TUNE_WARN_THRESHOLD_S": "60",
+}
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one trial gets; and how many run at a time."""
+
+    cpus: float
+    gpus: float
+    slots: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine of the cluster, as Ray counts it."""
+
+    id: str
+    host: str
+    cpus: float
+    gpus: float
+
+
+def start_ray(address: str | None) -> None:
+    """Start Ray on this machine, or connect to a cluster.
+
+    Raises:
+        UserError: the cluster does not answer.
+    """
+    os.environ.update({name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()})
+    import ray
+
+    if address and address not in ("auto", "local"):
+        _probe(address)
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
+    try:
+        if address:
+            ray.init(address=address, runtime_env={"env_vars": RAY_SETTINGS}, **quiet)
+        else:
+            # Ray would join a cluster it finds by itself; a sweep does so only when told to.
+            ray.init(address="local", include_dashboard=False, **quiet)
+    except (ConnectionError, RuntimeError, TimeoutError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise UserError(
+            f"--address={address or 'local'}: Ray did not start ({reason}). Check the address with `ray status`."
+        ) from None
+
+
+def _probe(address: str) -> None:
+    parts = urlparse(address if "://" in address else f"ray://{address}")
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 6379), timeout=CONNECT_SECONDS).close()
+    except (OSError, ValueError):
+        raise UserError(
+            f"--address={address}: no Ray cluster answers there. Give host:port of its head node, or leave it out to run "
+            "on this machine."
+        ) from None
+
+
+def list_nodes() -> list[Node]:
+    """The machines that are up."""
+    import ray
+
+    return [
+        Node(n["NodeID"], n["NodeManagerHostname"], n["Resources"].get("CPU", 0), n["Resources"].get("GPU", 0))
+        for n in ray.nodes()
+        if n["Alive"]
+    ]
+
+
+def plan_demand(nodes: list[Node], cpus: float | None, gpus: float | None) -> Demand:
+    """What each trial gets: by default one GPU where there are any, with its share of the CPUs, else one CPU.
+
+    Raises:
+        UserError: no machine has as much.
+    """
+    if gpus is None:
+        gpus = 1.0 if any(node.gpus for node in nodes) else 0.0
+    if cpus is None:
+        shares = [node.cpus // node.gpus for node in nodes if node.gpus]
+        cpus = max(1.0, float(int(min(shares) * gpus))) if gpus and shares else 1.0
+    most_gpus, most_cpus = max(node.gpus for node in nodes), max(node.cpus for node in nodes)
+    if gpus > most_gpus:
+        raise UserError(
+            f"--gpus-per-trial={gpus:g}: the largest machine of the cluster has {most_gpus:g}. A trial runs on one machine; "
+            "ask for less."
+        )
+    if cpus > most_cpus:
+        raise UserError(
+            f"--cpus-per-trial={cpus:g}: the largest machine of the cluster has {most_cpus:g}. Ask for less."
+        )
+    slots = sum(int(min(node.cpus // cpus, node.gpus // gpus if gpus else node.cpus)) for node in nodes)
+    return Demand(cpus, gpus, slots)
+
+
+def fit_to_cluster(space: Space, can_bf16: bool, has_gpus: bool) -> tuple[Space, list[str]]:
+    """Take out of a space what no machine can run, and say so in sentences.
+
+    Raises:
+        UserError: nothing would be left.
+    """
+    impossible = [] if has_gpus else ["16-mixed"]
+    if has_gpus and not can_bf16:
+        impossible.append("bf16-mixed")
+    out = sorted(space.values_of("precision.mode") & set(impossible))
+    if not out:
+        return space, []
+    reason = "no GPU here" if not has_gpus else "the GPUs here have no bfloat16 arithmetic"
+    return space.without("precision.mode", out), [
+        f"Taken out of the space: precision.mode={', '.join(out)} ({reason})."
+    ]

@@ -1,0 +1,274 @@
+"""One sweep from its space to its best recipe: checks first, then Ray, then what the ledger says is next."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from search.checkpoints import Checkpoints
+from search.cluster import Demand, fit_to_cluster, list_nodes, plan_demand, start_ray
+from search.controller import Controller
+from search.folder import SweepFolder
+from search.ledger import Ledger, read_events
+from search.progress import Progress
+from search.tracking import Tracking
+from search.trial import bootstrap, project_root, split_cpus
+from search.trials import Trial
+from spaces.space import Space
+from training.errors import UserError
+from training.recipe import flatten
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a sweep runs, whatever it searches; kept in the ledger for a resume."""
+
+    tracking_uri: str
+    experiment: str
+    seed: int = 0
+    keep_best: int = 5
+    cpus_per_trial: float | None = None
+    gpus_per_trial: float | None = None
+    time_budget_seconds: float | None = None
+    address: str | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a sweep ended, `undelivered` events of MLflow that did not arrive."""
+
+    controller: Controller
+    state: str  # completed, interrupted, time_budget
+    undelivered: int
+
+
+def run_sweep(folder: SweepFolder, space: Space, settings: Settings, console: Any) -> Result:
+    """Run a new sweep to its end, its time budget, or Ctrl-C.
+
+    Raises:
+        UserError: something is wrong with the space, the data, the machines or the tracking server; nothing was made.
+    """
+    sweep_id = uuid.uuid4().hex
+    tracking = _make_tracking(folder.name, sweep_id, space, settings)
+    tracking.start()
+    console.print(f"Sweep {folder.name}: starting Ray, the MLflow store and the workers.")
+    try:
+        space, demand, resolve = _prepare(space, settings, folder.path.parent, console)
+        tracking.wait_ready()
+    except BaseException:
+        tracking.close("FAILED", timeout_seconds=5)
+        raise
+    folder.path.mkdir(parents=True)
+    with folder.locked():
+        folder.space.write_text(space.to_yaml())
+        ledger = Ledger(folder.ledger)
+        ledger.append(
+            {
+                "event": "sweep",
+                "name": folder.name,
+                "id": sweep_id,
+                "space": space.to_yaml(),
+                "settings": asdict(settings),
+            }
+        )
+        controller = Controller(space, ledger, seed=settings.seed)
+        controller.resolve = resolve
+        return _drive(folder, controller, settings, demand, tracking, console)
+
+
+def resume_sweep(folder: SweepFolder, console: Any, time_budget_seconds: float | None = None) -> Result:
+    """Go on with a sweep that was interrupted, however it was.
+
+    Raises:
+        UserError: another driver runs it, it is completed, or its space file was changed.
+    """
+    with folder.locked():
+        ledger = Ledger(folder.ledger)
+        header = sweep_header(ledger.events, folder)
+        space = read_frozen_space(folder, header)
+        settings = Settings(**{**header["settings"], "time_budget_seconds": time_budget_seconds})
+        controller = Controller(space, ledger, seed=settings.seed)
+        if not controller.unfinished() and len(controller.trials) >= controller.budget:
+            raise UserError(f"{folder.name} is completed: all {controller.budget} trials have ended. See sweep show.")
+        tracking = _make_tracking(folder.name, header["id"], space, settings)
+        tracking.start()
+        console.print(f"Sweep {folder.name}: going on after {len(controller.trials)} of {controller.budget} trials.")
+        try:
+            _, demand, controller.resolve = _prepare(space, settings, folder.path.parent, console)
+            tracking.wait_ready()
+        except BaseException:
+            tracking.close("FAILED", timeout_seconds=5)
+            raise
+        tracking.replay(ledger.events)
+        return _drive(folder, controller, settings, demand, tracking, console)
+
+
+def sweep_header(events: list[dict[str, Any]], folder: SweepFolder) -> dict[str, Any]:
+    """The event that says what the sweep is.
+
+    Raises:
+        UserError: the driver died before it was written.
+    """
+    header = next((event for event in events if event.get("event") == "sweep"), None)
+    if header is None:
+        raise UserError(f"{folder.name} never started. Remove it: sweep rm {folder.name}.")
+    return header
+
+
+def read_settings(folder: SweepFolder) -> Settings:
+    """How the sweep was started."""
+    return Settings(**sweep_header(list(read_events(folder.ledger)), folder)["settings"])
+
+
+def read_frozen_space(folder: SweepFolder, header: dict[str, Any]) -> Space:
+    """The space as it was when the sweep started.
+
+    Raises:
+        UserError: `space.yaml` was changed since, naming the first line that differs.
+    """
+    from spaces.load import load_space
+
+    now, then = folder.space.read_text().splitlines(), header["space"].splitlines()
+    if now != then:
+        number = next((i for i, pair in enumerate(zip(now, then, strict=False)) if pair[0] != pair[1]), len(then))
+        line = now[number].strip() if number < len(now) else "(missing)"
+        was = then[number].strip() if number < len(then) else "(nothing)"
+        raise UserError(
+            f"{folder.space}:{number + 1}: changed since the sweep started, from `{was}` to `{line}`. A sweep has one "
+            "space: put the line back, or start a new sweep."
+        )
+    return load_space(folder.space)
+
+
+def _make_tracking(name: str, sweep_id: str, space: Space, settings: Settings) -> Tracking:
+    return Tracking(
+        settings.tracking_uri,
+        settings.experiment,
+        sweep=name,
+        sweep_id=sweep_id,
+        metric=space.search.metric,
+        space=space.to_yaml(),
+        params=flatten({"search": space.search.model_dump()}),
+    )
+
+
+def _prepare(space: Space, settings: Settings, storage: Path, console: Any):
+    """Start Ray and find out what this space can be on its machines."""
+    from search.prepare import make_resolver, prepare_cluster
+
+    storage.mkdir(parents=True, exist_ok=True)
+    start_ray(settings.address)
+    nodes = list_nodes()
+    demand = plan_demand(nodes, settings.cpus_per_trial, settings.gpus_per_trial)
+    space, notes = fit_to_cluster(space, can_bf16=True, has_gpus=demand.gpus > 0)
+    facts = prepare_cluster(space, storage, nodes, demand)
+    if demand.gpus:
+        space, more = fit_to_cluster(space, can_bf16=any(fact["bf16"] for fact in facts), has_gpus=True)
+        notes += more
+    for note in notes:
+        console.print(note)
+    return space, demand, make_resolver(facts)
+
+
+def _drive(
+    folder: SweepFolder, controller: Controller, settings: Settings, demand: Demand, tracking: Tracking, console: Any
+) -> Result:
+    """Run trials until there are no more, then leave everything true: ledger, MLflow, checkpoints, processes."""
+    budget = settings.time_budget_seconds
+    deadline = time.time() + budget if budget else None
+    threads, _ = split_cpus(demand.cpus, in_memory=True)
+    controller.record(
+        event="driver",
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        threads=threads,
+        slots=demand.slots,
+        gpus=demand.gpus,
+    )
+    progress = Progress(controller, console=console, slots=demand.slots, deadline=deadline)
+    controller.listeners += [tracking, Checkpoints(folder, controller.trials, settings.keep_best), progress]
+    with _interruptible() as interrupted, progress:
+
+        def should_stop() -> bool:
+            past = deadline is not None and time.time() > deadline
+            return past or interrupted() or folder.stop_request.exists()
+
+        _tune(folder, controller, demand, should_stop)
+        for trial in controller.trials:
+            if trial.state == "running":
+                controller.end(trial.number, "interrupted", "the sweep was stopped")
+    done = len(controller.trials) >= controller.budget and not controller.unfinished()
+    state = "completed" if done else "time_budget" if deadline and time.time() > deadline else "interrupted"
+    controller.record(event="close", state=state)
+    undelivered = tracking.close("KILLED" if state == "interrupted" else "FINISHED")
+    controller.ledger.append({"event": "runs", "ids": {str(number): run for number, run in tracking.run_ids.items()}})
+    return Result(controller, state, undelivered)
+
+
+def _tune(folder: SweepFolder, controller: Controller, demand: Demand, should_stop: Callable[[], bool]) -> None:
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(demand.slots)  # or reused workers idle
+    from ray import tune
+
+    from search.tuning import LedgerScheduler, LedgerSearcher, SweepStopper
+
+    def make_job(trial: Trial) -> dict[str, Any]:
+        threads, workers = split_cpus(demand.cpus, trial.recipe["data"]["name"] != "image_folder")
+        return {
+            "trial": trial.number,
+            "recipe": trial.recipe,
+            "folder": str(folder.trial(trial.number)),
+            "metric": controller.space.search.metric,
+            "reported": trial.epoch,
+            "threads": threads,
+            "loader_workers": workers,
+            "gpus": demand.gpus,
+        }
+
+    tuner = tune.Tuner(
+        tune.with_resources(
+            bootstrap(project_root(), "search.trial", "run_trial"), {"cpu": demand.cpus, "gpu": demand.gpus}
+        ),
+        tune_config=tune.TuneConfig(
+            search_alg=LedgerSearcher(controller, make_job, demand.slots),
+            scheduler=LedgerScheduler(controller, should_stop),
+            num_samples=-1,
+            reuse_actors=True,
+            trial_dirname_creator=lambda trial: f"{trial.config['trial']:04d}-{trial.trial_id}",
+        ),
+        run_config=tune.RunConfig(
+            storage_path=str(folder.ray),
+            name=time.strftime("%Y%m%d-%H%M%S"),
+            verbose=0,
+            stop=SweepStopper(should_stop),
+            failure_config=tune.FailureConfig(max_failures=3),
+        ),
+    )
+    tuner.fit()
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Take the first Ctrl-C as a wish to end cleanly; the second one interrupts as ever."""
+    wished = False
+
+    def on_signal(number: int, frame: Any) -> None:
+        nonlocal wished
+        wished = True
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.getsignal(signal.SIGINT)
+    with suppress(ValueError):  # not in the main thread: whoever runs it there has a way of their own
+        signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield lambda: wished
+    finally:
+        with suppress(ValueError):
+            signal.signal(signal.SIGINT, before)
