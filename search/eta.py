@@ -20,7 +20,8 @@ class Pace:
 
     def add(self, event: Event) -> None:
         """Take in a start, resume or report as it happens."""
-        self.began = self.began or event["time"]
+        if self.began is None:
+            self.began = event["time"]
         self.epochs += event["event"] == "report"
 
     def describe(self, trials: Sequence[Trial], budget: int, now: float) -> str:

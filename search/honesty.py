@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from search.trials import Trial, Trials
-from search.wording import format_points, format_value_of
-from training.ranking import MAXIMISED
+from search.wording import format_points
 
 # Trials are validated on the same images, so their errors mostly rise and fall together: the error of a difference is
 # at most that of independent scores, which is all that a ledger can tell.
@@ -19,12 +18,20 @@ def describe_ties(trials: Trials) -> list[str]:
         return ["Only one trial completed: there is nothing to compare it with."]
     tied = trials.tied_with_best()
     best = tied[0]
+    if best.standard_error == 0:
+        perfect = sum(trial.standard_error == 0 for trial in tied) - 1
+        others = f", nor did {perfect} more" if perfect else ""
+        return [
+            f"The best, {best.name}, made no mistake in validation{others}: only more images can say how good it is."
+        ]
     if len(tied) == 1:
-        return [f"The best of {len(completed)} completed trials, {best.name}, stands out from the noise."]
+        return [
+            f"The best of {len(completed)} completed trials, {best.name}, is ahead of the rest by more than the noise."
+        ]
     error = max(_error_of_difference(best, trial) for trial in tied[1:])
     return [
-        f"{len(tied)} of {len(completed)} completed trials tie with the best within the noise "
-        f"(at most ± {format_points(trials.metric, error)}): more images or seeds are needed to tell them apart."
+        f"{len(tied)} of {len(completed)} completed trials, the best included, tie within the noise "
+        f"(± {format_points(trials.metric, error)} at most): more images or seeds are needed to tell them apart."
     ]
 
 
@@ -39,25 +46,18 @@ def compare_with_baseline(trials: Trials) -> list[str]:
         return [f"No recipe beat the baseline: the best trial, {best.name}, is one."] if _has_rivals(trials) else []
     assert best.score is not None
     assert base.score is not None
-    difference, error = best.score - base.score, _error_of_difference(best, base)
-    gap = _format_gap(trials.metric, difference, error)
-    start = f"The best, {best.name}, is at {gap} from the best baseline, {base.name}"
-    if abs(difference) <= error:
+    difference, error = abs(best.score - base.score), _error_of_difference(best, base)
+    gap = format_points(trials.metric, difference, error)
+    start = f"The best, {best.name}, is better than the best baseline, {base.name}, by {gap}"
+    if difference <= error:
         return [f"{start}: no more than the noise."]
-    if abs(difference) <= 2 * error:
+    if difference <= 2 * error:
         return [f"{start}: more than one standard error, less than two; a hint, no proof."]
-    return [f"{start}: beyond two standard errors, though the best of many is always a little lucky."]
+    return [f"{start}: more than two standard errors, though the best of many is always a little lucky."]
 
 
 def _has_rivals(trials: Trials) -> bool:
     return any(trial.origin != "baseline" and trial.state == "completed" for trial in trials)
-
-
-def _format_gap(metric: str, difference: float, error: float) -> str:
-    """`+2.3 ± 1.8 points`, the error as the bound that it is."""
-    sign = "+" if difference >= 0 else "−"
-    value, _, bound = format_value_of(metric, abs(difference), error).partition(" ± ")
-    return f"{sign}{value} (at most ± {bound})" + (" points" if metric in MAXIMISED else "")
 
 
 def _error_of_difference(one: Trial, other: Trial) -> float:

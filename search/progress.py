@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 REFRESH = 4  # times a second
 HEARTBEAT_SECONDS = 60
 RUNNING = 8  # running trials shown
-FIXED_LINES = 9  # at most, besides the running trials
+OTHER_LINES = 8  # at most, besides the running trials
+INDENT = 9
 
 
 class Progress:
@@ -44,6 +46,7 @@ class Progress:
         self.pace = Pace(slots, deadline)
         self.started = self.spoke = time.time()
         self.rungs: list[tuple[str, int, float | None]] = []
+        self.reasons: set[str] = set()  # of failures that were told
         self.live: Live | None = None
 
     def __enter__(self) -> Self:
@@ -60,7 +63,9 @@ class Progress:
             self.live.stop()
             self.live = None
         if len(trials := self._snapshot()):
-            self.say(f"{format_seconds(time.time() - self.started)}, {len(trials)} trials: {format_counts(trials)}")
+            self.say(
+                f"{len(trials)} trials after {format_seconds(time.time() - self.started)}: {format_counts(trials)}"
+            )
 
     def say(self, text: str) -> None:
         """A line that stays: above the live part, where there is one."""
@@ -79,15 +84,17 @@ class Progress:
             self.say(f"{len(_ended(trials))}/{self.controller.budget} trials done: {format_counts(trials)}")
 
     def _end(self, trial: Trial) -> None:
-        """A line for each trial; where there is a live part, only for those that somebody should look at."""
-        if self.live and trial.state not in ("failed", "out_of_memory"):
+        """A line for each trial; where there is a live part, only for what went wrong, each reason once."""
+        if self.live:
+            if trial.state in ("failed", "out_of_memory") and trial.reason not in self.reasons:
+                self.reasons.add(trial.reason)
+                self.say(f"{trial.name} {format_state(trial.state)}: {trial.reason}")
             return
         trials = self._snapshot()
         score = format_score(trials.metric, trial.score, trial.standard_error if trial.reports else None)
-        text = f"{trial.name} {format_state(trial.state)}, {score}, {trial.epoch}/{trial.epochs} epochs"
-        text += f", {describe_recipe(trial, baseline_of(trials))}"
-        done = f"[{len(_ended(trials))}/{self.controller.budget}] "
-        self.say(done + text + (f" ({trial.reason})" if trial.reason else ""))
+        text = f"[{len(_ended(trials))}/{self.controller.budget}] {trial.name} {format_state(trial.state)}, {score}, "
+        text += f"{trial.epoch}/{trial.epochs} epochs, {describe_recipe(trial, baseline_of(trials))}"
+        self.say(text + (f" ({trial.reason})" if trial.reason else ""))
 
     def _snapshot(self) -> Trials:
         """The trials as they are now; the main thread goes on changing the controller's."""
@@ -99,7 +106,7 @@ class Progress:
         """The live part. Called in the thread of the refreshes."""
         trials, width = self._snapshot(), self.console.width
         running = [trial for trial in trials if trial.state == "running"]
-        room = max(1, min(RUNNING, self.console.height - FIXED_LINES - 2))
+        room = max(1, min(RUNNING, self.console.height - OTHER_LINES))
         return Group(
             Text(f"{format_counts(trials) or 'no trial yet'}, of {self.controller.budget}"),
             self._render_bar(trials, width),
@@ -122,35 +129,46 @@ class Progress:
     def _render_best(self, trials: Trials, width: int) -> Text:
         best = trials.best()
         if best is None:
-            return Text("best     none has completed yet")
-        score = format_score(trials.metric, best.score, best.standard_error)
-        head = f"best     {score}  {best.name}  "
-        return Text(head + cut(describe_recipe(best, baseline_of(trials)), width - len(head)), no_wrap=True)
+            ahead = "".join(
+                f"; ahead is {t.name} at {format_score(trials.metric, t.score)}" for t in trials.ranked()[:1]
+            )
+            return _line("best", f"no trial has completed yet{ahead}")
+        head = f"{format_score(trials.metric, best.score, best.standard_error)}  {best.name}  "
+        return _line("best", head + cut(describe_recipe(best, baseline_of(trials)), width - INDENT - len(head)))
 
     def _render_rungs(self, trials: Trials) -> list[Text]:
         if self.controller.asha is None:
             return []
         with suppress(RuntimeError):  # a trial started meanwhile: the rungs of a moment ago will do
             self.rungs = self.controller.asha.rungs()
-        lines = []
+        lines: list[Text] = []
         for number, (label, count, cutoff) in enumerate(self.rungs):
-            head = "rungs" if number == 0 else ""
+            if not count and any(reached for _, reached, _ in self.rungs[number:]):
+                continue  # in short trials it falls together with the one below
+            where = f"{label} of epochs" if "/" in label else label
             passing = (
                 ""
-                if cutoff is None or abs(cutoff) == float("inf")
-                else (f", the next passes at {format_score(trials.metric, trials.sign * cutoff)}")
+                if cutoff is None or math.isinf(cutoff)
+                else f", pass at {format_score(trials.metric, trials.sign * cutoff)}"
             )
-            lines.append(Text(f"{head:<9}{label:<9} {count:>4} reached it{passing}", no_wrap=True))
+            lines.append(_line("" if lines else "rungs", f"{where:<14} {count:>4} reached{passing}"))
         return lines
 
     def _render_running(self, running: list[Trial], room: int, metric: str) -> list[Text]:
         lines = [
-            Text(f"{'running' if i == 0 else '':<9}{t.name}  {t.epoch:>3}/{t.epochs}  {format_score(metric, t.score)}")
-            for i, t in enumerate(running[:room])
+            _line(
+                "" if number else "running",
+                f"{t.name} {f'{t.epoch}/{t.epochs}':>8}  {format_score(metric, t.score):>7}",
+            )
+            for number, t in enumerate(running[:room])
         ]
         # Blank lines keep the height while one trial ends and the next has not begun.
         lines += [Text("")] * (min(room, self.slots) - len(lines))
-        return [*lines, Text(f"{'':<9}… and {len(running) - room} more")] if len(running) > room else lines
+        return [*lines, _line("", f"… and {len(running) - room} more")] if len(running) > room else lines
+
+
+def _line(label: str, text: str) -> Text:
+    return Text.assemble((f"{label:<{INDENT}}", "dim"), text, no_wrap=True, overflow="ellipsis")
 
 
 def _ended(trials: Trials) -> list[Trial]:

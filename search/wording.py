@@ -16,15 +16,17 @@ def format_score(metric: str, score: float | None, error: float | None = None) -
     """`93.4 ± 1.3 %` for accuracies, `0.213 ± 0.012` for losses and calibration; a dash where there is none."""
     if score is None:
         return "–"
-    return format_value_of(metric, score, error) + (" %" if metric in MAXIMISED else "")
+    return _format_number(metric, score, error) + (" %" if metric in MAXIMISED else "")
 
 
-def format_points(metric: str, difference: float) -> str:
-    """A difference between scores: `1.6 points`, or plain `0.012`."""
-    return format_value_of(metric, difference) + (" points" if metric in MAXIMISED else "")
+def format_points(metric: str, difference: float, error: float | None = None) -> str:
+    """A difference between scores: `1.6 points`, or plain `0.012`; an error that is a bound is called one."""
+    value, _, bound = _format_number(metric, difference, error).partition(" ± ")
+    text = f"{value} points" if metric in MAXIMISED else value
+    return f"{text} (± {bound} at most)" if bound else text
 
 
-def format_value_of(metric: str, value: float, error: float | None = None) -> str:
+def _format_number(metric: str, value: float, error: float | None) -> str:
     """Without a unit; with one digit more where the error is smaller than the last one shown."""
     scale, digits = (100, 1) if metric in MAXIMISED else (1, 3)
     if error is not None and 0 < error * scale < 10**-digits:
