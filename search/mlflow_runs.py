@@ -16,10 +16,10 @@ from spaces.load import dump_recipe
 from training.recipe import flatten, read_recipe
 
 if TYPE_CHECKING:
-    from mlflow.entities import Metric, Param, RunTag
+    from mlflow.entities import Metric, Param
 
 PARENT = -1
-BATCH = 900  # metrics; MLflow takes 1000 of everything in a call
+METRICS, PARAMS = 800, 100  # in a call; MLflow takes 1000 of everything
 STATUS = {
     "running": "RUNNING",
     "paused": "RUNNING",
@@ -77,8 +77,8 @@ class SweepRuns:
         if not self.nested:
             return
         run = self.runs.get(PARENT) or self._create(PARENT, self.sweep, time.time(), {})
-        self._describe(run, self.params, "space.yaml", self.space)
-        self._set_state(run, "running", "RUNNING", "", None, [])
+        params = self._describe(run, self.params, "space.yaml", self.space)
+        self._update(run, "running", "RUNNING", "", None, [], params)
 
     def send(self, trial: Trial) -> None:
         """Create the trial's run if it must be, and write what it lacks."""
@@ -89,9 +89,9 @@ class SweepRuns:
         if end_time and (run.state, run.status, run.end_time) == (trial.state, status, end_time):
             run.reports = len(trial.reports)  # its end is written last, so all before it is there
             return
-        self._describe(run, flatten(trial.recipe), "recipe.yaml", trial.recipe)
+        params = self._describe(run, flatten(trial.recipe), "recipe.yaml", trial.recipe)
         metrics = [metric for report in trial.reports[run.reports :] for metric in metrics_of(report)]
-        self._set_state(run, trial.state, status, trial.reason, end_time, metrics)
+        self._update(run, trial.state, status, trial.reason, end_time, metrics, params)
         run.reports = len(trial.reports)
 
     def finish(self, state: str, trials: Trials, last_time: float) -> None:
@@ -102,12 +102,12 @@ class SweepRuns:
         for trial in trials:
             run = self.runs.get(trial.number if self.nested else PARENT)
             if run and trial.state in UNFINISHED and run.status == "RUNNING":
-                self._set_state(run, trial.state, "KILLED", trial.reason, stamp, [])
+                self._update(run, trial.state, "KILLED", trial.reason, stamp, [], [])
         if self.nested:
             run = self.runs[PARENT]
             if len(trials):
                 self._log_text(run, "leaderboard.csv", leaderboard(trials))
-            self._set_state(run, state, STATUS.get(state, "FINISHED"), "", stamp, summary(trials, stamp))
+            self._update(run, state, STATUS.get(state, "FINISHED"), "", stamp, summary(trials, stamp), [])
 
     def _create_trial(self, key: int, trial: Trial) -> Run:
         tags: dict[str, str] = {"origin": trial.origin}
@@ -121,7 +121,7 @@ class SweepRuns:
             self._find()
             if key in self.runs:
                 return self.runs[key]
-        tags = {"sweep": self.sweep, "sweep_id": self.sweep_id, "state": "running", **tags}
+        tags = {"sweep_id": self.sweep_id, "state": "running", **tags} | ({"sweep": self.sweep} if self.nested else {})
         self.unsure = True
         client, experiment = self.store.client, self.store.experiment_id
         created = client.create_run(experiment, _milliseconds(started), tags, run_name=name)
@@ -152,43 +152,46 @@ class SweepRuns:
         elif known.id != info.run_id and not found.data.metrics:
             self.store.client.delete_run(info.run_id)
 
-    def _describe(self, run: Run, params: dict[str, Any], file: str, content: str | dict[str, Any]) -> None:
-        """Parameters, and the file they come from; the file first, so that parameters say that both are there."""
+    def _describe(self, run: Run, params: dict[str, Any], file: str, content: str | dict[str, Any]) -> list[Param]:
+        """Store the file that the parameters come from; returns those to send, which say that both are there."""
+        from mlflow.entities import Param
+
         if run.params >= max(1, len(params)):
-            return
+            return []
         text = content if isinstance(content, str) else dump_recipe(read_recipe(content))
         if text:
             self._log_text(run, file, text)
-        from mlflow.entities import Param
+        return [Param(name, str(value)[:6000]) for name, value in params.items()]
 
-        entries = [Param(name, str(value)[:6000]) for name, value in params.items()]
-        for first in range(0, len(entries), 100):
-            self._log(run, params=entries[first : first + 100])
-        run.params = max(1, len(params))
-
-    def _set_state(
-        self, run: Run, state: str, status: str, reason: str, end_time: int | None, metrics: list[Metric]
+    def _update(
+        self,
+        run: Run,
+        state: str,
+        status: str,
+        reason: str,
+        end_time: int | None,
+        metrics: list[Metric],
+        params: list[Param],
     ) -> None:
-        """Metrics, then tags, then the status: a run that has ended has everything."""
+        """Everything else, then tags, then the status: a run that has ended has everything."""
         from mlflow.entities import RunTag
 
         wanted = {"state": state, "reason": reason}
         tags = [RunTag(key, text[:5000]) for key, text in wanted.items() if text != getattr(run, key)]
-        if len(metrics) > BATCH:
-            for first in range(0, len(metrics), BATCH):
-                self._log(run, metrics=metrics[first : first + BATCH])
-            metrics = []
-        if metrics or tags:
-            self._log(run, metrics=metrics, tags=tags)
+        for first in range(0, len(metrics) - METRICS, METRICS):
+            self.store.client.log_batch(run.id, metrics[first : first + METRICS], synchronous=True)
+        for first in range(0, len(params) - PARAMS, PARAMS):
+            self.store.client.log_batch(run.id, params=params[first : first + PARAMS], synchronous=True)
+        last = metrics[_last_part(metrics, METRICS) :], params[_last_part(params, PARAMS) :], tags
+        if any(last):
+            self.store.client.log_batch(run.id, *last, synchronous=True)
+        run.params = max(1, run.params, len(params))
         run.state, run.reason = state, reason
         if status == "RUNNING" and run.status != "RUNNING":
             self.store.client.update_run(run.id, status)
         elif status != "RUNNING" and (run.status, run.end_time) != (status, end_time):
             self.store.client.set_terminated(run.id, status, end_time)
         run.status, run.end_time = status, end_time
-
-    def _log(self, run: Run, **entries: list[Metric] | list[Param] | list[RunTag]) -> None:
-        self.store.client.log_batch(run.id, **entries, synchronous=True)  # type: ignore[arg-type]
 
     def _log_text(self, run: Run, file: str, text: str) -> None:
         try:
@@ -240,6 +243,11 @@ def leaderboard(trials: Trials) -> str:
         values = [flat[trial.number].get(name) for name in differing]
         writer.writerow([rank if trial in ranked else "", trial.name, trial.state, trial.origin, *scores, *values])
     return text.getvalue()
+
+
+def _last_part(entries: list[Any], size: int) -> int:
+    """Where the last part begins, of parts of at most `size`."""
+    return max(0, (len(entries) - 1) // size * size)
 
 
 def _milliseconds(seconds: float) -> int:

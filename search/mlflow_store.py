@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import urllib.error
-import urllib.request
+import re
+import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from training.errors import UserError
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 PROBE_SECONDS = 5.0
+SQLITE = "sqlite:///"
 # Our own thread retries, and asks first whether the lost request arrived; MLflow's retries would create a run twice.
 SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -52,13 +54,36 @@ def open_store(uri: str, experiment: str) -> Store:
 
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    folder = None
+    if file := sqlite_file(uri):
+        # Beside the database, wherever the driver runs; a server knows by itself.
+        folder = (file.parent / "mlruns" / re.sub(r"[^\w.-]", "_", experiment)).as_uri()
+        if not file.exists():
+            _make_database(file)
     client = MlflowClient(uri)
     found = client.get_experiment_by_name(experiment)
     if found is None:
-        return Store(client, client.create_experiment(experiment, _artifact_location(uri, experiment)))
+        return Store(client, client.create_experiment(experiment, folder))
     if found.lifecycle_stage != "active":
         raise UserError(f"--experiment {experiment}: it was deleted in MLflow. Restore it there or name another.")
     return Store(client, found.experiment_id)
+
+
+def make_absolute(uri: str) -> str:
+    """An address whose SQLite file no longer depends on the working folder."""
+    file = sqlite_file(uri)
+    return f"{SQLITE}{file.as_posix()}{''.join(uri.partition('?')[1:])}" if file else uri
+
+
+def sqlite_file(uri: str) -> Path | None:
+    """The absolute path of an address's SQLite file; None for any other address."""
+    path = uri.removeprefix(SQLITE).partition("?")[0]
+    return Path(path).absolute() if uri.startswith(SQLITE) and path else None
+
+
+def without_password(uri: str) -> str:
+    """The address as it may be shown."""
+    return re.sub(r"//[^/@]*@", "//", uri)
 
 
 def is_outage(error: Exception) -> bool:
@@ -70,23 +95,62 @@ def is_outage(error: Exception) -> bool:
     return isinstance(error, OSError)
 
 
+def _make_database(file: Path) -> None:
+    """Make the tables elsewhere and put them in place at once: a killed driver leaves no half-made database.
+
+    Elsewhere nothing needs to reach the disk between two steps, which is most of the time that it takes.
+    """
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+    from sqlalchemy import Engine, event
+
+    def forget_the_disk(connection: Any, record: Any) -> None:
+        connection.execute("PRAGMA synchronous=OFF")
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder, "mlflow.db")
+        event.listen(Engine, "connect", forget_the_disk)
+        try:
+            store = SqlAlchemyStore(f"{SQLITE}{made.as_posix()}", (file.parent / "mlruns").as_uri())
+        finally:
+            event.remove(Engine, "connect", forget_the_disk)
+        store.engine.dispose()
+        copy = file.with_name(f".{file.name}.{os.getpid()}")
+        shutil.copy(made, copy)
+    try:
+        os.link(copy, file)  # fails if another driver was faster, whose database it then is
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without links
+        os.replace(copy, file)
+    copy.unlink(missing_ok=True)
+
+
 def _probe(uri: str) -> None:
     """Ask before mlflow is imported: its own client takes seconds to import and minutes to give up."""
-    away = f"--tracking-uri {uri}: the MLflow server does not answer"
-    out = "Start it, or name another; without one, runs go to sqlite:///mlflow.db."
+    import requests
+
     try:
-        urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=PROBE_SECONDS).close()
-    except urllib.error.HTTPError as error:
-        if error.code >= 500:
-            raise UserError(f"{away}: HTTP status {error.code}. {out}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise UserError(f"{away}: {reason}. {out}") from None
+        status = requests.get(f"{uri.rstrip('/')}/health", timeout=PROBE_SECONDS).status_code
+    except requests.exceptions.SSLError:
+        return  # somebody answers; MLflow has settings of its own for certificates
+    except requests.exceptions.Timeout:
+        reason = f"nothing within {PROBE_SECONDS:g} seconds"
+    except requests.exceptions.RequestException as error:
+        reason = _shorten(error)
+    else:
+        if status < 500:
+            return
+        reason = f"HTTP status {status}"
+    raise UserError(
+        f"--tracking-uri {without_password(uri)}: the MLflow server does not answer ({reason}). "
+        "Start it, or name another; sqlite:///mlflow.db needs no server."
+    )
 
 
-def _artifact_location(uri: str, experiment: str) -> str | None:
-    """Beside an SQLite file, wherever the driver runs; a server knows by itself."""
-    if not uri.startswith("sqlite:///"):
-        return None
-    folder = Path(uri.removeprefix("sqlite:///").partition("?")[0]).parent / "mlruns"
-    return (folder / "".join(c if c.isalnum() or c in "-_." else "_" for c in experiment)).as_uri()
+def _shorten(error: Exception) -> str:
+    text = str(error)
+    for words, reason in {"refused": "connection refused", "resolve": "unknown host"}.items():
+        if words in text:
+            return reason
+    return text.split("\n")[0][:200]

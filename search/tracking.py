@@ -7,17 +7,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from search.ledger import Event
 from search.mlflow_runs import SweepRuns
-from search.mlflow_store import is_outage, open_store
+from search.mlflow_store import is_outage, make_absolute, open_store, without_password
 from search.trials import Trials
 from training.errors import UserError
 
-FLUSH_SECONDS = 0.5
+FLUSH_SECONDS = 2.0  # a call costs about 10 ms of the driver's CPU, however little it sends
 LONGEST_WAIT_SECONDS = 15.0
 logger = logging.getLogger("search")
 
@@ -108,20 +107,19 @@ class Tracking:
             self._ready.set()
         while not self._closed:
             self._receive()
-            if not self._send() and time.monotonic() > self._deadline:
+            delivered = self._send()
+            if time.monotonic() > self._deadline:
                 return
+            if not delivered and self._closing is not None:
+                time.sleep(0.5)
 
     def _receive(self) -> None:
         """Fold events for a moment, so that they go out together; longer while MLflow does not answer."""
-        wait = FLUSH_SECONDS * 2 ** min(self._failures, 5) if self._failures else FLUSH_SECONDS
-        until = time.monotonic() + min(wait, LONGEST_WAIT_SECONDS)
-        while (left := min(until, self._deadline) - time.monotonic()) > 0:
-            if self._closing is not None and self._queue.empty():
-                if self._failures:
-                    time.sleep(min(left, 1.0))
-                return
+        until = time.monotonic() + min(FLUSH_SECONDS * 2**self._failures, LONGEST_WAIT_SECONDS)
+        while True:
+            left = 0 if self._closing is not None else max(0, until - time.monotonic())
             try:
-                events = self._queue.get(timeout=left)
+                events = self._queue.get(timeout=left) if left else self._queue.get_nowait()
             except Empty:
                 return
             self._fold(events or [])
@@ -171,18 +169,9 @@ class Tracking:
             reason = str(error).split("\n")[0][:200]
             logger.warning(
                 "MLflow at %s does not answer; training goes on, and what is logged is sent later. (%s)",
-                self.uri,
+                without_password(self.uri),
                 reason,
             )
-
-
-def make_absolute(uri: str) -> str:
-    """An address whose SQLite file no longer depends on the working folder."""
-    start = "sqlite:///"
-    if not uri.startswith(start) or uri == start:
-        return uri
-    path, mark, query = uri.removeprefix(start).partition("?")
-    return f"{start}{Path(path).absolute().as_posix()}{mark}{query}"
 
 
 def _as_user_error(error: Exception, uri: str) -> BaseException:
@@ -190,4 +179,6 @@ def _as_user_error(error: Exception, uri: str) -> BaseException:
         return error
     logger.debug("opening %s", uri, exc_info=error)
     reason = str(error).strip().split("\n")[0]
-    return UserError(f"--tracking-uri {uri}: MLflow cannot open it: {reason} Mend it or name another.")
+    return UserError(
+        f"--tracking-uri {without_password(uri)}: MLflow cannot open it: {reason} Mend it or name another."
+    )
