@@ -146,7 +146,17 @@ def train(
     from spaces.load import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])
-    train_single(loaded, recipe, out, metric, cpus, device, absolute_uri(tracking_uri), experiment, make_console())
+    train_single(
+        loaded,
+        recipe,
+        out,
+        metric=metric,
+        cpus=cpus,
+        device=device,
+        tracking_uri=absolute_uri(tracking_uri),
+        experiment=experiment,
+        console=make_console(),
+    )
 
 
 @app.command()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from search.checkpoints import Checkpoints
 from search.cluster import Demand, fit_to_cluster, list_nodes, plan_demand, start_ray
 from search.controller import Controller
 from search.folder import SweepFolder
+from search.interrupt import interruptible
 from search.ledger import Ledger, read_events
 from search.progress import Progress
 from search.tracking import Tracking
@@ -64,7 +63,7 @@ def run_sweep(folder: SweepFolder, space: Space, settings: Settings, console: An
         space, demand, resolve = _prepare(space, settings, folder.path.parent, console)
         tracking.wait_ready()
     except BaseException:
-        tracking.close("FAILED", timeout_seconds=5)
+        tracking.close("failed", timeout_seconds=5)
         raise
     folder.path.mkdir(parents=True)
     with folder.locked():
@@ -105,7 +104,7 @@ def resume_sweep(folder: SweepFolder, console: Any, time_budget_seconds: float |
             _, demand, controller.resolve = _prepare(space, settings, folder.path.parent, console)
             tracking.wait_ready()
         except BaseException:
-            tracking.close("FAILED", timeout_seconds=5)
+            tracking.close("failed", timeout_seconds=5)
             raise
         tracking.replay(ledger.events)
         return _drive(folder, controller, settings, demand, tracking, console)
@@ -195,7 +194,7 @@ def _drive(
     )
     progress = Progress(controller, console=console, slots=demand.slots, deadline=deadline)
     controller.listeners += [tracking, Checkpoints(folder, controller.trials, settings.keep_best), progress]
-    with _interruptible() as interrupted, progress:
+    with interruptible() as interrupted, progress:
 
         def should_stop() -> bool:
             past = deadline is not None and time.time() > deadline
@@ -208,7 +207,7 @@ def _drive(
     done = len(controller.trials) >= controller.budget and not controller.unfinished()
     state = "completed" if done else "time_budget" if deadline and time.time() > deadline else "interrupted"
     controller.record(event="close", state=state)
-    undelivered = tracking.close("KILLED" if state == "interrupted" else "FINISHED")
+    undelivered = tracking.close(state)
     controller.ledger.append({"event": "runs", "ids": {str(number): run for number, run in tracking.run_ids.items()}})
     return Result(controller, state, undelivered)
 
@@ -252,23 +251,3 @@ def _tune(folder: SweepFolder, controller: Controller, demand: Demand, should_st
         ),
     )
     tuner.fit()
-
-
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Take the first Ctrl-C as a wish to end cleanly; the second one interrupts as ever."""
-    wished = False
-
-    def on_signal(number: int, frame: Any) -> None:
-        nonlocal wished
-        wished = True
-        signal.signal(signal.SIGINT, before)
-
-    before = signal.getsignal(signal.SIGINT)
-    with suppress(ValueError):  # not in the main thread: whoever runs it there has a way of their own
-        signal.signal(signal.SIGINT, on_signal)
-    try:
-        yield lambda: wished
-    finally:
-        with suppress(ValueError):
-            signal.signal(signal.SIGINT, before)
