@@ -6,8 +6,11 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -114,7 +117,9 @@ def replay(curves: Curves, search: Search, units: Sequence[float], workers: int 
     while True:
         now, worker = heapq.heappop(clock)
         while len(found) < len(units) and now * workers > units[len(found)] + 1e-9:
-            regret = curves.optimum - (winner.best if winner else min(c.best for c in curves.configurations if c.scores))
+            regret = curves.optimum - (
+                winner.best if winner else min(c.best for c in curves.configurations if c.scores)
+            )
             found.append(Found(regret, winner.params.get(LEVEL) if winner else None, len(trials), completed))
         if len(found) == len(units):
             return found
@@ -155,3 +160,215 @@ def replay(curves: Curves, search: Search, units: Sequence[float], workers: int 
             search.start(trial, trials[trial])
             holds[worker] = trial
         heapq.heappush(clock, (now + cost, worker))
+
+
+class Ours:
+    """This project's scheduler and sampler, as the sweep drives them."""
+
+    def __init__(self, curves: Curves, seed: int, asha: Asha | None, sampler: str = "tpe") -> None:
+        self.asha = asha
+        self.sampler = Sampler(curves.suggest, name=sampler, seed=seed)  # type: ignore[arg-type]
+        self.lengths: dict[int, int] = {}
+        self.best: dict[int, float] = {}
+
+    def next(self, trial: int) -> dict[str, Any] | int | None:
+        paused = self.asha.promotable() if self.asha else None
+        if paused is not None:
+            return paused
+        asked = self.sampler.ask(trial)
+        return asked and asked[0]
+
+    def start(self, trial: int, configuration: Configuration) -> None:
+        self.lengths[trial] = configuration.length
+        if self.asha:
+            self.asha.start(trial, configuration.length, group=configuration.params.get(LEVEL))
+
+    def report(self, trial: int, epoch: int, score: float) -> Decision:
+        if not math.isnan(score):
+            score = self.best[trial] = max(self.best.get(trial, -math.inf), score)
+        self.sampler.report(trial, epoch / self.lengths[trial], score)
+        return self.asha.report(trial, epoch, score) if self.asha else Decision.CONTINUE
+
+    def end(self, trial: int, state: str) -> None:
+        self.sampler.tell(trial, state)
+        if self.asha:
+            self.asha.end(trial, state)
+
+
+class Stock:
+    """Optuna's TPE, or random points, with nothing that stops a trial; told as a plain objective function tells it."""
+
+    def __init__(
+        self, curves: Curves, seed: int, sampler: str, pruner: optuna.pruners.BasePruner | None = None
+    ) -> None:
+        self.curves = curves
+        self.points = Sampler(curves.suggest, name="random", seed=seed) if sampler == "random" else None
+        self.study = optuna.create_study(
+            direction="maximize",
+            sampler=optuna.samplers.TPESampler(seed=seed),
+            pruner=pruner or optuna.pruners.NopPruner(),
+        )
+        self.trials: dict[int, optuna.Trial] = {}
+        self.last: dict[int, float] = {}
+
+    def next(self, trial: int) -> dict[str, Any]:
+        if self.points:
+            asked = self.points.ask(trial)
+            assert asked is not None
+            return asked[0]
+        self.trials[trial] = self.study.ask()
+        return self.curves.suggest(self.trials[trial])
+
+    def start(self, trial: int, configuration: Configuration) -> None:
+        pass
+
+    def report(self, trial: int, epoch: int, score: float) -> Decision:
+        self.last[trial] = score
+        if self.points or math.isnan(score):
+            return Decision.CONTINUE
+        self.trials[trial].report(score, epoch)
+        return Decision.STOP if self.trials[trial].should_prune() else Decision.CONTINUE
+
+    def end(self, trial: int, state: str) -> None:
+        if self.points:
+            return
+        if state == "diverged":
+            self.study.tell(self.trials[trial], state=optuna.trial.TrialState.FAIL)
+        elif state == "stopped":
+            self.study.tell(self.trials[trial], state=optuna.trial.TrialState.PRUNED)
+        else:
+            self.study.tell(self.trials[trial], self.last[trial])
+
+
+class RayAsha(Stock):
+    """Ray's ASHA class, told as `OptunaSearch` tells: a stopped trial is complete with its last value, a NaN never ends."""
+
+    def __init__(self, curves: Curves, seed: int, sampler: str) -> None:
+        from ray.tune.schedulers import AsyncHyperBandScheduler
+
+        super().__init__(curves, seed, sampler)
+        longest = int(curves.lengths.max())
+        self.scheduler = AsyncHyperBandScheduler(
+            "epoch", "score", "max", max_t=longest, grace_period=1, reduction_factor=3
+        )
+
+    def start(self, trial: int, configuration: Configuration) -> None:
+        self.scheduler.on_trial_add(None, SimpleNamespace(trial_id=str(trial)))  # type: ignore[arg-type]
+
+    def report(self, trial: int, epoch: int, score: float) -> Decision:
+        super().report(trial, epoch, score)
+        ray_trial = SimpleNamespace(trial_id=str(trial))
+        answer = self.scheduler.on_trial_result(None, ray_trial, {"epoch": epoch, "score": score})  # type: ignore[arg-type]
+        return Decision.STOP if answer == self.scheduler.STOP else Decision.CONTINUE
+
+    def end(self, trial: int, state: str) -> None:
+        if self.points is None and not math.isnan(self.last[trial]):
+            self.study.tell(self.trials[trial], self.last[trial])
+
+
+BASE = "random, full trainings"
+STOCK: dict[str, Callable[[Curves, int], Search]] = {
+    BASE: lambda curves, seed: Stock(curves, seed, "random"),
+    "TPE, full trainings": lambda curves, seed: Stock(curves, seed, "tpe"),
+    "Ray ASHA + random": lambda curves, seed: RayAsha(curves, seed, "random"),
+    "Ray ASHA + TPE (OptunaSearch)": lambda curves, seed: RayAsha(curves, seed, "tpe"),
+    "TPE + SuccessiveHalvingPruner": lambda curves, seed: Stock(
+        curves, seed, "tpe", optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3)
+    ),
+}
+OURS: dict[str, Callable[[Curves, int], Search]] = {
+    "this project": lambda curves, seed: Ours(curves, seed, Asha()),
+}
+VARIANTS: dict[str, Callable[[Curves, int], Search]] = {
+    "random points": lambda curves, seed: Ours(curves, seed, Asha(), "random"),
+    "nothing stopped": lambda curves, seed: Ours(curves, seed, None),
+    "pause and promote": lambda curves, seed: Ours(curves, seed, Asha(kind="promote")),
+    "rungs in epochs, η 3": lambda curves, seed: Ours(curves, seed, Asha(rungs="epochs", reduction_factor=3)),
+    "η 3, shares 1/27, 1/9, 1/3": lambda curves, seed: Ours(
+        curves, seed, Asha(reduction_factor=3, first_share=1 / 27, last_share=1 / 3)
+    ),
+    "rungs up to 1/8": lambda curves, seed: Ours(curves, seed, Asha(last_share=1 / 8)),
+    "rungs up to 1/2": lambda curves, seed: Ours(curves, seed, Asha(last_share=1 / 2)),
+}
+
+
+def run_seed(path: Path, method: str, budgets: Sequence[float], workers: int, seed: int) -> list[Found]:
+    warnings.simplefilter("ignore")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    curves = Curves.load(path)
+    units = [budget * float(curves.lengths.mean()) for budget in budgets]
+    return replay(curves, (STOCK | OURS | VARIANTS)[method](curves, seed), units, workers)
+
+
+def compare(ours: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
+    """The ratio of mean regrets on the same seeds, and its 95 % interval (bootstrap over seeds)."""
+    picks = np.random.default_rng(0).integers(len(base), size=(4000, len(base)))
+    ratios = ours[picks].mean(axis=1) / np.maximum(base[picks].mean(axis=1), 1e-12)
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return float(ours.mean() / max(base.mean(), 1e-12)), float(low), float(high)
+
+
+def judge(path: Path, methods: Sequence[str], args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Replay every method on one set; one row per budget and method."""
+    curves = Curves.load(path)
+    short = curves.lengths.mean() < 20
+    budgets = sorted(args.budgets or ([8, 16] if short else [16, 32]))
+    finals = {c.params.get(LEVEL): c.best for c in sorted(curves.configurations, key=lambda c: c.best)}
+    level = max(finals, key=lambda name: finals[name]) if LEVEL in curves.domains else None
+    rows: list[dict[str, Any]] = []
+    base: list[np.ndarray] = []
+    for method in methods:
+        began = time.perf_counter()
+        one = partial(run_seed, path, method, budgets, args.workers)
+        if args.jobs > 1:
+            with ProcessPoolExecutor(args.jobs) as pool:
+                found = list(pool.map(one, range(args.seeds)))
+        else:
+            found = [one(seed) for seed in range(args.seeds)]
+        regrets = np.array([[f.regret for f in run] for run in found]).T
+        base = base or list(regrets)
+        for k, budget in enumerate(budgets):
+            ratio, low, high = compare(regrets[k], base[k])
+            row = {"set": path.stem, "budget": budget, "method": method, "regret": float(regrets[k].mean())}
+            row |= {"ratio": ratio, "low": low, "high": high, "trials": float(np.mean([r[k].trials for r in found]))}
+            row["level_won"] = None if level is None else float(np.mean([r[k].level == level for r in found]))
+            row["seconds"] = (time.perf_counter() - began) / args.seeds
+            rows.append(row)
+            won = "" if row["level_won"] is None else f" | {row['level_won']:.0%}"
+            print(
+                f"| {path.stem} | {budget:g} | {method} | {row['regret']:.4f} | {ratio:.2f} [{low:.2f}, {high:.2f}]{won} |",
+                flush=True,
+            )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--curves", type=Path, required=True, help="folder of sets, *.jsonl")
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument(
+        "--budgets", type=float, nargs="+", help="in mean trainings; 16 32, and 8 16 where they are short"
+    )
+    parser.add_argument("--json", type=Path, help="write the rows here as well")
+    parser.add_argument("--variants", action="store_true", help="also what was tried and lost")
+    parser.add_argument("--only", nargs="+", help="methods to run beside the base")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    args = parser.parse_args()
+    paths = sorted(args.curves.glob("*.jsonl"))
+    if not paths:
+        parser.error(f"--curves {args.curves}: no *.jsonl there. Give the folder that holds the sets.")
+    methods = [*STOCK, *OURS, *(VARIANTS if args.variants else [])]
+    if args.only:
+        methods = [BASE, *(method for method in [*STOCK, *OURS, *VARIANTS] if method in args.only)]
+    print(
+        f"Mean regret; ratio to {BASE!r} on the same {args.seeds} seeds [95 %]; resume charged {RESUME_COST} units.\n"
+    )
+    print("| set | budget | method | regret | ratio [95 %] | best level won |\n|---|---|---|---|---|---|")
+    rows = [row for path in paths for row in judge(path, methods, args)]
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

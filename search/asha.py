@@ -1,4 +1,4 @@
-"""ASHA: at each rung only the best 1/η of the trials that reached it go on (Li et al. 2018, algorithm 2), as a pure function of events."""
+"""ASHA: at each rung the best 1/η of those that came go on (Li et al. 2018), as a pure function of events."""
 
 import enum
 import math
@@ -20,7 +20,7 @@ class _Trial:
     length: int
     group: Hashable
     protected: bool
-    rungs: list[int]  # the epoch of each rung, by the trial's own length; 0 where it has none
+    rungs: dict[int, list[int]]  # epoch -> the rungs that fall on it, by the trial's own length
     epoch: int = 0
     decision: Decision = Decision.CONTINUE
     ended: bool = False
@@ -30,27 +30,29 @@ class _Trial:
 class Asha:
     """Decides from starts, reports and ends alone, so replaying a ledger gives the same decisions.
 
-    `rungs="shares"` puts rungs at 1/η, 1/η², ... of each trial's own length, `"epochs"` at r, rη, rη², ... epochs.
-    `kind="stop"` stops a trial that is below the best 1/η when it arrives; `"promote"` pauses it, and
-    `promotable` names the paused trial to resume next.
+    `rungs="shares"` puts rungs at `last_share` of each trial's own length, 1/η of that, and so on down to
+    `first_share`; later ones cost more than they tell where techniques cross. `"epochs"` puts them at r, rη, rη², ...
+    epochs. A trial passes as one of the best 1/η of all, or of its `group`: groups that learn late
+    are not judged by those that learn early. Rungs that fall on one epoch count as one of 1/η², 1/η³, ...
+    `kind="stop"` stops a trial that does not pass when it arrives; `"promote"` pauses it until it does.
     """
 
     def __init__(
         self,
         *,
         min_epochs: int = 1,
-        reduction_factor: int = 3,
+        reduction_factor: int = 2,
         rungs: Literal["shares", "epochs"] = "shares",
-        count: int = 3,
+        first_share: float = 1 / 32,
+        last_share: float = 1 / 4,
         kind: Literal["stop", "promote"] = "stop",
-        within_groups: bool = False,
     ) -> None:
         self.min_epochs = min_epochs
         self.reduction_factor = reduction_factor
-        self.spacing = rungs
-        self.count = count
         self.kind = kind
-        self.within_groups = within_groups
+        steps = int(math.log(last_share / first_share, reduction_factor) + 1e-9)
+        shares = [last_share / reduction_factor**k for k in range(steps, -1, -1)]
+        self._shares = shares if rungs == "shares" else None
         self._trials: dict[int, _Trial] = {}
 
     def start(self, trial: int, length: int, group: Hashable = None, protected: bool = False) -> None:
@@ -58,23 +60,22 @@ class Asha:
         known = self._trials.get(trial)
         if known is None:
             self._trials[trial] = _Trial(length, group, protected, self._place_rungs(length))
-        else:
+        elif known.decision is Decision.PAUSE:
             known.decision = Decision.CONTINUE
 
     def report(self, trial: int, epoch: int, score: float) -> Decision:
         """The best score so far, higher is better, after `epoch` epochs. An epoch seen before changes nothing."""
         this = self._trials[trial]
-        if math.isnan(score):
-            this.decision = Decision.STOP  # diverged: it enters no rung, and being protected does not save it
-            return this.decision
         if epoch <= this.epoch or this.decision is not Decision.CONTINUE:
             return this.decision
         this.epoch = epoch
-        if epoch in this.rungs and epoch < this.length:
-            rung = this.rungs.index(epoch)
+        if math.isnan(score):
+            this.decision = Decision.STOP  # diverged: it enters no rung, and being protected does not save it
+            return this.decision
+        for rung in this.rungs.get(epoch, []):
             this.scores[rung] = score
-            if not this.protected and not self._is_kept(this, rung):
-                this.decision = Decision.STOP if self.kind == "stop" else Decision.PAUSE
+        if epoch in this.rungs and not this.protected and not self._passes(this):
+            this.decision = Decision.STOP if self.kind == "stop" else Decision.PAUSE
         return this.decision
 
     def end(self, trial: int, state: str) -> None:
@@ -82,43 +83,54 @@ class Asha:
         self._trials[trial].ended = state != "interrupted"
 
     def promotable(self) -> int | None:
-        """The paused trial to resume: the best at the highest rung where one is among the best 1/η."""
-        paused = [
-            (max(t.scores), t, n) for n, t in self._trials.items() if t.decision is Decision.PAUSE and not t.ended
-        ]
-        kept = [(rung, t.scores[rung], -n) for rung, t, n in paused if self._is_kept(t, rung)]
-        return -max(kept)[2] if kept else None
+        """The paused trial to resume next: of those that pass by now, the best at the highest rung."""
+        paused = {n: t for n, t in self._trials.items() if t.decision is Decision.PAUSE and not t.ended}
+        able = [(max(t.scores), t.scores[max(t.scores)], -n) for n, t in paused.items() if self._passes(t)]
+        return -max(able)[2] if able else None
 
     def rungs(self) -> list[tuple[str, int, float | None]]:
-        """Per rung: where it stands, how many trials reached it, the score needed to pass it now."""
+        """Per rung: where it stands, how many trials reached it, the score among the best 1/η of them."""
+        reached: dict[int, list[float]] = {}
+        for trial in self._trials.values():
+            for rung, score in trial.scores.items():
+                reached.setdefault(rung, []).append(score)
+        count = len(self._shares) if self._shares else max(reached, default=-1) + 1
         lines = []
-        for rung in range(self.count):
-            scores = [t.scores[rung] for t in self._trials.values() if rung in t.scores]
-            lines.append((self._label(rung), len(scores), self._cutoff(scores) if scores else None))
+        for rung in range(count):
+            scores = reached.get(rung, [])
+            places = max(1, self._count_places(len(scores), self.reduction_factor))
+            lines.append((self._label(rung), len(scores), sorted(scores)[-places] if scores else None))
         return lines
 
-    def _place_rungs(self, length: int) -> list[int]:
-        if self.spacing == "epochs":
-            return [self.min_epochs * self.reduction_factor**k for k in range(self.count)]
-        shares = [self.reduction_factor ** -(self.count - k) for k in range(self.count)]
-        return [max(self.min_epochs, round(share * length)) for share in shares]
+    def _place_rungs(self, length: int) -> dict[int, list[int]]:
+        if self._shares is None:
+            count = int(math.log(max(1, length / self.min_epochs), self.reduction_factor) + 1e-9) + 1
+            epochs = [self.min_epochs * self.reduction_factor**k for k in range(count)]
+        else:
+            epochs = [max(self.min_epochs, round(share * length)) for share in self._shares]
+        placed: dict[int, list[int]] = {}
+        for rung, epoch in enumerate(epochs):
+            if epoch < length:
+                placed.setdefault(epoch, []).append(rung)
+        return placed
 
     def _label(self, rung: int) -> str:
-        if self.spacing == "epochs":
-            return f"{self.min_epochs * self.reduction_factor**rung} epochs"
-        return f"1/{self.reduction_factor ** (self.count - rung)}"
+        if self._shares is None:
+            return f"epoch {self.min_epochs * self.reduction_factor**rung}"
+        return f"{self._shares[rung]:.1%} of its epochs"
 
-    def _is_kept(self, this: _Trial, rung: int) -> bool:
-        rivals = [
-            t.scores[rung]
-            for t in self._trials.values()
-            if rung in t.scores and (not self.within_groups or t.group == this.group)
-        ]
-        return this.scores[rung] >= self._cutoff(rivals)
+    def _passes(self, this: _Trial) -> bool:
+        """Whether a trial is good enough at the highest rung that it reached, among all or among its group."""
+        rung = max(this.scores)
+        together = next(rungs for rungs in this.rungs.values() if rung in rungs)
+        rivals = [t for t in self._trials.values() if rung in t.scores]
+        groups = [rivals] if this.group is None else [rivals, [t for t in rivals if t.group == this.group]]
+        for group in groups:
+            better = sum(t.scores[rung] > this.scores[rung] for t in group)
+            if better < self._count_places(len(group), self.reduction_factor ** len(together)):
+                return True
+        return False
 
-    def _cutoff(self, scores: list[float]) -> float:
-        """The ceil(n/η)-th best of n scores; a promotion needs floor(n/η), so that first arrivals wait for rivals."""
-        if self.kind == "stop":
-            return sorted(scores, reverse=True)[math.ceil(len(scores) / self.reduction_factor) - 1]
-        places = len(scores) // self.reduction_factor
-        return sorted(scores, reverse=True)[places - 1] if places else math.inf
+    def _count_places(self, arrived: int, factor: int) -> int:
+        """How many of `arrived` pass. A promotion rounds down: a paused trial can wait for rivals."""
+        return arrived // factor if self.kind == "promote" else math.ceil(arrived / factor)
