@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 REFRESH = 4  # times a second
 HEARTBEAT_SECONDS = 60
 RUNNING = 8  # running trials shown
-OTHER_LINES = 8  # at most, besides the running trials
+RUNGS = 6  # the last ones, where there are more
 INDENT = 9
 
 
@@ -106,14 +106,15 @@ class Progress:
         """The live part. Called in the thread of the refreshes."""
         trials, width = self._snapshot(), self.console.width
         running = [trial for trial in trials if trial.state == "running"]
-        room = max(1, min(RUNNING, self.console.height - OTHER_LINES))
-        return Group(
+        above = [
             Text(f"{format_counts(trials) or 'no trial yet'}, of {self.controller.budget}"),
             self._render_bar(trials, width),
             self._render_best(trials, width),
             *self._render_rungs(trials),
-            *self._render_running(running, room, trials.metric),
-        )
+        ]
+        # One line is for the trials that are not shown, one for the cursor.
+        room = max(1, min(RUNNING, self.console.height - len(above) - 2))
+        return Group(*above, *self._render_running(running, room, trials.metric))
 
     def _render_bar(self, trials: Trials, width: int) -> RenderableType:
         done, budget = len(_ended(trials)), self.controller.budget
@@ -141,17 +142,15 @@ class Progress:
             return []
         with suppress(RuntimeError):  # a trial started meanwhile: the rungs of a moment ago will do
             self.rungs = self.controller.asha.rungs()
-        lines: list[Text] = []
-        for number, (label, count, cutoff) in enumerate(self.rungs):
-            if not count and any(reached for _, reached, _ in self.rungs[number:]):
-                continue  # in short trials it falls together with the one below
-            where = f"{label} of epochs" if "/" in label else label
-            passing = (
-                ""
-                if cutoff is None or math.isinf(cutoff)
-                else f", pass at {format_score(trials.metric, trials.sign * cutoff)}"
-            )
-            lines.append(_line("" if lines else "rungs", f"{where:<14} {count:>4} reached{passing}"))
+        # In short trials a rung falls together with the one below.
+        shown = [rung for i, rung in enumerate(self.rungs) if rung[1] or not any(r[1] for r in self.rungs[i:])][-RUNGS:]
+        width = max((len(label) for label, _, _ in shown), default=0)
+        lines = []
+        for number, (label, count, cutoff) in enumerate(shown):
+            passing = ""
+            if cutoff is not None and math.isfinite(cutoff):
+                passing = f", pass at {format_score(trials.metric, trials.sign * cutoff)}"
+            lines.append(_line("" if number else "rungs", f"{label:<{width}} {count:>6} reached{passing}"))
         return lines
 
     def _render_running(self, running: list[Trial], room: int, metric: str) -> list[Text]:

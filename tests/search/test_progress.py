@@ -1,6 +1,7 @@
 """What a sweep shows while it runs, in a terminal and elsewhere."""
 
 import io
+import math
 import threading
 import time
 from types import SimpleNamespace
@@ -8,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from search.asha import Asha
 from search.eta import Pace
 from search.progress import HEARTBEAT_SECONDS, Progress
 from search.trials import Trials
@@ -22,7 +22,9 @@ class Sweep:
     """What Progress sees of a controller."""
 
     def __init__(self, metric="val_accuracy", budget=16):
-        self.controller = SimpleNamespace(trials=Trials(metric), asha=Asha(min_epochs=1), budget=budget)
+        self.rungs = [("epoch 1", 0, None), ("epoch 3", 0, None), ("epoch 9", 0, None)]
+        asha = SimpleNamespace(rungs=lambda: self.rungs)
+        self.controller = SimpleNamespace(trials=Trials(metric), asha=asha, budget=budget)
         self.listeners = []
         self.now = time.time() - 100
 
@@ -33,11 +35,9 @@ class Sweep:
             listener(record)
 
     def start(self, trial, origin="sampler", recipe=RECIPE):
-        self.controller.asha.start(trial, 27)
         self.record("start", trial, origin=origin, recipe=recipe, params={})
 
     def report(self, trial, epoch, score):
-        self.controller.asha.report(trial, epoch, self.controller.trials.sign * score)
         self.record("report", trial, epoch=epoch, score=score, standard_error=0.013, best_epoch=1, metrics={})
 
     def end(self, trial, state, reason=""):
@@ -83,12 +83,14 @@ def test_a_terminal_shows_counts_best_rungs_and_what_runs(width):
         sweep.report(1, epoch, 0.934)
     sweep.end(1, "completed")
     sweep.report(0, 1, 0.5)
+    sweep.rungs = [("epoch 1", 2, 0.934), ("epoch 3", 1, 0.95), ("epoch 9", 0, None)]
     lines = draw(sweep, width)
     assert lines[0] == "running 1 · completed 1, of 16"
     assert "1/16 trials" in lines[1]
     assert "best 93.4 ± 1.3 % 0001 batch_size=64" in lines
-    assert "rungs 1/27 of epochs 2 reached, pass at 93.4 %" in lines
-    assert "1/3 of epochs 1 reached, pass at 93.4 %" in lines
+    assert "rungs epoch 1 2 reached, pass at 93.4 %" in lines
+    assert "epoch 3 1 reached, pass at 95.0 %" in lines
+    assert "epoch 9 0 reached" in lines
     assert "running 0000 1/27 50.0 %" in lines
 
 
@@ -107,10 +109,27 @@ def test_a_sweep_without_a_completed_trial_has_no_best(state):
 
 def test_the_cutoff_of_a_rung_is_a_loss_where_losses_rank():
     sweep = Sweep("val_loss")
-    for trial, loss in enumerate([0.3, 0.2, 0.4]):
-        sweep.start(trial)
-        sweep.report(trial, 1, loss)
-    assert "rungs 1/27 of epochs 3 reached, pass at 0.200" in draw(sweep)
+    sweep.rungs = [("epoch 1", 3, -0.2), ("epoch 3", 1, -math.inf)]
+    assert "rungs epoch 1 3 reached, pass at 0.200" in draw(sweep)
+    assert "epoch 3 1 reached" in draw(sweep)
+
+
+def test_rungs_that_fall_together_with_a_later_one_are_not_drawn():
+    sweep = Sweep()
+    sweep.rungs = [("1/27", 5, 0.5), ("1/9", 0, None), ("1/3", 2, 0.6)]
+    assert not any("1/9" in line for line in draw(sweep))
+
+
+def test_drawing_survives_rungs_that_change_meanwhile():
+    sweep = Sweep()
+    progress = Progress(sweep.controller, console=make_console(), slots=2)
+    progress.render()
+
+    def change():
+        raise RuntimeError("dictionary changed size during iteration")
+
+    sweep.controller.asha.rungs = change
+    make_console().print(progress.render())
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 50), (80, 12)])
