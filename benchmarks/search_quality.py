@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -115,11 +115,11 @@ def replay(curves: Curves, search: Search, units: Sequence[float], workers: int 
     holds: dict[int, int] = {}  # worker -> trial
 
     while True:
-        now, worker = heapq.heappop(clock)
+        # An empty clock: the set was used up before the budget was.
+        now, worker = heapq.heappop(clock) if clock else (math.inf, -1)
         while len(found) < len(units) and now * workers > units[len(found)] + 1e-9:
-            regret = curves.optimum - (
-                winner.best if winner else min(c.best for c in curves.configurations if c.scores)
-            )
+            worst = min(c.best for c in curves.configurations if c.scores)
+            regret = curves.optimum - (winner.best if winner else worst)
             found.append(Found(regret, winner.params.get(LEVEL) if winner else None, len(trials), completed))
         if len(found) == len(units):
             return found
@@ -241,7 +241,7 @@ class Stock:
 
 
 class RayAsha(Stock):
-    """Ray's ASHA class, told as `OptunaSearch` tells: a stopped trial is complete with its last value, a NaN never ends."""
+    """Ray's ASHA class, told as `OptunaSearch` tells: stopped is complete with the last value, NaN runs for ever."""
 
     def __init__(self, curves: Curves, seed: int, sampler: str) -> None:
         from ray.tune.schedulers import AsyncHyperBandScheduler
@@ -334,11 +334,9 @@ def judge(path: Path, methods: Sequence[str], args: argparse.Namespace) -> list[
             row["level_won"] = None if level is None else float(np.mean([r[k].level == level for r in found]))
             row["seconds"] = (time.perf_counter() - began) / args.seeds
             rows.append(row)
-            won = "" if row["level_won"] is None else f" | {row['level_won']:.0%}"
-            print(
-                f"| {path.stem} | {budget:g} | {method} | {row['regret']:.4f} | {ratio:.2f} [{low:.2f}, {high:.2f}]{won} |",
-                flush=True,
-            )
+            won = "" if row["level_won"] is None else f"{row['level_won']:.0%}"
+            start = f"| {path.stem} | {budget:g} | {method} | {row['regret']:.4f}"
+            print(f"{start} | {ratio:.2f} [{low:.2f}, {high:.2f}] | {won} |", flush=True)
     return rows
 
 
