@@ -55,6 +55,8 @@ def run_sweep(folder: SweepFolder, space: Space, settings: Settings, console: An
     Raises:
         UserError: something is wrong with the space, the data, the machines or the tracking server; nothing was made.
     """
+    if settings.address is None:
+        check_data(space)
     sweep_id = uuid.uuid4().hex
     tracking = _make_tracking(folder.name, sweep_id, space, settings)
     tracking.start()
@@ -120,6 +122,18 @@ def sweep_header(events: list[dict[str, Any]], folder: SweepFolder) -> dict[str,
     if header is None:
         raise UserError(f"{folder.name} never started. Remove it: sweep rm {folder.name}.")
     return header
+
+
+def check_data(space: Space) -> None:
+    """Find what is wrong with the data before anything is started; data is never a hole.
+
+    Raises:
+        UserError: it is missing, too small to split, or has unreadable images.
+    """
+    from training.data.check import check_images
+    from training.data.load import load_data
+
+    check_images(load_data(space.baselines()[0].data))
 
 
 def read_settings(folder: SweepFolder) -> Settings:

@@ -1,0 +1,92 @@
+import pytest
+
+from search.cluster import Node, fit_to_cluster, plan_demand
+from search.prepare import input_key, inputs_of, prepare_machine
+from search.trial import split_cpus
+from spaces.load import load_space
+from training.errors import UserError
+from training.recipe import Recipe, read_recipe
+
+LAPTOP = [Node("a", "laptop", 8, 0)]
+SERVERS = [Node("a", "one", 32, 4), Node("b", "two", 16, 4)]
+
+
+def test_without_gpus_a_trial_gets_one_cpu():
+    assert plan_demand(LAPTOP, None, None).slots == 8
+
+
+def test_with_gpus_a_trial_gets_one_and_its_share_of_the_cpus():
+    demand = plan_demand(SERVERS, None, None)
+    assert (demand.cpus, demand.gpus, demand.slots) == (4, 1, 8)
+
+
+def test_a_fraction_of_a_gpu_holds_more_trials():
+    demand = plan_demand(SERVERS, None, 0.5)
+    assert (demand.cpus, demand.slots) == (2, 16)
+
+
+def test_the_cpu_can_be_asked_for_where_there_are_gpus():
+    assert plan_demand(SERVERS, 1, 0).slots == 48
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "words"), [(None, 5, "--gpus-per-trial=5: .* has 4"), (64, 0, "--cpus-per-trial=64")]
+)
+def test_more_than_any_machine_has_is_refused(cpus, gpus, words):
+    with pytest.raises(UserError, match=words):
+        plan_demand(SERVERS, cpus, gpus)
+
+
+def test_a_precision_no_machine_can_run_is_taken_out_and_said():
+    space = load_space("quick", ["precision.mode={choice: [32-true, 16-mixed]}"])
+    reduced, notes = fit_to_cluster(space, can_bf16=True, has_gpus=False)
+    assert reduced.values_of("precision.mode") == {"32-true"}
+    assert "16-mixed" in notes[0]
+    assert "16-mixed" not in reduced.to_yaml()
+
+
+def test_a_fixed_precision_no_machine_can_run_is_refused():
+    with pytest.raises(UserError, match="precision.mode"):
+        fit_to_cluster(load_space("quick", ["precision.mode=16-mixed"]), can_bf16=True, has_gpus=False)
+
+
+def test_every_backbone_a_space_asks_for_is_prepared():
+    space = load_space(
+        "quick", ["backbone={choice: [{name: resnet18, weights: none}, {name: test_resnet, weights: letters}]}"]
+    )
+    names = {recipe.backbone.name for recipe in inputs_of(space)}
+    assert names == {"resnet18", "test_resnet"}
+
+
+def test_recipes_of_the_same_input_share_a_key():
+    one = read_recipe({"epochs": 3})
+    assert input_key(one) == input_key(Recipe())
+    assert input_key(one) != input_key(read_recipe({"preprocessing": {"image_size": 64}}))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"backbone": {"name": "resnet81", "weights": "none"}}, r"backbone.name=resnet81: .*Did you mean"),
+        ({"backbone": {"weights": "nowhere.pth"}}, r"backbone.weights=nowhere.pth: no such file"),
+        ({"data": {"name": "image_folder", "root": "nowhere"}}, "data.root=nowhere: no such folder"),
+        ({"data": {"name": "digits", "train_size": 5000}}, "data.train_size=5000"),
+    ],
+)
+def test_what_is_wrong_on_a_machine_comes_back_as_one_sentence(tmp_path, values, words):
+    recipe = read_recipe({"backbone": {"name": "test_resnet", "weights": "none"}, **values})
+    answer = prepare_machine(str(tmp_path), [recipe.model_dump()], 0)
+    with pytest.raises(UserError, match=words):
+        raise UserError(answer["problem"])
+
+
+def test_a_storage_that_a_machine_cannot_write_is_named(tmp_path):
+    assert "--storage=" in prepare_machine(str(tmp_path / "nowhere"), [], 0)["problem"]
+
+
+@pytest.mark.parametrize("cpus", [0.5, 1, 2, 3, 4, 16])
+def test_threads_and_loader_workers_never_exceed_a_trials_cpus(cpus):
+    for in_memory in (True, False):
+        threads, workers = split_cpus(cpus, in_memory)
+        assert threads >= 1
+        assert threads + workers <= max(1, cpus)

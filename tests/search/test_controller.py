@@ -1,0 +1,132 @@
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from search.controller import Controller
+from search.ledger import Ledger
+from search.trials import Trials
+from spaces.load import load_space
+
+SPACE = load_space("quick", ["search.trials=9", "epochs=9"])
+
+
+def play(controller, rng, steps, workers=3):
+    """Drive a controller as workers would: start, report, fail, diverge, in any order."""
+    for _ in range(steps):
+        running = [trial for trial in controller.trials if trial.state == "running"]
+        if len(running) < workers and (rng.random() < 0.5 or not running):
+            if controller.propose() is None and not running:
+                return
+            continue
+        trial = rng.choice(running)
+        fate = rng.random()
+        if fate < 0.03:
+            controller.end(trial.number, "diverged", "the loss became NaN")
+        elif fate < 0.06:
+            controller.end(trial.number, "failed", "x")
+        else:
+            controller.report(trial.number, make_report(trial.epoch + 1, rng.random()))
+
+
+def make_report(epoch, score):
+    return {"epoch": epoch, "metrics": {}, "score": score, "standard_error": 0.1, "best_epoch": epoch, "steps": []}
+
+
+def decisions(controller):
+    return [
+        {key: value for key, value in event.items() if key != "time"}
+        for event in controller.ledger.events
+        if event.get("event") in ("start", "end", "infeasible")
+    ]
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000), cut=st.floats(0, 1))
+def test_cutting_the_ledger_and_going_on_changes_no_later_decision(tmp_path_factory, seed, cut):
+    folder = tmp_path_factory.mktemp("ledger")
+    whole = Controller(SPACE, Ledger(folder / "whole.jsonl"), seed=seed)
+    play(whole, random.Random(seed), 120)
+    lines = (folder / "whole.jsonl").read_bytes().splitlines(keepends=True)
+    kept = max(1, int(cut * len(lines)))
+    (folder / "cut.jsonl").write_bytes(b"".join(lines[:kept]) + b'{"event":"torn')
+    again = Controller(SPACE, Ledger(folder / "cut.jsonl"), seed=seed)
+    # The same arrivals as before must lead to the same trials and the same ends.
+    for event in whole.ledger.events[kept:]:
+        kind, number = event.get("event"), event.get("trial")
+        if kind == "start" and number not in again.trials.by_number:
+            again.propose()
+        elif kind == "report":
+            again.report(number, {key: event[key] for key in make_report(0, 0)})
+        elif kind == "end" and event["state"] in ("diverged", "failed"):
+            again.end(number, event["state"], event["reason"])
+    again.unfinished()  # an end that was cut off right after its report
+    assert sorted(map(repr, decisions(again))) == sorted(map(repr, decisions(whole)))
+
+
+def test_a_report_that_comes_twice_changes_nothing(tmp_path):
+    controller = Controller(SPACE, Ledger(tmp_path / "ledger.jsonl"))
+    trial = controller.propose()
+    controller.report(trial.number, make_report(1, 0.5))
+    count = len(controller.ledger.events)
+    controller.report(trial.number, make_report(1, 0.9))
+    assert len(controller.ledger.events) == count
+    assert trial.score == 0.5
+
+
+def test_the_baseline_comes_first_and_is_never_stopped(tmp_path):
+    controller = Controller(SPACE, Ledger(tmp_path / "ledger.jsonl"))
+    trials = [controller.propose() for _ in range(9)]
+    assert [trial.origin for trial in trials] == ["baseline"] * 3 + ["sampler"] * 6
+    rates = [trial.recipe["optimizer"]["lr"] for trial in trials[:3]]
+    assert rates == pytest.approx([0.05, 0.05 / 3, 0.15])
+    assert controller.propose() is None
+    for trial in trials[3:]:
+        for epoch in range(1, 10):
+            controller.report(trial.number, make_report(epoch, 0.9))
+    for trial in trials[:3]:
+        for epoch in range(1, 10):
+            assert controller.report(trial.number, make_report(epoch, 0.01)) == "continue"
+        assert trial.state == "completed"
+
+
+def test_a_trial_told_to_stop_before_a_crash_is_ended_on_resume(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    controller = Controller(SPACE, Ledger(path))
+    for _ in range(9):
+        controller.propose()
+    while not any(trial.state == "stopped" for trial in controller.trials):
+        for trial in controller.trials:
+            if trial.state == "running":
+                controller.report(trial.number, make_report(trial.epoch + 1, 0.9 - trial.number / 10))
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert b'"end"' in lines[-1] or b'"stopped"' in b"".join(lines)
+    last_end = max(i for i, line in enumerate(lines) if b'"state":"stopped"' in line)
+    path.write_bytes(b"".join(lines[:last_end]))  # killed between the report and the end it led to
+    again = Controller(SPACE, Ledger(path))
+    again.unfinished()
+    stopped = next(trial for trial in controller.trials if trial.state == "stopped")
+    assert again.trials.by_number[stopped.number].state == "stopped"
+
+
+def test_only_completed_trials_can_be_the_best(tmp_path):
+    controller = Controller(SPACE, Ledger(tmp_path / "ledger.jsonl"))
+    first, second = controller.propose(), controller.propose()
+    for epoch in range(1, 10):
+        controller.report(first.number, make_report(epoch, 0.5))
+    controller.report(second.number, make_report(1, 0.99))
+    controller.end(second.number, "interrupted")
+    assert controller.trials.best() is first
+    assert controller.trials.ranked()[0] is first
+
+
+def test_losses_rank_downwards():
+    trials = Trials("val_loss")
+    for number, loss in enumerate([0.5, 0.2, 0.9]):
+        trials.fold(
+            {"event": "start", "trial": number, "recipe": {"epochs": 1}, "params": {}, "origin": "sampler", "time": 0}
+        )
+        trials.fold({"event": "report", "trial": number, **make_report(1, loss)})
+        trials.fold({"event": "end", "trial": number, "state": "completed", "reason": "", "time": 1})
+    assert [trial.number for trial in trials.ranked()] == [1, 0, 2]
