@@ -42,16 +42,17 @@ class Tracking:
         self.uri = make_absolute(uri)
         self.experiment = experiment
         self.trials = Trials(metric)
-        self.failed = 0  # events that MLflow refused, for a fault of ours
         self._runs = SweepRuns(sweep, sweep_id, space=space, params=params or {}, nested=nested)
         self._queue: SimpleQueue[list[Event] | None] = SimpleQueue()
         self._pending: Counter[int] = Counter()  # events not delivered yet, by trial
+        self._refused = 0
         self._closing: str | None = None
         self._deadline = float("inf")
         self._failures = 0  # passes in a row that MLflow did not answer
         self._last_time = time.time()
         self._ready = threading.Event()
         self._error: BaseException | None = None
+        self._used = False
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="tracking", daemon=True)
 
@@ -59,6 +60,11 @@ class Tracking:
     def run_ids(self) -> dict[int, str]:
         """Trial number to MLflow run id, of those that exist by now."""
         return self._runs.run_ids
+
+    @property
+    def refused(self) -> int:
+        """How often MLflow did not take what was sent, for a fault of ours; each is in the log."""
+        return self._refused + self._runs.refused
 
     @property
     def parent_run_id(self) -> str | None:
@@ -79,15 +85,19 @@ class Tracking:
             raise self._error
 
     def __call__(self, event: Event) -> None:
-        self._queue.put([event])
+        """Take one event of the ledger, after those before it."""
+        self.replay([event])
 
     def replay(self, events: Iterable[Event]) -> None:
-        """Send all events of a ledger again; what is in MLflow already stays as it is."""
+        """Send all events of a ledger again; what is in MLflow stays as it is."""
         # In one piece, so that the thread sees how each trial stands now and not how it once stood.
         self._queue.put(list(events))
+        self._used = True
 
     def close(self, state: str, timeout_seconds: float = 30.0) -> int:
         """Send what is left, end the sweep's run in `state`; returns how many events did not arrive in time."""
+        if not self._used:  # the sweep never began; nobody should wait for a store that is still being opened
+            return 0
         self._closing = state
         self._deadline = time.monotonic() + timeout_seconds
         self._queue.put(None)
@@ -95,7 +105,7 @@ class Tracking:
             self._thread.join(timeout_seconds + 1)
         while not self._queue.empty():  # the store never opened
             self._fold(self._queue.get() or [])
-        return sum(self._pending.values()) + (not self._closed)
+        return sum(list(self._pending.values())) + (not self._closed)
 
     def _work(self) -> None:
         try:
@@ -115,7 +125,7 @@ class Tracking:
 
     def _receive(self) -> None:
         """Fold events for a moment, so that they go out together; longer while MLflow does not answer."""
-        until = time.monotonic() + min(FLUSH_SECONDS * 2**self._failures, LONGEST_WAIT_SECONDS)
+        until = time.monotonic() + min(FLUSH_SECONDS * 2 ** min(self._failures, 8), LONGEST_WAIT_SECONDS)
         while True:
             left = 0 if self._closing is not None else max(0, until - time.monotonic())
             try:
@@ -141,7 +151,7 @@ class Tracking:
                     self._pending[number] = self._pending.pop(number)  # last in the next pass: others may be fine
                     self._note_outage(error)
                     return False
-                self.failed += self._pending[number]
+                self._refused += 1
                 logger.exception("MLflow refused what trial %04d logged", number)
             del self._pending[number]
         return self._finish()
@@ -155,7 +165,7 @@ class Tracking:
             if is_outage(error):
                 self._note_outage(error)
                 return False
-            self.failed += 1
+            self._refused += 1
             self._closed = True
             logger.exception("MLflow refused the end of the sweep")
         if self._failures > 1:
@@ -178,7 +188,8 @@ def _as_user_error(error: Exception, uri: str) -> BaseException:
     if isinstance(error, UserError):
         return error
     logger.debug("opening %s", uri, exc_info=error)
-    reason = str(error).strip().split("\n")[0]
+    reason = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
     return UserError(
-        f"--tracking-uri {without_password(uri)}: MLflow cannot open it: {reason} Mend it or name another."
+        f"--tracking-uri {without_password(uri)}: MLflow cannot open it ({reason}). "
+        "Mend it, or name another, as in sqlite:///mlflow.db or http://host:5000."
     )
