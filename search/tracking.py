@@ -121,7 +121,7 @@ class Tracking:
             if time.monotonic() > self._deadline:
                 return
             if not delivered and self._closing is not None:
-                time.sleep(0.5)
+                time.sleep(min(FLUSH_SECONDS, 0.5))
 
     def _receive(self) -> None:
         """Fold events for a moment, so that they go out together; longer while MLflow does not answer."""
