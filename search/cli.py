@@ -108,6 +108,26 @@ def resume(name: Name, storage: Storage = STORAGE, time_budget: TimeBudget = Non
 
 
 @app.command()
+def extend(
+    name: Name,
+    trials: Annotated[int, typer.Option(help="Trials to run on top of those there are.")],
+    storage: Storage = STORAGE,
+    time_budget: TimeBudget = None,
+) -> None:
+    """Go on with a sweep beyond its budget: the sampler knows everything it learned so far."""
+    from search.folder import open_folder
+    from search.sweep import read_settings, resume_sweep
+    from search.tables import make_console
+
+    _check_positive("--trials", trials)
+    seconds = parse_duration(time_budget) if time_budget else None
+    folder = open_folder(storage.absolute(), name)
+    console = make_console()
+    result = resume_sweep(folder, console, seconds, more_trials=trials)
+    _conclude(folder, result, read_settings(folder).tracking_uri, console)
+
+
+@app.command()
 def space(
     space: Annotated[str | None, typer.Argument(help="A bundled space (`quick`, `card`) or a YAML file.")] = None,
     overrides: Overrides = None,

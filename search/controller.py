@@ -14,6 +14,7 @@ from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 
 DRAWS = 200  # attempts at a recipe without conflicts
+RESTARTS = 3  # of a trial whose workers die
 
 
 class Controller:
@@ -22,11 +23,12 @@ class Controller:
     def __init__(self, space: Space, ledger: Ledger, *, seed: int = 0) -> None:
         self.space = space
         self.ledger = ledger
-        self.budget = space.search.trials
         self.trials = Trials(space.search.metric)
         self.asha = make_asha(space)
         self.sampler = Sampler(space.suggest, name=space.search.sampler, seed=seed)
         self.baselines = space.baselines()
+        self.warm_starts: list[dict[str, Any]] = []  # recipes of earlier sweeps
+        self.fatal = ""  # why the sweep cannot go on
         self.resolve: Callable[[Recipe], Recipe] = lambda recipe: recipe  # replaces `auto`, where that is known
         self.listeners: list[Callable[[Event], None]] = []
         self.decisions: dict[int, Decision] = {}  # of running trials
@@ -34,21 +36,49 @@ class Controller:
             self._fold(event)
 
     def record(self, **event: Any) -> Event:
-        """Append an event to the ledger and let everyone know."""
-        event = self.ledger.append(event)
+        """Append an event to the ledger and let everyone know.
+
+        Raises:
+            OSError: it could not be written, so it did not happen; `fatal` says so.
+        """
+        try:
+            event = self.ledger.append(event)
+        except OSError as error:
+            self.fatal = f"{self.ledger.path}: {error.strerror}"
+            raise
         self._fold(event)
         for listener in self.listeners:
             listener(event)
         return event
 
-    def unfinished(self) -> list[Trial]:
-        """Trials to go on with after a resume; one that was already told to stop is ended here."""
+    @property
+    def budget(self) -> int:
+        """Trials to run, baselines and extensions included."""
+        return self.space.search.trials + self.trials.extra
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to run."""
+        used_up = len(self.trials) >= self.budget or (self.space.search.sampler == "grid" and self._grid_is_used_up())
+        return used_up and not any(trial.state in UNFINISHED for trial in self.trials)
+
+    def take_over(self) -> None:
+        """Settle what a driver that died left open: trials end as their last reports imply, or are interrupted."""
         for trial in list(self.trials):
             if trial.state == "running" and self.decisions.get(trial.number) is Decision.STOP:
                 self.end(trial.number, "stopped")
-            elif trial.state in ("running", "interrupted") and trial.epoch >= trial.epochs:
+            elif trial.state in UNFINISHED and trial.epoch >= trial.epochs:
                 self.end(trial.number, "completed")
-        return [trial for trial in self.trials if trial.state in UNFINISHED]
+            elif trial.state == "running":
+                self.end(trial.number, "interrupted", "the driver died")
+
+    def next_trial(self) -> Trial | None:
+        """A trial to go on with, else a new one; None when neither is left."""
+        waiting = next((trial for trial in self.trials if trial.state == "interrupted"), None)
+        if waiting is None:
+            return self.propose()
+        self.record(event="resume", trial=waiting.number)
+        return waiting
 
     def propose(self) -> Trial | None:
         """Start the next trial; None when the budget or the grid is used up.
@@ -63,6 +93,9 @@ class Controller:
             recipe = self.baselines[number]
             params = self.space.encode(recipe)
             return self._start(number, recipe, params, "baseline")
+        if (earlier := number - len(self.baselines)) < len(self.warm_starts):
+            recipe = read_recipe(self.warm_starts[earlier])
+            return self._start(number, recipe, self.space.encode(recipe), "warm_start")
         for _ in range(DRAWS):
             asked = self.sampler.ask(number)
             if asked is None:
@@ -90,6 +123,17 @@ class Controller:
         if self.trials.by_number[number].state in UNFINISHED:
             self.record(event="end", trial=number, state=state, reason=reason)
 
+    def lose(self, number: int, reason: str) -> None:
+        """A trial's worker died: it goes on elsewhere from its last checkpoint, a few times."""
+        if self.trials.by_number[number].state not in UNFINISHED:
+            return
+        self.record(event="lost", trial=number, reason=reason)
+        if self.trials.by_number[number].losses > RESTARTS:
+            self.end(number, "failed", f"{RESTARTS + 1} workers died under it, the last because: {reason}")
+
+    def _grid_is_used_up(self) -> bool:
+        return len(self.trials) >= len(self.baselines) + len(self.warm_starts) + self.space.count()
+
     def _start(self, number: int, recipe: Recipe, params: dict[str, Any] | None, origin: str) -> Trial:
         self.record(event="start", trial=number, recipe=self.resolve(recipe).model_dump(), params=params, origin=origin)
         return self.trials.by_number[number]
@@ -97,6 +141,8 @@ class Controller:
     def _fold(self, event: Event) -> None:
         self.trials.fold(event)
         kind, number = event.get("event"), event.get("trial", -1)
+        if kind == "warm_start":
+            self.warm_starts = event["recipes"]
         if kind == "infeasible":
             self.sampler.add(number, event["params"])
             self.sampler.tell(number, "infeasible")

@@ -71,13 +71,14 @@ def describe_sweep(folder: SweepFolder) -> SweepRow:
     space = load_space(folder.space)
     trials = Trials(space.search.metric, events)
     closes = [event["state"] for event in events if event.get("event") == "close"]
-    done = len(trials) >= space.search.trials and not any(trial.state in UNFINISHED for trial in trials)
+    total = space.search.trials + trials.extra
+    done = len(trials) >= total and not any(trial.state in UNFINISHED for trial in trials)
     state = "running" if folder.is_running() else "completed" if done else (closes[-1:] or ["interrupted"])[0]
     ended = sum(trial.state not in UNFINISHED for trial in trials)
     best = trials.best()
     score, error = (best.score, best.standard_error) if best else (None, None)
     started = events[0]["time"]
-    return SweepRow(folder.name, state, ended, space.search.trials, trials.metric, score, error, started, folder.path)
+    return SweepRow(folder.name, state, ended, total, trials.metric, score, error, started, folder.path)
 
 
 def _choose(trials: Trials, name: str | None, sweep: str) -> Trial:

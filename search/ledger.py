@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -22,7 +23,7 @@ class Ledger:
         self.path = path
         self.events = list(read_events(path)) if path.exists() else []
         _cut_torn_line(path)
-        self._file = path.open("a", encoding="utf-8")
+        self._file = path.open("ab", buffering=0)  # what a full disk refused must not linger in a buffer
         if not self.events:
             self.append({"format": FORMAT})
 
@@ -33,9 +34,15 @@ class Ledger:
             OSError: the disk is full or gone; nothing of the event then counts.
         """
         event = {"time": time.time(), **event}
-        self._file.write(json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        line = (json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n").encode()
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._file.fileno())
+        except OSError:
+            self._file.truncate(size)
+            raise
         self.events.append(event)
         return event
 

@@ -44,7 +44,9 @@ def train_single(
         raise UserError(f"--metric={metric}: choose one of {', '.join((*MAXIMISED, *MINIMISED))}.")
     out = out or _next_folder(Path("trained"))
     _claim(out, recipe)
-    tracking = Tracking(tracking_uri, experiment, sweep=out.name, sweep_id=uuid.uuid4().hex, metric=metric, nested=False)
+    tracking = Tracking(
+        tracking_uri, experiment, sweep=out.name, sweep_id=uuid.uuid4().hex, metric=metric, nested=False
+    )
     tracking.start()  # while torch is imported
     resources = _plan_resources(recipe, source, cpus, device)
     tracking.wait_ready()
@@ -126,7 +128,9 @@ def _plan_resources(recipe: Recipe, source: Path, cpus: int | None, device: str 
 
     has_gpu = torch.cuda.is_available()
     if device not in (None, "cpu", "cuda") or (device == "cuda" and not has_gpu):
-        raise UserError(f"--device={device}: {'no GPU that torch can use' if device == 'cuda' else 'give cpu or cuda'}.")
+        raise UserError(
+            f"--device={device}: {'no GPU that torch can use' if device == 'cuda' else 'give cpu or cuda'}."
+        )
     threads, workers = (cpus, 0) if cpus else split_cpus(count, recipe.data.name != "image_folder")
     return Resources(threads, workers, "cuda" if has_gpu and device != "cpu" else "cpu")
 

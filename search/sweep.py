@@ -82,11 +82,14 @@ def run_sweep(folder: SweepFolder, space: Space, settings: Settings, console: An
         )
         controller = Controller(space, ledger, seed=settings.seed)
         controller.resolve = resolve
+        controller.listeners.append(tracking)
         return _drive(folder, controller, settings, demand, tracking, console)
 
 
-def resume_sweep(folder: SweepFolder, console: Any, time_budget_seconds: float | None = None) -> Result:
-    """Go on with a sweep that was interrupted, however it was.
+def resume_sweep(
+    folder: SweepFolder, console: Any, time_budget_seconds: float | None = None, more_trials: int = 0
+) -> Result:
+    """Go on with a sweep that was interrupted, however it was; `more_trials` extends it.
 
     Raises:
         UserError: another driver runs it, it is completed, or its space file was changed.
@@ -97,8 +100,13 @@ def resume_sweep(folder: SweepFolder, console: Any, time_budget_seconds: float |
         space = read_frozen_space(folder, header)
         settings = Settings(**{**header["settings"], "time_budget_seconds": time_budget_seconds})
         controller = Controller(space, ledger, seed=settings.seed)
-        if not controller.unfinished() and len(controller.trials) >= controller.budget:
-            raise UserError(f"{folder.name} is completed: all {controller.budget} trials have ended. See sweep show.")
+        if more_trials:
+            controller.record(event="extend", trials=more_trials)
+        if controller.is_done:
+            raise UserError(
+                f"{folder.name} is completed: all {len(controller.trials)} trials have ended. See sweep show, or run more: "
+                f"sweep extend {folder.name} --trials N."
+            )
         tracking = _make_tracking(folder.name, header["id"], space, settings)
         tracking.start()
         console.print(f"Sweep {folder.name}: going on after {len(controller.trials)} of {controller.budget} trials.")
@@ -109,6 +117,8 @@ def resume_sweep(folder: SweepFolder, console: Any, time_budget_seconds: float |
             tracking.close("failed", timeout_seconds=5)
             raise
         tracking.replay(ledger.events)
+        controller.listeners.append(tracking)
+        controller.take_over()
         return _drive(folder, controller, settings, demand, tracking, console)
 
 
@@ -207,19 +217,30 @@ def _drive(
         gpus=demand.gpus,
     )
     progress = Progress(controller, console=console, slots=demand.slots, deadline=deadline)
-    controller.listeners += [tracking, Checkpoints(folder, controller.trials, settings.keep_best), progress]
+    controller.listeners += [Checkpoints(folder, controller.trials, settings.keep_best), progress]
     with interruptible() as interrupted, progress:
 
         def should_stop() -> bool:
             past = deadline is not None and time.time() > deadline
-            return past or interrupted() or folder.stop_request.exists()
+            return past or interrupted() or folder.stop_request.exists() or bool(controller.fatal)
 
-        _tune(folder, controller, demand, should_stop)
+        try:
+            _tune(folder, controller, demand, should_stop)
+        except Exception:
+            if not controller.fatal:
+                raise
+        if controller.fatal:
+            tracking.close("interrupted")
+            raise UserError(
+                f"{controller.fatal}. The sweep ended there; everything before it is kept. Mend it and go on: "
+                f"sweep resume {folder.name}."
+            )
         for trial in controller.trials:
             if trial.state == "running":
                 controller.end(trial.number, "interrupted", "the sweep was stopped")
-    done = len(controller.trials) >= controller.budget and not controller.unfinished()
-    state = "completed" if done else "time_budget" if deadline and time.time() > deadline else "interrupted"
+    state = (
+        "completed" if controller.is_done else "time_budget" if deadline and time.time() > deadline else "interrupted"
+    )
     controller.record(event="close", state=state)
     undelivered = tracking.close(state)
     controller.ledger.append({"event": "runs", "ids": {str(number): run for number, run in tracking.run_ids.items()}})
@@ -243,6 +264,7 @@ def _tune(folder: SweepFolder, controller: Controller, demand: Demand, should_st
             "threads": threads,
             "loader_workers": workers,
             "gpus": demand.gpus,
+            "losses": trial.losses,
         }
 
     tuner = tune.Tuner(
@@ -261,7 +283,7 @@ def _tune(folder: SweepFolder, controller: Controller, demand: Demand, should_st
             name=time.strftime("%Y%m%d-%H%M%S"),
             verbose=0,
             stop=SweepStopper(should_stop),
-            failure_config=tune.FailureConfig(max_failures=3),
+            failure_config=tune.FailureConfig(max_failures=0),  # the controller restarts trials, and counts
         ),
     )
     tuner.fit()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
+import socket
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 
 def bootstrap(root: str, module: str, function: str):
@@ -65,7 +67,9 @@ def _train(config: dict[str, Any], tell) -> dict[str, Any] | None:
 
     folder = Path(config["folder"])
     folder.mkdir(parents=True, exist_ok=True)
-    device = "cuda" if config["gpus"] else "cpu"
+    device: Literal["cpu", "cuda"] = "cuda" if config["gpus"] else "cpu"
+    if killed_for_memory(folder) and config["losses"]:
+        return {"end": "out_of_memory", "reason": "the system killed its worker for memory"}
 
     def on_report(report) -> bool:
         return report.epoch <= config["reported"] or tell({"report": asdict(report)})
@@ -78,11 +82,40 @@ def _train(config: dict[str, Any], tell) -> dict[str, Any] | None:
         return {"end": "diverged", "reason": "the loss became infinite or NaN"} if outcome.state == "diverged" else None
     except UserError as error:
         return {"end": "failed", "reason": str(error)}
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return _describe_failure(error, config)
+        # Every other trial would fail too: the sweep must end, and this trial go on when there is room.
+        return {"end": "interrupted", "reason": f"{folder}: {error.strerror}", "fatal": True}
     except (torch.OutOfMemoryError, MemoryError) as error:
         return {"end": "out_of_memory", "reason": str(error).split("\n")[0] or "out of memory"}
-    except Exception as error:
-        logging.getLogger("training").exception("trial %s failed", config["trial"])
-        return {"end": "failed", "reason": f"{type(error).__name__}: {error}; see {folder / 'log.txt'}"}
+    except Exception as error:  # noqa: BLE001 - whatever it was, it is this trial's and not the worker's
+        return _describe_failure(error, config)
+
+
+def _describe_failure(error: Exception, config: dict[str, Any]) -> dict[str, Any]:
+    log = Path(config["folder"]) / "log.txt"
+    return {"end": "failed", "reason": f"{type(error).__name__}: {str(error).splitlines()[0]}; see {log}"}
+
+
+def killed_for_memory(folder: Path) -> bool:
+    """Whether the system killed a process for memory since a worker last began this trial on this machine.
+
+    A worker killed that way cannot say so itself; the count is Linux's own (proc(5), /proc/vmstat: oom_kill).
+    """
+    mark = folder / "worker.json"
+    now = {"host": socket.gethostname(), "oom_kills": _count_memory_kills()}
+    before = json.loads(mark.read_text()) if mark.exists() else now
+    mark.write_text(json.dumps(now))
+    return before["host"] == now["host"] and before["oom_kills"] < now["oom_kills"]
+
+
+def _count_memory_kills() -> int:
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
 class _logged_to:

@@ -26,6 +26,7 @@ class Trial:
     reason: str = ""
     ended: float | None = None
     reports: list[Event] = field(default_factory=list)
+    losses: int = 0  # workers that died under it
 
     @property
     def name(self) -> str:
@@ -55,6 +56,7 @@ class Trials:
     def __init__(self, metric: str, events: Iterable[Event] = ()) -> None:
         self.metric = metric
         self.by_number: dict[int, Trial] = {}
+        self.extra = 0  # trials granted after the start
         for event in events:
             self.fold(event)
 
@@ -66,6 +68,8 @@ class Trials:
                 event["trial"], event["recipe"], event["params"], event["origin"], event["time"]
             )
             return
+        if kind == "extend":
+            self.extra += event["trials"]
         trial = self.by_number.get(event.get("trial", -1))
         if trial is None:
             return
@@ -73,6 +77,8 @@ class Trials:
             trial.reports.append(event)
         elif kind == "resume":
             trial.state, trial.reason, trial.ended = "running", "", None
+        elif kind == "lost":
+            trial.state, trial.reason, trial.losses = "interrupted", event["reason"], trial.losses + 1
         elif kind == "end":
             trial.state, trial.reason, trial.ended = event["state"], event["reason"], event["time"]
 

@@ -39,18 +39,16 @@ class LedgerSearcher(_Unpickled, Searcher):
         self.controller = controller
         self.make_job = make_job
         self.slots = slots
-        self.waiting = controller.unfinished()
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]
+        running = sum(trial.state == "running" for trial in self.controller.trials)
         # Asking early would ask before the running trials have said what they know.
-        if sum(trial.state == "running" for trial in self.controller.trials) - len(self.waiting) >= self.slots:
+        if running >= self.slots or self.controller.fatal:
             return None
-        if self.waiting:
-            trial = self.waiting.pop(0)
-            self.controller.record(event="resume", trial=trial.number)
+        if (trial := self.controller.next_trial()) is not None:
             return self.make_job(trial)
-        proposed = self.controller.propose()
-        return self.make_job(proposed) if proposed else Searcher.FINISHED
+        # Not before the last has ended: its worker may die, and it must then go on.
+        return None if running else Searcher.FINISHED
 
     def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
         """Nothing: it cannot tell a stopped trial from a completed one; the scheduler can."""
@@ -80,14 +78,19 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         # Text, because Ray flattens nested results before it hands them on.
         message = json.loads(result["message"])
         if "end" in message:
+            if message.get("fatal"):
+                self.controller.fatal = message["reason"]
             self.controller.end(number, message["end"], message["reason"])
             return self.CONTINUE  # the worker has nothing more to do, and leaves by itself
         decision = self.controller.report(number, message["report"])
         return {Decision.CONTINUE: self.CONTINUE, Decision.STOP: self.STOP, Decision.PAUSE: self.PAUSE}[decision]
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
-        state, reason = describe_death(trial)
-        self.controller.end(trial.config["trial"], state, reason)
+        number, reason = trial.config["trial"], describe_death(trial)
+        if "low on memory" in reason or "OutOfMemory" in reason:
+            self.controller.end(number, "out_of_memory", reason)
+        else:
+            self.controller.lose(number, reason)
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
         # Also called for trials that the end of the sweep cut short.
@@ -105,14 +108,11 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         return ""
 
 
-def describe_death(trial: Any) -> tuple[Any, str]:
-    """State and reason of a trial whose worker died for good."""
-    from ray.exceptions import OutOfMemoryError, RayTaskError
-
-    error = trial.get_error()
-    cause = error.cause if isinstance(error, RayTaskError) else error
-    reason = str(cause).strip().split("\n")[0] if cause else "the worker died"
-    return ("out_of_memory" if isinstance(cause, OutOfMemoryError) else "failed"), reason
+def describe_death(trial: Any) -> str:
+    """Why a trial's worker died, in one line."""
+    lines = [line.strip() for line in str(trial.get_error() or "").splitlines()]
+    telling = [line for line in lines if "memory" in line.lower() or "died" in line or "killed" in line]
+    return (telling or lines or ["the worker died"])[0][:300]
 
 
 class SweepStopper(_Unpickled, Stopper):

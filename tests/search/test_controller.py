@@ -61,7 +61,7 @@ def test_cutting_the_ledger_and_going_on_changes_no_later_decision(tmp_path_fact
             again.report(number, {key: event[key] for key in make_report(0, 0)})
         elif kind == "end" and event["state"] in ("diverged", "failed"):
             again.end(number, event["state"], event["reason"])
-    again.unfinished()  # an end that was cut off right after its report
+    again.take_over()  # an end that was cut off right after its report
     assert sorted(map(repr, decisions(again))) == sorted(map(repr, decisions(whole)))
 
 
@@ -105,7 +105,7 @@ def test_a_trial_told_to_stop_before_a_crash_is_ended_on_resume(tmp_path):
     last_end = max(i for i, line in enumerate(lines) if b'"state":"stopped"' in line)
     path.write_bytes(b"".join(lines[:last_end]))  # killed between the report and the end it led to
     again = Controller(SPACE, Ledger(path))
-    again.unfinished()
+    again.take_over()
     stopped = next(trial for trial in controller.trials if trial.state == "stopped")
     assert again.trials.by_number[stopped.number].state == "stopped"
 
