@@ -67,6 +67,9 @@ def run(
     tracking_uri: TrackingUri = TRACKING_URI,
     experiment: Experiment = EXPERIMENT,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search; the recipe's seed is its own.")] = 0,
+    warm_start: Annotated[
+        list[str] | None, typer.Option(help="Begin with the best recipes of this earlier sweep; may be repeated.")
+    ] = None,
     keep_best: Annotated[int, typer.Option(min=1, help="Completed trials that keep their weights.")] = 5,
 ) -> None:
     """Search a space: the baseline first, then recipes the sampler proposes, stopped early by ASHA.
@@ -76,7 +79,7 @@ def run(
     _check_positive("--cpus-per-trial", cpus_per_trial)
     _check_positive("--gpus-per-trial", gpus_per_trial, or_zero=True)
     seconds = parse_duration(time_budget) if time_budget else None
-    from search.folder import new_folder
+    from search.folder import new_folder, open_folder
     from search.tables import make_console
     from spaces.load import load_space
 
@@ -86,12 +89,15 @@ def run(
     loaded = absolute_paths(load_space(space, overrides or []))
     folder = new_folder(storage.absolute(), name, loaded.name)
     from search.sweep import Settings, run_sweep
+    from search.warm_start import collect_warm_starts
 
+    earlier = [open_folder(storage.absolute(), sweep) for sweep in warm_start or []]
+    warm_starts = collect_warm_starts(loaded, earlier)
     settings = Settings(
         absolute_uri(tracking_uri), experiment, seed, keep_best, cpus_per_trial, gpus_per_trial, seconds, address
     )
     console = make_console()
-    _conclude(folder, run_sweep(folder, loaded, settings, console), settings.tracking_uri, console)
+    _conclude(folder, run_sweep(folder, loaded, settings, console, warm_starts), settings.tracking_uri, console)
 
 
 @app.command()

@@ -56,8 +56,6 @@ def start_ray(address: str | None) -> None:
     os.environ.update({name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()})
     import ray
 
-    if address and address not in ("auto", "local"):
-        _probe(address)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
     try:
         if address:
@@ -72,7 +70,14 @@ def start_ray(address: str | None) -> None:
         ) from None
 
 
-def _probe(address: str) -> None:
+def probe_cluster(address: str | None) -> None:
+    """Ask the head node for an answer, in seconds rather than Ray's minutes.
+
+    Raises:
+        UserError: there is none.
+    """
+    if address in (None, "auto", "local"):
+        return
     parts = urlparse(address if "://" in address else f"ray://{address}")
     try:
         socket.create_connection((parts.hostname or "", parts.port or 6379), timeout=CONNECT_SECONDS).close()

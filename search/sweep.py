@@ -6,13 +6,13 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from search.checkpoints import Checkpoints
-from search.cluster import Demand, fit_to_cluster, list_nodes, plan_demand, start_ray
+from search.cluster import Demand, fit_to_cluster, list_nodes, plan_demand, probe_cluster, start_ray
 from search.controller import Controller
 from search.folder import SweepFolder
 from search.interrupt import interruptible
@@ -49,12 +49,15 @@ class Result:
     undelivered: int
 
 
-def run_sweep(folder: SweepFolder, space: Space, settings: Settings, console: Any) -> Result:
-    """Run a new sweep to its end, its time budget, or Ctrl-C.
+def run_sweep(
+    folder: SweepFolder, space: Space, settings: Settings, console: Any, warm_starts: Sequence[dict[str, Any]] = ()
+) -> Result:
+    """Run a new sweep to its end, its time budget, or Ctrl-C; `warm_starts` are recipes to try after the baseline.
 
     Raises:
         UserError: something is wrong with the space, the data, the machines or the tracking server; nothing was made.
     """
+    probe_cluster(settings.address)
     if settings.address is None:
         check_data(space)
     sweep_id = uuid.uuid4().hex
@@ -62,7 +65,7 @@ def run_sweep(folder: SweepFolder, space: Space, settings: Settings, console: An
     tracking.start()
     console.print(f"Sweep {folder.name}: starting Ray, the MLflow store and the workers.")
     try:
-        space, demand, resolve = _prepare(space, settings, folder.path.parent, console)
+        space, demand, resolve = _prepare(space, settings, folder.path.parent, tracking, console)
         tracking.wait_ready()
     except BaseException:
         tracking.close("failed", timeout_seconds=5)
@@ -80,6 +83,7 @@ def run_sweep(folder: SweepFolder, space: Space, settings: Settings, console: An
                 "settings": asdict(settings),
             }
         )
+        ledger.append({"event": "warm_start", "recipes": list(warm_starts)})
         controller = Controller(space, ledger, seed=settings.seed)
         controller.resolve = resolve
         controller.listeners.append(tracking)
@@ -111,7 +115,7 @@ def resume_sweep(
         tracking.start()
         console.print(f"Sweep {folder.name}: going on after {len(controller.trials)} of {controller.budget} trials.")
         try:
-            _, demand, controller.resolve = _prepare(space, settings, folder.path.parent, console)
+            _, demand, controller.resolve = _prepare(space, settings, folder.path.parent, tracking, console)
             tracking.wait_ready()
         except BaseException:
             tracking.close("failed", timeout_seconds=5)
@@ -183,10 +187,12 @@ def _make_tracking(name: str, sweep_id: str, space: Space, settings: Settings) -
     )
 
 
-def _prepare(space: Space, settings: Settings, storage: Path, console: Any):
+def _prepare(space: Space, settings: Settings, storage: Path, tracking: Tracking, console: Any):
     """Start Ray and find out what this space can be on its machines."""
     from search.prepare import make_resolver, prepare_cluster
 
+    if settings.tracking_uri.startswith("http"):
+        tracking.wait_ready()  # quick to tell; a database is made while Ray starts
     storage.mkdir(parents=True, exist_ok=True)
     start_ray(settings.address)
     nodes = list_nodes()
