@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,9 @@ from search.mlflow_store import is_outage
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric
+    from mlflow.entities import Metric, Param, RunTag
 
+KINDS = ("metrics", "params", "tags")
 METRICS, PARAMS = 800, 100  # in a call; MLflow takes 1000 of everything
 logger = logging.getLogger("search")
 
@@ -32,21 +33,32 @@ class Run:
     end_time: int | None = None
     refused: int = 0
 
-    def describe(self, params: dict[str, Any], file: str, make_text: Callable[[], str]) -> None:
-        """Once: parameters and the file they come from; the file first, so that parameters say that both are there."""
-        from mlflow.entities import Param
+    def write(
+        self,
+        state: str,
+        status: str,
+        reason: str = "",
+        end_time: int | None = None,
+        *,
+        metrics: Sequence[Metric] = (),
+        params: dict[str, Any] | None = None,
+    ) -> None:
+        """Entries in as few calls as there can be, then the status: a run that has ended has everything."""
+        from mlflow.entities import Param, RunTag
 
-        if self.params >= max(1, len(params)):
-            return
-        self.log_text(file, make_text())
-        entries = [Param(name, str(value)[:6000]) for name, value in params.items()]
-        for first in range(0, len(entries), PARAMS):
-            self._log(params=entries[first : first + PARAMS])
-        self.params = max(1, len(params))
-
-    def log_metrics(self, metrics: list[Metric]) -> None:
-        for first in range(0, len(metrics), METRICS):
-            self._log(metrics=metrics[first : first + METRICS])
+        wanted = {"state": state, "reason": reason}
+        tags = [RunTag(key, text[:5000]) for key, text in wanted.items() if text != getattr(self, key)]
+        entries = [Param(name, str(value)[:6000]) for name, value in (params or {}).items()]
+        for first in range(0, max(len(metrics), len(entries) * METRICS // PARAMS, len(tags)), METRICS):
+            part = first // METRICS * PARAMS
+            self._log(metrics[first : first + METRICS], entries[part : part + PARAMS], [] if first else tags)
+        self.params = max(self.params, len(entries), 1)
+        self.state, self.reason = state, reason
+        if status == "RUNNING" and self.status != "RUNNING":
+            self.client.update_run(self.id, status)
+        elif status != "RUNNING" and (self.status, self.end_time) != (status, end_time):
+            self.client.set_terminated(self.id, status, end_time)
+        self.status, self.end_time = status, end_time
 
     def log_text(self, file: str, text: str) -> None:
         try:
@@ -57,27 +69,22 @@ class Run:
             # A store for artifacts may need credentials of its own; metrics must not wait for them.
             self._note_refusal(error, file)
 
-    def set_state(self, state: str, status: str, reason: str = "", end_time: int | None = None) -> None:
-        """Tags, then the status: to be called last, so that a run that has ended has everything."""
-        from mlflow.entities import RunTag
-
-        wanted = {"state": state, "reason": reason}
-        if tags := [RunTag(key, text[:5000]) for key, text in wanted.items() if text != getattr(self, key)]:
-            self._log(tags=tags)
-        self.state, self.reason = state, reason
-        if status == "RUNNING" and self.status != "RUNNING":
-            self.client.update_run(self.id, status)
-        elif status != "RUNNING" and (self.status, self.end_time) != (status, end_time):
-            self.client.set_terminated(self.id, status, end_time)
-        self.status, self.end_time = status, end_time
-
-    def _log(self, **entries: list[Any]) -> None:
+    def _log(self, metrics: Sequence[Metric], params: Sequence[Param], tags: Sequence[RunTag]) -> None:
+        """One call; where MLflow refuses that, one for each kind of entry, so that the others are not lost."""
+        kinds = {kind: entries for kind, entries in zip(KINDS, (metrics, params, tags), strict=True) if entries}
+        if not kinds:
+            return
         try:
-            self.client.log_batch(self.id, **entries, synchronous=True)
+            self.client.log_batch(self.id, **kinds, synchronous=True)  # type: ignore[arg-type]
         except Exception as error:
             if is_outage(error):
                 raise
-            self._note_refusal(error, next(iter(entries)))
+            if len(kinds) == 1:
+                self._note_refusal(error, next(iter(kinds)))
+                return
+            self._log(metrics, (), ())
+            self._log((), params, ())
+            self._log((), (), tags)
 
     def _note_refusal(self, error: Exception, what: str) -> None:
         """Say that MLflow does not take it, and go on."""

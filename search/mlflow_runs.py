@@ -56,10 +56,12 @@ class SweepRuns:
         if end_time and (run.state, run.status, run.end_time) == (trial.state, status, end_time):
             run.reports = len(trial.reports)  # its end is written last, so all before it is there
             return
-        run.describe(flatten(trial.recipe), "recipe.yaml", lambda: dump_recipe(read_recipe(trial.recipe)))
-        run.log_metrics([metric for report in trial.reports[run.reports :] for metric in metrics_of(report)])
+        params = flatten(trial.recipe)
+        if is_new := run.params < len(params):  # the file first, so that parameters say that both are there
+            run.log_text("recipe.yaml", dump_recipe(read_recipe(trial.recipe)))
+        metrics = [metric for report in trial.reports[run.reports :] for metric in metrics_of(report)]
+        run.write(trial.state, status, trial.reason, end_time, metrics=metrics, params=params if is_new else None)
         run.reports = len(trial.reports)
-        run.set_state(trial.state, status, trial.reason, end_time)
 
     def finish(self, state: str, trials: Trials, last_time: float) -> None:
         """End every run: nothing of a sweep that is over may look as if it ran."""
@@ -69,20 +71,20 @@ class SweepRuns:
         for trial in trials:
             run = self.runs.get(self._key(trial))
             if run and trial.state in UNFINISHED and run.status == "RUNNING":
-                run.set_state(trial.state, "KILLED", trial.reason, stamp)
+                run.write(trial.state, "KILLED", trial.reason, stamp)
         if self.nested and PARENT in self.runs:
             run = self.runs[PARENT]
             run.log_text("leaderboard.csv", leaderboard(trials))
-            run.log_metrics(summary(trials, stamp))
-            run.set_state(state, STATUS.get(state, "FINISHED"), end_time=stamp)
+            run.write(state, STATUS.get(state, "FINISHED"), end_time=stamp, metrics=summary(trials, stamp))
 
     def _begin(self, started: float) -> None:
         """Create or reopen the sweep's own run, once."""
         if not self.nested or self.begun:
             return
         run = self.runs.get(PARENT) or self._create(PARENT, self.sweep, started, {})
-        run.describe(self.params, "space.yaml", lambda: self.space)
-        run.set_state("running", "RUNNING")
+        if is_new := run.params < max(1, len(self.params)):
+            run.log_text("space.yaml", self.space)
+        run.write("running", "RUNNING", params=self.params if is_new else None)
         self.begun = True
 
     def _key(self, trial: Trial) -> int:

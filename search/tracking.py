@@ -47,13 +47,14 @@ class Tracking:
         self._pending: Counter[int] = Counter()  # events not delivered yet, by trial
         self._refused = 0
         self._closing: str | None = None
-        self._deadline = float("inf")
+        self._progress = 0.0  # when something arrived last
         self._failures = 0  # passes in a row that MLflow did not answer
         self._last_time = time.time()
         self._ready = threading.Event()
         self._error: BaseException | None = None
         self._used = False
         self._closed = False
+        self._given_up = False
         self._thread = threading.Thread(target=self._work, name="tracking", daemon=True)
 
     @property
@@ -95,14 +96,18 @@ class Tracking:
         self._used = True
 
     def close(self, state: str, timeout_seconds: float = 30.0) -> int:
-        """Send what is left, end the sweep's run in `state`; returns how many events did not arrive in time."""
+        """Send what is left, and end the sweep's run in `state`; returns how many events did not arrive.
+
+        A slow server is waited for as long as something arrives in `timeout_seconds`, one that is away only once.
+        """
         if not self._used:  # the sweep never began; nobody should wait for a store that is still being opened
             return 0
+        began = time.monotonic()
         self._closing = state
-        self._deadline = time.monotonic() + timeout_seconds
-        self._queue.put(None)
-        if self._thread.is_alive():
-            self._thread.join(timeout_seconds + 1)
+        self._queue.put(None)  # wakes the thread
+        while self._thread.is_alive() and time.monotonic() < max(began, self._progress) + timeout_seconds:
+            self._thread.join(0.05)
+        self._given_up = True
         while not self._queue.empty():  # the store never opened
             self._fold(self._queue.get() or [])
         return sum(list(self._pending.values())) + (not self._closed)
@@ -118,7 +123,7 @@ class Tracking:
         while not self._closed:
             self._receive()
             delivered = self._send()
-            if time.monotonic() > self._deadline:
+            if self._given_up:
                 return
             if not delivered and self._closing is not None:
                 time.sleep(min(FLUSH_SECONDS, 0.5))
@@ -154,6 +159,7 @@ class Tracking:
                 self._refused += 1
                 logger.exception("MLflow refused what trial %04d logged", number)
             del self._pending[number]
+            self._progress = time.monotonic()
         return self._finish()
 
     def _finish(self) -> bool:
