@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import lightning.pytorch as pl
@@ -9,84 +10,98 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from training.errors import Diverged
 from training.metrics import measure
 from training.recipe import Recipe
 from training.techniques.base import TrainingSetup
 
 STEP_POINTS = 200  # at most, of learning rate and training loss by optimizer step
 
+Batch = tuple[torch.Tensor, torch.Tensor]  # images (N, 3, side, side), labels (N,)
+
 
 class Classifier(pl.LightningModule):
-    """Trains `setup.model`; keeps sums on the device and hands out numbers at epoch end only.
+    """Trains `plan.model`; keeps sums on the device and hands out numbers at epoch end only.
 
     Lightning's `self.log` in every step would double or triple the cost of a small step.
     """
 
-    def __init__(self, recipe: Recipe, setup: TrainingSetup) -> None:
+    def __init__(self, recipe: Recipe, plan: TrainingSetup) -> None:
         super().__init__()
-        self.model = setup.model
+        self.model = plan.model
         self.recipe = recipe
-        self.setup_ = setup
-        self.criterion = setup.criterion or nn.CrossEntropyLoss()
-        self.batches_per_step = setup.batches_per_step or 1
-        self.steps_per_epoch = -(-len(setup.batch_sizes) // self.batches_per_step)
+        self.plan = plan  # Lightning has a hook named setup
+        self.criterion = plan.criterion or nn.CrossEntropyLoss()
+        self.batches_per_step = plan.batches_per_step or 1
+        self.steps_per_epoch = -(-len(plan.batch_sizes) // self.batches_per_step)
         self.step_stride = -(-self.steps_per_epoch * recipe.epochs // STEP_POINTS)
-        self.begin_epoch()
-
-    def begin_epoch(self) -> None:
-        """Forget the last epoch's sums."""
-        self.loss_sum: torch.Tensor | float = 0.0
-        self.image_count = 0
-        self.steps: list[tuple[int, float, torch.Tensor]] = []
-        self.validated: list[tuple[torch.Tensor, ...]] = []
-        self.train_correct: torch.Tensor | float = 0.0
-        self.train_probed = 0
+        self.train()  # Lightning keeps the modes that a fit starts with
 
     def train(self, mode: bool = True) -> Classifier:
         super().train(mode)
         # Also stops BatchNorm statistics, which would otherwise drift in a frozen layer.
-        for module in self.setup_.frozen:
+        for module in self.plan.frozen:
             module.eval()
         return self
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.model(images)
 
-    def training_step(self, batch: tuple[torch.Tensor, torch.Tensor], batch_index: int) -> torch.Tensor:
+    def on_train_epoch_start(self) -> None:
+        self.loss_sum: torch.Tensor | float = 0.0
+        self.image_count = 0
+        self.steps: list[tuple[int, float, torch.Tensor]] = []
+        self.validated: list[tuple[torch.Tensor, ...]] = []
+        self.probe_correct: torch.Tensor | float = 0.0
+        self.probe_count = 0
+
+    def training_step(self, batch: Batch, batch_index: int) -> torch.Tensor:
         images, targets = batch
-        for transform in self.setup_.batch_transforms:
+        for transform in self.plan.batch_transforms:
             images, targets = transform(images, targets)
         loss = self.criterion(self.model(images), targets)
         self._record(loss.detach(), len(images), batch_index)
-        return loss * self.setup_.loss_weights[batch_index] if self.setup_.loss_weights else loss
+        return loss * self.plan.loss_weights[batch_index] if self.plan.loss_weights else loss
 
     def _record(self, loss: torch.Tensor, size: int, batch_index: int) -> None:
         self.loss_sum = self.loss_sum + loss * size
         self.image_count += size
         if batch_index % self.batches_per_step == 0 and self.global_step % self.step_stride == 0:
-            self.steps.append((self.global_step + 1, self.optimizers().param_groups[-1]["lr"], loss))  # type: ignore[union-attr]
+            self.steps.append((self.global_step + 1, self._lr(), loss))
 
-    def validation_step(self, batch: tuple[torch.Tensor, torch.Tensor], batch_index: int, dataloader_idx: int = 0):
+    def validation_step(self, batch: Batch, batch_index: int, dataloader_idx: int = 0) -> None:
         images, labels = batch
-        logits = self.model(images).float()
+        logits = self.model(images)
         if dataloader_idx == 1:  # training images as they are: train_accuracy without augmentation and mixing
-            self.train_correct = self.train_correct + (logits.argmax(1) == labels).sum()
-            self.train_probed += len(labels)
+            self.probe_correct = self.probe_correct + (logits.argmax(1) == labels).sum()
+            self.probe_count += len(labels)
             return
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         confidence, predicted = logits.softmax(1).max(1)
         self.validated.append((labels, predicted, confidence, F.cross_entropy(logits, labels, reduction="none")))
 
     def collect(self, score: str) -> tuple[dict[str, float], float, list[tuple[int, float, float]]]:
-        """The epoch's metrics, the standard error of `score`, and points of (step, lr, training loss)."""
+        """The epoch's metrics, the standard error of `score`, and points of (step, lr, training loss).
+
+        Raises:
+            Diverged: the training or the validation loss is infinite or NaN.
+        """
         labels, predicted, confidence, losses = (
             torch.cat(column).cpu() for column in zip(*self.validated, strict=True)
         )
-        metrics, error = measure(labels, predicted, confidence, losses, self.setup_.class_count, score)
-        metrics["train_loss"] = float(self.loss_sum) / self.image_count
-        metrics["train_accuracy"] = float(self.train_correct) / self.train_probed
-        metrics["lr"] = self.optimizers().param_groups[-1]["lr"]  # type: ignore[union-attr]
-        points = [(step, lr, float(loss)) for step, lr, loss in self.steps]
-        return metrics, error, points
+        train_loss = float(self.loss_sum) / self.image_count
+        if not (math.isfinite(train_loss) and losses.isfinite().all()):
+            raise Diverged("the loss became infinite or NaN")
+        metrics, error = measure(labels, predicted, confidence, losses, self.plan.class_count, score)
+        metrics |= {
+            "train_loss": train_loss,
+            "train_accuracy": float(self.probe_correct) / self.probe_count,
+            "lr": self._lr(),
+        }
+        return metrics, error, [(step, lr, float(loss)) for step, lr, loss in self.steps]
+
+    def _lr(self) -> float:
+        return self.trainer.optimizers[0].param_groups[-1]["lr"]
 
     def configure_optimizers(self) -> Any:
         parameters = [p for p in self.model.parameters() if p.requires_grad]

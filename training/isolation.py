@@ -6,9 +6,11 @@ import gc
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
+from torch.backends import cudnn
 
 
 @contextmanager
@@ -16,6 +18,7 @@ def isolated_process(seed: int, threads: int) -> Iterator[None]:
     """Run with a seed, a number of threads and plain numeric settings; put back what was there before."""
     before = _read_settings()
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    gpu_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     seed_process(seed)
     _write_settings((threads, torch.float32, "highest", "ieee", False, False))
     try:
@@ -24,6 +27,8 @@ def isolated_process(seed: int, threads: int) -> Iterator[None]:
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.set_rng_state(states[2])
+        if gpu_states:
+            torch.cuda.set_rng_state_all(gpu_states)
         _write_settings(before)
         gc.collect()
         if torch.cuda.is_available():
@@ -42,23 +47,23 @@ def derive_seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _read_settings() -> tuple:
+def _read_settings() -> tuple[Any, ...]:
     return (
         torch.get_num_threads(),
         torch.get_default_dtype(),
         torch.get_float32_matmul_precision(),
-        torch.backends.cudnn.conv.fp32_precision,
-        torch.backends.cudnn.benchmark,
-        torch.backends.cudnn.deterministic,
+        cudnn.conv.fp32_precision,  # type: ignore[attr-defined] # made at import
+        cudnn.benchmark,
+        cudnn.deterministic,
     )
 
 
-def _write_settings(settings: tuple) -> None:
+def _write_settings(settings: tuple[Any, ...]) -> None:
     threads, dtype, products, convolutions, benchmark, deterministic = settings
     torch.set_num_threads(threads)
     torch.set_default_dtype(dtype)
     torch.set_float32_matmul_precision(products)
     # Not set by the line above, which leaves convolutions on TF32 even at "highest".
-    torch.backends.cudnn.conv.fp32_precision = convolutions
-    torch.backends.cudnn.benchmark = benchmark
-    torch.backends.cudnn.deterministic = deterministic
+    cudnn.conv.fp32_precision = convolutions  # type: ignore[attr-defined]
+    cudnn.benchmark = benchmark
+    cudnn.deterministic = deterministic

@@ -4,35 +4,57 @@ from __future__ import annotations
 
 import hashlib
 import string
+from pathlib import Path
 
+import cv2
 import numpy as np
+import timm
 import torch
+import torchvision
 from filelock import FileLock
-from platformdirs import user_cache_path
+from platformdirs import user_cache_dir
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from training.backbones import build_bare
+from training.data.digits import SIDE, enlarge
+from training.errors import UserError
+from training.isolation import isolated_process
 from training.recipe import Backbone
+from training.stages import head_of
 
-VERSION = 1  # of everything below that changes the weights
-IMAGE_SIZE = 32
+VERSION = 2  # of everything below that changes the weights
 IMAGES_PER_LETTER = 120
 EPOCHS = 6
+BATCH_SIZE = 64
+PEAK_LR = 0.1
 FONTS = (0, 1, 2, 3, 4, 6, 7)  # cv2.FONT_HERSHEY_*; 5 is a tiny version of another
+CANVAS = 64  # pixels that a letter is drawn on, before it is brought down to the 8×8 of the digits
 
 
 def letters_weights(backbone: Backbone) -> dict[str, torch.Tensor]:
-    """Weights of this backbone after pretraining on letters; trained once per machine, then cached.
+    """Weights of this backbone, all but its head, after pretraining on letters; once per machine, then from the cache.
 
     Several processes may ask at once: one trains, the others wait for its file.
+
+    Raises:
+        UserError: the cache folder cannot be written to.
     """
-    key = hashlib.sha256(f"{backbone.source}/{backbone.name}/{VERSION}/{torch.__version__}".encode()).hexdigest()[:16]
-    path = user_cache_path("technique-search", ensure_exists=True) / f"letters-{backbone.name}-{key}.safetensors"
-    with FileLock(f"{path}.lock"):
-        if not path.exists():
-            partial = path.with_suffix(".partial")
-            save_file(_pretrain(backbone), partial)
-            partial.replace(path)
+    versions = (VERSION, torch.__version__, timm.__version__, torchvision.__version__)
+    key = hashlib.sha256(repr((backbone.source, backbone.name, versions)).encode()).hexdigest()[:16]
+    path = Path(user_cache_dir("technique-search")) / f"letters-{backbone.name}-{key}.safetensors"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock"):
+            if not path.exists():
+                partial = path.with_suffix(".partial")
+                save_file(_pretrain(backbone), partial)
+                partial.replace(path)
+    except OSError as error:
+        raise UserError(
+            f"backbone.weights=letters: they are made once and kept in {path.parent}, which cannot be written to "
+            f"({error.strerror}). Set XDG_CACHE_HOME to a folder that can."
+        ) from None
     return load_file(path)
 
 
@@ -40,42 +62,36 @@ def render_letters(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw `count` images of each letter: uint8 of shape (26·count, 32, 32, 3), and labels of shape (26·count,)."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(26), count)
-    return np.stack([_render(string.ascii_uppercase[label], rng) for label in labels]), labels
+    # Through 8×8, as scikit-learn's digits are: the letters then look like them.
+    return enlarge(np.stack([_render(string.ascii_uppercase[label], rng) for label in labels])), labels
 
 
 def _render(letter: str, rng: np.random.Generator) -> np.ndarray:
-    import cv2
-
-    canvas = np.zeros((64, 64), np.uint8)
+    """One letter in greys of 0 to 16, (8, 8)."""
+    canvas = np.zeros((CANVAS, CANVAS), np.uint8)
     font, thickness = int(rng.choice(FONTS)), int(rng.integers(3, 7))
     scale = rng.uniform(1.4, 2.0)
     (width, height), _ = cv2.getTextSize(letter, font, scale, thickness)
-    corner = (int((64 - width) / 2 + rng.integers(-4, 5)), int((64 + height) / 2 + rng.integers(-4, 5)))
-    cv2.putText(canvas, letter, corner, font, scale, 255, thickness, cv2.LINE_AA)
-    turn = cv2.getRotationMatrix2D((32, 32), rng.uniform(-15, 15), 1.0)
+    corner = (int((CANVAS - width) / 2 + rng.integers(-4, 5)), int((CANVAS + height) / 2 + rng.integers(-4, 5)))
+    cv2.putText(canvas, letter, corner, font, scale, (255,), thickness, cv2.LINE_AA)
+    turn = cv2.getRotationMatrix2D((CANVAS / 2, CANVAS / 2), rng.uniform(-15, 15), 1.0)
     turn[0, 1] += rng.uniform(-0.2, 0.2)  # shear, as in handwriting
-    canvas = cv2.warpAffine(canvas, turn, (64, 64))
-    # Down to 8×8 first: the letters then look like scikit-learn's digits.
-    small = cv2.resize(canvas, (8, 8), interpolation=cv2.INTER_AREA)
-    large = cv2.resize(small, (IMAGE_SIZE, IMAGE_SIZE), interpolation=cv2.INTER_LINEAR)
-    return np.repeat(large[..., None], 3, axis=2)
+    turned = cv2.warpAffine(canvas, turn, (CANVAS, CANVAS))
+    return cv2.resize(turned, (8, 8), interpolation=cv2.INTER_AREA) * (16 / 255)
 
 
 def _pretrain(backbone: Backbone) -> dict[str, torch.Tensor]:
-    from training.isolation import isolated_process
-    from training.models import build_model, head_of
-
     with isolated_process(seed=0, threads=torch.get_num_threads()):
-        images, labels = render_letters(IMAGES_PER_LETTER, seed=0)
+        images, targets = render_letters(IMAGES_PER_LETTER, seed=0)
         x = torch.from_numpy(images).permute(0, 3, 1, 2).float().div_(255)
         x = (x - x.mean()) / x.std()
-        y = torch.from_numpy(labels)
-        model = build_model(backbone.model_copy(update={"weights": "none"}), 26, IMAGE_SIZE).train()
-        batches = len(y) // 64
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=EPOCHS * batches)
+        y = torch.from_numpy(targets)
+        model = build_bare(backbone, 26, SIDE)
+        batches = len(y) // BATCH_SIZE
+        optimizer = torch.optim.SGD(model.parameters(), lr=PEAK_LR, momentum=0.9, weight_decay=5e-4)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK_LR, total_steps=EPOCHS * batches)
         for _ in range(EPOCHS):
-            for batch in torch.randperm(len(y))[: batches * 64].view(batches, 64):
+            for batch in torch.randperm(len(y))[: batches * BATCH_SIZE].view(batches, BATCH_SIZE):
                 optimizer.zero_grad()
                 nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
                 optimizer.step()

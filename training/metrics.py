@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torchmetrics.functional.classification import (
-    binary_calibration_error,
-    multiclass_accuracy,
-    multiclass_f1_score,
-)
+from torchmetrics.functional.classification import binary_calibration_error, multiclass_f1_score
 
 RESAMPLES = 100
+
+Metric = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def measure(
@@ -32,18 +30,25 @@ def measure(
     return metrics, _standard_error(kinds[score], columns, score)
 
 
-def _kinds(classes: int) -> dict[str, Callable[..., torch.Tensor]]:
+def _kinds(classes: int) -> dict[str, Metric]:
     return {
         "val_accuracy": lambda y, p, c, loss: (y == p).float().mean(),
-        "val_balanced_accuracy": lambda y, p, c, loss: multiclass_accuracy(p, y, classes, average="macro"),
-        "val_macro_f1": lambda y, p, c, loss: multiclass_f1_score(p, y, classes, average="macro"),
+        "val_balanced_accuracy": lambda y, p, c, loss: _balanced_accuracy(y, p, classes),
+        "val_macro_f1": lambda y, p, c, loss: multiclass_f1_score(p, y, classes, average="macro", validate_args=False),
         "val_loss": lambda y, p, c, loss: loss.mean(),
         # Of the predicted class alone this is the multiclass error: both bin the confidence in the prediction.
-        "val_ece": lambda y, p, c, loss: binary_calibration_error(c, (y == p).long(), n_bins=15, norm="l1"),
+        "val_ece": lambda y, p, c, loss: binary_calibration_error(c, (y == p).long(), n_bins=15, validate_args=False),
     }
 
 
-def _standard_error(kind: Callable[..., torch.Tensor], columns: tuple[torch.Tensor, ...], score: str) -> float:
+def _balanced_accuracy(labels: torch.Tensor, predicted: torch.Tensor, classes: int) -> torch.Tensor:
+    """Mean recall of the classes that occur; torchmetrics would count a class without images as never found."""
+    images = torch.bincount(labels, minlength=classes)
+    found = torch.bincount(labels[labels == predicted], minlength=classes)
+    return (found[images > 0] / images[images > 0]).mean()
+
+
+def _standard_error(kind: Metric, columns: tuple[torch.Tensor, ...], score: str) -> float:
     """Of the mean where the metric is one; by the bootstrap over images otherwise (Efron 1979)."""
     labels, predicted, _, losses = columns
     count = len(labels)

@@ -12,7 +12,7 @@ from training.data.specs import Data, Digits, Preprocessing
 from training.errors import UserError
 from training.techniques.accumulation import Accumulation
 from training.techniques.augmentation import Augmentation, NoAugmentation
-from training.techniques.base import Part, Technique, conflicts_of
+from training.techniques.base import Part, Technique
 from training.techniques.gradient_clipping import GradientClipping
 from training.techniques.label_smoothing import LabelSmoothing
 from training.techniques.mixup import MixUp
@@ -35,7 +35,9 @@ class Recipe(Part):
     preprocessing: Preprocessing = Preprocessing()
     backbone: Backbone = Backbone()
     epochs: int = Field(10, ge=1, description="Reported epochs; see data.epoch_size.")
-    seed: int = Field(0, ge=0, description="Of initial weights, order of images, and every random draw in training.")
+    seed: int = Field(
+        0, ge=0, lt=2**63, description="Of initial weights, order of images, and every random draw in training."
+    )
     batch_size: int = Field(32, ge=1, description="Images per forward pass.")
 
     unfreeze: Unfreeze = Unfreeze()
@@ -58,7 +60,7 @@ class Recipe(Part):
 
     @model_validator(mode="after")
     def _refuse_conflicts(self) -> Self:
-        if found := conflicts_of(self.parts(), self):
+        if found := [sentence for part in self.parts() if (sentence := part.conflict(self))]:
             raise PydanticCustomError("conflict", "{sentences}", {"sentences": " ".join(found)})
         return self
 
@@ -72,15 +74,30 @@ def read_recipe(values: dict[str, Any]) -> Recipe:
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
-        raise UserError(" ".join(describe(problem) for problem in error.errors())) from None
+        raise UserError(" ".join(_describe(error, values))) from None
 
 
-def describe(problem: Any) -> str:
-    """One sentence for one of pydantic's errors."""
-    path = ".".join(str(step) for step in problem["loc"] if str(step).isidentifier())
-    if problem["type"] == "conflict":
-        return problem["msg"]
-    return f"{path}={problem['input']!r}: {problem['msg'][0].lower()}{problem['msg'][1:]}."
+def _describe(error: ValidationError, values: dict[str, Any]) -> list[str]:
+    """One sentence for each field that is wrong, by the path at which the user wrote it."""
+    reasons: dict[str, list[str]] = {}
+    for problem in error.errors():
+        if problem["type"] == "conflict":
+            return [problem["msg"]]
+        path = _written_path(problem["loc"], values)
+        value = "" if problem["type"] == "missing" else f"={problem['input']!r}"
+        reasons.setdefault(f"{path}{value}", []).append(f"{problem['msg'][0].lower()}{problem['msg'][1:]}")
+    return [f"{place}: {', or '.join(dict.fromkeys(said))}." for place, said in reasons.items()]
+
+
+def _written_path(steps: tuple[str | int, ...], values: Any) -> str:
+    """The path without the steps that pydantic adds for a member of a union."""
+    path = []
+    for position, step in enumerate(steps):
+        inside = isinstance(values, dict) and (step in values or position == len(steps) - 1)
+        if inside or (isinstance(values, list) and isinstance(step, int)):
+            path.append(str(step))
+            values = values.get(step) if isinstance(values, dict) else values[int(step)]
+    return ".".join(path)
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -12,7 +12,8 @@ from typing import Literal
 import lightning.pytorch as pl
 from lightning.fabric.plugins.environments import LightningEnvironment
 
-from training.callbacks import EpochReporter, EpochSeeds, NaNStop
+from training.backbones import check_backbone
+from training.callbacks import EpochSeeds, NaNStop
 from training.classifier import Classifier
 from training.data.defaults import resolve_preprocessing
 from training.data.feeding import Loaders, make_loaders
@@ -22,11 +23,12 @@ from training.isolation import isolated_process
 from training.models import build_model
 from training.recipe import Recipe
 from training.report import Outcome, Report
+from training.reporter import EpochReporter
 from training.techniques.base import TrainingSetup
 from training.weights import pretrained_config
 
-for name in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero", "lightning.fabric"):
-    logging.getLogger(name).setLevel(logging.ERROR)  # tips and adverts on each Trainer
+for _source in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero", "lightning.fabric"):
+    logging.getLogger(_source).setLevel(logging.ERROR)  # tips and adverts on each Trainer
 
 
 @dataclass(frozen=True)
@@ -53,31 +55,38 @@ def train(
     in it; returning False stops.
 
     Raises:
-        UserError: the data, the weights or the machine do not allow this recipe.
+        UserError: the data, the weights, the machine or what is in the folder do not allow this recipe.
     """
     with isolated_process(recipe.seed, resources.threads):
         data = load_data(recipe.data)
         recipe = resolve_recipe(recipe, data)
+        reporter = EpochReporter(folder, recipe, data.classes, metric, on_report)
+        checkpoint = reporter.resume()
+        if reporter.stopped or len(reporter.reports) == recipe.epochs:
+            return Outcome("stopped" if reporter.stopped else "completed", recipe, data.classes, reporter.reports)
         loaders = make_loaders(data, recipe, workers=resources.workers, pin_memory=resources.device == "cuda")
         try:
-            module = _prepare(recipe, data, loaders, resources)
-            described = {"recipe": recipe.model_dump(), "classes": list(data.classes)}
-            reporter = EpochReporter(folder, metric, on_report, described)
-            state = _fit(module, loaders, reporter, resources)
+            classifier = _prepare(recipe, data, loaders, resources)
+            state = _fit(classifier, loaders, reporter, resources, checkpoint)
         finally:
             loaders.close()
         return Outcome(state, recipe, data.classes, reporter.reports)
 
 
 def resolve_recipe(recipe: Recipe, data: ImageData) -> Recipe:
-    """Replace every `auto` by what it stands for here."""
+    """Replace every `auto` by what it stands for here.
+
+    Raises:
+        UserError: an unknown backbone, or one without pretrained weights.
+    """
+    check_backbone(recipe.backbone)
     resolved = resolve_preprocessing(recipe.preprocessing, data, pretrained_config(recipe.backbone))
     return recipe.model_copy(update={"preprocessing": resolved})
 
 
 def _prepare(recipe: Recipe, data: ImageData, loaders: Loaders, resources: Resources) -> Classifier:
     image_size = recipe.preprocessing.image_size
-    assert isinstance(image_size, int)
+    assert isinstance(image_size, int)  # resolved
     model = build_model(recipe.backbone, len(data.classes), image_size)
     setup = TrainingSetup(model, resources.device, len(data.classes), loaders.batch_sizes)
     for technique in recipe.techniques():
@@ -85,29 +94,27 @@ def _prepare(recipe: Recipe, data: ImageData, loaders: Loaders, resources: Resou
     return Classifier(recipe, setup)
 
 
-def _fit(module: Classifier, loaders: Loaders, reporter: EpochReporter, resources: Resources):
-    setup = module.setup_
+def _fit(
+    classifier: Classifier, loaders: Loaders, reporter: EpochReporter, resources: Resources, checkpoint: Path | None
+) -> Literal["completed", "stopped", "diverged"]:
     trainer = pl.Trainer(
-        max_epochs=module.recipe.epochs,
+        max_epochs=classifier.recipe.epochs,
         accelerator="gpu" if resources.device == "cuda" else "cpu",
         devices=1,
         plugins=[LightningEnvironment()],  # a Slurm job's variables are Ray's business, not the trial's
-        callbacks=[EpochSeeds(module.recipe.seed), NaNStop(), *setup.callbacks, reporter],
+        callbacks=[EpochSeeds(classifier.recipe.seed), NaNStop(), *classifier.plan.callbacks, reporter],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
-        **setup.trainer,
+        **classifier.plan.trainer,
     )
-    checkpoint = reporter.resume()
-    if reporter.stopped or (reporter.reports and reporter.reports[-1].epoch >= module.recipe.epochs):
-        return "stopped" if reporter.stopped else "completed"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Lightning's advice on loader workers and intervals
-            trainer.fit(module, loaders.train, [loaders.val, loaders.train_probe], ckpt_path=checkpoint)
+            trainer.fit(classifier, loaders.train, [loaders.val, loaders.train_probe], ckpt_path=checkpoint)
     except Diverged:
         return "diverged"
     return "stopped" if reporter.stopped else "completed"

@@ -24,20 +24,28 @@ def read_weights(path: Path, field: str) -> dict[str, torch.Tensor]:
     if not path.is_file():
         raise UserError(f"{field}={path}: no such file. Give none, pretrained, letters, or a file of weights.")
     try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            return load_file(path)
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = _read(path)
     except Exception as error:  # noqa: BLE001 - every reader has errors of its own for a file that is not its kind
         reason = str(error).strip().split("\n")[0]
         raise UserError(
             f"{field}={path}: not a file of weights ({reason}). Give safetensors or a state dict."
         ) from None
-    for key in ("state_dict", "model"):
+    for key in ("state_dict", "model"):  # as our checkpoints, Lightning's and others wrap it
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
+    if not isinstance(state, dict):
+        raise UserError(
+            f"{field}={path}: not a file of weights (it holds a {type(state).__name__}). Give a state dict."
+        )
     return {name.removeprefix("model."): value for name, value in state.items() if isinstance(value, torch.Tensor)}
+
+
+def _read(path: Path) -> Any:
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def fetch_pretrained(backbone: Backbone) -> dict[str, torch.Tensor]:
@@ -50,14 +58,21 @@ def fetch_pretrained(backbone: Backbone) -> dict[str, torch.Tensor]:
 
 
 def pretrained_config(backbone: Backbone) -> dict[str, Any] | None:
-    """How pretrained weights want their input: input_size (C, H, W), mean, std, crop_pct, interpolation; None otherwise."""
+    """How pretrained weights want their input: input_size (C, H, W), mean, std, crop_pct, interpolation; None otherwise.
+
+    Raises:
+        UserError: the library publishes no weights for this backbone.
+    """
     if backbone.weights != "pretrained":
         return None
     if backbone.source == "timm":
         import timm
         from timm.data import resolve_data_config
 
-        return resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg(backbone.name).to_dict())
+        config = timm.get_pretrained_cfg(backbone.name)
+        if config is None:
+            raise _no_weights(backbone)
+        return resolve_data_config(pretrained_cfg=config.to_dict())
     preset = _torchvision_weights(backbone).transforms()
     return {
         "input_size": (3, preset.crop_size[0], preset.crop_size[0]),
@@ -72,17 +87,19 @@ def _from_timm(backbone: Backbone) -> dict[str, torch.Tensor]:
     import timm
     from huggingface_hub import constants, try_to_load_from_cache
     from timm.models import load_state_dict_from_hf
-    from timm.models._builder import load_state_dict_from_url
+    from torch.hub import load_state_dict_from_url
 
     config = timm.get_pretrained_cfg(backbone.name)
     if config is None or not config.has_weights:
         raise _no_weights(backbone)
     if not config.hf_hub_id:
-        _reach(config.url, backbone)
-        return load_state_dict_from_url(config.url, map_location="cpu")
-    names = ("model.safetensors", "pytorch_model.bin")
-    if not any(isinstance(try_to_load_from_cache(config.hf_hub_id, name), str) for name in names):
-        _reach(constants.ENDPOINT, backbone)
+        _reach(str(config.url), backbone)
+        return load_state_dict_from_url(str(config.url), map_location="cpu", weights_only=True)
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        # Read from the cache by ourselves: the hub's client would ask the network first, and wait for it.
+        if isinstance(cached := try_to_load_from_cache(config.hf_hub_id, name), str):
+            return _read(Path(cached))
+    _reach(constants.ENDPOINT, backbone)
     return load_state_dict_from_hf(config.hf_hub_id, weights_only=True)
 
 

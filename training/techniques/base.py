@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,10 @@ class Part(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
+    def conflict(self, recipe: Recipe) -> str | None:
+        """Say in one sentence what in this recipe it cannot be combined with."""
+        return None
+
 
 class Technique(Part):
     """One switchable part of fine-tuning. The value built without arguments is its only "off"."""
@@ -30,13 +34,9 @@ class Technique(Part):
         """Change the set-up; called only when the technique is on.
 
         Raises:
-            UserError: this machine cannot do it.
+            UserError: this machine, or this model, cannot do it.
         """
         raise NotImplementedError(f"{type(self).__name__}.apply")
-
-    def conflict(self, recipe: Recipe) -> str | None:
-        """Say in one sentence what in this recipe it cannot be combined with."""
-        return None
 
     @property
     def is_on(self) -> bool:
@@ -47,8 +47,8 @@ class Technique(Part):
 class TrainingSetup:
     """The parts of one run before it starts; techniques change these and nothing else.
 
-    The first four are facts. The slots `criterion`, `loss_weights` and the keys of `trainer` hold one value each: the
-    second technique that sets one is refused. The lists take any number of entries.
+    The first four are facts. The slots `criterion`, `loss_weights`, `batches_per_step` and the keys of `trainer` hold
+    one value each: the second technique that sets one is refused. The lists take any number of entries.
     """
 
     model: nn.Module
@@ -60,7 +60,7 @@ class TrainingSetup:
     loss_weights: tuple[float, ...] | None = None  # per forward pass of an epoch, on top of the mean over its images
     batches_per_step: int | None = None
     batch_transforms: list[BatchTransform] = field(default_factory=list)
-    frozen: list[nn.Module] = field(default_factory=list)
+    frozen: list[nn.Module] = field(default_factory=list)  # these stay in eval mode
     callbacks: list[Any] = field(default_factory=list)
     trainer: dict[str, Any] = field(default_factory=dict)
 
@@ -77,9 +77,3 @@ class TrainingSetup:
         if taken:
             raise ValueError(f"two techniques set the Trainer's {', '.join(sorted(taken))}")
         self.trainer.update(arguments)
-
-
-def conflicts_of(parts: Iterable[Any], recipe: Recipe) -> list[str]:
-    """Gather what every part of a recipe has against the others."""
-    found = (part.conflict(recipe) for part in parts if hasattr(part, "conflict"))
-    return [sentence for sentence in found if sentence]

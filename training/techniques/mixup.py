@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
 from training.techniques.base import Technique, TrainingSetup
+
+if TYPE_CHECKING:
+    import torch
+
+    from training.recipe import Recipe
 
 
 class MixUp(Technique):
@@ -14,4 +21,15 @@ class MixUp(Technique):
         from torchvision.transforms import v2
 
         # Pairs each image with its neighbour; batches are shuffled, so that is a random partner.
-        setup.batch_transforms.append(v2.MixUp(alpha=self.alpha, num_classes=setup.class_count))
+        mixer = v2.MixUp(alpha=self.alpha, num_classes=setup.class_count)
+
+        def mix(images: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            images, targets = mixer(images, targets)
+            return images, targets.to(images.dtype)  # they come as float32, which a loss in float64 refuses
+
+        setup.batch_transforms.append(mix)
+
+    def conflict(self, recipe: Recipe) -> str | None:
+        if self.is_on and recipe.batch_size == 1:
+            return "mixup.alpha with batch_size=1 would mix each image with itself: raise batch_size."
+        return None

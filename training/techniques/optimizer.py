@@ -20,54 +20,66 @@ Beta1 = Annotated[float, Field(ge=0, lt=1, description="Decay of the mean of gra
 Beta2 = Annotated[float, Field(ge=0, lt=1, description="Decay of the mean of squared gradients.")]
 
 
-class _Optimizer(Part):
-    def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:
-        """Build it over parameters, or over groups of them."""
-        import torch
-
-        arguments: dict[str, Any] = self.model_dump(exclude={"name"})
-        if "beta1" in arguments:
-            arguments["betas"] = (arguments.pop("beta1"), arguments.pop("beta2"))
-        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}.get(self.name, torch.optim.SGD)
-        if self.name == "nesterov":
-            arguments["nesterov"] = True
-        return kind(parameters, **arguments)
-
-
-class Sgd(_Optimizer):
+class Sgd(Part):
     name: Literal["sgd"] = "sgd"
     lr: Lr = 0.05
     weight_decay: WeightDecay = 0.0
 
+    def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:
+        """Build it over parameters, or over groups of them."""
+        from torch.optim import SGD
 
-class Momentum(_Optimizer):
+        return SGD(parameters, **self.model_dump(exclude={"name"}))
+
+
+class Momentum(Part):
     name: Literal["momentum"] = "momentum"
     lr: Lr = 0.05
     momentum: MomentumFactor = 0.9
     weight_decay: WeightDecay = 0.0
 
+    def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:
+        from torch.optim import SGD
 
-class Nesterov(_Optimizer):
+        return SGD(parameters, **self.model_dump(exclude={"name"}))
+
+
+class Nesterov(Part):
     name: Literal["nesterov"] = "nesterov"
     lr: Lr = 0.05
     momentum: MomentumFactor = 0.9
     weight_decay: WeightDecay = 0.0
 
+    def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:
+        from torch.optim import SGD
 
-class Adam(_Optimizer):
+        return SGD(parameters, nesterov=True, **self.model_dump(exclude={"name"}))
+
+
+class Adam(Part):
     name: Literal["adam"] = "adam"
     lr: Lr = 0.001
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.999
     weight_decay: WeightDecay = 0.0
 
+    def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:
+        from torch.optim import Adam
 
-class AdamW(_Optimizer):
+        return Adam(parameters, lr=self.lr, betas=(self.beta1, self.beta2), weight_decay=self.weight_decay)
+
+
+class AdamW(Part):
     name: Literal["adamw"] = "adamw"
     lr: Lr = 0.001
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.999
     weight_decay: DecoupledDecay = 0.01
+
+    def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:
+        from torch.optim import AdamW
+
+        return AdamW(parameters, lr=self.lr, betas=(self.beta1, self.beta2), weight_decay=self.weight_decay)
 
 
 Optimizer = Annotated[Sgd | Momentum | Nesterov | Adam | AdamW, Field(discriminator="name")]

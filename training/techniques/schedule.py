@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from training.errors import UserError
 from training.techniques.base import Part
 
 if TYPE_CHECKING:
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     from training.recipe import Recipe
 
 START_FACTOR = 1e-4
+
+Curve = Callable[[int], float]  # optimizer steps done -> factor on lr for the next one
 
 
 class _Schedule(Part):
@@ -24,17 +29,30 @@ class _Schedule(Part):
         self, optimizer: torch.optim.Optimizer, epochs: int, steps_per_epoch: int
     ) -> torch.optim.lr_scheduler.LRScheduler:
         """Build the schedule over `epochs * steps_per_epoch` optimizer steps."""
-        from torch.optim.lr_scheduler import LinearLR, SequentialLR
+        from torch.optim.lr_scheduler import LambdaLR
 
+        return LambdaLR(optimizer, self.curve(epochs, steps_per_epoch))
+
+    def curve(self, epochs: int, steps_per_epoch: int) -> Curve:
+        """The factor on lr after each optimizer step: a function of the step alone, so nothing drifts or overruns.
+
+        Raises:
+            UserError: the schedule does not fit into so few steps.
+        """
         total = epochs * steps_per_epoch
-        warmup = min(round(self.warmup_epochs * steps_per_epoch), total - 1)
-        if warmup < 1:
-            return self.after_warmup(optimizer, total)
-        rise = LinearLR(optimizer, start_factor=self.start_factor, total_iters=warmup)
-        return SequentialLR(optimizer, [rise, self.after_warmup(optimizer, total - warmup)], milestones=[warmup])
+        # At least one step, or a short warm-up would silently be none.
+        warmup = min(max(1, round(self.warmup_epochs * steps_per_epoch)), total - 1) if self.warmup_epochs else 0
+        descent = self.after_warmup(total - warmup)
 
-    def after_warmup(self, optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LRScheduler:
-        raise NotImplementedError
+        def factor(step: int) -> float:
+            if step < warmup:
+                return self.start_factor + (1 - self.start_factor) * step / warmup
+            return descent(min(step, total) - warmup)
+
+        return factor
+
+    def after_warmup(self, steps: int) -> Curve:
+        raise NotImplementedError(f"{type(self).__name__}.after_warmup")
 
     def conflict(self, recipe: Recipe) -> str | None:
         if self.warmup_epochs >= recipe.epochs:
@@ -50,19 +68,15 @@ class _Schedule(Part):
 class Constant(_Schedule):
     name: Literal["constant"] = "constant"
 
-    def after_warmup(self, optimizer, steps):
-        from torch.optim.lr_scheduler import ConstantLR
-
-        return ConstantLR(optimizer, factor=1.0)
+    def after_warmup(self, steps: int) -> Curve:
+        return lambda step: 1.0
 
 
 class Cosine(_Schedule):
     name: Literal["cosine"] = "cosine"
 
-    def after_warmup(self, optimizer, steps):
-        from torch.optim.lr_scheduler import CosineAnnealingLR
-
-        return CosineAnnealingLR(optimizer, T_max=steps)
+    def after_warmup(self, steps: int) -> Curve:
+        return lambda step: _descend(step / steps)
 
 
 class CosineRestarts(_Schedule):
@@ -70,28 +84,36 @@ class CosineRestarts(_Schedule):
     cycles: int = Field(2, ge=2, description="Descents to zero; one alone is the plain cosine.")
     cycle_factor: int = Field(1, ge=1, description="Length of each cycle relative to the one before.")
 
-    def after_warmup(self, optimizer, steps):
-        from torch.optim.lr_scheduler import CosineAnnealingLR, SequentialLR
-
-        # CosineAnnealingWarmRestarts takes whole cycle lengths, which seldom add up to the training's length: the last
-        # would end in the middle. Chained descents with rounded ends always finish at a minimum.
+    def after_warmup(self, steps: int) -> Curve:
+        # Whole cycle lengths, as in CosineAnnealingWarmRestarts, seldom add up to the training's length: the last cycle
+        # would end in its middle. With lengths that follow from the training's, the last always ends at the minimum.
         ends = self.cycle_ends(steps)
-        starts = [0, *ends[:-1]]
-        descents = [CosineAnnealingLR(optimizer, T_max=end - start) for start, end in zip(starts, ends, strict=True)]
-        return SequentialLR(optimizer, descents, milestones=ends[:-1])
+
+        def factor(step: int) -> float:
+            start = max([0, *(end for end in ends[:-1] if end <= step)])
+            end = next((end for end in ends if end > step), steps)
+            return _descend((step - start) / (end - start))
+
+        return factor
 
     def cycle_ends(self, steps: int) -> list[int]:
-        """The optimizer step at which each cycle ends; the last is `steps`."""
+        """The optimizer step at which each cycle ends; the last is `steps`.
+
+        Raises:
+            UserError: a cycle would be shorter than a step.
+        """
         shares = [self.cycle_factor**i for i in range(self.cycles)]
         ends = [round(steps * sum(shares[: i + 1]) / sum(shares)) for i in range(self.cycles)]
         if len({0, *ends}) <= self.cycles:
-            from training.errors import UserError
-
             raise UserError(
                 f"schedule.cycles={self.cycles} with cycle_factor={self.cycle_factor} does not fit into {steps} optimizer "
                 "steps: lower one of them or train longer."
             )
         return ends
+
+
+def _descend(share: float) -> float:
+    return 0.5 * (1 + math.cos(math.pi * share))
 
 
 Schedule = Annotated[Constant | Cosine | CosineRestarts, Field(discriminator="name")]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from training.techniques.base import Technique, TrainingSetup
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 class Unfreeze(Technique):
@@ -15,19 +18,26 @@ class Unfreeze(Technique):
     )
 
     def apply(self, setup: TrainingSetup) -> None:
-        from training.models import head_of, stages_of
+        from training.stages import head_of, stages_of
 
         stages = [] if self.level == "last" else stages_of(setup.model)
         trained = {id(p) for p in head_of(setup.model).parameters()}
         trained |= {id(p) for stage in stages[len(stages) // 2 :] for p in stage}
         for parameter in setup.model.parameters():
             parameter.requires_grad_(id(parameter) in trained)
-        setup.frozen.extend(_outermost_frozen(setup.model))
+        setup.frozen.extend(find_frozen(setup.model))
 
 
-def _outermost_frozen(module):
-    """The largest modules in which nothing trains: they stay in eval mode, dropout and BatchNorm statistics included."""
-    parameters = list(module.parameters())
-    if parameters and not any(p.requires_grad for p in parameters):
-        return [module]
-    return [found for child in module.children() for found in _outermost_frozen(child)]
+def find_frozen(model: nn.Module) -> list[nn.Module]:
+    """Modules in which nothing trains. One without parameters, as a dropout, counts as what it feeds.
+
+    They belong in eval mode, dropout and BatchNorm statistics included.
+    """
+    frozen, feeds_frozen = [], False
+    for module in reversed(list(model.modules())):  # what comes later in the network is seen first
+        if own := list(module.parameters(recurse=False)):
+            feeds_frozen = not any(p.requires_grad for p in own)
+        parameters = list(module.parameters())
+        if not any(p.requires_grad for p in parameters) if parameters else feeds_frozen:
+            frozen.append(module)
+    return frozen

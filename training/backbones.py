@@ -1,0 +1,79 @@
+"""Backbones from timm and torchvision without weights, with a head for the data's classes."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import timm
+import torch
+import torchvision
+from torch import nn
+
+from training.errors import UserError
+from training.recipe import Backbone
+
+
+def check_backbone(backbone: Backbone) -> None:
+    """Refuse a name that its library does not know, naming the nearest ones.
+
+    Raises:
+        UserError: an unknown name, or a model that needs a training loop of its own.
+    """
+    known = _list_known(backbone)
+    if backbone.name not in known:
+        near = difflib.get_close_matches(backbone.name, known, n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(near)}?" if near else f" {backbone.source} lists its models."
+        raise UserError(f"backbone.name={backbone.name}: {backbone.source} has no such model.{hint}")
+    if backbone.source == "torchvision" and backbone.name in ("googlenet", "inception_v3"):
+        raise UserError(
+            f"backbone.name={backbone.name}: torchvision trains it with auxiliary heads, which are not supported. "
+            "Use backbone.source=timm."
+        )
+
+
+def _list_known(backbone: Backbone) -> list[str]:
+    if backbone.source == "torchvision":
+        return torchvision.models.list_models(torchvision.models)
+    architecture, _, tag = backbone.name.partition(".")
+    if not tag:
+        return timm.list_models()
+    return [*timm.list_models(), *timm.list_pretrained(f"{architecture}.*")]
+
+
+def build_bare(backbone: Backbone, class_count: int, image_size: int, **arguments: Any) -> nn.Module:
+    """Build a backbone with fresh weights, which follow torch's global seed; `arguments` go to timm.
+
+    Raises:
+        UserError: an unknown backbone, or one that cannot take images of this size.
+    """
+    check_backbone(backbone)
+    build = _build_timm if backbone.source == "timm" else _build_torchvision
+    try:
+        model = build(backbone.name, class_count, image_size, **arguments)
+        with torch.no_grad():
+            shape = model.eval()(torch.zeros(1, 3, image_size, image_size)).shape
+        if shape != (1, class_count):
+            raise ValueError(f"it answers an image with a tensor of shape {tuple(shape)}")
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # each model has words of its own
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise UserError(
+            f"backbone.name={backbone.name} cannot classify images of {image_size}×{image_size} ({reason}). "
+            "Set another preprocessing.image_size or backbone.name."
+        ) from None
+    return model.train()
+
+
+def _build_timm(name: str, class_count: int, image_size: int, **arguments: Any) -> nn.Module:
+    # Models whose position embeddings fix the input size must be told of another.
+    config = timm.get_pretrained_cfg(name, allow_unregistered=True)
+    if config is not None and config.fixed_input_size:
+        arguments["img_size"] = image_size
+    return timm.create_model(name, num_classes=class_count, **arguments)
+
+
+def _build_torchvision(name: str, class_count: int, image_size: int) -> nn.Module:
+    size: dict[str, Any] = {"image_size": image_size} if name.startswith("vit_") else {}
+    if name == "maxvit_t":
+        size = {"input_size": (image_size, image_size)}
+    return torchvision.models.get_model(name, weights=None, num_classes=class_count, **size)
