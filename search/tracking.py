@@ -108,6 +108,8 @@ class Tracking:
         while self._thread.is_alive() and time.monotonic() < max(began, self._progress) + timeout_seconds:
             self._thread.join(0.05)
         self._given_up = True
+        if self._thread.is_alive():
+            self._thread.join(1.0)  # a request on its way must not meet those of a resume
         while not self._queue.empty():  # the store never opened
             self._fold(self._queue.get() or [])
         return sum(list(self._pending.values())) + (not self._closed)
@@ -120,11 +122,9 @@ class Tracking:
             return
         finally:
             self._ready.set()
-        while not self._closed:
+        while not self._closed and not self._given_up:
             self._receive()
             delivered = self._send()
-            if self._given_up:
-                return
             if not delivered and self._closing is not None:
                 time.sleep(min(FLUSH_SECONDS, 0.5))
 
@@ -149,6 +149,8 @@ class Tracking:
     def _send(self) -> bool:
         """One pass over the trials with news; False when MLflow did not answer."""
         for number in list(self._pending):
+            if self._given_up:
+                return False
             try:
                 self._runs.send(self.trials.by_number[number])
             except Exception as error:
@@ -182,7 +184,7 @@ class Tracking:
     def _note_outage(self, error: Exception) -> None:
         self._failures += 1
         if self._failures == 2:  # a single failure may be a connection that the server closed
-            reason = str(error).split("\n")[0][:200]
+            reason = without_password(str(error).split("\n")[0][:200])
             logger.warning(
                 "MLflow at %s does not answer; training goes on, and what is logged is sent later. (%s)",
                 without_password(self.uri),
@@ -194,7 +196,7 @@ def _as_user_error(error: Exception, uri: str) -> BaseException:
     if isinstance(error, UserError):
         return error
     logger.debug("opening %s", uri, exc_info=error)
-    reason = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
+    reason = without_password(str(error).strip().split("\n")[0].split(". ")[0].rstrip("."))
     return UserError(
         f"--tracking-uri {without_password(uri)}: MLflow cannot open it ({reason}). "
         "Mend it, or name another, as in sqlite:///mlflow.db or http://host:5000."
