@@ -80,6 +80,47 @@ class Curves:
         return np.array(values)
 
 
+def synthesise(name: str, seed: int = 0, count: int = 400) -> list[dict[str, Any]]:
+    """The lines of a made-up set: saturating curves towards a smooth function of the parameters, as a check on tuning.
+
+    `crossing`: the level with the best end learns slowest. `loss`: negated losses of equal length, which may diverge.
+    `unequal`: trials of 10 to 90 units. `flat`: early scores say next to nothing about the end.
+    """
+    rng = np.random.default_rng((seed, len(name), sum(map(ord, name))))
+    domains: dict[str, Any] = {"lr": {"log_uniform": [1e-4, 1.0]}, "decay": {"log_uniform": [1e-6, 1e-1]}}
+    domains |= {"alpha": {"uniform": [0.0, 0.5]}, "batch_size": {"choice": [16, 32, 64]}}
+    if name == "crossing":
+        domains[LEVEL] = {"choice": ["last", "most", "full"]}
+    if name == "unequal":
+        domains["epochs"] = {"int_uniform": [10, 90]}
+    lines: list[dict[str, Any]] = [{"name": f"synthetic-{name}", "domains": domains}]
+    for _ in range(count):
+        lr, decay, alpha = 10 ** rng.uniform(-4, 0), 10 ** rng.uniform(-6, -1), rng.uniform(0, 0.5)
+        params = {"lr": lr, "decay": decay, "alpha": alpha, "batch_size": int(rng.choice([16, 32, 64]))}
+        length = int(rng.integers(10, 91)) if name == "unequal" else {"crossing": 12}.get(name, 30)
+        distance = (math.log10(lr) + 1.5) ** 2 / 2 + (math.log10(decay) + 3) ** 2 / 12 + (alpha - 0.2) ** 2
+        end = 0.9 - 0.12 * distance - 0.01 * (params["batch_size"] == 64) + rng.normal(0, 0.008)
+        speed = 4.0 + 3 * alpha + 1.5 * (math.log10(lr) + 2)
+        if name == "crossing":
+            level = int(rng.integers(3))
+            params[LEVEL] = ["last", "most", "full"][level]
+            end, speed = end - [0.12, 0.02, 0.0][level], speed * [4.0, 1.2, 0.5][level]
+        if name == "unequal":
+            params["epochs"] = length
+            end += 0.03 * math.log(length / 90)
+        if name == "flat":
+            speed = 10 ** rng.uniform(-0.5, 1.2)
+        shares = np.arange(1, length + 1) / length
+        rise = (1 - np.exp(-max(0.3, speed) * shares)) / (1 - math.exp(-max(0.3, speed)))
+        scores = 0.1 + (max(0.12, end) - 0.1) * rise + rng.normal(0, 0.006, length) * (1 - shares)
+        if name == "loss":
+            scores = -(0.2 + 30 * (1 - scores) ** 3) * (1 + 50 * max(0.0, lr - 0.3))
+        diverges = name in ("loss", "unequal") and rng.random() < 1 / (1 + 0.1 / lr)
+        kept = int(rng.integers(0, length // 2)) if diverges else length
+        lines.append({"params": params, "length": length, "scores": [round(float(v), 5) for v in scores[:kept]]})
+    return lines
+
+
 class Search(Protocol):
     """What a method must answer in a replay. Scores are raw; each method makes of them what its users would."""
 
@@ -343,6 +384,7 @@ def judge(path: Path, methods: Sequence[str], args: argparse.Namespace) -> list[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--curves", type=Path, required=True, help="folder of sets, *.jsonl")
+    parser.add_argument("--synthesise", action="store_true", help="first write made-up sets into that folder")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument(
@@ -353,6 +395,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="methods to run beside the base")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     args = parser.parse_args()
+    for name in ("crossing", "loss", "unequal", "flat") if args.synthesise else ():
+        args.curves.mkdir(parents=True, exist_ok=True)
+        text = "\n".join(json.dumps(line) for line in synthesise(name))
+        (args.curves / f"synthetic-{name}.jsonl").write_text(text + "\n")
     paths = sorted(args.curves.glob("*.jsonl"))
     if not paths:
         parser.error(f"--curves {args.curves}: no *.jsonl there. Give the folder that holds the sets.")
