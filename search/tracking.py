@@ -95,7 +95,7 @@ class Tracking:
         self._queue.put(list(events))
         self._used = True
 
-    def close(self, state: str, timeout_seconds: float = 30.0) -> int:
+    def close(self, state: str, timeout_seconds: float = 60.0) -> int:
         """Send what is left, and end the sweep's run in `state`; returns how many events did not arrive.
 
         A slow server is waited for as long as something arrives in `timeout_seconds`, one that is away only once.
