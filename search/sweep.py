@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from search.trial import bootstrap, project_root, split_cpus
 from search.trials import Trial
 from spaces.space import Space
 from training.errors import UserError
-from training.recipe import flatten
+from training.recipe import Recipe, flatten
 
 
 @dataclass(frozen=True)
@@ -62,32 +63,32 @@ def run_sweep(
         check_data(space)
     sweep_id = uuid.uuid4().hex
     tracking = _make_tracking(folder.name, sweep_id, space, settings)
-    tracking.start()
     console.print(f"Sweep {folder.name}: starting Ray, the MLflow store and the workers.")
-    try:
-        space, demand, resolve = _prepare(space, settings, folder.path.parent, tracking, console)
-        tracking.wait_ready()
-    except BaseException:
-        tracking.close("failed", timeout_seconds=5)
-        raise
-    folder.path.mkdir(parents=True)
+    plan = _prepare(space, settings, folder.path.parent, tracking, console)
+    header = {
+        "event": "sweep",
+        "name": folder.name,
+        "id": sweep_id,
+        "space": plan.space.to_yaml(),
+        "settings": asdict(settings),
+    }
+    create_folder(folder, header, {"event": "warm_start", "recipes": list(warm_starts)})
     with folder.locked():
-        folder.space.write_text(space.to_yaml())
-        ledger = Ledger(folder.ledger)
-        ledger.append(
-            {
-                "event": "sweep",
-                "name": folder.name,
-                "id": sweep_id,
-                "space": space.to_yaml(),
-                "settings": asdict(settings),
-            }
-        )
-        ledger.append({"event": "warm_start", "recipes": list(warm_starts)})
-        controller = Controller(space, ledger, seed=settings.seed)
-        controller.resolve = resolve
+        controller = Controller(plan.space, Ledger(folder.ledger), seed=settings.seed)
         controller.listeners.append(tracking)
-        return _drive(folder, controller, settings, demand, tracking, console)
+        return _drive(folder, controller, settings, plan, tracking, console)
+
+
+def create_folder(folder: SweepFolder, header: dict[str, Any], *events: dict[str, Any]) -> None:
+    """Make a sweep's folder with its space and the first events of its ledger, whole or not at all."""
+    partial = SweepFolder(folder.path.with_name(f".{folder.name}-{header['id']}"))
+    partial.path.mkdir(parents=True)
+    partial.space.write_text(header["space"])
+    ledger = Ledger(partial.ledger)
+    for event in (header, *events):
+        ledger.append(event)
+    ledger.close()
+    partial.path.rename(folder.path)
 
 
 def resume_sweep(
@@ -100,7 +101,7 @@ def resume_sweep(
     """
     with folder.locked():
         ledger = Ledger(folder.ledger)
-        header = sweep_header(ledger.events, folder)
+        header = sweep_header(ledger.events)
         space = read_frozen_space(folder, header)
         settings = Settings(**{**header["settings"], "time_budget_seconds": time_budget_seconds})
         controller = Controller(space, ledger, seed=settings.seed)
@@ -112,30 +113,17 @@ def resume_sweep(
                 f"sweep extend {folder.name} --trials N."
             )
         tracking = _make_tracking(folder.name, header["id"], space, settings)
-        tracking.start()
         console.print(f"Sweep {folder.name}: going on after {len(controller.trials)} of {controller.budget} trials.")
-        try:
-            _, demand, controller.resolve = _prepare(space, settings, folder.path.parent, tracking, console)
-            tracking.wait_ready()
-        except BaseException:
-            tracking.close("failed", timeout_seconds=5)
-            raise
+        plan = _prepare(space, settings, folder.path.parent, tracking, console)
         tracking.replay(ledger.events)
         controller.listeners.append(tracking)
         controller.take_over()
-        return _drive(folder, controller, settings, demand, tracking, console)
+        return _drive(folder, controller, settings, plan, tracking, console)
 
 
-def sweep_header(events: list[dict[str, Any]], folder: SweepFolder) -> dict[str, Any]:
-    """The event that says what the sweep is.
-
-    Raises:
-        UserError: the driver died before it was written.
-    """
-    header = next((event for event in events if event.get("event") == "sweep"), None)
-    if header is None:
-        raise UserError(f"{folder.name} never started. Remove it: sweep rm {folder.name}.")
-    return header
+def sweep_header(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """The event that says what the sweep is."""
+    return next(event for event in events if event.get("event") == "sweep")
 
 
 def check_data(space: Space) -> None:
@@ -152,7 +140,7 @@ def check_data(space: Space) -> None:
 
 def read_settings(folder: SweepFolder) -> Settings:
     """How the sweep was started."""
-    return Settings(**sweep_header(list(read_events(folder.ledger)), folder)["settings"])
+    return Settings(**sweep_header(list(read_events(folder.ledger)))["settings"])
 
 
 def read_frozen_space(folder: SweepFolder, header: dict[str, Any]) -> Space:
@@ -187,14 +175,27 @@ def _make_tracking(name: str, sweep_id: str, space: Space, settings: Settings) -
     )
 
 
-def _prepare(space: Space, settings: Settings, storage: Path, tracking: Tracking, console: Any):
-    """Start Ray and find out what this space can be on its machines."""
+@dataclass(frozen=True)
+class Plan:
+    """What the machines made of a space: what is left of it, what a trial gets, what `auto` means, and the time it took."""
+
+    space: Space
+    demand: Demand
+    resolve: Callable[[Recipe], Recipe]
+    seconds: dict[str, float]
+
+
+def _prepare(space: Space, settings: Settings, storage: Path, tracking: Tracking, console: Any) -> Plan:
+    """Start Ray and find out what this space can be on its machines, while the MLflow store opens."""
     from search.prepare import make_resolver, prepare_cluster
 
+    tracking.start()
     if settings.tracking_uri.startswith("http"):
         tracking.wait_ready()  # quick to tell; a database is made while Ray starts
     storage.mkdir(parents=True, exist_ok=True)
+    clock = [time.perf_counter()]
     start_ray(settings.address)
+    clock.append(time.perf_counter())
     nodes = list_nodes()
     demand = plan_demand(nodes, settings.cpus_per_trial, settings.gpus_per_trial)
     space, notes = fit_to_cluster(space, can_bf16=True, has_gpus=demand.gpus > 0)
@@ -202,15 +203,20 @@ def _prepare(space: Space, settings: Settings, storage: Path, tracking: Tracking
     if demand.gpus:
         space, more = fit_to_cluster(space, can_bf16=any(fact["bf16"] for fact in facts), has_gpus=True)
         notes += more
+    clock.append(time.perf_counter())
+    tracking.wait_ready()
+    clock.append(time.perf_counter())
     for note in notes:
         console.print(note)
-    return space, demand, make_resolver(facts)
+    seconds = dict(zip(("ray", "workers", "store"), (b - a for a, b in pairwise(clock)), strict=True))
+    return Plan(space, demand, make_resolver(facts), seconds)
 
 
 def _drive(
-    folder: SweepFolder, controller: Controller, settings: Settings, demand: Demand, tracking: Tracking, console: Any
+    folder: SweepFolder, controller: Controller, settings: Settings, plan: Plan, tracking: Tracking, console: Any
 ) -> Result:
     """Run trials until there are no more, then leave everything true: ledger, MLflow, checkpoints, processes."""
+    demand, controller.resolve = plan.demand, plan.resolve
     budget = settings.time_budget_seconds
     deadline = time.time() + budget if budget else None
     threads, _ = split_cpus(demand.cpus, in_memory=True)
@@ -221,6 +227,7 @@ def _drive(
         threads=threads,
         slots=demand.slots,
         gpus=demand.gpus,
+        seconds=plan.seconds,
     )
     progress = Progress(controller, console=console, slots=demand.slots, deadline=deadline)
     controller.listeners += [Checkpoints(folder, controller.trials, settings.keep_best), progress]

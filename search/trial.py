@@ -8,9 +8,13 @@ import logging
 import os
 import socket
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from training.report import Report
 
 
 def bootstrap(root: str, module: str, function: str):
@@ -71,8 +75,11 @@ def _train(config: dict[str, Any], tell) -> dict[str, Any] | None:
     if killed_for_memory(folder) and config["losses"]:
         return {"end": "out_of_memory", "reason": "the system killed its worker for memory"}
 
-    def on_report(report) -> bool:
-        return report.epoch <= config["reported"] or tell({"report": asdict(report)})
+    began = time.perf_counter()
+
+    def on_report(report: Report) -> bool:
+        message = {**asdict(report), "worker_seconds": time.perf_counter() - began}
+        return report.epoch <= config["reported"] or tell({"report": message})
 
     try:
         with _logged_to(folder / "log.txt"):
@@ -104,10 +111,10 @@ def killed_for_memory(folder: Path) -> bool:
     A worker killed that way cannot say so itself; the count is Linux's own (proc(5), /proc/vmstat: oom_kill).
     """
     mark = folder / "worker.json"
-    now = {"host": socket.gethostname(), "oom_kills": _count_memory_kills()}
-    before = json.loads(mark.read_text()) if mark.exists() else now
-    mark.write_text(json.dumps(now))
-    return before["host"] == now["host"] and before["oom_kills"] < now["oom_kills"]
+    host, kills = socket.gethostname(), _count_memory_kills()
+    before = json.loads(mark.read_text()) if mark.exists() else {"host": host, "kills": kills}
+    mark.write_text(json.dumps({"host": host, "kills": kills}))
+    return before["host"] == host and before["kills"] < kills
 
 
 def _count_memory_kills() -> int:

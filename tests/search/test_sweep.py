@@ -77,12 +77,12 @@ def reports(events):
     return [(event["trial"], event["epoch"]) for event in events if event.get("event") == "report"]
 
 
-def mlflow_runs(folder, name):
+def mlflow_runs(folder, name, field="tags.sweep"):
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
     experiment = client.get_experiment_by_name("technique-search")
-    return client, client.search_runs([experiment.experiment_id], f"tags.sweep = '{name}'", max_results=100)
+    return client, client.search_runs([experiment.experiment_id], f"{field} = '{name}'", max_results=100)
 
 
 def check_truth(folder, name, trial_count):
@@ -168,7 +168,7 @@ def test_the_exported_recipe_trains_again_to_the_same_score(folder, swept):
     assert (again["best_epoch"], again["threads"]) == (summary["best_epoch"], summary["threads"])
     weights = [(folder / path / "weights.safetensors").read_bytes() for path in ("again", "exports/one")]
     assert weights[0] == weights[1]
-    _, runs = mlflow_runs(folder, "again")
+    _, runs = mlflow_runs(folder, "again", "attributes.run_name")
     assert [run.info.status for run in runs] == ["FINISHED"]
 
 
