@@ -79,6 +79,26 @@ def run_sweep(
         return _drive(folder, controller, settings, plan, tracking, console)
 
 
+def _deliver(folder: SweepFolder, controller: Controller, tracking: Tracking) -> Result:
+    """Of a sweep whose trials have all ended: send MLflow what it missed.
+
+    Raises:
+        UserError: it has everything.
+    """
+    told = [event for event in controller.ledger.events if event.get("event") in ("end", "runs")]
+    if told and told[-1]["event"] == "runs" and not told[-1]["undelivered"]:
+        raise UserError(
+            f"{folder.name} is completed: all {len(controller.trials)} trials have ended. See sweep show, or run more: "
+            f"sweep extend {folder.name} --trials N."
+        )
+    tracking.start()
+    tracking.wait_ready()
+    tracking.replay(controller.ledger.events)
+    undelivered = tracking.close("completed")
+    _record_runs(controller, tracking, undelivered)
+    return Result(controller, "completed", undelivered)
+
+
 def create_folder(folder: SweepFolder, header: dict[str, Any], *events: dict[str, Any]) -> None:
     """Make a sweep's folder with its space and the first events of its ledger, whole or not at all."""
     partial = SweepFolder(folder.path.with_name(f".{folder.name}-{header['id']}"))
@@ -107,12 +127,9 @@ def resume_sweep(
         controller = Controller(space, ledger, seed=settings.seed)
         if more_trials:
             controller.record(event="extend", trials=more_trials)
-        if controller.is_done:
-            raise UserError(
-                f"{folder.name} is completed: all {len(controller.trials)} trials have ended. See sweep show, or run more: "
-                f"sweep extend {folder.name} --trials N."
-            )
         tracking = _make_tracking(folder.name, header["id"], space, settings)
+        if controller.is_done:
+            return _deliver(folder, controller, tracking)
         console.print(f"Sweep {folder.name}: going on after {len(controller.trials)} of {controller.budget} trials.")
         plan = _prepare(space, settings, folder.path.parent, tracking, console)
         tracking.replay(ledger.events)
@@ -256,8 +273,13 @@ def _drive(
     )
     controller.record(event="close", state=state)
     undelivered = tracking.close(state)
-    controller.ledger.append({"event": "runs", "ids": {str(number): run for number, run in tracking.run_ids.items()}})
+    _record_runs(controller, tracking, undelivered)
     return Result(controller, state, undelivered)
+
+
+def _record_runs(controller: Controller, tracking: Tracking, undelivered: int) -> None:
+    ids = {str(number): run for number, run in tracking.run_ids.items()}
+    controller.record(event="runs", ids=ids, undelivered=undelivered)
 
 
 def _tune(folder: SweepFolder, controller: Controller, demand: Demand, should_stop: Callable[[], bool]) -> None:

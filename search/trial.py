@@ -112,7 +112,7 @@ def killed_for_memory(folder: Path) -> bool:
     """
     mark = folder / "worker.json"
     host, kills = socket.gethostname(), _count_memory_kills()
-    before = json.loads(mark.read_text()) if mark.exists() else {"host": host, "kills": kills}
+    before: dict[str, Any] = json.loads(mark.read_text()) if mark.exists() else {"host": host, "kills": kills}
     mark.write_text(json.dumps({"host": host, "kills": kills}))
     return before["host"] == host and before["kills"] < kills
 

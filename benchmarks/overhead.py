@@ -1,0 +1,130 @@
+"""Where the demo's time goes, beside the same search written by hand as the documentation of its parts teaches.
+
+    python benchmarks/overhead.py [--rounds 2] [--skip-by-hand] [--json FILE]
+
+Runs are interleaved; times are seconds of wall clock with the spread over the rounds. Set-up (the environment, and the
+pretraining on letters, which is cached) is not counted on either side. Needs no network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from statistics import mean
+
+from rich.console import Console
+from rich.table import Table
+
+from search.ledger import read_events
+from search.trials import Trials
+from training.letters import letters_weights
+from training.recipe import Backbone
+
+SWEEP = Path(sys.executable).parent / "sweep"
+BY_HAND = Path(__file__).parent / "by_hand.py"
+
+
+def run_demo() -> dict[str, object]:
+    """One `sweep run quick` in a folder of its own, split by what its ledger says."""
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.time()
+        done = subprocess.run([SWEEP, "run", "quick"], cwd=folder, capture_output=True, text=True)
+        ended = time.time()
+        if done.returncode:
+            raise SystemExit(f"sweep run quick failed:\n{done.stdout}\n{done.stderr}")
+        events = list(read_events(Path(folder) / "sweeps" / "quick-1" / "ledger.jsonl"))
+        statuses = count_statuses(f"sqlite:///{folder}/mlflow.db")
+    driver = next(event for event in events if event.get("event") == "driver")
+    close = next(event for event in events if event.get("event") == "close")
+    runs = next(event for event in events if event.get("event") == "runs")
+    trials = list(Trials("val_accuracy", events))
+    seconds = driver["seconds"]
+    working = sum(trial.reports[-1]["worker_seconds"] for trial in trials if trial.reports)
+    span = close["time"] - min(trial.started for trial in trials)
+    warm = [trial for trial in trials if trial.started > min(t.ended or 0 for t in trials)]
+    return {
+        "total": ended - began,
+        "command and checks": driver["time"] - began - sum(seconds.values()),
+        "Ray start": seconds["ray"],
+        "workers: imports and checks": seconds["workers"],
+        "waiting for the store": seconds["store"],
+        "trials": span,
+        "MLflow: rest": runs["time"] - close["time"],
+        "leaderboard, export, exit": ended - runs["time"],
+        "per trial beyond training": (span * driver["slots"] - working) / len(trials),
+        "per warm trial beyond training": mean(
+            (trial.ended or 0) - trial.started - trial.reports[-1]["worker_seconds"] for trial in warm if trial.reports
+        ),
+        "epochs": sum(trial.epoch for trial in trials),
+        "statuses": statuses,
+    }
+
+
+def run_by_hand(reuse: bool) -> dict[str, object]:
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.time()
+        command = [sys.executable, str(BY_HAND), folder, *(["--reuse"] if reuse else [])]
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+        total = time.time() - began
+        if done.returncode:
+            raise SystemExit(f"{command} failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+        return {"total": total, **json.loads((Path(folder) / "result.json").read_text())}
+
+
+def count_statuses(uri: str) -> list[str]:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    runs = client.search_runs(experiments, "attributes.status != 'x'", max_results=1000)
+    return [run.info.status for run in runs if "mlflow.parentRunId" in run.data.tags]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--skip-by-hand", action="store_true")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    letters_weights(Backbone(name="test_resnet", weights="letters"))
+    results: dict[str, list[dict]] = {}
+    for _ in range(arguments.rounds):
+        results.setdefault("sweep run quick", []).append(run_demo())
+        if not arguments.skip_by_hand:
+            results.setdefault("by hand, workers reused", []).append(run_by_hand(reuse=True))
+            results.setdefault("by hand, as taught", []).append(run_by_hand(reuse=False))
+    show(results)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=2))
+
+
+def show(results: dict[str, list[dict]]) -> None:
+    console = Console()
+    base = mean(run["total"] for run in results["sweep run quick"])
+    table = Table("way", "seconds", "× the demo", "epochs trained", "runs in MLflow", title="16 trials, 200 digits")
+    for way, runs in results.items():
+        totals = [run["total"] for run in runs]
+        statuses = ", ".join(f"{count} {name}" for name, count in Counter(runs[-1]["statuses"]).items())
+        epochs = "-".join(
+            str(epochs) for epochs in sorted({min(r["epochs"] for r in runs), max(r["epochs"] for r in runs)})
+        )
+        table.add_row(way, f"{min(totals):.0f}-{max(totals):.0f}", f"{mean(totals) / base:.2f}", epochs, statuses)
+    console.print(table)
+    split = Table("part of the demo", "seconds", title="Where the demo's time goes")
+    for part in (name for name, value in results["sweep run quick"][0].items() if isinstance(value, float)):
+        values = [run[part] for run in results["sweep run quick"]]
+        split.add_row(part, f"{min(values):.2f}-{max(values):.2f}")
+    console.print(split)
+
+
+if __name__ == "__main__":
+    main()
