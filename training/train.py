@@ -15,6 +15,7 @@ from lightning.fabric.plugins.environments import LightningEnvironment
 from training.backbones import check_backbone
 from training.callbacks import EpochSeeds, NaNStop
 from training.classifier import Classifier
+from training.data.backends import resolve_backend
 from training.data.defaults import resolve_preprocessing
 from training.data.feeding import Loaders, make_loaders
 from training.data.load import ImageData, load_data
@@ -59,12 +60,12 @@ def train(
     """
     with isolated_process(recipe.seed, resources.threads):
         data = load_data(recipe.data)
-        recipe = resolve_recipe(recipe, data)
+        recipe = resolve_backend(resolve_recipe(recipe, data), data, resources.device)
         reporter = EpochReporter(folder, recipe, data.classes, metric, on_report)
         checkpoint = reporter.resume()
         if reporter.stopped or len(reporter.reports) == recipe.epochs:
             return Outcome("stopped" if reporter.stopped else "completed", recipe, data.classes, reporter.reports)
-        loaders = make_loaders(data, recipe, workers=resources.workers, pin_memory=resources.device == "cuda")
+        loaders = make_loaders(data, recipe, workers=resources.workers, device=resources.device)
         try:
             classifier = _prepare(recipe, data, loaders, resources)
             state = _fit(classifier, loaders, reporter, resources, checkpoint)

@@ -19,7 +19,7 @@ from training.techniques.augmentation import Augmenter
 Batch = tuple[torch.Tensor, torch.Tensor]
 T = TypeVar("T")
 
-_GAP = 2  # a JPEG decoded at twice the size it is resized to looks as if decoded whole (Pillow's `reducing_gap`)
+GAP = 2  # a JPEG decoded at twice the size it is resized to looks as if decoded whole (Pillow's `reducing_gap`)
 
 
 def keep_batch(batch: T) -> T:
@@ -33,7 +33,7 @@ class TrainImages(Dataset[Batch]):
     def __init__(self, part: ImagePart, recipe: Recipe) -> None:
         self.preprocessing = recipe.preprocessing
         self.augmenter = Augmenter(recipe.augmentation, recipe.preprocessing)
-        part = part.reduced_to(self.augmenter.needed_side or _GAP * resized_side(recipe.preprocessing))
+        part = part.reduced_to(self.augmenter.needed_side or GAP * resized_side(recipe.preprocessing))
         self.images = part.images if self.augmenter.crops else fit_all(part.images, recipe.preprocessing)
         # Fitting twice would crop twice.
         self.fits_each = not self.augmenter.crops and self.images is part.images
@@ -61,7 +61,7 @@ class EvalImages(Dataset[Batch]):
     """Images as validation sees them, prepared each time they are asked for."""
 
     def __init__(self, part: ImagePart, preprocessing: Preprocessing) -> None:
-        self.images = part.reduced_to(_GAP * resized_side(preprocessing)).images
+        self.images = part.reduced_to(GAP * resized_side(preprocessing)).images
         self.preprocessing = preprocessing
         self.labels = torch.from_numpy(part.labels)
 
@@ -77,12 +77,22 @@ class EvalImages(Dataset[Batch]):
         return normalise(pixels, self.preprocessing), self.labels[list(indices)]
 
 
-class EvalTensor(Dataset[Batch]):
-    """The same, prepared once: for parts that fit into memory."""
+class EvalPixels(EvalImages):
+    """The same, resized once: a copy in memory of small parts, one on the machine of files."""
 
-    def __init__(self, part: ImagePart, preprocessing: Preprocessing) -> None:
-        pixels = fit_all(part.images, preprocessing)
-        assert isinstance(pixels, np.ndarray)
+    def __init__(self, part: ImagePart, preprocessing: Preprocessing, pixels: np.ndarray) -> None:
+        super().__init__(part, preprocessing)
+        self.images = pixels
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        chosen = list(indices)
+        return normalise(self.images[chosen], self.preprocessing), self.labels[chosen]
+
+
+class EvalTensor(Dataset[Batch]):
+    """The same, normalised once too: for small parts."""
+
+    def __init__(self, part: ImagePart, preprocessing: Preprocessing, pixels: np.ndarray) -> None:
         self.images = normalise(pixels, preprocessing).numpy()
         self.labels = torch.from_numpy(part.labels)
 

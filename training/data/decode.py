@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 
 from training.errors import UserError
 
@@ -55,6 +55,22 @@ def read_side(path: str) -> int:
     """
     with _opened(path) as image:
         return min(image.size)
+
+
+def read_size(path: str) -> tuple[int, int]:
+    """Return height and width of an image as it is shown, from its header alone.
+
+    Raises:
+        UnreadableImage: naming the file and the way out.
+    """
+    with _opened(path) as image:
+        return upright_size(image)
+
+
+def upright_size(image: Image.Image) -> tuple[int, int]:
+    """Height and width once the camera's orientation is undone."""
+    width, height = image.size
+    return (width, height) if image.getexif().get(ExifTags.Base.Orientation, 1) > 4 else (height, width)
 
 
 def printable(path: str) -> str:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
 from PIL import Image
 
+from training.data.cache import key_of_files
+from training.data.check import count_threads
 from training.data.images import ImageFiles
 from training.data.specs import Preprocessing
+from training.data.store import cache_limit, shared_array
+
+logger = logging.getLogger(__name__)
 
 KEPT_BYTES = 256 * 2**20  # of images prepared once and kept, rather than in every epoch
 
@@ -36,12 +44,64 @@ def fit(image: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
 
 
 def fit_all(images: np.ndarray | ImageFiles, preprocessing: Preprocessing) -> np.ndarray | ImageFiles:
-    """Fit a whole array once; what would grow too large, and files, are returned as they are."""
+    """Fit all images once, files into the machine's shared cache; what would grow too large is returned as it is.
+
+    Raises:
+        UnreadableImage: among the files.
+    """
     side = preprocessing.image_size
-    assert isinstance(side, int)
-    if isinstance(images, ImageFiles) or len(images) * 3 * side**2 > KEPT_BYTES or is_fitting(images[0], preprocessing):
+    assert isinstance(side, int)  # resolved
+    size = len(images) * 3 * side**2
+    if isinstance(images, ImageFiles):
+        return (
+            decode_all(images, side, lambda image: fit(image, preprocessing), preprocessing) if fits(size) else images
+        )
+    if size > KEPT_BYTES or is_fitting(images[0], preprocessing):
         return images
     return np.stack([fit(image, preprocessing) for image in images])
+
+
+def squeeze_all(images: ImageFiles, side: int, preprocessing: Preprocessing) -> np.ndarray:
+    """Every image whole, squeezed into a square: for crops that are drawn later.
+
+    Raises:
+        UnreadableImage: among the files.
+    """
+
+    def squeeze(image: np.ndarray) -> np.ndarray:
+        if image.shape[:2] == (side, side):
+            return image
+        return np.asarray(Image.fromarray(image).resize((side, side), _RESAMPLING[preprocessing.interpolation]))
+
+    return decode_all(images, side, squeeze, "squeezed", preprocessing.interpolation)
+
+
+def decode_all(
+    images: ImageFiles, side: int, prepare: Callable[[np.ndarray], np.ndarray], *settings: object
+) -> np.ndarray:
+    """Decode files in parallel into uint8 (N, side, side, 3), shared by all processes of this machine."""
+
+    def fill(pixels: np.ndarray) -> None:
+        logger.info("Decoding %d images once: %d MB in the cache.", len(images), pixels.nbytes >> 20)
+
+        def decode(index: int) -> None:
+            pixels[index] = prepare(images[index])
+
+        with ThreadPoolExecutor(count_threads()) as pool:
+            try:
+                for _ in pool.map(decode, range(len(images))):
+                    pass
+            except BaseException:  # the first bad file, or Ctrl-C: do not go through all the others
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    key = key_of_files(images.paths, "pixels", 1, side, images.reduce_to, *map(repr, settings))
+    return shared_array(key, (len(images), side, side, 3), fill)
+
+
+def fits(size: int) -> bool:
+    """Whether that many bytes of pixels may be kept on this machine."""
+    return size <= cache_limit() // 2  # the other half is for the other parts of the data
 
 
 def resized_side(preprocessing: Preprocessing) -> int:

@@ -17,7 +17,18 @@ if TYPE_CHECKING:
     from training.recipe import Recipe
 
 
-class NoAugmentation(Part):
+Backend = Literal["auto", "albumentations", "tensor", "dali"]
+
+
+class _Policy(Part):
+    backend: Backend = Field(
+        "auto",
+        description="Who feeds the images. albumentations: one by one, in loader workers. tensor: whole batches of decoded "
+        "images, on the training device. dali: NVIDIA DALI, which decodes JPEG files too. auto: by the data and the device.",
+    )
+
+
+class NoAugmentation(_Policy):
     policy: Literal["none"] = "none"
 
     def transforms(self, side: int, interpolation: int) -> list[Any]:
@@ -25,7 +36,7 @@ class NoAugmentation(Part):
         return []
 
 
-class SmallImages(Part):
+class SmallImages(_Policy):
     """For images of about 32×32 whose content fills the frame: small shifts, turns and changes of colour."""
 
     policy: Literal["small_images"] = "small_images"
@@ -53,7 +64,8 @@ class SmallImages(Part):
             )
             groups.append(affine)
         if self.rgb_shift:
-            limits = (-self.rgb_shift, self.rgb_shift)
+            # As shares: a limit of 1 or less is taken for one, whatever the image's type.
+            limits = (-self.rgb_shift / 255, self.rgb_shift / 255)
             groups.append(A.RGBShift(limits, limits, limits, p=self.probability))
         if self.brightness or self.contrast:
             brightness, contrast = (-self.brightness, self.brightness), (-self.contrast, self.contrast)
@@ -70,7 +82,7 @@ class SmallImages(Part):
         )
 
 
-class CropFlip(Part):
+class CropFlip(_Policy):
     """For photographs: a random resized crop (Szegedy et al. 2015, section 6) and a horizontal flip."""
 
     policy: Literal["crop_flip"] = "crop_flip"

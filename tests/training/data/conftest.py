@@ -11,6 +11,12 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 
 @pytest.fixture
+def streaming(monkeypatch):
+    """No room for decoded pixels: files are decoded each time."""
+    monkeypatch.setenv("TECHNIQUE_SEARCH_CACHE_MB", "0")
+
+
+@pytest.fixture
 def photos(tmp_path):
     """Make image files of random colours: `photos({"cat": 5, "dog": 5})` returns the root."""
 
