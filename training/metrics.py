@@ -32,7 +32,7 @@ def measure(
 
 def _kinds(classes: int) -> dict[str, Metric]:
     return {
-        "val_accuracy": lambda y, p, c, loss: (y == p).float().mean(),
+        "val_accuracy": lambda y, p, c, loss: (y == p).double().mean(),
         "val_balanced_accuracy": lambda y, p, c, loss: _balanced_accuracy(y, p, classes),
         "val_macro_f1": lambda y, p, c, loss: multiclass_f1_score(p, y, classes, average="macro", validate_args=False),
         "val_loss": lambda y, p, c, loss: loss.mean(),
@@ -45,7 +45,7 @@ def _balanced_accuracy(labels: torch.Tensor, predicted: torch.Tensor, classes: i
     """Mean recall of the classes that occur; torchmetrics would count a class without images as never found."""
     images = torch.bincount(labels, minlength=classes)
     found = torch.bincount(labels[labels == predicted], minlength=classes)
-    return (found[images > 0] / images[images > 0]).mean()
+    return (found[images > 0].double() / images[images > 0]).mean()
 
 
 def _standard_error(kind: Metric, columns: tuple[torch.Tensor, ...], score: str) -> float:

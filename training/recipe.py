@@ -93,10 +93,15 @@ def _written_path(steps: tuple[str | int, ...], values: Any) -> str:
     """The path without the steps that pydantic adds for a member of a union."""
     path = []
     for position, step in enumerate(steps):
-        inside = isinstance(values, dict) and (step in values or position == len(steps) - 1)
-        if inside or (isinstance(values, list) and isinstance(step, int)):
+        is_last = position == len(steps) - 1
+        if isinstance(values, dict) and step in (values.get("name"), values.get("policy")) and not is_last:
+            continue  # it says which member, and may be the name of a field as well
+        if isinstance(values, dict) and (step in values or is_last):
             path.append(str(step))
-            values = values.get(step) if isinstance(values, dict) else values[int(step)]
+            values = values.get(step)
+        elif isinstance(values, list) and isinstance(step, int):
+            path.append(str(step))
+            values = values[step]
     return ".".join(path)
 
 

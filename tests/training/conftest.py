@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from training.recipe import read_recipe
+from training.train import train
+
+TINY = {
+    "data": {"name": "digits", "train_size": 64},
+    "backbone": {"name": "test_resnet", "weights": "none"},
+    "epochs": 2,
+    "batch_size": 16,
+}
+MACHINE = ("images_per_second", "train_seconds", "peak_memory_mb")  # metrics that no recipe decides
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def tiny_recipe():
+    """Build a small recipe: `tiny_recipe(epochs=3, optimizer={...})`."""
+    return lambda **fields: read_recipe({**TINY, **fields})
+
+
+@pytest.fixture
+def fit(tiny_recipe, tmp_path_factory):
+    """Train a small recipe in a folder of its own: outcome, metrics of each epoch, best weights, folder."""
+
+    def run(folder=None, metric="val_accuracy", on_report=lambda report: True, **fields):
+        folder = folder or tmp_path_factory.mktemp("fit")
+        outcome = train(tiny_recipe(**fields), folder, metric=metric, on_report=on_report)
+        metrics = [
+            {name: value for name, value in report.metrics.items() if name not in MACHINE} for report in outcome.reports
+        ]
+        return SimpleNamespace(outcome=outcome, metrics=metrics, folder=folder, state=outcome.state)
+
+    return run
+
+
+@pytest.fixture
+def load_weights():
+    """Weights of `last` or `best` in a folder, by their names in the model."""
+
+    def load(folder, which="last"):
+        state = torch.load(folder / f"{which}.ckpt", weights_only=True)["state_dict"]
+        return {name.removeprefix("model.") if which == "last" else name: value for name, value in state.items()}
+
+    return load

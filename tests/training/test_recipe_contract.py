@@ -1,0 +1,162 @@
+import pytest
+import timm
+from pydantic import TypeAdapter
+from ruamel.yaml import YAML
+
+from training.errors import UserError
+from training.recipe import Recipe, read_recipe
+from training.techniques.base import Part, Technique, TrainingSetup
+
+TECHNIQUES = {
+    name: field.annotation
+    for name, field in Recipe.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, Technique)
+}
+
+
+def on_recipe():
+    """A recipe with every technique on."""
+    return read_recipe(
+        {
+            "data": {"name": "digits", "train_size": 100},
+            "preprocessing": {"image_size": 32, "crop": 1.0, "mean": [0.5, 0.5, 0.5]},
+            "backbone": {"name": "test_resnet", "weights": "letters"},
+            "unfreeze": {"level": "most"},
+            "augmentation": {"policy": "small_images", "rotate": 5.0},
+            "mixup": {"alpha": 0.4},
+            "label_smoothing": {"alpha": 0.1},
+            "optimizer": {"name": "adamw", "lr": 1e-3},
+            "schedule": {"name": "cosine_restarts", "warmup_epochs": 1.0, "cycles": 3},
+            "accumulation": {"batches": 2},
+            "gradient_clipping": {"value": 1.0},
+            "precision": {"mode": "bf16-mixed"},
+        }
+    )
+
+
+def test_a_recipe_survives_json():
+    for recipe in (Recipe(), on_recipe()):
+        assert Recipe.model_validate_json(recipe.model_dump_json()) == recipe
+        assert read_recipe(recipe.model_dump()) == recipe
+
+
+def test_a_recipe_survives_yaml(tmp_path):
+    yaml = YAML(typ="safe")
+    for recipe in (Recipe(), on_recipe()):
+        yaml.dump(recipe.model_dump(), tmp_path / "recipe.yaml")
+        assert read_recipe(yaml.load(tmp_path / "recipe.yaml")) == recipe
+
+
+def test_the_default_recipe_has_every_technique_off():
+    assert list(Recipe().techniques()) == []
+    assert len(TECHNIQUES) >= 6
+    assert len(list(on_recipe().techniques())) == len(TECHNIQUES)
+
+
+@pytest.mark.parametrize("name", TECHNIQUES)
+def test_a_technique_is_off_by_default_and_in_no_other_way(name):
+    kind = TECHNIQUES[name]
+    assert not kind().is_on
+    assert not kind(**kind().model_dump()).is_on
+    assert getattr(on_recipe(), name).is_on
+    # A second off value would leave the set-up as it was: every other value must change it.
+    other = {"level": ["last", "most"], "mode": ["bf16-mixed", "64-true"], "batches": [2], "algorithm": []}
+    for field, description in kind.model_fields.items():
+        for value in other[field] if field in other else [description.default + 0.5]:
+            setup = TrainingSetup(timm.create_model("test_resnet", num_classes=10), "cpu", 10, (4, 4))
+            before = repr(setup)
+            technique = kind(**{field: value})
+            technique.apply(setup)
+            assert technique.is_on
+            assert repr(setup) != before
+
+
+@pytest.mark.parametrize("name", Recipe.model_fields)
+def test_unknown_fields_are_refused_by_every_part(name):
+    part = getattr(Recipe(), name)
+    if isinstance(part, Part):
+        with pytest.raises(UserError, match=rf"{name}\.bogus=1: extra inputs are not permitted"):
+            read_recipe({name: {**part.model_dump(), "bogus": 1}})
+
+
+def test_unknown_techniques_are_refused():
+    with pytest.raises(UserError, match=r"mix_up=\{'alpha': 1\.0\}: extra inputs"):
+        read_recipe({"mix_up": {"alpha": 1.0}})
+
+
+def test_every_wrong_field_is_named_as_the_user_wrote_it():
+    with pytest.raises(UserError) as caught:
+        read_recipe(
+            {
+                "optimizer": {"name": "adam", "lr": -1.0},
+                "preprocessing": {"image_size": "big", "mean": [0.5, 2.0, 0.5]},
+                "data": {"name": "image_folder"},
+                "epochs": 0,
+            }
+        )
+    said = str(caught.value)
+    assert "optimizer.lr=-1.0: input should be greater than 0." in said
+    assert "preprocessing.image_size='big': input should be a valid integer, or input should be 'auto'." in said
+    assert "preprocessing.mean.1=2.0: input should be less than or equal to 1" in said
+    assert "data.root: field required." in said
+    assert "epochs=0: " in said
+
+
+def test_numbers_are_not_taken_for_other_types():
+    for wrong in ({"epochs": 2.5}, {"epochs": "3"}, {"mixup": {"alpha": "1"}}, {"optimizer": {"lr": float("nan")}}):
+        with pytest.raises(UserError):
+            read_recipe(wrong)
+
+
+def test_all_conflicts_come_in_one_error():
+    with pytest.raises(UserError) as caught:
+        read_recipe(
+            {
+                "epochs": 2,
+                "batch_size": 1,
+                "mixup": {"alpha": 1.0},
+                "schedule": {"name": "cosine", "warmup_epochs": 2.0},
+                "gradient_clipping": {"algorithm": "value"},
+            }
+        )
+    said = str(caught.value)
+    assert "mixup.alpha with batch_size=1 would mix each image with itself" in said
+    assert "schedule.warmup_epochs=2 leaves nothing of epochs=2" in said
+    assert "gradient_clipping.algorithm=value does nothing" in said
+    assert "\n" not in said
+
+
+def test_a_start_factor_without_warm_up_is_refused():
+    with pytest.raises(UserError, match="start_factor does nothing while"):
+        read_recipe({"schedule": {"name": "cosine", "start_factor": 0.5}})
+
+
+def test_recipes_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        Recipe().epochs = 3
+
+
+def test_a_slot_of_the_setup_refuses_a_second_technique():
+    from torch import nn
+
+    setup = TrainingSetup(nn.Linear(1, 1), "cpu", 10, (4, 4))
+    label_smoothing = TypeAdapter(TECHNIQUES["label_smoothing"]).validate_python({"alpha": 0.1})
+    label_smoothing.apply(setup)
+    with pytest.raises(ValueError, match="two techniques set TrainingSetup.criterion"):
+        label_smoothing.apply(setup)
+    setup.set_trainer(precision="32-true")
+    with pytest.raises(ValueError, match="two techniques set the Trainer's precision"):
+        setup.set_trainer(precision="64-true")
+    with pytest.raises(AttributeError, match="no part 'optimiser'"):
+        setup.optimiser = None
+
+
+def test_training_needs_neither_search_nor_tracking():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, training.train; "
+        "print([name for name in ('ray', 'mlflow', 'optuna', 'albumentations') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
