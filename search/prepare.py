@@ -1,4 +1,4 @@
-"""What is done once on every machine before the first trial: check, fetch, measure, and warm the workers up."""
+"""What is done once on every machine before the first trial: check the data, fetch weights, find what `auto` means."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from search.cluster import Demand, Node
+from search.cluster import Node
 from search.trial import bootstrap, project_root
 from spaces.draws import RandomTrial
 from spaces.space import Space
@@ -17,7 +17,7 @@ from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 
 DRAWS = 200  # an option that one draw in twenty takes is missed by all of them once in 28,000 sweeps
-INPUTS = ("data", "preprocessing", "backbone")
+INPUTS = ("data", "preprocessing", "backbone", "augmentation")
 
 
 def inputs_of(space: Space) -> list[Recipe]:
@@ -28,8 +28,8 @@ def inputs_of(space: Space) -> list[Recipe]:
 
 
 def input_key(recipe: Recipe) -> str:
-    """The same for recipes that feed the same images to the same backbone."""
-    return recipe.model_dump_json(include=set(INPUTS))
+    """The same for recipes that feed the same images to the same backbone, however strongly augmented."""
+    return recipe.model_dump_json(include={**dict.fromkeys(INPUTS, True), "augmentation": {"policy", "backend"}})
 
 
 def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
     from training.data.check import check_images
     from training.data.load import load_data
     from training.models import build_model
-    from training.train import resolve_recipe
+    from training.resolve import resolve_recipe
 
     try:
         if not os.access(storage, os.W_OK):
@@ -53,9 +53,9 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
         for recipe in map(read_recipe, inputs):
             data = load_data(recipe.data)
             check_images(data)
-            preprocessing = resolve_recipe(recipe, data).preprocessing
-            build_model(recipe.backbone, len(data.classes), preprocessing.image_size)  # type: ignore[arg-type]
-            resolved[input_key(recipe)] = preprocessing.model_dump()
+            meant = resolve_recipe(recipe, data, "cuda" if gpus else "cpu")
+            build_model(recipe.backbone, len(data.classes), meant.preprocessing.image_size)  # type: ignore[arg-type]
+            resolved[input_key(recipe)] = meant.preprocessing.model_dump(), meant.augmentation.backend
     except UserError as error:
         return {"problem": str(error)}
     return {
@@ -65,46 +65,34 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
     }
 
 
-def prepare_cluster(space: Space, storage: Path, nodes: list[Node], demand: Demand) -> list[dict[str, Any]]:
-    """Prepare every machine at once, and import what trials need in as many workers as will run them.
-
-    Ray hands an idle worker of the same job to the next actor, so the trials start warm.
-
-    Raises:
-        UserError: the first problem of any machine.
-    """
+def prepare_cluster(
+    inputs: list[dict[str, Any]], storage: Path, nodes: list[Node], gpus: float
+) -> list[dict[str, Any]]:
+    """Prepare every machine of a cluster at once, each by a task that runs there."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    inputs = [recipe.model_dump() for recipe in inputs_of(space)]
-    root = project_root()
-    prepare = ray.remote(max_retries=0)(bootstrap(root, "search.prepare", "prepare_machine"))
-    warm = ray.remote(max_retries=0)(bootstrap(root, "search.prepare", "warm_up"))
-    answers, warmed = [], []
+    prepare = ray.remote(max_retries=0)(bootstrap(project_root(), "search.prepare", "prepare_machine"))
+    answers = []
     for node in nodes:
-        here = {"scheduling_strategy": NodeAffinitySchedulingStrategy(node.id, soft=False)}
-        gpus = min(demand.gpus, node.gpus)
-        answers.append(prepare.options(num_cpus=1, num_gpus=gpus, **here).remote(str(storage), inputs, gpus))
-        slots = int(min(node.cpus // demand.cpus, node.gpus // demand.gpus if demand.gpus else node.cpus))
-        warmed += [warm.options(num_cpus=1, **here).remote() for _ in range(min(slots, int(node.cpus)) - 1)]
-    found = ray.get(answers)
-    for answer in found:
-        if answer["problem"]:
-            raise UserError(answer["problem"])
-    ray.get(warmed)
-    return found
-
-
-def warm_up() -> None:
-    """Import what a trial needs, which takes a cold process ten seconds."""
-    import training.train  # noqa: F401
+        here = NodeAffinitySchedulingStrategy(node.id, soft=False)
+        own = min(gpus, node.gpus)
+        task = prepare.options(num_cpus=1, num_gpus=own, scheduling_strategy=here)
+        answers.append(task.remote(str(storage), inputs, own))
+    return ray.get(answers)
 
 
 def make_resolver(facts: list[dict[str, Any]]) -> Callable[[Recipe], Recipe]:
     """What the machines found `auto` to mean, as a change of recipes; unforeseen ones are left to the trial."""
-    known = {key: Preprocessing(**values) for fact in facts for key, values in fact["resolved"].items()}
+    known = {
+        key: (Preprocessing(**values), backend) for fact in facts for key, (values, backend) in fact["resolved"].items()
+    }
 
     def resolve(recipe: Recipe) -> Recipe:
-        return recipe.model_copy(update={"preprocessing": known.get(input_key(recipe), recipe.preprocessing)})
+        if (key := input_key(recipe)) not in known:
+            return recipe
+        preprocessing, backend = known[key]
+        augmentation = recipe.augmentation.model_copy(update={"backend": backend})
+        return recipe.model_copy(update={"preprocessing": preprocessing, "augmentation": augmentation})
 
     return resolve

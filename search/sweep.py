@@ -7,6 +7,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -204,19 +205,27 @@ class Plan:
 
 def _prepare(space: Space, settings: Settings, storage: Path, tracking: Tracking, console: Any) -> Plan:
     """Start Ray and find out what this space can be on its machines, while the MLflow store opens."""
-    from search.prepare import make_resolver, prepare_cluster
+    from search.prepare import inputs_of, make_resolver, prepare_cluster, prepare_machine
 
     tracking.start()
     if settings.tracking_uri.startswith("http"):
         tracking.wait_ready()  # quick to tell; a database is made while Ray starts
     storage.mkdir(parents=True, exist_ok=True)
+    inputs = [recipe.model_dump() for recipe in inputs_of(space)]
     clock = [time.perf_counter()]
-    start_ray(settings.address)
-    clock.append(time.perf_counter())
+    with ThreadPoolExecutor(1) as pool:
+        # This machine is prepared in this process, which needs torch for the export anyway, while Ray starts.
+        here = pool.submit(prepare_machine, str(storage), inputs, 0) if settings.address is None else None
+        start_ray(settings.address)
+        clock.append(time.perf_counter())
+        facts = [here.result()] if here else []
+    _raise_problems(facts)
     nodes = list_nodes()
     demand = plan_demand(nodes, settings.cpus_per_trial, settings.gpus_per_trial)
     space, notes = fit_to_cluster(space, can_bf16=True, has_gpus=demand.gpus > 0)
-    facts = prepare_cluster(space, storage, nodes, demand)
+    if demand.gpus or not facts:
+        facts = prepare_cluster(inputs, storage, nodes, demand.gpus)
+        _raise_problems(facts)
     if demand.gpus:
         space, more = fit_to_cluster(space, can_bf16=any(fact["bf16"] for fact in facts), has_gpus=True)
         notes += more
@@ -225,8 +234,14 @@ def _prepare(space: Space, settings: Settings, storage: Path, tracking: Tracking
     clock.append(time.perf_counter())
     for note in notes:
         console.print(note)
-    seconds = dict(zip(("ray", "workers", "store"), (b - a for a, b in pairwise(clock)), strict=True))
+    seconds = dict(zip(("ray", "preparation", "store"), (b - a for a, b in pairwise(clock)), strict=True))
     return Plan(space, demand, make_resolver(facts), seconds)
+
+
+def _raise_problems(facts: list[dict[str, Any]]) -> None:
+    for fact in facts:
+        if fact["problem"]:
+            raise UserError(fact["problem"])
 
 
 def _drive(

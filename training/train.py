@@ -12,11 +12,8 @@ from typing import Literal
 import lightning.pytorch as pl
 from lightning.fabric.plugins.environments import LightningEnvironment
 
-from training.backbones import check_backbone
 from training.callbacks import EpochSeeds, NaNStop
 from training.classifier import Classifier
-from training.data.backends import resolve_backend
-from training.data.defaults import resolve_preprocessing
 from training.data.feeding import Loaders, make_loaders
 from training.data.load import ImageData, load_data
 from training.errors import Diverged
@@ -25,8 +22,8 @@ from training.models import build_model
 from training.recipe import Recipe
 from training.report import Outcome, Report
 from training.reporter import EpochReporter
+from training.resolve import resolve_recipe
 from training.techniques.base import TrainingSetup
-from training.weights import pretrained_config
 
 for _source in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero", "lightning.fabric"):
     logging.getLogger(_source).setLevel(logging.ERROR)  # tips and adverts on each Trainer
@@ -60,7 +57,7 @@ def train(
     """
     with isolated_process(recipe.seed, resources.threads):
         data = load_data(recipe.data)
-        recipe = resolve_backend(resolve_recipe(recipe, data), data, resources.device)
+        recipe = resolve_recipe(recipe, data, resources.device)
         reporter = EpochReporter(folder, recipe, data.classes, metric, on_report)
         checkpoint = reporter.resume()
         if reporter.stopped or len(reporter.reports) == recipe.epochs:
@@ -72,17 +69,6 @@ def train(
         finally:
             loaders.close()
         return Outcome(state, recipe, data.classes, reporter.reports)
-
-
-def resolve_recipe(recipe: Recipe, data: ImageData) -> Recipe:
-    """Replace every `auto` by what it stands for here.
-
-    Raises:
-        UserError: an unknown backbone, or one without pretrained weights.
-    """
-    check_backbone(recipe.backbone)
-    resolved = resolve_preprocessing(recipe.preprocessing, data, pretrained_config(recipe.backbone))
-    return recipe.model_copy(update={"preprocessing": resolved})
 
 
 def _prepare(recipe: Recipe, data: ImageData, loaders: Loaders, resources: Resources) -> Classifier:

@@ -1,0 +1,21 @@
+"""What `auto` stands for here, found before anything trains; imports no more than that takes."""
+
+from __future__ import annotations
+
+from training.backbones import check_backbone
+from training.data.backends import resolve_backend
+from training.data.defaults import resolve_preprocessing
+from training.data.images import ImageData
+from training.recipe import Recipe
+from training.weights import pretrained_config
+
+
+def resolve_recipe(recipe: Recipe, data: ImageData, device: str) -> Recipe:
+    """Replace every `auto` by what it stands for with this data on this device.
+
+    Raises:
+        UserError: an unknown backbone, or one without pretrained weights.
+    """
+    check_backbone(recipe.backbone)
+    resolved = resolve_preprocessing(recipe.preprocessing, data, pretrained_config(recipe.backbone))
+    return resolve_backend(recipe.model_copy(update={"preprocessing": resolved}), data, device)
