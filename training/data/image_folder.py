@@ -32,7 +32,7 @@ def load_image_folder(spec: ImageFolder) -> ImageData:
     if spec.skip_unreadable:
         left_out = find_unreadable([path for files in listings.values() for paths in files.values() for path in paths])
         listings = {part: _without(files, left_out) for part, files in listings.items()}
-    _tell(left_out)
+    tell_left_out(left_out)
     classes = tuple(sorted(listings["train"]))
     _check_sizes(spec, listings)
     parts = {part: _part(files, classes) for part, files in listings.items()}
@@ -44,7 +44,7 @@ def _without(files: Listing, left_out: dict[str, str]) -> Listing:
     return {name: [path for path in paths if path not in left_out] for name, paths in files.items()}
 
 
-def _tell(left_out: dict[str, str]) -> None:
+def tell_left_out(left_out: dict[str, str]) -> None:
     for path, reason in list(left_out.items())[:5]:
         logger.warning("Left out %s: it cannot be read (%s).", printable(path), reason)
     if len(left_out) > 5:

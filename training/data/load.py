@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from functools import lru_cache
 
-import numpy as np
-
-from training.data.cifar10 import load_cifar10
+from training.data.cifar import load_cifar
 from training.data.digits import load_digits
 from training.data.image_folder import load_image_folder
-from training.data.images import ImageData, ImagePart
-from training.data.specs import Cifar10, Data, Digits, ImageFolder
-from training.data.splits import split_stratified
-from training.errors import UserError
+from training.data.images import ImageData
+from training.data.manifest import load_manifest
+from training.data.specs import Cifar10, Cifar100, Data, Digits, ImageFolder, Manifest
+from training.data.subset import take
 
 
 def load_data(spec: Data) -> ImageData:
@@ -23,36 +20,27 @@ def load_data(spec: Data) -> ImageData:
     Raises:
         UserError: the data is missing, broken, or too small for what is asked.
     """
-    whole = absolute(spec).model_copy(update={"train_size": None, "epoch_size": None})
-    # A folder is listed each time, as it may have changed; the others stay in the process from trial to trial.
-    data = load_image_folder(spec) if isinstance(spec, ImageFolder) else _load_once(whole)
-    return replace(data, train=_take(data, spec.train_size, spec.split_seed))
+    if isinstance(spec, Cifar10 | Cifar100):
+        return _load_cifar_once(absolute(spec).model_copy(update={"epoch_size": None}))
+    if isinstance(spec, Digits):
+        data = _load_digits_once(spec.split_seed)
+    else:  # listed each time, as the files may have changed
+        data = load_image_folder(spec) if isinstance(spec, ImageFolder) else load_manifest(spec)
+    return take(data, spec.train_size, spec.split_seed)
 
 
 def absolute(spec: Data) -> Data:
-    """Return the spec with its root made absolute, so that it means the same in every process."""
-    if isinstance(spec, Digits):
-        return spec
-    return spec.model_copy(update={"root": os.path.abspath(os.path.expanduser(spec.root))})
+    """Return the spec with its paths made absolute, so that it means the same in every process."""
+    fields = ("path", "root") if isinstance(spec, Manifest) else () if isinstance(spec, Digits) else ("root",)
+    paths = {name: value for name in fields if (value := getattr(spec, name)) is not None}
+    return spec.model_copy(update={name: os.path.abspath(os.path.expanduser(value)) for name, value in paths.items()})
 
 
 @lru_cache(maxsize=1)
-def _load_once(spec: Data) -> ImageData:
-    return load_cifar10(spec) if isinstance(spec, Cifar10) else load_digits(Digits(split_seed=spec.split_seed))
+def _load_cifar_once(spec: Cifar10 | Cifar100) -> ImageData:
+    return load_cifar(spec)
 
 
-def _take(data: ImageData, train_size: int | None, seed: int) -> ImagePart:
-    if train_size is None or train_size == len(data.train):
-        return data.train
-    if train_size > len(data.train):
-        raise UserError(
-            f"data.train_size={train_size}: the training part of {data.name} has only {len(data.train)} images. "
-            "Lower it, or leave it out to train on all of them."
-        )
-    class_count = len(np.unique(data.train.labels))
-    if train_size < class_count:
-        raise UserError(
-            f"data.train_size={train_size}: {data.name} has {class_count} classes, and each needs an image to learn "
-            f"from. Raise it to at least {class_count}."
-        )
-    return data.train.select(split_stratified(data.train.labels, (train_size,), seed)[0])
+@lru_cache(maxsize=1)
+def _load_digits_once(split_seed: int) -> ImageData:
+    return load_digits(Digits(split_seed=split_seed))

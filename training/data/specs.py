@@ -32,6 +32,13 @@ class Cifar10(_Data):
     root: str = Field("data", min_length=1, description="Folder of the download.")
 
 
+class Cifar100(_Data):
+    """CIFAR-100 (Krizhevsky 2009) with its 100 fine labels; downloaded into `root` when it is not there."""
+
+    name: Literal["cifar100"] = "cifar100"
+    root: str = Field("data", min_length=1, description="Folder of the download.")
+
+
 class ImageFolder(_Data):
     """A folder of images: `root/<class>/…`, or `root/train` with `root/val` and `root/test` where they exist."""
 
@@ -40,7 +47,16 @@ class ImageFolder(_Data):
     skip_unreadable: bool = Field(False, description="Go on without images that cannot be read.")
 
 
-Data = Annotated[Digits | Cifar10 | ImageFolder, Field(discriminator="name")]
+class Manifest(_Data):
+    """A table of image files: CSV with the columns path and label, and if wanted split and group."""
+
+    name: Literal["manifest"] = "manifest"
+    path: str = Field(min_length=1, description="The CSV file.")
+    root: str | None = Field(None, min_length=1, description="Folder that paths are relative to; null: the file's own.")
+    skip_unreadable: bool = Field(False, description="Go on without images that cannot be read.")
+
+
+Data = Annotated[Digits | Cifar10 | Cifar100 | ImageFolder | Manifest, Field(discriminator="name")]
 
 
 class Preprocessing(Part):
