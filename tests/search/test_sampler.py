@@ -188,11 +188,11 @@ def test_a_sampler_rebuilt_from_events_names_the_same_next_point(data: st.DataOb
     assert rebuilt.ask(99) == last
 
 
-def test_an_ask_after_five_hundred_trials_takes_a_fraction_of_a_second() -> None:
+def test_an_ask_after_five_hundred_trials_takes_less_than_a_second() -> None:
     sampler = Sampler(suggest)
     for trial in range(500):
         feed(sampler, trial, trial / 2000, {k / 27: k / 50 for k in range(1, 1 + trial % 27)}, "stopped")
     sampler.ask(500)
     began = time.perf_counter()
     sampler.ask(501)
-    assert time.perf_counter() - began < 0.5
+    assert time.perf_counter() - began < 1
