@@ -11,7 +11,7 @@ from search.sampler import Sampler
 from search.trials import UNFINISHED, State, Trial, Trials
 from spaces.space import Space
 from training.errors import UserError
-from training.recipe import Recipe, read_recipe
+from training.recipe import Recipe, flatten, read_recipe
 
 DRAWS = 200  # attempts at a recipe without conflicts
 RESTARTS = 3  # of a trial whose workers die
@@ -169,11 +169,13 @@ class Controller:
 
     def _start_rungs(self, trial: Trial) -> None:
         self.decisions[trial.number] = Decision.CONTINUE
-        if self.asha:
-            self.asha.start(trial.number, trial.epochs, protected=trial.origin == "baseline")
+        scheduler = self.space.search.scheduler
+        if self.asha and scheduler.name == "asha":
+            group = flatten(trial.recipe).get(scheduler.group)
+            self.asha.start(trial.number, trial.epochs, group, protected=trial.origin == "baseline")
 
 
 def make_asha(space: Space) -> Asha | None:
     """The scheduler that a space names; None where it names none."""
-    settings = space.search.scheduler.model_dump()
-    return Asha(**settings) if settings.pop("name") == "asha" else None
+    scheduler = space.search.scheduler
+    return Asha(**scheduler.model_dump(exclude={"name", "group"})) if scheduler.name == "asha" else None

@@ -45,6 +45,7 @@ class Sampler:
         seed: int = 0,
         startup_trials: int = 10,
     ) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)  # it tells of every study it makes in memory
         self.suggest = suggest
         self.name = name
         self.seed = seed

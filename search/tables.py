@@ -113,7 +113,7 @@ def describe_size(space: Space) -> str:
     how = "each trained to its last epoch"
     if scheduler.name == "asha":
         how = f"stopped early by ASHA: after {_count(scheduler.min_epochs, 'epoch')} or more, "
-        how += f"1 in {scheduler.reduction_factor} goes on"
+        how += f"the best 1 in {scheduler.reduction_factor} at each rung go on"
     return (
         f"{size}. {_count(search.trials, 'trial')}, ranked by {search.metric}: the baseline at three learning rates, "
         f"then recipes {SAMPLERS[search.sampler]}, {how}."

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from training.ranking import MAXIMISED
 
@@ -16,11 +16,21 @@ class _Section(BaseModel):
 
 
 class AshaScheduler(_Section):
-    """Asynchronous successive halving (Li et al. 2018)."""
+    """Asynchronous successive halving (Li et al. 2018); docs/search.md says why these are the defaults."""
 
     name: Literal["asha"] = "asha"
     min_epochs: int = Field(1, ge=1, description="Epochs that every trial gets.")
-    reduction_factor: int = Field(3, ge=2, description="One in this many goes on at each rung.")
+    reduction_factor: int = Field(2, ge=2, description="One in this many goes on at each rung.")
+    rungs: Literal["shares", "epochs"] = Field("shares", description="Of each trial's own length, or the same for all.")
+    first_share: float = Field(1 / 32, gt=0, lt=1, description="The first rung, as a share of a trial's length.")
+    last_share: float = Field(1 / 4, gt=0, lt=1, description="The last rung, likewise.")
+    group: str = Field("unfreeze.level", description="Trials pass as the best of all, or of those alike in this.")
+
+    @model_validator(mode="after")
+    def _order_shares(self) -> Self:
+        if self.first_share > self.last_share:
+            raise ValueError(f"first_share={self.first_share:g} is above last_share={self.last_share:g}")
+        return self
 
 
 class NoScheduler(_Section):
