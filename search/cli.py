@@ -154,6 +154,25 @@ def space(
 
 
 @app.command()
+def data(
+    source: Annotated[
+        str, typer.Argument(help="digits, cifar10, cifar100, a folder of images, a .csv, a recipe's file or a space.")
+    ],
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("data.png"),
+    check: Annotated[
+        bool, typer.Option("--check", help="Read every image file, name the broken ones, and end.")
+    ] = False,
+    speed: Annotated[bool, typer.Option(help="Measure images a second of each backend.")] = True,
+) -> None:
+    """Show what would be fed: classes, split, statistics, speed, and a picture of augmented training images."""
+    from search.data_command import show_data
+    from search.tables import make_console
+
+    show_data(source, overrides or [], out, check, speed, make_console())
+
+
+@app.command()
 def train(
     recipe: Annotated[Path, typer.Argument(help="A recipe: a YAML file without holes.")],
     overrides: Overrides = None,
@@ -285,8 +304,10 @@ def absolute_paths(space):
     from dataclasses import replace
 
     recipe = dict(space.recipe)
-    if "root" in recipe.get("data", {}):
-        recipe["data"] = {**recipe["data"], "root": os.path.abspath(os.path.expanduser(recipe["data"]["root"]))}
+    given = recipe.get("data", {})
+    paths = {name: os.path.abspath(os.path.expanduser(given[name])) for name in ("root", "path") if given.get(name)}
+    if paths:
+        recipe["data"] = {**given, **paths}
     weights = recipe.get("backbone", {}).get("weights")
     if isinstance(weights, str) and weights not in ("none", "pretrained", "letters"):
         recipe["backbone"] = {**recipe["backbone"], "weights": os.path.abspath(os.path.expanduser(weights))}

@@ -36,9 +36,12 @@ def check_images(data: ImageData) -> None:
     )
 
 
-def find_unreadable(paths: Sequence[str]) -> dict[str, str]:
-    """Return the files among `paths` that cannot be read, in that order, each with the reason."""
-    decode = len(paths) <= DECODED_IMAGES
+def find_unreadable(paths: Sequence[str], *, whole: bool = False) -> dict[str, str]:
+    """Return the files among `paths` that cannot be read, in that order, each with the reason.
+
+    Of more than 20,000 only the headers are read, unless they are asked for as a `whole`.
+    """
+    decode = whole or len(paths) <= DECODED_IMAGES
     found = remember("unreadable", key_of_files(paths, 1, decode), lambda: _scan(paths, decode))
     # Those few are read again: what was a lack of permission may be mended without a change of the file.
     return {path: reason for path in found if (reason := _judge(path, decode))}
