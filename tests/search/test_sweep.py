@@ -215,22 +215,34 @@ def test_ctrl_c_keeps_everything_and_resume_survives_a_killed_worker(folder):
     assert [trial.origin for trial in trials][3] == "warm_start"
 
 
-@pytest.mark.parametrize("moment", ["start-up", "in a trial", "after a trial's end"])
-def test_a_sweep_goes_on_after_its_driver_was_killed(folder, moment):
-    name = moment.replace(" ", "-").replace("'", "")
-    ledger = folder / "sweeps" / name / "ledger.jsonl"
-    driver = start(folder, "run", "tiny.yaml", "--name", name)
-    enough = {
-        "start-up": lambda events: any(event.get("event") == "driver" for event in events),
-        "in a trial": lambda events: len(reports(events)) >= 2,
-        "after a trial's end": lambda events: any(event.get("event") == "end" for event in events),
-    }[moment]
-    wait_for(ledger, enough, driver)
-    driver.kill()
-    driver.wait()
-    kept = reports(list(read_events(ledger)))
-    call(folder, "resume", name)
+MOMENTS = {
+    "during start-up": lambda events: any(event.get("event") == "driver" for event in events),
+    "in the middle of a trial": lambda events: len(reports(events)) >= 2,
+    "just after a trial's end": lambda events: sum(event.get("event") == "end" for event in events) >= 2,
+}
+
+
+def test_a_sweep_goes_on_whenever_its_driver_is_killed(folder):
+    ledger = folder / "sweeps" / "killed" / "ledger.jsonl"
+    kept: list = []
+    for moment, enough in MOMENTS.items():
+        arguments = ["resume", "killed"] if kept or ledger.exists() else ["run", "tiny.yaml", "--name", "killed"]
+        driver = start(folder, *arguments)
+        wait_for(ledger, lambda events, enough=enough, n=len(kept): len(events) > n and enough(events), driver)
+        driver.kill()
+        driver.wait()
+        if moment == "in the middle of a trial":
+            forget_last_report(ledger)
+        kept = list(read_events(ledger))
+    call(folder, "resume", "killed")
     events = list(read_events(ledger))
-    assert reports(events)[: len(kept)] == kept
-    check_truth(folder, name, 6)
+    assert events[: len(kept)] == kept
+    check_truth(folder, "killed", 6)
     check_no_processes(folder)
+
+
+def forget_last_report(ledger):
+    """As if the driver had been killed between a worker's checkpoint and its report: the checkpoint is ahead."""
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    last = max(i for i, line in enumerate(lines) if b'"event":"report"' in line)
+    ledger.write_bytes(b"".join(lines[:last]))
