@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from training.callbacks import NaNStop
+from training.classifier import Classifier
+from training.errors import Diverged
+
+
+def test_a_loss_that_is_no_number_ends_the_training_at_once(fit, monkeypatch):
+    steps = []
+    judge = NaNStop.on_train_batch_end
+
+    def count(self, trainer, module, outputs, batch, index):
+        steps.append(float(outputs["loss"]))
+        judge(self, trainer, module, outputs, batch, index)
+
+    monkeypatch.setattr(NaNStop, "on_train_batch_end", count)
+    run = fit(batch_size=4, optimizer={"name": "sgd", "lr": 1e30})
+    assert run.state == "diverged"
+    assert run.outcome.reports == []
+    assert len(steps) <= 3  # of 16 in the epoch
+    assert not any(run.folder.iterdir())
+
+
+def test_epochs_before_the_divergence_stay_reported(fit, monkeypatch):
+    step = Classifier.training_step
+
+    def diverge(self, batch, index):
+        return step(self, batch, index) * (float("nan") if self.current_epoch == 2 else 1)
+
+    monkeypatch.setattr(Classifier, "training_step", diverge)
+    heard = []
+    run = fit(epochs=4, on_report=lambda report: heard.append(report.epoch) or True)
+    assert run.state == "diverged"
+    assert [report.epoch for report in run.outcome.reports] == heard == [1, 2]
+    assert (run.folder / "best.ckpt").exists()
+
+
+def test_a_validation_loss_that_is_no_number_is_no_report(fit):
+    # One step an epoch: its loss is fine, what it leads to is not.
+    run = fit(batch_size=64, epochs=1, optimizer={"name": "sgd", "lr": 1e30})
+    assert run.state == "diverged"
+    assert run.outcome.reports == []
+
+
+def test_a_gradient_that_is_no_number_is_not_judged():
+    # Under loss scaling such steps are skipped; they are normal.
+    parameter = torch.nn.Parameter(torch.ones(1))
+    parameter.grad = torch.full((1,), float("nan"))
+    stop = NaNStop()
+    stop.on_train_batch_end(None, None, {"loss": torch.tensor(1.0, requires_grad=True)}, None, 0)
+    for value in (float("nan"), float("inf")):
+        with pytest.raises(Diverged):
+            stop.on_train_batch_end(None, None, {"loss": torch.tensor(value)}, None, 0)

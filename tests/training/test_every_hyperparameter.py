@@ -1,0 +1,208 @@
+"""A hyperparameter that is silently not applied is the worst bug of this field: every one must change the training."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from pydantic import BaseModel
+
+import training.train
+from training.data.load import load_data
+from training.data.specs import Digits
+from training.recipe import Recipe, read_recipe
+
+BASE: dict[str, Any] = {
+    "data": {"name": "digits", "train_size": 40},
+    "backbone": {"name": "test_resnet", "weights": "none"},
+    "epochs": 2,
+    "batch_size": 8,
+    "optimizer": {"name": "sgd"},
+}
+WARM_UP = {"warmup_epochs": 1.0}
+RESIZED = {"image_size": 36, "crop": 1.0}
+OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw")
+SCHEDULES = ("constant", "cosine", "cosine_restarts")
+
+# A second legal value of every field and, where it needs one to mean anything, the surroundings in its part.
+SECOND: dict[str, Any] = {
+    "data[digits].train_size": 30,
+    "data[digits].split_seed": 1,
+    "data[digits].epoch_size": 24,
+    "preprocessing.image_size": 40,
+    "preprocessing.crop": (0.8, RESIZED),
+    "preprocessing.interpolation": ("nearest", RESIZED),
+    "preprocessing.mean": [0.1, 0.2, 0.3],
+    "preprocessing.std": [0.1, 0.2, 0.3],
+    "backbone.source": ("torchvision", {"name": "resnet18"}),
+    "backbone.name": "test_efficientnet",
+    "backbone.weights": "letters",
+    "epochs": 3,
+    "seed": 1,
+    "batch_size": 10,
+    "unfreeze.level": "last",
+    "augmentation[small_images].translate": 0.3,
+    "augmentation[small_images].scale": 0.4,
+    "augmentation[small_images].rotate": 45.0,
+    "augmentation[small_images].rgb_shift": 60.0,
+    "augmentation[small_images].brightness": 0.5,
+    "augmentation[small_images].contrast": 0.5,
+    "augmentation[small_images].probability": 0.9,
+    **{
+        f"augmentation[{name}].backend": ("tensor", {"backend": "albumentations"})
+        for name in ("small_images", "crop_flip")
+    },
+    "augmentation[crop_flip].min_area": 0.5,
+    "augmentation[crop_flip].flip": 1.0,
+    "mixup.alpha": 0.4,
+    "label_smoothing.alpha": 0.1,
+    **{f"optimizer[{name}].lr": 0.02 for name in OPTIMIZERS},
+    **{f"optimizer[{name}].weight_decay": 0.1 for name in OPTIMIZERS},
+    **{f"optimizer[{name}].momentum": 0.5 for name in ("momentum", "nesterov")},
+    **{f"optimizer[{name}].{beta}": 0.5 for name in ("adam", "adamw") for beta in ("beta1", "beta2")},
+    **{f"schedule[{name}].warmup_epochs": 0.5 for name in SCHEDULES},
+    **{f"schedule[{name}].start_factor": (0.3, WARM_UP) for name in SCHEDULES},
+    "schedule[cosine_restarts].cycles": 3,
+    "schedule[cosine_restarts].cycle_factor": 3,
+    "accumulation.batches": 2,
+    "gradient_clipping.value": 0.01,
+    "gradient_clipping.algorithm": ("value", {"value": 0.01}),
+    "precision.mode": "bf16-mixed",
+}
+# These need files, or feed the same images another way; what they do is tested with the data.
+TESTED_WITH_THE_DATA = {
+    *(f"data[{name}].root" for name in ("cifar10", "cifar100", "image_folder", "manifest")),
+    *(f"data[{name}].skip_unreadable" for name in ("image_folder", "manifest")),
+    "data[manifest].path",
+    "augmentation[none].backend",
+}
+
+
+def is_shared(path: str) -> bool:
+    """A field that all data have, here seen in digits."""
+    name, _, field = path.rpartition(".")
+    return name.startswith("data[") and name != "data[digits]" and field in Digits.model_fields
+
+
+def list_fields(part: type[BaseModel] = Recipe, prefix: str = "") -> Iterator[str]:
+    """Every field of every part; `optimizer[adam].lr` is one of one member. What says the member is not among them."""
+    for name, field in part.model_fields.items():
+        parts = [kind for kind in (field.annotation, *get_args(field.annotation)) if is_part(kind)]
+        if not parts:
+            yield f"{prefix}{name}"
+        for kind in parts:
+            label = f"[{kind.model_fields[field.discriminator].default}]" if field.discriminator else ""
+            inner = list_fields(kind, f"{prefix}{name}{label}.")
+            yield from (
+                path for path in inner if not field.discriminator or not path.endswith(f".{field.discriminator}")
+            )
+
+
+def is_part(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+FIELDS = [path for path in list_fields() if not is_shared(path)]
+
+
+def surround(path: str) -> dict[str, Any]:
+    """The recipe's values with this field's part in place."""
+    part, _, _ = path.rpartition(".")
+    name, _, member = part.partition("[")
+    if not part:
+        return dict(BASE)
+    key = "policy" if name == "augmentation" else "name"
+    kind = {key: member.rstrip("]")} if member else {}
+    return {**BASE, name: {**BASE.get(name, {}), **kind}}
+
+
+def vary(path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two recipes that differ in this field alone."""
+    if path not in SECOND:
+        pytest.fail(f"no second value known for {path}: add it to SECOND")
+    second = SECOND[path]
+    value, around = second if isinstance(second, tuple) else (second, {})
+    first = surround(path)
+    part, _, field = path.rpartition(".")
+    if not part:
+        return first, {**first, field: value}
+    name = part.partition("[")[0]
+    first[name] = {**first[name], **around}
+    return first, {**first, name: {**first[name], field: value}}
+
+
+@pytest.fixture(scope="module")
+def weights_after():
+    """Weights after training a recipe; the same recipe is trained once only. Validation is kept short."""
+    known: dict[str, torch.Tensor] = {}
+
+    def load_little(spec):
+        data = load_data(spec)
+        return replace(data, val=data.val.select(np.arange(8)))
+
+    def run(values: dict[str, Any]) -> torch.Tensor:
+        recipe = read_recipe(values)
+        key = recipe.model_dump_json()
+        if key not in known:
+            with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+                patch.setattr(training.train, "load_data", load_little)
+                assert training.train.train(recipe, Path(folder)).state == "completed"
+                state = torch.load(Path(folder) / "last.ckpt", weights_only=True)["state_dict"]
+            known[key] = torch.cat([value.double().flatten() for value in state.values()])
+        return known[key]
+
+    return run
+
+
+def differ(first: torch.Tensor, second: torch.Tensor) -> bool:
+    return first.shape != second.shape or not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("path", [path for path in FIELDS if path not in TESTED_WITH_THE_DATA])
+def test_recipes_that_differ_in_one_hyperparameter_train_differently(path, weights_after):
+    first, second = vary(path)
+    assert differ(weights_after(first), weights_after(second))
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "kinds"),
+    [
+        ("optimizer", "name", OPTIMIZERS),
+        ("schedule", "name", SCHEDULES),
+        ("augmentation", "policy", ("none", "small_images", "crop_flip")),
+    ],
+)
+def test_no_two_kinds_train_alike(part, key, kinds, weights_after):
+    # At the same rate, or their defaults alone would tell them apart.
+    shared = {"lr": 0.02} if part == "optimizer" else {}
+    after = {kind: weights_after({**BASE, part: {key: kind, **shared}}) for kind in kinds}
+    for one, other in combinations(kinds, 2):
+        assert differ(after[one], after[other]), (one, other)
+
+
+def test_all_values_of_a_technique_with_names_train_differently(weights_after):
+    for part, field, values in (
+        ("unfreeze", "level", ("last", "most", "full")),
+        ("precision", "mode", ("32-true", "bf16-mixed", "64-true")),
+    ):
+        after = [weights_after({**BASE, part: {field: value}}) for value in values]
+        assert all(differ(one, other) for one, other in combinations(after, 2)), part
+
+
+def test_the_same_recipe_trains_alike(weights_after):
+    first = weights_after(BASE)
+    with tempfile.TemporaryDirectory() as folder:
+        training.train.train(read_recipe(BASE), Path(folder))
+        again = torch.load(Path(folder) / "last.ckpt", weights_only=True)["state_dict"]
+    assert torch.equal(first, torch.cat([value.double().flatten() for value in again.values()]))
+
+
+def test_every_known_field_is_one_of_a_recipe():
+    assert set(SECOND) | TESTED_WITH_THE_DATA == set(FIELDS)

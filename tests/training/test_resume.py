@@ -1,0 +1,148 @@
+"""A training that was stopped and goes on ends as one that was not."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from training.classifier import Classifier
+from training.errors import UserError
+
+# Whatever has a state: momentum and its schedule, a scaler of losses, random draws, groups of batches.
+RECIPES = {
+    "plain": {"optimizer": {"name": "sgd", "lr": 0.05}},
+    "mixing": {
+        "mixup": {"alpha": 0.4},
+        "label_smoothing": {"alpha": 0.1},
+        "augmentation": {"policy": "small_images"},
+        "accumulation": {"batches": 3},
+        "optimizer": {"name": "nesterov", "lr": 0.02},
+        "schedule": {"name": "cosine_restarts", "cycles": 2, "warmup_epochs": 0.5},
+    },
+    "adaptive": {
+        "optimizer": {"name": "adamw", "lr": 0.01},
+        "schedule": {"name": "cosine", "warmup_epochs": 1.0},
+        "gradient_clipping": {"value": 0.5},
+        "precision": {"mode": "bf16-mixed"},
+        "unfreeze": {"level": "most"},
+        "data": {"name": "digits", "train_size": 90, "epoch_size": 40},
+    },
+}
+EPOCHS = 4
+
+
+def assert_same(one, other, load_weights):
+    assert one.metrics == other.metrics
+    for ours, theirs in zip(one.outcome.reports, other.outcome.reports, strict=True):
+        assert (ours.epoch, ours.score, ours.best_epoch, ours.steps) == (
+            theirs.epoch,
+            theirs.score,
+            theirs.best_epoch,
+            theirs.steps,
+        )
+    for which in ("last", "best"):
+        first, second = (load_weights(run.folder, which) for run in (one, other))
+        assert first.keys() == second.keys()
+        assert all(torch.equal(first[name], second[name]) for name in first), which
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_stopped_training_goes_on_to_the_same_numbers(name, fit, load_weights, tmp_path):
+    whole = fit(**RECIPES[name], epochs=EPOCHS)
+    stopped_at = 1 if name == "plain" else 2
+    stopped = fit(folder=tmp_path, **RECIPES[name], epochs=EPOCHS, on_report=lambda report: report.epoch < stopped_at)
+    assert stopped.state == "stopped"
+    assert len(stopped.outcome.reports) == stopped_at
+    heard = []
+    resumed = fit(
+        folder=tmp_path, **RECIPES[name], epochs=EPOCHS, on_report=lambda report: heard.append(report.epoch) or True
+    )
+    assert resumed.state == "completed"
+    assert heard == [1, 2, 3, 4]
+    assert resumed.outcome.reports[:stopped_at] == stopped.outcome.reports
+    assert_same(whole, resumed, load_weights)
+
+
+class Killed(BaseException):
+    """What nothing catches."""
+
+
+@pytest.mark.parametrize("moment", ["best.partial", "best.next", "last.ckpt", "best.ckpt"])
+def test_a_training_killed_while_it_writes_goes_on_to_the_same_numbers(
+    moment, fit, load_weights, tmp_path, monkeypatch
+):
+    collect = Classifier.collect
+
+    def improve(self, score):  # each epoch is the best so far, and writes both files
+        metrics, error, points = collect(self, score)
+        return {**metrics, "val_accuracy": (self.current_epoch + 1) / 10}, error, points
+
+    monkeypatch.setattr(Classifier, "collect", improve)
+    recipe = {"optimizer": {"name": "sgd", "lr": 0.01}, "epochs": 3}
+    whole = fit(**recipe)
+    with pytest.MonkeyPatch.context() as patch:
+        kill_at_the_second(moment, patch)
+        with pytest.raises(Killed):
+            fit(folder=tmp_path, **recipe)
+    assert len(list(tmp_path.iterdir())) >= 2
+    resumed = fit(folder=tmp_path, **recipe)
+    assert resumed.state == "completed"
+    assert_same(whole, resumed, load_weights)
+    assert torch.load(tmp_path / "best.ckpt", weights_only=True)["epoch"] == 3
+    assert {path.name for path in tmp_path.iterdir()} <= {"last.ckpt", "best.ckpt", "best.partial"}
+
+
+def kill_at_the_second(name, patch):
+    """Die right after the second time a file of this name was written or put in place."""
+    replace, save = os.replace, torch.save
+    count = 0
+
+    def count_file(path):
+        nonlocal count
+        count += str(path).endswith(name)
+        if count == 2:
+            raise Killed
+
+    def watch_replace(source, target):
+        replace(source, target)
+        count_file(target)
+
+    def watch_save(state, target, **options):
+        save(state, target, **options)
+        count_file(target)
+
+    patch.setattr(os, "replace", watch_replace)
+    patch.setattr(torch, "save", watch_save)
+
+
+def test_a_completed_training_trains_nothing_and_reports_all_again(fit, tmp_path, monkeypatch):
+    import training.train as module
+
+    first = fit(folder=tmp_path)
+    monkeypatch.setattr(module, "build_model", lambda *arguments: pytest.fail("nothing is left to train"))
+    heard = []
+    again = fit(folder=tmp_path, on_report=lambda report: heard.append(report) or True)
+    assert again.state == "completed"
+    assert heard == first.outcome.reports == again.outcome.reports
+
+
+def test_a_training_that_is_told_to_stop_again_stays_stopped(fit, tmp_path):
+    fit(folder=tmp_path, epochs=3, on_report=lambda report: report.epoch < 2)
+    before = (tmp_path / "last.ckpt").read_bytes()
+    heard = []
+    again = fit(folder=tmp_path, epochs=3, on_report=lambda report: heard.append(report.epoch) or False)
+    assert again.state == "stopped"
+    assert heard == [1]
+    assert (tmp_path / "last.ckpt").read_bytes() == before
+
+
+def test_a_folder_of_another_recipe_is_refused(fit, tmp_path):
+    fit(folder=tmp_path, epochs=1)
+    with pytest.raises(
+        UserError, match=r"last\.ckpt: holds a training with optimizer\.lr=0\.05, not 0\.1\. Name another"
+    ):
+        fit(folder=tmp_path, epochs=1, optimizer={"name": "momentum", "lr": 0.1})
+    with pytest.raises(UserError, match="metric=val_accuracy, not val_loss"):
+        fit(folder=tmp_path, epochs=1, metric="val_loss")
