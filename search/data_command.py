@@ -168,9 +168,10 @@ def _print_speed(data: Any, recipe: Any, device: str, workers: int, console: Any
     from training.data.speed import measure_backends
 
     used = recipe.augmentation.backend
-    table = Table("backend", "images/s", title=f"Feeding, {workers} loader workers, {device}")
+    table = Table("backend", "images/s", title="Feeding")
     for backend, speed in measure_backends(data, recipe, device, workers=workers).items():
         table.add_row(
             f"{backend} ←" if backend == used else backend, speed if isinstance(speed, str) else f"{speed:,.0f}"
         )
     console.print(table)
+    console.print(f"On {device}, with {workers} loader worker{'s' * (workers != 1)} where images are not in memory.")

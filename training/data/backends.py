@@ -36,7 +36,7 @@ def _choose(recipe: Recipe, data: ImageData, device: str) -> tuple[str, str]:
     size = len(images) * kept * kept * 3
     as_they_are = isinstance(images, np.ndarray) and (crops or is_fitting(images[0], recipe.preprocessing))
     if crops and side > SMALL_SIDE and device == "cpu":
-        return "albumentations", "on a CPU, large crops are fastest one by one"
+        return "albumentations", "on a CPU, large crops are faster one by one than as a batch"
     if as_they_are or fits(size):
         return "tensor", f"{len(images)} images of {kept}×{kept} pixels take {size / 2**20:.0f} MB decoded"
     if isinstance(images, ImageFiles) and device == "cuda" and _mostly_jpeg(images) and find_spec("nvidia.dali"):

@@ -34,13 +34,13 @@ def draw_sheet(images: torch.Tensor, captions: Sequence[str], preprocessing: Pre
 
 
 def caption_of(target: torch.Tensor, classes: Sequence[str]) -> str:
-    """A class's name, or the shares of those that are mixed: `cat 70 dog 30`."""
+    """A class's name, or the shares of those that are mixed: `cat 70% + dog 30%`."""
     if target.dim() == 0:
         return classes[int(target)]
     shares = [(float(share), name) for share, name in zip(target, classes, strict=True) if share >= 0.005]
     if len(shares) == 1:
         return shares[0][1]
-    return " ".join(f"{name} {100 * share:.0f}" for share, name in sorted(shares, reverse=True))
+    return " + ".join(f"{name} {100 * share:.0f}%" for share, name in sorted(shares, reverse=True))
 
 
 def _shorten(text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:

@@ -1,0 +1,229 @@
+"""Images a second of each way to feed a training, and the share of a training's time that is spent waiting for data."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from training.data.feeding import make_loaders
+from training.data.images import ImageData, ImageFiles, ImagePart
+from training.data.speed import run_for, with_backend
+from training.data.store import LIMIT_VARIABLE
+from training.recipe import Recipe, read_recipe
+
+BATCH = 128
+Makers = dict[str, Callable[[], tuple[Any, Callable[[], None]]]]
+PREPROCESSING = {"image_size": 32, "crop": 1.0, "interpolation": "bilinear", "mean": [0.5] * 3, "std": [0.25] * 3}
+
+
+def make_data(folder: Path, count: int) -> dict[str, ImageData]:
+    """The same noise on a slope as arrays and as JPEG files; 32×32, and photographs of 400×300."""
+    random = np.random.default_rng(0)
+    coarse = random.integers(0, 256, (count, 6, 6, 3), dtype=np.uint8)
+
+    def enlarge(side: tuple[int, int], images: np.ndarray) -> list[Image.Image]:
+        return [Image.fromarray(image).resize(side, Image.Resampling.BICUBIC) for image in images]
+
+    def files(name: str, images: list[Image.Image]) -> ImageFiles:
+        paths = [str(folder / f"{name}-{number}.jpg") for number in range(len(images))]
+        for path, image in zip(paths, images, strict=True):
+            image.save(path, quality=90)
+        return ImageFiles(paths)
+
+    small, photos = enlarge((32, 32), coarse), enlarge((400, 300), coarse[:600])
+    sources: dict[str, Any] = {
+        "arrays 32×32": np.stack([np.asarray(image) for image in small]),
+        "JPEG 32×32": files("small", small),
+        "JPEG 400×300": files("photo", photos),
+    }
+    return {name: wrap(name, images) for name, images in sources.items()}
+
+
+def wrap(name: str, images: np.ndarray | ImageFiles) -> ImageData:
+    part = ImagePart(np.arange(len(images)) % 10, images)
+    few = part.select(np.arange(16))
+    return ImageData(name, tuple("abcdefghij"), part, few, few)
+
+
+def our_loader(data: ImageData, recipe: Recipe, backend: str, workers: int) -> tuple[Any, Callable[[], None]]:
+    loaders = make_loaders(data, with_backend(recipe, backend), workers=workers)
+    return loaders.train, loaders.close
+
+
+def torchvision_loader(data: ImageData, recipe: Recipe, workers: int) -> tuple[Any, Callable[[], None]]:
+    """What its documentation shows: transforms of version 2 on each image, in the order of our policy."""
+    from torchvision.transforms import v2
+
+    images, labels, policy = data.train.images, data.train.labels, recipe.augmentation
+    normalise = [v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [0.25] * 3)]
+    if policy.policy == "small_images":
+        turn = v2.RandomAffine(15, (0.05, 0.05), (1.0, 1.05), interpolation=v2.InterpolationMode.BILINEAR)
+        # It knows no shift of colours; hue is what people take for it.
+        colours = [v2.RandomApply([v2.ColorJitter(hue=0.05)]), v2.RandomApply([v2.ColorJitter(0.2, 0.2)])]
+        transform = v2.Compose([v2.RandomApply([turn]), *colours, *normalise])
+    else:
+        side = recipe.preprocessing.image_size
+        transform = v2.Compose(
+            [v2.RandomResizedCrop((side, side), antialias=True), v2.RandomHorizontalFlip(), *normalise]
+        )
+
+    class Images(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return len(labels)
+
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+            return transform(torch.from_numpy(images[index]).permute(2, 0, 1)), int(labels[index])
+
+    loader = DataLoader(Images(), BATCH, shuffle=True, num_workers=workers, persistent_workers=workers > 0)
+    return loader, lambda: None
+
+
+def copy_loader(data: ImageData, recipe: Recipe) -> tuple[Any, Callable[[], None]]:
+    """The limit: batches that are ready, copied in a shuffled order."""
+    side = recipe.preprocessing.image_size
+    ready = torch.rand(min(len(data.train), 2000), 3, side, side)
+
+    class Copies:
+        def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+            for chosen in torch.randperm(len(ready)).split(BATCH):
+                yield ready[chosen], chosen
+
+    return Copies(), lambda: None
+
+
+def measure(makers: Makers, args: argparse.Namespace) -> dict[str, list[float]]:
+    """All in turns: what slows this machine down for a while slows all of them down."""
+    made = {name: make() for name, make in makers.items()}
+    speeds: dict[str, list[float]] = {name: [] for name in made}
+    try:
+        for loader, _ in made.values():
+            run_for(loader, 0.0)
+        for _ in range(args.turns):
+            for name, (loader, _) in made.items():
+                speeds[name].append(run_for(loader, args.seconds))
+    finally:
+        for _, close in made.values():
+            close()
+    return speeds
+
+
+def streaming(make: Callable[[], Any]) -> Callable[[], Any]:
+    """Without a cache of decoded pixels, so that each image is decoded each time."""
+
+    def made() -> Any:
+        os.environ[LIMIT_VARIABLE] = "0"
+        try:
+            return make()
+        finally:
+            del os.environ[LIMIT_VARIABLE]
+
+    return made
+
+
+def compare(
+    name: str, data: ImageData, augmentation: dict[str, Any], side: int, args: argparse.Namespace
+) -> list[dict[str, Any]]:
+    recipe = read_recipe(
+        {"augmentation": augmentation, "preprocessing": {**PREPROCESSING, "image_size": side}, "batch_size": BATCH}
+    )
+    files = isinstance(data.train.images, ImageFiles)
+    makers: Makers = {"albumentations, 0 workers": streaming(lambda: our_loader(data, recipe, "albumentations", 0))}
+    if files:
+        makers["albumentations, 1 worker"] = streaming(lambda: our_loader(data, recipe, "albumentations", 1))
+    if files and augmentation["policy"] != "crop_flip":
+        makers["albumentations, 0 workers, decoded before"] = lambda: our_loader(data, recipe, "albumentations", 0)
+    makers |= {
+        "tensor": lambda: our_loader(data, recipe, "tensor", 0),
+        "dali, 1 thread": lambda: our_loader(data, recipe, "dali", 1),
+        "torchvision v2, 0 workers": lambda: torchvision_loader(data, recipe, 0),
+        "torchvision v2, 1 worker": lambda: torchvision_loader(data, recipe, 1),
+        "copying only": lambda: copy_loader(data, recipe),
+    }
+    speeds = measure(makers, args)
+    base = speeds["albumentations, 0 workers"]
+    rows = []
+    for way, values in speeds.items():
+        ratios = sorted(value / other for value, other in zip(values, base, strict=True))
+        row = {"source": name, "policy": augmentation["policy"], "way": way, "images_per_second": round(median(values))}
+        rows.append(
+            row | {"ratio": round(median(ratios), 2), "least": round(ratios[0], 2), "most": round(ratios[-1], 2)}
+        )
+        print(
+            f"| {name} | {row['policy']} | {way} | {row['images_per_second']:,} | "
+            f"{rows[-1]['ratio']} [{rows[-1]['least']}, {rows[-1]['most']}] |",
+            flush=True,
+        )
+    return rows
+
+
+def measure_waiting(data: ImageData, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Steps of ResNet-18 on 32×32 images; the time in which the loop stands still for its next batch."""
+    import timm
+
+    rows = []
+    shares: dict[str, list[float]] = {"albumentations": [], "tensor": [], "dali": []}
+    values = {"augmentation": {"policy": "small_images"}, "preprocessing": PREPROCESSING, "batch_size": BATCH}
+    recipe = read_recipe(values)
+    model = timm.create_model("resnet18", num_classes=10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(args.turns):
+        for backend in shares:
+            loader, close = our_loader(data, recipe, backend, 1)
+            batches = iter(loader)
+            next(batches)
+            waited, start = 0.0, time.perf_counter()
+            for _ in range(args.steps):
+                asked = time.perf_counter()
+                images, labels = next(batches)
+                waited += time.perf_counter() - asked
+                torch.nn.functional.cross_entropy(model(images), labels).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            shares[backend].append(100 * waited / (time.perf_counter() - start))
+            close()
+    for backend, found in shares.items():
+        rows.append({"waiting": backend, "percent": round(median(found), 2), "most": round(max(found), 2)})
+        print(f"| {backend} | {median(found):.2f} % | {max(found):.2f} % |", flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="write the rows here as well")
+    parser.add_argument("--turns", type=int, default=5, help="repetitions of each, in turns")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each repetition")
+    parser.add_argument("--steps", type=int, default=8, help="of training, for the share of waiting")
+    parser.add_argument("--images", type=int, default=4000)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = folder  # decoded pixels leave with the folder
+        sources = make_data(Path(folder), args.images)
+        print("| source | policy | way | images/s | ratio to albumentations [least, most] |\n|---|---|---|---|---|")
+        for name, policy, side in (
+            ("arrays 32×32", "small_images", 32),
+            ("JPEG 32×32", "small_images", 32),
+            ("JPEG 400×300", "crop_flip", 224),
+        ):
+            rows += compare(name, sources[name], {"policy": policy}, side, args)
+        print("\n| backend | waiting, median | most |\n|---|---|---|")
+        rows += measure_waiting(sources["arrays 32×32"], args)
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

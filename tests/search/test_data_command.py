@@ -1,0 +1,91 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from search.data_command import find_recipe, show_data
+from search.tables import make_console
+from training.data.picture import caption_of, draw_sheet
+from training.data.specs import Preprocessing
+from training.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def photos(tmp_path):
+    random = np.random.default_rng(0)
+    for name in ("cät", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(12):
+            pixels = random.integers(0, 256, (20, 24, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{number}.jpg")
+    return tmp_path / "photos"
+
+
+def test_it_shows_classes_split_statistics_and_speed_and_writes_a_picture(photos, tmp_path, capsys):
+    out = tmp_path / "new" / "sheet.png"
+    show_data(str(photos), ["augmentation.policy=crop_flip", "mixup.alpha=1.0"], out, False, True, make_console())
+    said = capsys.readouterr().out
+    for words in ("cät", "2 classes", "Shorter side 20 pixels", "backend tensor (auto)", "albumentations", "dali"):
+        assert words in said
+    with Image.open(out) as picture:
+        assert picture.width > 8 * 100
+
+
+def test_check_names_every_broken_file_and_exits_with_1(photos, tmp_path):
+    (photos / "dog" / "3.jpg").write_bytes(b"")
+    (photos / "cät" / "4.jpg").write_bytes((photos / "cät" / "4.jpg").read_bytes()[:300])
+    code = "from search.cli import main; main()"
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code, "data", str(photos), "--check"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "dog/3.jpg: empty file" in done.stdout
+    assert "cät/4.jpg: " in done.stdout
+    assert "24 images read, 2 cannot be." in done.stdout
+
+
+def test_a_word_may_be_a_data_set_a_folder_a_manifest_a_recipe_or_a_space(photos, tmp_path):
+    (tmp_path / "list.csv").write_text("path,label\n")
+    (tmp_path / "mine.yaml").write_text("format: 1\nrecipe:\n  epochs: 3\n")
+    assert find_recipe("digits", ["data.train_size=50"]).data.train_size == 50
+    assert find_recipe(str(photos), []).data.root == str(photos)
+    assert find_recipe(str(tmp_path / "list.csv"), []).data.name == "manifest"
+    assert find_recipe(str(tmp_path / "mine.yaml"), []).epochs == 3
+    assert find_recipe("card", []).augmentation.policy == "small_images"
+    with pytest.raises(UserError, match="there is no such space"):
+        find_recipe("cardd", [])
+
+
+def test_check_of_data_without_files_is_refused(tmp_path):
+    with pytest.raises(UserError, match="--check: digits has no image files"):
+        show_data("digits", [], tmp_path / "x.png", True, False, make_console())
+
+
+def test_the_picture_undoes_the_normalisation():
+    preprocessing = Preprocessing(image_size=8, crop=1.0, interpolation="bilinear", mean=[0.2, 0.4, 0.6], std=[0.1] * 3)
+    level = torch.tensor([0.5, 0.5, 0.5])
+    images = ((level - torch.tensor([0.2, 0.4, 0.6])) / 0.1)[None, :, None, None].expand(3, 3, 8, 8)
+    sheet = np.asarray(draw_sheet(images, ["a", "b", "c"], preprocessing))
+    assert (sheet[10, 10] == 128).all()
+
+
+def test_a_caption_tells_the_shares_of_what_is_mixed():
+    assert caption_of(torch.tensor(1), ("cat", "dog")) == "dog"
+    assert caption_of(torch.tensor([0.3, 0.7]), ("cat", "dog")) == "dog 70% + cat 30%"
+    assert caption_of(torch.tensor([1.0, 0.0]), ("cat", "dog")) == "cat"
