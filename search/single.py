@@ -18,6 +18,7 @@ from search.tracking import Tracking
 from search.trial import split_cpus
 from search.wording import format_score
 from spaces.load import load_recipe
+from training.data.specs import FILE_DATA
 from training.errors import UserError
 from training.ranking import MAXIMISED, MINIMISED
 from training.recipe import Recipe
@@ -131,7 +132,7 @@ def _plan_resources(recipe: Recipe, source: Path, cpus: int | None, device: str 
         raise UserError(
             f"--device={device}: {'no GPU that torch can use' if device == 'cuda' else 'give cpu or cuda'}."
         )
-    threads, workers = (cpus, 0) if cpus else split_cpus(count, recipe.data.name != "image_folder")
+    threads, workers = (cpus, 0) if cpus else split_cpus(count, recipe.data.name not in FILE_DATA)
     return Resources(threads, workers, "cuda" if has_gpu and device != "cpu" else "cpu")
 
 

@@ -24,6 +24,7 @@ from search.tracking import Tracking
 from search.trial import bootstrap, project_root, split_cpus
 from search.trials import Trial
 from spaces.space import Space
+from training.data.specs import FILE_DATA
 from training.errors import UserError
 from training.recipe import Recipe, flatten
 
@@ -304,7 +305,7 @@ def _tune(folder: SweepFolder, controller: Controller, demand: Demand, should_st
     from search.tuning import LedgerScheduler, LedgerSearcher, SweepStopper
 
     def make_job(trial: Trial) -> dict[str, Any]:
-        threads, workers = split_cpus(demand.cpus, trial.recipe["data"]["name"] != "image_folder")
+        threads, workers = split_cpus(demand.cpus, trial.recipe["data"]["name"] not in FILE_DATA)
         return {
             "trial": trial.number,
             "recipe": trial.recipe,

@@ -228,7 +228,8 @@ def test_a_sweep_goes_on_whenever_its_driver_is_killed(folder):
     for moment, enough in MOMENTS.items():
         arguments = ["resume", "killed"] if kept or ledger.exists() else ["run", "tiny.yaml", "--name", "killed"]
         driver = start(folder, *arguments)
-        wait_for(ledger, lambda events, enough=enough, n=len(kept): len(events) > n and enough(events), driver)
+        seen = len(kept)
+        wait_for(ledger, lambda events, enough=enough, seen=seen: len(events) > seen and enough(events), driver)
         driver.kill()
         driver.wait()
         if moment == "in the middle of a trial":

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from training.techniques.base import Part
 
+FILE_DATA = ("image_folder", "manifest")  # read from files, in loader workers
 Auto = Literal["auto"]
 Share = Annotated[float, Field(ge=0, le=1)]
 _THREE = Field(min_length=3, max_length=3)  # red, green, blue

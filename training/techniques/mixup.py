@@ -9,8 +9,6 @@ from pydantic import Field
 from training.techniques.base import Technique, TrainingSetup
 
 if TYPE_CHECKING:
-    import torch
-
     from training.recipe import Recipe
 
 
@@ -21,13 +19,7 @@ class MixUp(Technique):
         from torchvision.transforms import v2
 
         # Pairs each image with its neighbour; batches are shuffled, so that is a random partner.
-        mixer = v2.MixUp(alpha=self.alpha, num_classes=setup.class_count)
-
-        def mix(images: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            images, targets = mixer(images, targets)
-            return images, targets.to(images.dtype)  # they come as float32, which a loss in float64 refuses
-
-        setup.batch_transforms.append(mix)
+        setup.batch_transforms.append(v2.MixUp(alpha=self.alpha, num_classes=setup.class_count))
 
     def conflict(self, recipe: Recipe) -> str | None:
         if self.is_on and recipe.batch_size == 1:
