@@ -56,19 +56,26 @@ def train(
         UserError: the data, the weights, the machine or what is in the folder do not allow this recipe.
     """
     with isolated_process(recipe.seed, resources.threads):
-        data = load_data(recipe.data)
-        recipe = resolve_recipe(recipe, data, resources.device)
-        reporter = EpochReporter(folder, recipe, data.classes, metric, on_report)
-        checkpoint = reporter.resume()
-        if reporter.stopped or len(reporter.reports) == recipe.epochs:
-            return Outcome("stopped" if reporter.stopped else "completed", recipe, data.classes, reporter.reports)
-        loaders = make_loaders(data, recipe, workers=resources.workers, device=resources.device)
-        try:
-            classifier = _prepare(recipe, data, loaders, resources)
-            state = _fit(classifier, loaders, reporter, resources, checkpoint)
-        finally:
-            loaders.close()
-        return Outcome(state, recipe, data.classes, reporter.reports)
+        # In a function of its own: what it held is free by the time the isolation cleans up.
+        return _train(recipe, folder, metric, resources, on_report)
+
+
+def _train(
+    recipe: Recipe, folder: Path, metric: str, resources: Resources, on_report: Callable[[Report], bool]
+) -> Outcome:
+    data = load_data(recipe.data)
+    recipe = resolve_recipe(recipe, data, resources.device)
+    reporter = EpochReporter(folder, recipe, data.classes, metric, on_report)
+    checkpoint = reporter.resume()
+    if reporter.stopped or len(reporter.reports) == recipe.epochs:
+        return Outcome("stopped" if reporter.stopped else "completed", recipe, data.classes, reporter.reports)
+    loaders = make_loaders(data, recipe, workers=resources.workers, device=resources.device)
+    try:
+        classifier = _prepare(recipe, data, loaders, resources)
+        state = _fit(classifier, loaders, reporter, resources, checkpoint)
+    finally:
+        loaders.close()
+    return Outcome(state, recipe, data.classes, reporter.reports)
 
 
 def _prepare(recipe: Recipe, data: ImageData, loaders: Loaders, resources: Resources) -> Classifier:
