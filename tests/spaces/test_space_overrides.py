@@ -73,7 +73,10 @@ def test_a_whole_choice_can_be_replaced(load):
         ("search.trials=0", "search.trials=0: input should be greater than or equal to 1"),
         ("search.trails=1", "search has no trails; it has trials, metric, sampler, scheduler. Did you mean trials?"),
         ("data.name=image_folder", "data={name: image_folder, root: ...}"),
-        ("data.name=digitz", "data.name=digitz: there is digits, cifar10, cifar100, image_folder, manifest. Did you mean digits?"),
+        (
+            "data.name=digitz",
+            "data.name=digitz: there is digits, cifar10, cifar100, image_folder, manifest. Did you mean digits?",
+        ),
         ("epochs", "epochs: an override is path=value"),
         ("=3", "an override is path=value"),
         ("epochs.=3", "an override is path=value"),
