@@ -49,7 +49,7 @@ def environment():
 
 def call(folder, *arguments, check=0):
     done = subprocess.run(
-        [SWEEP, *arguments], cwd=folder, env=environment(), capture_output=True, text=True, timeout=200
+        [SWEEP, *arguments], cwd=folder, env=environment(), capture_output=True, text=True, timeout=400
     )
     assert done.returncode == check, f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stdout + done.stderr
@@ -218,7 +218,7 @@ def test_ctrl_c_keeps_everything_and_resume_survives_a_killed_worker(folder):
 MOMENTS = {
     "during start-up": lambda events: any(event.get("event") == "driver" for event in events),
     "in the middle of a trial": lambda events: len(reports(events)) >= 2,
-    "just after a trial's end": lambda events: sum(event.get("event") == "end" for event in events) >= 2,
+    "just after a trial's end": lambda events: any(event.get("state") in ("completed", "stopped") for event in events),
 }
 
 
