@@ -17,6 +17,8 @@ from search.ledger import Ledger, read_events
 from search.trials import Trials
 from spaces.load import load_space
 
+pytestmark = pytest.mark.timeout(900)  # one test starts four drivers; each imports the whole stack
+
 SWEEP = Path(sys.executable).parent / "sweep"
 SPACE = """
 format: 1
