@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check lock clean
+.PHONY: setup demo test docs check lock clean
 
 setup: $(READY)
 
@@ -21,6 +21,10 @@ demo: setup
 
 test: setup
 	$(VENV)/bin/python -m pytest -q
+
+# From the techniques' own words, the full space and the measured costs.
+docs: setup
+	$(VENV)/bin/sweep techniques --markdown > docs/techniques.md
 
 check: setup
 	$(VENV)/bin/ruff check .

@@ -55,7 +55,7 @@ def main() -> None:
 
 @app.command()
 def run(
-    space: Annotated[str, typer.Argument(help="A bundled space (`quick`, `card`) or a YAML file.")],
+    space: Annotated[str, typer.Argument(help="A bundled space (`quick`, `card`, `full`) or a YAML file.")],
     overrides: Overrides = None,
     name: Annotated[str | None, typer.Option(help="Name of the sweep. Default: the space's name and a number.")] = None,
     trials: Annotated[int | None, typer.Option(help="Trials to run, baselines included.")] = None,
@@ -135,7 +135,9 @@ def extend(
 
 @app.command()
 def space(
-    space: Annotated[str | None, typer.Argument(help="A bundled space (`quick`, `card`) or a YAML file.")] = None,
+    space: Annotated[
+        str | None, typer.Argument(help="A bundled space (`quick`, `card`, `full`) or a YAML file.")
+    ] = None,
     overrides: Overrides = None,
     default: Annotated[bool, typer.Option("--default", help="Print the default recipe: every technique off.")] = False,
 ) -> None:
@@ -151,6 +153,28 @@ def space(
     from search.tables import make_console, space_table
 
     make_console().print(space_table(load_space(space, overrides or [])))
+
+
+@app.command()
+def techniques(
+    name: Annotated[str | None, typer.Argument(help="One of them. Default: all, a line each.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print all cards: docs/techniques.md.")] = False,
+) -> None:
+    """Show what techniques there are, or one's card: what it does, its fields, domain, interactions and cost."""
+    from analysis.cards import find_card, read_cards
+    from analysis.technique_page import format_card, format_index, format_page
+
+    if markdown:
+        print(format_page(read_cards()), end="")
+        return
+    text = format_card(find_card(name)) if name else format_index(read_cards())
+    if not sys.stdout.isatty():  # rich would fill its lines up with blanks
+        print(text, end="")
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(text))
 
 
 @app.command()

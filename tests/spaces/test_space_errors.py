@@ -153,7 +153,9 @@ def test_a_missing_file_is_named_with_its_nearest_neighbour(tmp_path):
 
 
 def test_an_unknown_bundled_name_lists_the_bundled_ones():
-    with pytest.raises(UserError, match=r"quik: there is no such space\. Did you mean quick\? Bundled are card, quick"):
+    with pytest.raises(
+        UserError, match=r"quik: there is no such space\. Did you mean quick\? Bundled are card, full, quick"
+    ):
         load_space("quik")
 
 

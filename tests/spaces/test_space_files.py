@@ -106,8 +106,8 @@ def test_every_metric_has_a_direction():
     assert set(get_args(Metric)) == {*MAXIMISED, *MINIMISED}
 
 
-def test_every_technique_of_the_recipe_is_searched_in_the_card():
-    """A new technique needs its lines in the card, or it is never searched."""
+def test_every_technique_of_the_recipe_is_searched_in_the_full_space():
+    """A new technique needs its lines there, or it is never searched."""
     techniques = {name for name, info in Recipe.model_fields.items() if isinstance(info.default, Technique)}
-    searched = {row.technique for row in load_space("card").rows() if not row.is_fixed}
+    searched = {row.technique for row in load_space("full").rows() if not row.is_fixed}
     assert techniques <= searched

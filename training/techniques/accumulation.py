@@ -1,6 +1,8 @@
-"""Gradient accumulation: one optimizer step for the images of several forward passes."""
+"""Gradient accumulation: one optimizer step for the images of several forward passes (Ott et al. 2018)."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -8,6 +10,11 @@ from training.techniques.base import Technique, TrainingSetup
 
 
 class Accumulation(Technique):
+    interactions: ClassVar[str] = (
+        "The effective batch is batch_size × batches, so the best learning rate moves with it; BatchNorm still sees "
+        "batch_size images at a time. There are fewer optimizer steps, so schedules and averages have fewer to work with."
+    )
+
     batches: int = Field(1, ge=1, description="Forward passes per optimizer step.")
 
     def apply(self, setup: TrainingSetup) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,11 @@ Backend = Literal["auto", "albumentations", "tensor", "dali"]
 
 
 class _Policy(Part):
+    interactions: ClassVar[str] = (
+        "It comes before the techniques that mix images, and the stronger those are, the weaker it may be. Harder images "
+        "learn more slowly: the gain shows late, and little of it where only the head trains."
+    )
+
     backend: Backend = Field(
         "auto",
         description="Who feeds the images. albumentations: one by one, in loader workers. tensor: whole batches of decoded "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -21,6 +21,7 @@ class Part(BaseModel):
     """A part of a recipe: immutable, and refusing unknown names and values of another type."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    interactions: ClassVar[str] = ""  # what to know about it beside other techniques; its card tells it
 
     def conflict(self, recipe: Recipe) -> str | None:
         """Say in one sentence what in this recipe it cannot be combined with."""

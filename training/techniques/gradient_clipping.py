@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 
 class GradientClipping(Technique):
+    interactions: ClassVar[str] = (
+        "It lets sgd and its kin bear a higher learning rate; Adam's kin bounds its steps already. The whole group's "
+        "gradient is clipped under accumulation, and unscaled first under 16-mixed."
+    )
+
     value: float = Field(0.0, ge=0, description="Largest norm, or largest absolute entry; 0 clips nothing.")
     algorithm: Literal["norm", "value"] = Field("norm", description="What is bounded: the norm, or each entry.")
 

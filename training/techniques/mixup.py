@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 
 class MixUp(Technique):
+    interactions: ClassVar[str] = (
+        "With label smoothing the targets are blurred twice. It slows learning, so it gains with many epochs and loses with "
+        "few, and where only the head trains."
+    )
+
     alpha: float = Field(0.0, ge=0, description="λ ~ Beta(α, α), drawn once per batch.")
 
     def apply(self, setup: TrainingSetup) -> None:

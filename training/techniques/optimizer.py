@@ -1,9 +1,9 @@
-"""Optimizers, as torch.optim defines them; each carries the fields it uses and no others."""
+"""Optimizer: how a gradient becomes a step, each kind as torch.optim defines it (Robbins & Monro 1951)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,11 @@ Beta2 = Annotated[float, Field(ge=0, lt=1, description="Decay of the mean of squ
 
 
 class Sgd(Part):
+    interactions: ClassVar[str] = (
+        "The best learning rate differs by factors of hundreds between kinds, so search each in a domain of its own; it "
+        "moves with the effective batch too. weight_decay also pulls on norms and biases."
+    )
+
     name: Literal["sgd"] = "sgd"
     lr: Lr = 0.05
     weight_decay: WeightDecay = 0.0

@@ -1,8 +1,8 @@
-"""Precision: the number type of the forward and backward pass (Micikevicius et al. 2018)."""
+"""Precision: the number type of the forward and backward pass (Micikevicius et al. 2018, section 3)."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,11 @@ Mode = Literal["32-true", "bf16-mixed", "16-mixed", "64-true"]
 
 
 class Precision(Technique):
+    interactions: ClassVar[str] = (
+        "16-mixed scales the loss, and steps whose gradients overflow are skipped; bf16-mixed needs no scaling. On a CPU "
+        "without bfloat16 arithmetic bf16-mixed is slower than 32-true. 64-true is for checks."
+    )
+
     mode: Mode = Field("32-true", description="mixed: autocast, weights stay float32; 16-mixed also scales the loss.")
 
     def apply(self, setup: TrainingSetup) -> None:

@@ -1,10 +1,10 @@
-"""Learning-rate schedules, stepped once per optimizer step, after a linear warm-up (Loshchilov & Hutter 2017)."""
+"""Schedule: the learning rate of each optimizer step, after a linear warm-up (Loshchilov & Hutter 2017, section 3)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,11 @@ Curve = Callable[[int], float]  # optimizer steps done -> factor on lr for the n
 
 
 class _Schedule(Part):
+    interactions: ClassVar[str] = (
+        "It multiplies the optimizer's lr and ends with the training: a trial that is stopped early has seen only its "
+        "beginning. After a warm-up of an epoch the first rung ranks learning rates alone."
+    )
+
     warmup_epochs: float = Field(0.0, ge=0, description="Length of the linear warm-up; 0 starts at the full rate.")
     start_factor: float = Field(START_FACTOR, gt=0, le=1, description="Where the warm-up starts, times lr.")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
 
 class Unfreeze(Technique):
+    interactions: ClassVar[str] = (
+        "It means little without pretrained weights. last leads after few epochs and seldom at the end, so early stopping "
+        "favours it unless trials are compared within their level. The less trains, the higher a learning rate it bears, "
+        "and the less regularisation it needs."
+    )
+
     level: Literal["last", "most", "full"] = Field(
         "full", description="last: the head; most: the later half of the stages too; full: everything."
     )

@@ -1,0 +1,95 @@
+"""Method cards as Markdown, for `sweep techniques` and docs/techniques.md alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from analysis.cards import SPACE, Card
+
+PREFACE = f"""# Techniques
+
+Written by `make docs` from the techniques' docstrings and fields, [spaces/{SPACE}.yaml](../spaces/{SPACE}.yaml) and the
+measured costs; change those. `sweep techniques NAME` shows one card.
+"""
+
+
+def format_page(cards: Sequence[Card]) -> str:
+    """All cards behind an index of them."""
+    return "\n".join([PREFACE, format_index(cards), *map(format_card, cards)])
+
+
+def format_index(cards: Iterable[Card]) -> str:
+    """A line for each technique."""
+    return _table(("technique", "what it does", "source"), [(f"`{c.name}`", c.effect, c.source) for c in cards])
+
+
+def format_card(card: Card) -> str:
+    return "\n".join(
+        [
+            f"## {card.name}",
+            "",
+            f"**{card.title}**: {card.effect} ({card.source}).",
+            "",
+            *_describe_kinds(card),
+            _hyperparameter_table(card),
+            f"*Interactions.* {card.interactions}",
+            "",
+            f"*Suggested domain.*\n\n```yaml\n{card.domain}```",
+            "",
+            *_describe_costs(card),
+        ]
+    )
+
+
+def _describe_kinds(card: Card) -> Iterator[str]:
+    for kind, words in card.kinds.items():
+        if words:
+            yield f"- `{kind}`: {words}"
+    yield from [""] if any(card.kinds.values()) else []
+
+
+def _hyperparameter_table(card: Card) -> str:
+    """Kinds that share a field, its bounds and its default share a line."""
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for field in card.hyperparameters:
+        lines.setdefault((f"`{field.name}`", field.legal, field.default, field.description), []).append(field.kind)
+    with_kinds = bool(card.kinds)
+    header = (
+        *(["kind"] if with_kinds else []),
+        "hyperparameter",
+        "legal",
+        "default" if with_kinds else "off",
+        "meaning",
+    )
+    rows = [(*([_name_kinds(kinds, card)] if with_kinds else []), *line) for line, kinds in lines.items()]
+    return _table(header, rows)
+
+
+def _name_kinds(kinds: list[str], card: Card) -> str:
+    return "all" if kinds == list(card.kinds) and len(kinds) > 1 else ", ".join(kinds)
+
+
+def _describe_costs(card: Card) -> list[str]:
+    """Relative to the baseline of the same run, as measured."""
+    if not card.costs:
+        return ["*Cost.* Not measured yet.", ""]
+    rows = [
+        (c["model"], f"`{c['values']}`", _spread(c["time"]), _spread(c["memory"]), f"{100 * c['accuracy']:+.1f} points")
+        for c in card.costs
+    ]
+    header = ("measured on", "value", "time per step", "peak memory", "accuracy")
+    return [
+        "*Cost*, times that of the baseline in the same run, with its range over the rounds.",
+        "",
+        _table(header, rows),
+    ]
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Mean (lowest-highest)."""
+    return f"{sum(values) / len(values):.2f}× ({min(values):.2f}-{max(values):.2f})"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)

@@ -1,0 +1,81 @@
+"""Every technique has a card, gathered from what its own file, the full space and the benchmark say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import analysis.cards as cards
+from analysis.cards import find_card, full_space, read_cards, technique_names
+from analysis.technique_page import format_card, format_page
+from search.cli import app
+from spaces.domains import find_holes
+from training.errors import UserError
+from training.recipe import Recipe
+from training.techniques.base import Technique
+
+PAGE = Path(__file__).parents[2] / "docs" / "techniques.md"
+
+
+@pytest.mark.parametrize("name", technique_names())
+def test_every_technique_says_its_source_its_interactions_and_where_to_search_it(name):
+    card = find_card(name)
+    assert card.source
+    assert card.interactions.endswith(".")
+    assert any(find_holes(full_space().get(name))), f"spaces/full.yaml does not search {name}"
+    assert all(field.description for field in card.hyperparameters)
+
+
+def test_every_technique_of_the_recipe_has_a_card():
+    switchable = {name for name, info in Recipe.model_fields.items() if isinstance(info.default, Technique)}
+    assert switchable | {"augmentation", "optimizer", "schedule"} <= set(technique_names())
+    assert "data" not in technique_names()
+
+
+def test_a_card_tells_what_the_techniques_file_says():
+    text = format_card(find_card("label_smoothing"))
+    assert "mix the target with the uniform distribution (Szegedy et al. 2016, section 7)." in text
+    assert "| `alpha` | number ≥ 0, < 1 | 0.0 | Weight of the uniform distribution. |" in text
+    assert "- {alpha: {uniform: [0.01, 0.5]}}" in text
+
+
+def test_a_card_tells_the_costs_that_were_measured(monkeypatch):
+    cost = {
+        "technique": "mixup", "values": "mixup.alpha=1.0", "model": "resnet18", "time": [1.1, 1.3], "memory": [1.0],
+        "accuracy": -0.012,
+    }  # fmt: skip
+    monkeypatch.setattr(cards, "read_costs", lambda: [cost])
+    assert "| resnet18 | `mixup.alpha=1.0` | 1.20× (1.10-1.30) | 1.00× (1.00-1.00) | -1.2 points |" in format_card(
+        find_card("mixup")
+    )
+    assert "Not measured yet" in format_card(find_card("unfreeze"))
+
+
+def test_the_page_is_up_to_date():
+    assert PAGE.read_text() == format_page(read_cards()), "run `make docs`"
+
+
+def test_an_unknown_technique_is_refused_with_the_nearest_name():
+    with pytest.raises(UserError, match="mixpu: there is no such technique. Did you mean mixup"):
+        app(["techniques", "mixpu"], standalone_mode=False)
+
+
+def test_the_command_shows_all_techniques_or_one(capsys):
+    app(["techniques"], standalone_mode=False)
+    assert "gradient_clipping" in capsys.readouterr().out
+    app(["techniques", "unfreeze"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert "last, most or full" in shown
+    assert "Yosinski" in shown
+
+
+def test_cards_import_nothing_heavy():
+    code = (
+        "import sys; from analysis.cards import read_cards; read_cards();"
+        "print([m for m in ('torch', 'optuna', 'numpy', 'ray', 'timm') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
