@@ -9,8 +9,10 @@ import torch
 
 from training.classifier import Classifier
 from training.errors import UserError
+from training.recipe import Recipe
+from training.techniques.base import Technique
 
-# Whatever has a state: momentum and its schedule, a scaler of losses, random draws, groups of batches.
+# Every technique that a CPU can run is in one of them, beside others: what has a state must survive.
 RECIPES = {
     "plain": {"optimizer": {"name": "sgd", "lr": 0.05}},
     "mixing": {
@@ -63,6 +65,11 @@ def test_a_stopped_training_goes_on_to_the_same_numbers(name, fit, load_weights,
     assert heard == [1, 2, 3, 4]
     assert resumed.outcome.reports[:stopped_at] == stopped.outcome.reports
     assert_same(whole, resumed, load_weights)
+
+
+def test_every_technique_is_among_what_is_resumed():
+    switchable = {name for name, info in Recipe.model_fields.items() if isinstance(info.default, Technique)}
+    assert switchable <= set().union(*RECIPES.values())
 
 
 class Killed(BaseException):
