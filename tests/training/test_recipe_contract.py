@@ -69,7 +69,8 @@ def test_a_technique_is_off_by_default_and_in_no_other_way(name):
     assert getattr(on_recipe(name), name).is_on
     # A second off value would leave the set-up as it was: every other value must change it.
     for field, description in kind.model_fields.items():
-        for value in OTHERS[path] if (path := f"{name}.{field}") in OTHERS else [description.default + 0.5]:
+        others = OTHERS.get(f"{name}.{field}")
+        for value in [description.default + 0.5] if others is None else others:
             setup = TrainingSetup(timm.create_model("test_resnet", num_classes=10), "cpu", 10, (4, 4))
             before = repr(setup)
             technique = kind(**{field: value})
