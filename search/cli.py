@@ -92,12 +92,12 @@ def run(
     from search.warm_start import collect_warm_starts
 
     earlier = [open_folder(storage.absolute(), sweep) for sweep in warm_start or []]
-    warm_starts = collect_warm_starts(loaded, earlier)
+    opening = [{"event": "warm_start", "recipes": collect_warm_starts(loaded, earlier)}]
     settings = Settings(
         absolute_uri(tracking_uri), experiment, seed, keep_best, cpus_per_trial, gpus_per_trial, seconds, address
     )
     console = make_console()
-    _conclude(folder, run_sweep(folder, loaded, settings, console, warm_starts), settings.tracking_uri, console)
+    _conclude(folder, run_sweep(folder, loaded, settings, console, opening), settings.tracking_uri, console)
 
 
 @app.command()
@@ -242,6 +242,41 @@ def export(
     print(export_trial(open_folder(storage.absolute(), name), trial, out))
 
 
+@app.command()
+def confirm(
+    name: Name,
+    top: Annotated[
+        int | None, typer.Option(help="Best recipes to train again, beside the baseline. Default: 3.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Fresh seeds of each. Default: 5.")] = None,
+    storage: Storage = STORAGE,
+) -> None:
+    """Train the best recipes and the baseline on fresh seeds; then score the winner, once, on the test part."""
+    from search.confirm import run_confirmation
+    from search.listed import list_folder, open_searched
+    from search.tables import make_console
+
+    source, console = open_searched(storage.absolute(), name), make_console()
+    state = run_confirmation(source, top, seeds, console)
+    _conclude_list(list_folder(source, "confirm"), state, console)
+
+
+@app.command()
+def ablate(
+    name: Name,
+    seeds: Annotated[int | None, typer.Option(help="Fresh seeds of each recipe. Default: 5.")] = None,
+    storage: Storage = STORAGE,
+) -> None:
+    """Say what each technique is worth: the winner without it and the baseline with it, on the same fresh seeds."""
+    from search.ablate import run_ablation
+    from search.listed import list_folder, open_searched
+    from search.tables import make_console
+
+    source, console = open_searched(storage.absolute(), name), make_console()
+    state = run_ablation(source, seeds, console)
+    _conclude_list(list_folder(source, "ablate"), state, console)
+
+
 @app.command(name="list")
 def list_(storage: Storage = STORAGE) -> None:
     """List the sweeps in the storage folder."""
@@ -348,6 +383,9 @@ def _conclude(folder: SweepFolder, result: Result, tracking_uri: str, console) -
     from search.export import export_trial
     from search.tables import leaderboard
 
+    if result.controller.listed:
+        _conclude_list(folder, result.state, console)
+        return
     trials = result.controller.trials
     console.print(leaderboard(trials))
     if trials.best():
@@ -364,3 +402,17 @@ def _conclude(folder: SweepFolder, result: Result, tracking_uri: str, console) -
     if not trials.best():
         console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")
         raise typer.Exit(1)
+
+
+def _conclude_list(folder: SweepFolder, state: str, console) -> None:
+    """Print what a sweep over a list found, once all of it ran."""
+    from search.ablate import conclude_ablation
+    from search.confirm import conclude_confirmation
+    from search.listed import read_list
+
+    if state != "completed":
+        console.print(f"Go on with it: sweep resume {folder.name}")
+        raise typer.Exit(130)
+    listed = read_list(folder)
+    conclude = conclude_confirmation if listed.kind == "confirm" else conclude_ablation
+    conclude(folder, listed, console)

@@ -28,6 +28,7 @@ class Controller:
         self.sampler = Sampler(space.suggest, name=space.search.sampler, seed=seed)
         self.baselines = space.baselines()
         self.warm_starts: list[dict[str, Any]] = []  # recipes of earlier sweeps
+        self.listed: list[dict[str, Any]] = []  # of a sweep over a list: every trial, in order
         self.fatal = ""  # why the sweep cannot go on
         self.resolve: Callable[[Recipe], Recipe] = lambda recipe: recipe  # replaces `auto`, where that is known
         self.listeners: list[Callable[[Event], None]] = []
@@ -89,6 +90,9 @@ class Controller:
         number = len(self.trials)
         if number >= self.budget:
             return None
+        if self.listed:
+            entry = self.listed[number]
+            return self._start(number, read_recipe(entry["recipe"]), None, entry["origin"])
         if number < len(self.baselines):
             recipe = self.baselines[number]
             params = self.space.encode(recipe)
@@ -143,6 +147,8 @@ class Controller:
         kind, number = event.get("event"), event.get("trial", -1)
         if kind == "warm_start":
             self.warm_starts = event["recipes"]
+        if kind == "list":
+            self.listed = event["trials"]
         if kind == "infeasible":
             self.sampler.add(number, event["params"])
             self.sampler.tell(number, "infeasible")

@@ -18,7 +18,7 @@ from search.cluster import Demand, fit_to_cluster, list_nodes, plan_demand, prob
 from search.controller import Controller
 from search.folder import SweepFolder
 from search.interrupt import interruptible
-from search.ledger import Ledger, read_events
+from search.ledger import Event, Ledger, read_events
 from search.progress import Progress
 from search.tracking import Tracking
 from search.trial import bootstrap, project_root, split_cpus
@@ -53,9 +53,11 @@ class Result:
 
 
 def run_sweep(
-    folder: SweepFolder, space: Space, settings: Settings, console: Any, warm_starts: Sequence[dict[str, Any]] = ()
+    folder: SweepFolder, space: Space, settings: Settings, console: Any, opening: Sequence[Event] = ()
 ) -> Result:
-    """Run a new sweep to its end, its time budget, or Ctrl-C; `warm_starts` are recipes to try after the baseline.
+    """Run a new sweep to its end, its time budget, or Ctrl-C.
+
+    `opening` are the ledger's first events after its header: warm starts, or the list of all trials.
 
     Raises:
         UserError: something is wrong with the space, the data, the machines or the tracking server; nothing was made.
@@ -74,7 +76,7 @@ def run_sweep(
         "space": plan.space.to_yaml(),
         "settings": asdict(settings),
     }
-    create_folder(folder, header, {"event": "warm_start", "recipes": list(warm_starts)})
+    create_folder(folder, header, *opening)
     with folder.locked():
         controller = Controller(plan.space, Ledger(folder.ledger), seed=settings.seed)
         controller.listeners.append(tracking)
@@ -128,6 +130,8 @@ def resume_sweep(
         settings = Settings(**{**header["settings"], "time_budget_seconds": time_budget_seconds})
         controller = Controller(space, ledger, seed=settings.seed)
         if more_trials:
+            if controller.listed:
+                raise UserError(f"{folder.name} runs a fixed list of trials, which cannot be extended.")
             controller.record(event="extend", trials=more_trials)
         tracking = _make_tracking(folder.name, header["id"], space, settings)
         if controller.is_done:

@@ -20,7 +20,7 @@ class Trial:
     number: int
     recipe: dict[str, Any]
     params: dict[str, Any] | None
-    origin: Literal["baseline", "sampler", "warm_start"]
+    origin: Literal["baseline", "sampler", "warm_start", "listed"]
     started: float
     state: State = "running"
     reason: str = ""

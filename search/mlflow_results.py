@@ -1,0 +1,50 @@
+"""What is known of a sweep only after its trials: metrics and files on its run in MLflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from search.folder import SweepFolder
+from search.ledger import read_events
+from search.mlflow_entries import to_milliseconds
+from search.mlflow_store import is_outage, open_store
+
+if TYPE_CHECKING:
+    from search.mlflow_store import Store
+
+
+def log_results(
+    folder: SweepFolder, metrics: Mapping[str, float], files: Sequence[Path], stamp: float, console: Any
+) -> None:
+    """Log on the sweep's own run; `stamp`, seconds since 1970, is kept, so that doing it again changes nothing.
+
+    An MLflow that does not answer is told of and left alone: the files hold the same.
+    """
+    from mlflow.entities import Metric
+
+    from search.sweep import read_settings, sweep_header
+
+    settings, sweep_id = read_settings(folder), sweep_header(list(read_events(folder.ledger)))["id"]
+    try:
+        store = open_store(settings.tracking_uri, settings.experiment)
+        if (run_id := find_parent(store, sweep_id)) is None:
+            console.print("MLflow does not have this sweep's run; the results are in its folder only.")
+            return
+        entries = [Metric(name, value, to_milliseconds(stamp), 0) for name, value in metrics.items()]
+        store.client.log_batch(run_id, metrics=entries, synchronous=True)
+        for file in files:
+            store.client.log_artifact(run_id, str(file))
+    except Exception as error:
+        if not is_outage(error):
+            raise
+        console.print("MLflow did not answer; the same command sends the results again.")
+
+
+def find_parent(store: Store, sweep_id: str) -> str | None:
+    """The id of a sweep's own run; None where the store does not have it."""
+    found = store.client.search_runs(
+        [store.experiment_id], f"tags.sweep_id = '{sweep_id}'", order_by=["attributes.start_time ASC"], max_results=100
+    )  # it is made before its trials
+    return next((run.info.run_id for run in found if "mlflow.parentRunId" not in run.data.tags), None)

@@ -1,0 +1,70 @@
+"""Sweeps that really train, in this process instead of Ray's workers: everything else is the product's own."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import asdict
+
+import pytest
+
+SPACE = """
+format: 1
+recipe:
+  data: {name: digits, train_size: 64}
+  backbone: {name: test_resnet, weights: letters}
+  epochs: 2
+  batch_size: {choice: [16, 32]}
+  unfreeze: {level: {choice: [last, most, full]}}
+  label_smoothing: {alpha: {uniform: [0.0, 0.3]}}
+  optimizer: {name: momentum, lr: {log_uniform: [0.003, 0.3]}}
+search: {trials: 5, scheduler: {name: none}}
+"""
+
+
+def sweep_here(folder, space, settings, console, opening=()):
+    """`run_sweep` without Ray and MLflow."""
+    from search.checkpoints import Checkpoints
+    from search.controller import Controller
+    from search.ledger import Ledger
+    from search.sweep import Result, create_folder
+    from training.recipe import read_recipe
+    from training.train import train
+
+    header = {"event": "sweep", "name": folder.name, "id": uuid.uuid4().hex, "space": space.to_yaml()}
+    create_folder(folder, {**header, "settings": asdict(settings)}, *opening)
+    controller = Controller(space, Ledger(folder.ledger), seed=settings.seed)
+    controller.record(event="driver", threads=1)
+    controller.listeners.append(Checkpoints(folder, controller.trials, settings.keep_best))
+    while (trial := controller.next_trial()) is not None:
+        number, own = trial.number, folder.trial(trial.number)
+        own.mkdir(parents=True)
+
+        def on_report(report, number=number):
+            return controller.report(number, asdict(report)) == "continue"
+
+        train(read_recipe(trial.recipe), own, metric=space.search.metric, on_report=on_report)
+    return Result(controller, "completed", 0)
+
+
+@pytest.fixture(scope="session")
+def trained_sweep(tmp_path_factory):
+    """The folder of a sweep of five trials, three of them baselines."""
+    from search.folder import SweepFolder
+    from search.sweep import Settings
+    from search.tables import make_console
+    from spaces.load import load_space
+
+    home = tmp_path_factory.mktemp("trained")
+    (home / "tiny.yaml").write_text(SPACE)
+    folder = SweepFolder(home / "sweeps" / "tiny")
+    folder.path.parent.mkdir()
+    settings = Settings(f"sqlite:///{home}/mlflow.db", "technique-search")
+    sweep_here(folder, load_space(home / "tiny.yaml"), settings, make_console())
+    return folder
+
+
+@pytest.fixture
+def without_ray(monkeypatch):
+    import search.sweep
+
+    monkeypatch.setattr(search.sweep, "run_sweep", sweep_here)

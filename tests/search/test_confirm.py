@@ -1,0 +1,119 @@
+"""The best recipes again on fresh seeds: what is compared, what is said, and that the test part is opened once."""
+
+import json
+import shutil
+
+import pytest
+
+from search.cli import app
+from search.folder import SweepFolder
+from search.ledger import read_events
+from search.listed import read_list
+from training.data import load
+
+
+def call(*arguments):
+    app(list(arguments), standalone_mode=False)
+
+
+@pytest.fixture
+def home(trained_sweep, tmp_path, monkeypatch, without_ray):
+    """A folder of one's own with the trained sweep in it."""
+    shutil.copytree(trained_sweep.path.parent, tmp_path / "sweeps")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """What would be logged on the sweep's run in MLflow."""
+    import search.mlflow_results
+
+    calls = []
+    monkeypatch.setattr(search.mlflow_results, "log_results", lambda folder, metrics, *rest: calls.append(metrics))
+    return calls
+
+
+def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_scored_once(home, sent, capsys):
+    call("confirm", "tiny", "--top", "2", "--seeds", "2")
+    folder = SweepFolder(home / "sweeps" / "tiny-confirm")
+    listed = read_list(folder)
+    assert listed.seeds == [1, 2]
+    assert "baseline" in listed.by_label
+    for label, trials in listed.by_label.items():
+        assert [trial.recipe["seed"] for trial in trials] == [1, 2]
+        assert len({json.dumps({**trial.recipe, "seed": 0}) for trial in trials}) == 1, label
+    findings = json.loads((folder.path / "confirm.json").read_text())
+    means = [found["interval"]["mean"] for found in findings["recipes"]]
+    assert means == sorted(means, reverse=True)
+    assert all(f["interval"]["low"] <= f["interval"]["mean"] <= f["interval"]["high"] for f in findings["recipes"])
+    results = findings["test"]["results"]
+    assert results["images"] == 350
+    assert results["correct"] == sum(results["confusion"][k][k] for k in range(10))
+    assert results["accuracy"]["mean"] == results["correct"] / 350
+    after, before = results["calibration"]["after"], results["calibration"]["before"]
+    assert after["nll"] < before["nll"], "two epochs leave a model badly calibrated; temperature mends some of it"
+    assert sent[0]["test_accuracy"] == results["accuracy"]["mean"]
+    page = (folder.path / "confirm.html").read_text()
+    assert page.count("data:image/png;base64,") == 3
+    assert "http" not in page.replace("http-equiv", ""), "the page needs nothing beside itself"
+    said = capsys.readouterr().out
+    assert "Test part, scored" in said
+    assert "before:" not in said
+
+    # A second time, nothing is trained or opened: the ledger knows.
+    opened = []
+    original = load.load_data
+    load.load_data = lambda spec: opened.append(spec) or original(spec)
+    try:
+        call("confirm", "tiny")
+    finally:
+        load.load_data = original
+    assert opened == []
+    assert sum(event.get("event") == "test" for event in read_events(folder.ledger)) == 1
+
+    # Even where the confirmation is gone, the searched sweep's ledger knows that the test part was opened.
+    shutil.rmtree(folder.path)
+    call("confirm", "tiny", "--top", "1", "--seeds", "2")
+    assert "had been scored 1 time before" in capsys.readouterr().out
+
+
+def test_each_technique_is_switched_alone_and_paired_by_seed(home, sent, capsys):
+    call("ablate", "tiny", "--seeds", "2")
+    folder = SweepFolder(home / "sweeps" / "tiny-ablate")
+    listed = read_list(folder)
+    winner, baseline = (listed.by_label[name][0].recipe for name in ("winner", "baseline"))
+    assert winner != baseline
+    for label, trials in listed.by_label.items():
+        word, _, technique = label.partition(" ")
+        if technique:
+            base = winner if word == "without" else baseline
+            changed = [name for name in base if base[name] != trials[0].recipe[name]]
+            assert changed == [technique]
+    findings = json.loads((folder.path / "ablate.json").read_text())
+    scores = listed.scores()
+    for found in findings["techniques"]:
+        gaps = [a - b for a, b in zip(scores["winner"], scores[f"without {found['technique']}"], strict=True)]
+        assert found["in_winner"]["interval"]["mean"] == pytest.approx(sum(gaps) / 2)
+    worth = [found["in_winner"]["interval"]["mean"] for found in findings["techniques"]]
+    assert worth == sorted(worth, reverse=True)
+    assert "in the winner" in capsys.readouterr().out
+    assert (folder.path / "ablate.html").exists()
+
+
+MISTAKES = {
+    "an unknown sweep": (["confirm", "nothing"], "nothing: no such sweep"),
+    "one seed": (["confirm", "tiny", "--seeds", "1"], "--seeds=1: one seed has no spread"),
+    "no seed": (["ablate", "tiny", "--seeds", "0"], "--seeds=0"),
+    "no recipe": (["confirm", "tiny", "--top", "0"], "--top=0"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_ends_in_one_sentence_and_nothing_is_made(mistake, home):
+    from training.errors import UserError
+
+    arguments, words = MISTAKES[mistake]
+    with pytest.raises(UserError, match=words):
+        call(*arguments)
+    assert [path.name for path in (home / "sweeps").iterdir()] == ["tiny"]

@@ -1,0 +1,45 @@
+"""A trained model on one part of the data: its weights back into the plain architecture, its logits for every image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from training.backbones import build_bare
+from training.data.feeding import make_eval_loader
+from training.data.images import ImagePart
+from training.recipe import Recipe
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """A `best.ckpt`: the weights as `state_dict`, the resolved `recipe`, the names of the `classes`, the `epoch`."""
+    saved: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return saved
+
+
+def restore_model(recipe: Recipe, weights: dict[str, torch.Tensor], class_count: int) -> nn.Module:
+    """The trained model in eval mode, float32, as timm or torchvision build it."""
+    image_size = recipe.preprocessing.image_size
+    assert isinstance(image_size, int)  # resolved
+    model = build_bare(recipe.backbone, class_count, image_size)
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+@torch.inference_mode()
+def predict_part(
+    model: nn.Module, part: ImagePart, recipe: Recipe, *, device: str = "cpu", workers: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits (N, classes) and labels (N,) of a part in its own order, on the CPU, preprocessed as in validation.
+
+    Raises:
+        UnreadableImage: naming the file.
+    """
+    model.to(device)
+    loader = make_eval_loader(part, recipe, workers=workers, device=device)
+    batches = [(model(images.to(device)).float().cpu(), labels.cpu()) for images, labels in loader]
+    logits, labels = (torch.cat(column) for column in zip(*batches, strict=True))
+    return logits, labels
