@@ -138,17 +138,18 @@ def _draw(data: Any, recipe: Any, device: str, out: Path) -> None:
     from training.data.picture import caption_of, draw_sheet
     from training.isolation import isolated_process
     from training.techniques.base import TrainingSetup
+    from training.techniques.mixing import MIXERS, change_batch
 
     setup = TrainingSetup(nn.Identity(), device, len(data.classes), ())
-    if recipe.mixup.is_on:
-        recipe.mixup.apply(setup)
+    for name in ("random_erasing", *MIXERS, "mixing"):
+        if (technique := getattr(recipe, name)).is_on:
+            technique.apply(setup)
     images, targets, count = [], [], 0
     loaders = make_loaders(data, recipe, workers=0, device=device)
     try:
         with isolated_process(recipe.seed, torch.get_num_threads()):
             for batch, labels in loaders.train:
-                for transform in setup.batch_transforms:
-                    batch, labels = transform(batch, labels)
+                batch, labels = change_batch(setup, batch, labels)
                 images.append(batch)
                 targets += list(labels)
                 count += len(batch)

@@ -14,6 +14,7 @@ from training.errors import Diverged
 from training.metrics import measure
 from training.recipe import Recipe
 from training.techniques.base import TrainingSetup
+from training.techniques.mixing import change_batch
 
 STEP_POINTS = 200  # at most, of learning rate and training loss by optimizer step
 
@@ -31,7 +32,7 @@ class Classifier(pl.LightningModule):
         self.model = plan.model
         self.recipe = recipe
         self.plan = plan  # Lightning has a hook named setup
-        self.criterion = plan.criterion or nn.CrossEntropyLoss()
+        self.criterion = plan.criterion or nn.CrossEntropyLoss(weight=plan.class_weights)
         self.batches_per_step = plan.batches_per_step or 1
         self.steps_per_epoch = -(-len(plan.batch_sizes) // self.batches_per_step)
         self.step_stride = -(-self.steps_per_epoch * recipe.epochs // STEP_POINTS)
@@ -57,8 +58,10 @@ class Classifier(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_index: int) -> torch.Tensor:
         images, targets = batch
-        for transform in self.plan.batch_transforms:
-            images, targets = transform(images, targets)
+        images, targets = change_batch(self.plan, images, targets)
+        if self.plan.class_weights is not None and targets.dim() == 1:
+            # Of labels torch would take the mean by weight, of shares the mean by image; the latter is meant for both.
+            targets = F.one_hot(targets, self.plan.class_count).float()
         loss = self.criterion(self.model(images), targets)
         self._record(loss.detach(), len(images), batch_index)
         return loss * self.plan.loss_weights[batch_index] if self.plan.loss_weights else loss

@@ -13,11 +13,16 @@ from training.errors import UserError
 from training.techniques.accumulation import Accumulation
 from training.techniques.augmentation import Augmentation, NoAugmentation
 from training.techniques.base import Part, Technique
+from training.techniques.class_balance import ClassBalance, NoBalance
+from training.techniques.cutmix import CutMix
+from training.techniques.fmix import FMix
 from training.techniques.gradient_clipping import GradientClipping
 from training.techniques.label_smoothing import LabelSmoothing
+from training.techniques.mixing import Mixing
 from training.techniques.mixup import MixUp
 from training.techniques.optimizer import Momentum, Optimizer
 from training.techniques.precision import Precision
+from training.techniques.random_erasing import RandomErasing
 from training.techniques.schedule import Constant, Schedule
 from training.techniques.unfreeze import Unfreeze
 
@@ -42,7 +47,12 @@ class Recipe(Part):
 
     unfreeze: Unfreeze = Unfreeze()
     augmentation: Augmentation = NoAugmentation()
+    random_erasing: RandomErasing = RandomErasing()
     mixup: MixUp = MixUp()
+    cutmix: CutMix = CutMix()
+    fmix: FMix = FMix()
+    mixing: Mixing = Mixing()
+    class_balance: ClassBalance = NoBalance()
     label_smoothing: LabelSmoothing = LabelSmoothing()
     optimizer: Optimizer = Momentum()
     schedule: Schedule = Constant()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import lightning.pytorch as pl
+import numpy as np
 from lightning.fabric.plugins.environments import LightningEnvironment
 
 from training.callbacks import EpochSeeds, NaNStop
@@ -82,7 +83,8 @@ def _prepare(recipe: Recipe, data: ImageData, loaders: Loaders, resources: Resou
     image_size = recipe.preprocessing.image_size
     assert isinstance(image_size, int)  # resolved
     model = build_model(recipe.backbone, len(data.classes), image_size)
-    setup = TrainingSetup(model, resources.device, len(data.classes), loaders.batch_sizes)
+    counts = np.bincount(data.train.labels, minlength=len(data.classes))
+    setup = TrainingSetup(model, resources.device, len(data.classes), loaders.batch_sizes, tuple(counts.tolist()))
     for technique in recipe.techniques():
         technique.apply(setup)
     return Classifier(recipe, setup)

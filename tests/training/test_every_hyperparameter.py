@@ -29,9 +29,10 @@ BASE: dict[str, Any] = {
 WARM_UP = {"warmup_epochs": 1.0}
 RESIZED = {"image_size": 36, "crop": 1.0}
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw")
+UNEVEN = {"name": "digits", "train_size": 45}  # not as many of each class
 SCHEDULES = ("constant", "cosine", "cosine_restarts")
 
-# A second legal value of every field and, where it needs one to mean anything, the surroundings in its part.
+# A second legal value of every field and, where it needs them to mean anything, the surroundings in and beside its part.
 SECOND: dict[str, Any] = {
     "data[digits].train_size": 30,
     "data[digits].split_seed": 1,
@@ -61,7 +62,14 @@ SECOND: dict[str, Any] = {
     },
     "augmentation[crop_flip].min_area": 0.5,
     "augmentation[crop_flip].flip": 1.0,
+    "random_erasing.probability": 0.5,
+    "random_erasing.max_area": (0.1, {"probability": 0.5}),
     "mixup.alpha": 0.4,
+    "cutmix.alpha": 0.4,
+    "fmix.alpha": 0.4,
+    "fmix.decay": (2.0, {"alpha": 0.4}),
+    "mixing.probability": (0.5, {}, {"mixup": {"alpha": 0.4}}),
+    "class_balance[weights].power": (1.0, {}, {"data": UNEVEN}),
     "label_smoothing.alpha": 0.1,
     **{f"optimizer[{name}].lr": 0.02 for name in OPTIMIZERS},
     **{f"optimizer[{name}].weight_decay": 0.1 for name in OPTIMIZERS},
@@ -128,8 +136,8 @@ def vary(path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     if path not in SECOND:
         pytest.fail(f"no second value known for {path}: add it to SECOND")
     second = SECOND[path]
-    value, around = second if isinstance(second, tuple) else (second, {})
-    first = surround(path)
+    value, around, *beside = second if isinstance(second, tuple) else (second, {})
+    first = {**surround(path), **(beside[0] if beside else {})}
     part, _, field = path.rpartition(".")
     if not part:
         return first, {**first, field: value}
@@ -177,12 +185,14 @@ def test_recipes_that_differ_in_one_hyperparameter_train_differently(path, weigh
         ("optimizer", "name", OPTIMIZERS),
         ("schedule", "name", SCHEDULES),
         ("augmentation", "policy", ("none", "small_images", "crop_flip")),
+        ("class_balance", "name", ("none", "weights", "sampler")),
     ],
 )
 def test_no_two_kinds_train_alike(part, key, kinds, weights_after):
     # At the same rate, or their defaults alone would tell them apart.
     shared = {"lr": 0.02} if part == "optimizer" else {}
-    after = {kind: weights_after({**BASE, part: {key: kind, **shared}}) for kind in kinds}
+    data = UNEVEN if part == "class_balance" else BASE["data"]
+    after = {kind: weights_after({**BASE, "data": data, part: {key: kind, **shared}}) for kind in kinds}
     for one, other in combinations(kinds, 2):
         assert differ(after[one], after[other]), (one, other)
 

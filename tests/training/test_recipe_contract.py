@@ -20,6 +20,11 @@ DIGITS = {"data": {"name": "digits", "train_size": 100}, "backbone": {"name": "t
 ON = {
     "unfreeze": {"unfreeze": {"level": "most"}},
     "mixup": {"mixup": {"alpha": 0.4}},
+    "random_erasing": {"random_erasing": {"probability": 0.5}},
+    "cutmix": {"cutmix": {"alpha": 1.0}},
+    "fmix": {"fmix": {"alpha": 1.0, "decay": 2.0}},
+    "mixing": {"mixing": {"probability": 0.5}, "mixup": {"alpha": 0.4}},
+    "class_balance": {"class_balance": {"name": "weights", "power": 1.0}},
     "label_smoothing": {"label_smoothing": {"alpha": 0.1}},
     "accumulation": {"accumulation": {"batches": 2}},
     "gradient_clipping": {"gradient_clipping": {"value": 1.0}},
@@ -36,6 +41,9 @@ OTHERS = {
     "precision.mode": ["bf16-mixed", "64-true"],
     "accumulation.batches": [2],
     "gradient_clipping.algorithm": [],
+    "fmix.decay": [],
+    "mixing.probability": [0.5],
+    "random_erasing.max_area": [],
 }
 
 

@@ -17,6 +17,11 @@ RECIPES = {
     "plain": {"optimizer": {"name": "sgd", "lr": 0.05}},
     "mixing": {
         "mixup": {"alpha": 0.4},
+        "cutmix": {"alpha": 1.0},
+        "fmix": {"alpha": 1.0},
+        "mixing": {"probability": 0.8},
+        "random_erasing": {"probability": 0.5},
+        "class_balance": {"name": "sampler"},
         "label_smoothing": {"alpha": 0.1},
         "augmentation": {"policy": "small_images"},
         "accumulation": {"batches": 3},

@@ -16,6 +16,7 @@ from training.data.preprocess import fit_all, resized_side
 from training.data.sampling import EpochSampler
 from training.data.tensor_images import TensorImages
 from training.recipe import Recipe
+from training.techniques.class_balance import BalancedSampler
 
 EVAL_BATCH_SIZE = 256  # measured on one core: larger is not faster
 SMALL_SIDE = 64
@@ -54,7 +55,8 @@ def make_loaders(data: ImageData, recipe: Recipe, *, workers: int, device: str =
         UserError: this machine cannot use the backend, or an image cannot be read.
     """
     cv2.setNumThreads(1)  # one image is too little work for a pool of threads
-    sampler = EpochSampler(len(data.train), recipe.data.epoch_size, recipe.seed)
+    balanced = data.train.labels if isinstance(recipe.class_balance, BalancedSampler) else None
+    sampler = EpochSampler(len(data.train), recipe.data.epoch_size, recipe.seed, balanced)
     # BatchNorm cannot take a batch of one.
     drop_last = len(sampler) > 1 and len(sampler) % recipe.batch_size == 1
     train = _make_train_loader(data.train, recipe, sampler, drop_last, workers, device)

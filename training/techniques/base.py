@@ -48,19 +48,23 @@ class Technique(Part):
 class TrainingSetup:
     """The parts of one run before it starts; techniques change these and nothing else.
 
-    The first four are facts. The slots `criterion`, `loss_weights`, `batches_per_step` and the keys of `trainer` hold
-    one value each: the second technique that sets one is refused. The lists take any number of entries.
+    The first five are facts. The slots that are None at first and the keys of `trainer` hold one value each: the second
+    technique that sets one is refused. The lists take any number of entries.
     """
 
     model: nn.Module
     device: str  # "cpu" or "cuda"
     class_count: int
     batch_sizes: tuple[int, ...]  # images in each forward pass of an epoch
+    class_images: tuple[int, ...] | None = None  # training images of each class
 
+    class_weights: torch.Tensor | None = None  # float32 (class_count,): of each class in the loss
     criterion: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
     loss_weights: tuple[float, ...] | None = None  # per forward pass of an epoch, on top of the mean over its images
     batches_per_step: int | None = None
-    batch_transforms: list[BatchTransform] = field(default_factory=list)
+    batch_transforms: list[BatchTransform] = field(default_factory=list)  # each changes every training batch
+    mixers: list[BatchTransform] = field(default_factory=list)  # of these, each batch gets at most one
+    mixing_probability: float | None = None  # None mixes every batch
     frozen: list[nn.Module] = field(default_factory=list)  # these stay in eval mode
     callbacks: list[Any] = field(default_factory=list)
     trainer: dict[str, Any] = field(default_factory=dict)

@@ -21,4 +21,4 @@ class LabelSmoothing(Technique):
         from torch import nn
 
         # CrossEntropyLoss smooths soft targets too, so this composes with mixup as it is.
-        setup.criterion = nn.CrossEntropyLoss(label_smoothing=self.alpha)
+        setup.criterion = nn.CrossEntropyLoss(setup.class_weights, label_smoothing=self.alpha)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from training.techniques.base import Technique, TrainingSetup
+from training.techniques.mixing import refuse_single
 
 if TYPE_CHECKING:
     from training.recipe import Recipe
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 
 class MixUp(Technique):
     interactions: ClassVar[str] = (
-        "With label smoothing the targets are blurred twice. It slows learning, so it gains with many epochs and loses with "
-        "few, and where only the head trains."
+        "With cutmix or fmix on too, each batch gets one of them. With label smoothing the targets are blurred twice. It "
+        "slows learning, so it gains with many epochs and loses with few, and where only the head trains."
     )
 
     alpha: float = Field(0.0, ge=0, description="λ ~ Beta(α, α), drawn once per batch.")
@@ -24,9 +25,7 @@ class MixUp(Technique):
         from torchvision.transforms import v2
 
         # Pairs each image with its neighbour; batches are shuffled, so that is a random partner.
-        setup.batch_transforms.append(v2.MixUp(alpha=self.alpha, num_classes=setup.class_count))
+        setup.mixers.append(v2.MixUp(alpha=self.alpha, num_classes=setup.class_count))
 
     def conflict(self, recipe: Recipe) -> str | None:
-        if self.is_on and recipe.batch_size == 1:
-            return "mixup.alpha with batch_size=1 would mix each image with itself: raise batch_size."
-        return None
+        return refuse_single("mixup", self.is_on, recipe)

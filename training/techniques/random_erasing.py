@@ -1,0 +1,46 @@
+"""Random erasing: a rectangle of a training image becomes the data's mean colour (Zhong et al. 2020, algorithm 1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from training.techniques.base import Technique, TrainingSetup
+
+if TYPE_CHECKING:
+    import torch
+
+    from training.recipe import Recipe
+
+MAX_AREA = 0.33
+
+
+class RandomErasing(Technique):
+    """Of whole normalised batches, where the model trains: the same with each augmentation policy and backend."""
+
+    interactions: ClassVar[str] = (
+        "It comes after any augmentation policy and before mixing; with cutmix or fmix an image loses pixels twice. In images "
+        "whose class shows in one small place it makes wrong labels: lower max_area."
+    )
+
+    probability: float = Field(0.0, ge=0, le=1, description="That an image loses a rectangle.")
+    max_area: float = Field(MAX_AREA, gt=0.02, le=1, description="Largest rectangle, as a share of the image's area.")
+
+    def apply(self, setup: TrainingSetup) -> None:
+        from timm.data.random_erasing import RandomErasing as Eraser
+
+        erase = Eraser(self.probability, max_area=self.max_area, device=setup.device)
+
+        def transform(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return erase(images.clone()), labels  # it writes into what it is given
+
+        setup.batch_transforms.append(transform)
+
+    def conflict(self, recipe: Recipe) -> str | None:
+        if self.probability == 0 and self.max_area != MAX_AREA:
+            return (
+                f"random_erasing.max_area={self.max_area:g} does nothing while random_erasing.probability is 0: set a "
+                "probability."
+            )
+        return None
