@@ -12,6 +12,7 @@ from training.data.specs import Data, Digits, Preprocessing
 from training.errors import UserError
 from training.techniques.accumulation import Accumulation
 from training.techniques.augmentation import Augmentation, NoAugmentation
+from training.techniques.averaging import Averaging, NoAveraging
 from training.techniques.base import Part, Technique
 from training.techniques.class_balance import ClassBalance, NoBalance
 from training.techniques.cutmix import CutMix
@@ -56,6 +57,7 @@ class Recipe(Part):
     label_smoothing: LabelSmoothing = LabelSmoothing()
     optimizer: Optimizer = Momentum()
     schedule: Schedule = Constant()
+    averaging: Averaging = NoAveraging()
     accumulation: Accumulation = Accumulation()
     gradient_clipping: GradientClipping = GradientClipping()
     precision: Precision = Precision()

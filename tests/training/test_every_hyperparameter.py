@@ -79,6 +79,10 @@ SECOND: dict[str, Any] = {
     **{f"schedule[{name}].start_factor": (0.3, WARM_UP) for name in SCHEDULES},
     "schedule[cosine_restarts].cycles": 3,
     "schedule[cosine_restarts].cycle_factor": 3,
+    "averaging[swa].start": (0.25, {"start": 0.5}, {"epochs": 4}),
+    "averaging[swa].lr_factor": (0.5, {"start": 0.5}),
+    "averaging[swa].annealing_epochs": (0.5, {"start": 0.5, "lr_factor": 0.5}),
+    "averaging[ema].half_life": 0.2,
     "accumulation.batches": 2,
     "gradient_clipping.value": 0.01,
     "gradient_clipping.algorithm": ("value", {"value": 0.01}),
@@ -186,13 +190,14 @@ def test_recipes_that_differ_in_one_hyperparameter_train_differently(path, weigh
         ("schedule", "name", SCHEDULES),
         ("augmentation", "policy", ("none", "small_images", "crop_flip")),
         ("class_balance", "name", ("none", "weights", "sampler")),
+        ("averaging", "name", ("none", "swa", "ema")),
     ],
 )
 def test_no_two_kinds_train_alike(part, key, kinds, weights_after):
     # At the same rate, or their defaults alone would tell them apart.
     shared = {"lr": 0.02} if part == "optimizer" else {}
-    data = UNEVEN if part == "class_balance" else BASE["data"]
-    after = {kind: weights_after({**BASE, "data": data, part: {key: kind, **shared}}) for kind in kinds}
+    beside = {"class_balance": {"data": UNEVEN}, "averaging": {"epochs": 5}}.get(part, {})
+    after = {kind: weights_after({**BASE, **beside, part: {key: kind, **shared}}) for kind in kinds}
     for one, other in combinations(kinds, 2):
         assert differ(after[one], after[other]), (one, other)
 

@@ -25,6 +25,7 @@ ON = {
     "fmix": {"fmix": {"alpha": 1.0, "decay": 2.0}},
     "mixing": {"mixing": {"probability": 0.5}, "mixup": {"alpha": 0.4}},
     "class_balance": {"class_balance": {"name": "weights", "power": 1.0}},
+    "averaging": {"averaging": {"name": "swa", "start": 0.5}},
     "label_smoothing": {"label_smoothing": {"alpha": 0.1}},
     "accumulation": {"accumulation": {"batches": 2}},
     "gradient_clipping": {"gradient_clipping": {"value": 1.0}},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -45,8 +45,7 @@ class _Schedule(Part):
             UserError: the schedule does not fit into so few steps.
         """
         total = epochs * steps_per_epoch
-        # At least one step, or a short warm-up would silently be none.
-        warmup = min(max(1, round(self.warmup_epochs * steps_per_epoch)), total - 1) if self.warmup_epochs else 0
+        warmup = self.warmup_steps([steps_per_epoch] * epochs)
         descent = self.after_warmup(total - warmup)
 
         def factor(step: int) -> float:
@@ -55,6 +54,12 @@ class _Schedule(Part):
             return descent(min(step, total) - warmup)
 
         return factor
+
+    def warmup_steps(self, epoch_steps: Sequence[int]) -> int:
+        """Optimizer steps of the warm-up: at least one, or a short warm-up would silently be none."""
+        if not self.warmup_epochs:
+            return 0
+        return min(max(1, round(self.warmup_epochs * epoch_steps[0])), sum(epoch_steps) - 1)
 
     def after_warmup(self, steps: int) -> Curve:
         raise NotImplementedError(f"{type(self).__name__}.after_warmup")
@@ -100,6 +105,11 @@ class CosineRestarts(_Schedule):
             return _descend((step - start) / (end - start))
 
         return factor
+
+    def minima(self, epoch_steps: Sequence[int]) -> list[int]:
+        """The optimizer steps of a training at which a cycle ends."""
+        warmup = self.warmup_steps(epoch_steps)
+        return [warmup + end for end in self.cycle_ends(sum(epoch_steps) - warmup)]
 
     def cycle_ends(self, steps: int) -> list[int]:
         """The optimizer step at which each cycle ends; the last is `steps`.
