@@ -1,4 +1,4 @@
-"""Export of one trial: the complete recipe, its best weights, and a summary of what they are and how they scored."""
+"""Export of one trial: the complete recipe, its best weights, what they are and how they scored, and a card that says so."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import platform
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from spaces.load import dump_recipe
+from analysis.model_card import write_card
+from spaces.load import dump_recipe, load_recipe
 from training.errors import UserError
 from training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from torch import nn
 
 FORMAT = 1
 LIBRARIES = ("torch", "torchvision", "timm", "lightning", "albumentations", "ray", "optuna", "mlflow")
@@ -19,7 +23,10 @@ LIBRARIES = ("torch", "torchvision", "timm", "lightning", "albumentations", "ray
 
 @dataclass(frozen=True)
 class Source:
-    """Where an export comes from; `sweep`, `trial` and `run_id` are None for a recipe trained by itself."""
+    """Where an export comes from; `sweep`, `trial` and `run_id` are None for a recipe trained by itself.
+
+    `test` is what `sweep confirm` found on the test part, where it scored this model.
+    """
 
     metrics: dict[str, float]
     metric: str
@@ -31,6 +38,21 @@ class Source:
     sweep: str | None = None
     trial: str | None = None
     run_id: str | None = None
+    test: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An export read back; `model` in eval mode."""
+
+    folder: Path
+    recipe: Recipe
+    summary: dict[str, Any]
+    model: nn.Module
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(self.summary["classes"])
 
 
 def export_recipe(recipe: Recipe, out: Path) -> None:
@@ -46,7 +68,7 @@ def export_recipe(recipe: Recipe, out: Path) -> None:
 
 
 def export_model(recipe: Recipe, checkpoint: Path, source: Source, out: Path) -> None:
-    """Write `recipe.yaml`, `weights.safetensors` and `summary.json` into `out`.
+    """Write `recipe.yaml`, `weights.safetensors`, `summary.json` and `MODEL_CARD.md` into `out`.
 
     `recipe` is resolved: nothing is left `auto`. The weights are those of `source.best_epoch`.
     """
@@ -57,12 +79,55 @@ def export_model(recipe: Recipe, checkpoint: Path, source: Source, out: Path) ->
     state = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
     # Clones, because safetensors refuses tensors that share memory, as tied weights do.
     save_file({name: value.clone().contiguous() for name, value in state.items()}, out / "weights.safetensors")
-    (out / "summary.json").write_text(json.dumps(summarise(recipe, source), indent=2) + "\n")
+    for name in ("model.onnx", "model.int8.onnx"):  # of an earlier export, with other weights
+        (out / name).unlink(missing_ok=True)
+    write_summary(recipe, summarise(recipe, source), out)
+
+
+def write_summary(recipe: Recipe, summary: dict[str, Any], out: Path) -> None:
+    """Write `summary.json`, and the card, which tells the same in words."""
+    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    write_card(recipe, summary, out / "MODEL_CARD.md")
+
+
+def read_export(folder: Path) -> Exported:
+    """The model of an export, without unpickling anything.
+
+    Raises:
+        UserError: not a complete export.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    from training.evaluate import restore_model
+
+    for name in ("recipe.yaml", "summary.json", "weights.safetensors"):
+        if not (folder / name).is_file():
+            raise UserError(f"{folder}: not an export with weights, as {name} is missing. Make one: sweep export NAME.")
+    try:
+        summary = json.loads((folder / "summary.json").read_text())
+        weights = load_file(folder / "weights.safetensors")
+    except (ValueError, SafetensorError) as error:
+        raise UserError(f"{folder}: the export is damaged ({error}). Make it again: sweep export NAME.") from None
+    if summary.get("format") != FORMAT:
+        raise UserError(
+            f"{folder}/summary.json: format {summary.get('format')} is not the {FORMAT} that this version reads."
+        )
+    recipe = load_recipe(folder / "recipe.yaml")
+    try:
+        model = restore_model(recipe, weights, len(summary["classes"]))
+    except RuntimeError:
+        raise UserError(f"{folder}: weights.safetensors does not belong to its recipe.yaml. Export it again.") from None
+    return Exported(folder, recipe, summary, model)
 
 
 def summarise(recipe: Recipe, source: Source) -> dict[str, Any]:
     """What someone must know to use the weights, and to judge them."""
+    from training.backbones import size_arguments
+
     preprocessing = recipe.preprocessing
+    image_size = preprocessing.image_size
+    assert isinstance(image_size, int)  # resolved
     return {
         "format": FORMAT,
         "sweep": source.sweep,
@@ -73,8 +138,14 @@ def summarise(recipe: Recipe, source: Source) -> dict[str, Any]:
         "standard_error": source.standard_error,
         "best_epoch": source.best_epoch,
         "metrics": source.metrics,
+        "test": source.test,
         "classes": list(source.classes),
-        "input_size": [3, preprocessing.image_size, preprocessing.image_size],
+        "backbone": {
+            "source": recipe.backbone.source,
+            "name": recipe.backbone.name,
+            "arguments": size_arguments(recipe.backbone, image_size),
+        },
+        "input_size": [3, image_size, image_size],
         "mean": preprocessing.mean,
         "std": preprocessing.std,
         "crop": preprocessing.crop,

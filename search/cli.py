@@ -233,13 +233,39 @@ def export(
     name: Name,
     out: Annotated[Path | None, typer.Option(help="Folder to write. Default: exports/<name>.")] = None,
     trial: Annotated[str | None, typer.Option(help="A trial such as 0007. Default: the best.")] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Write model.onnx too, checked against the model.")] = False,
+    int8: Annotated[bool, typer.Option("--int8", help="Write model.int8.onnx too, and say what it costs.")] = False,
+    register: Annotated[str | None, typer.Option(help="Register as this model in MLflow.", metavar="MODEL")] = None,
+    optuna: Annotated[
+        str | None, typer.Option(help="Write all trials as an Optuna study, as in sqlite:///study.db.", metavar="URL")
+    ] = None,
     storage: Storage = STORAGE,
 ) -> None:
-    """Write the best trial's recipe, weights and summary, ready for `sweep train`."""
-    from search.export import export_trial
+    """Write the best trial's recipe, weights, summary and card, ready for `sweep train` and `sweep predict`."""
+    from search.export import Extras, export_trial
     from search.folder import open_folder
 
-    print(export_trial(open_folder(storage.absolute(), name), trial, out))
+    folder = open_folder(storage.absolute(), name)
+    print(export_trial(folder, trial, out, Extras(onnx, int8, register)))
+    if optuna:
+        from search.study import write_study
+
+        print(write_study(folder, optuna))
+
+
+@app.command()
+def predict(
+    export: Annotated[Path, typer.Argument(help="A folder that `sweep export` wrote.")],
+    images: Annotated[Path, typer.Argument(help="A folder of images, of whatever depth.")],
+    out: Annotated[Path, typer.Option(help="The table to write.")] = Path("predictions.csv"),
+) -> None:
+    """Label a folder of images: a line for each, with the probability of every class."""
+    from analysis.predict import predict_folder
+
+    predicted, unreadable = predict_folder(export, images, out)
+    print(f"Labelled {predicted} images: {out}.")
+    if unreadable:
+        raise UserError(f"{len(unreadable)} of the files cannot be read and are left out: {'; '.join(unreadable[:5])}")
 
 
 @app.command()

@@ -137,8 +137,7 @@ def _score_test(folder: SweepFolder, findings: dict[str, Any]) -> Event:
     """Open the test part, once: the searched sweep's ledger counts how often that was done for it."""
     from analysis.held_out import score_test
     from search.listed import read_list
-    from training.data.load import load_data
-    from training.evaluate import predict_part, read_checkpoint, restore_model
+    from training.evaluate import load_same_data, predict_part, read_checkpoint, restore_model
     from training.recipe import read_recipe
 
     listed = read_list(folder)
@@ -146,7 +145,7 @@ def _score_test(folder: SweepFolder, findings: dict[str, Any]) -> Event:
     saved = read_checkpoint(folder.trial(trial.number) / "best.ckpt")
     recipe, classes = read_recipe(saved["recipe"]), tuple(saved["classes"])
     model = restore_model(recipe, saved["state_dict"], len(classes))
-    data = load_data(recipe.data)
+    data = load_same_data(recipe, classes)
     val = predict_part(model, data.val, recipe, device=_device())
     before = _count_opening(SweepFolder(folder.path.with_name(listed.of)), folder.name)
     test = predict_part(model, data.test, recipe, device=_device())

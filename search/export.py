@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +21,39 @@ def read_trials(folder: SweepFolder) -> Trials:
     return Trials(load_space(folder.space).search.metric, read_events(folder.ledger))
 
 
-def export_trial(folder: SweepFolder, name: str | None, out: Path | None) -> str:
+@dataclass(frozen=True)
+class Extras:
+    """What is made of an export beside its files."""
+
+    onnx: bool = False
+    int8: bool = False
+    register: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.onnx or self.int8 or self.register is not None
+
+
+def export_trial(folder: SweepFolder, name: str | None, out: Path | None, extras: Extras = Extras()) -> str:
     """Export the best trial, or the one named; returns a sentence about what was written where.
 
+    Of a sweep that was confirmed, the best is the model that was scored on the test part.
+
     Raises:
-        UserError: there is no such trial, or none completed.
+        UserError: there is no such trial, none completed, or there are no weights for the extras.
     """
     trials = read_trials(folder)
-    trial = _choose(trials, name, folder.name)
+    test = next((event for event in read_events(folder.ledger) if event.get("event") == "test"), None)
+    trial = trials.by_number[test["trial"]] if test and name is None else _choose(trials, name, folder.name)
     out = out or Path("exports") / (f"{folder.name}-{trial.name}" if name else folder.name)
     checkpoint = folder.trial(trial.number) / "best.ckpt"
     train_again = f"Train it again: sweep train {out}/recipe.yaml"
     if not checkpoint.exists():
         export_recipe(read_recipe(trial.recipe), out)
         why = f"it was {trial.state}" if trial.state != "completed" else "only the best few keep theirs"
+        if extras:
+            raise UserError(
+                f"trial {trial.name} of {folder.name} has no weights ({why}), so only its recipe can be exported. {train_again}"
+            )
         return f"Exported the recipe of trial {trial.name} to {out}; its weights are gone ({why}). {train_again}"
     facts = read_facts(folder)
     recipe, classes = _read_described(checkpoint)
@@ -49,9 +69,41 @@ def export_trial(folder: SweepFolder, name: str | None, out: Path | None) -> str
         sweep=folder.name,
         trial=trial.name,
         run_id=facts["runs"].get(str(trial.number)),
+        test=test["results"] if test and test["trial"] == trial.number else None,
     )
     export_model(recipe, checkpoint, source, out)
-    return f"Exported trial {trial.name} to {out}: recipe, weights, summary. {train_again}"
+    more = _add(folder, out, extras) if extras else ""
+    return f"Exported trial {trial.name} to {out}: recipe, weights, summary, card.{more} {train_again}"
+
+
+def _add(folder: SweepFolder, out: Path, extras: Extras) -> str:
+    """Make the extras, write into summary and card what is known of them, and say it."""
+    from analysis.export import read_export, write_summary
+    from analysis.onnx_export import export_onnx, quantise
+    from search.sweep import read_settings
+    from training.evaluate import load_same_data
+
+    exported = read_export(out)
+    data, said = load_same_data(exported.recipe, exported.classes), ""
+    if extras.onnx or extras.int8:
+        exported.summary["onnx"] = export_onnx(exported, data)
+        said += " model.onnx gives the same logits."
+    if extras.int8:
+        exported.summary["int8"] = found = quantise(exported, data)
+        said += (
+            f" model.int8.onnx, {found['megabytes']:.1f} of {found['megabytes_float32']:.1f} MB, has a validation accuracy "
+            f"of {found['val_accuracy']:.1%} where float32 has {found['val_accuracy_float32']:.1%}."
+        )
+    write_summary(exported.recipe, exported.summary, out)
+    if extras.register is not None:
+        from analysis.registry import register
+
+        settings = read_settings(folder)
+        address = register(
+            exported, data, name=extras.register, tracking_uri=settings.tracking_uri, experiment=settings.experiment
+        )
+        said += f" Registered as {address}; serve it: mlflow models serve -m {address}."
+    return said
 
 
 def read_facts(folder: SweepFolder) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def build_bare(backbone: Backbone, class_count: int, image_size: int, **argument
     check_backbone(backbone)
     build = _build_timm if backbone.source == "timm" else _build_torchvision
     try:
-        model = build(backbone.name, class_count, image_size, **arguments)
+        model = build(backbone.name, class_count, **size_arguments(backbone, image_size), **arguments)
         with torch.no_grad():
             shape = model.eval()(torch.zeros(1, 3, image_size, image_size)).shape
         if shape != (1, class_count):
@@ -64,16 +64,20 @@ def build_bare(backbone: Backbone, class_count: int, image_size: int, **argument
     return model.train()
 
 
-def _build_timm(name: str, class_count: int, image_size: int, **arguments: Any) -> nn.Module:
-    # Models whose position embeddings fix the input size must be told of another.
-    config = timm.get_pretrained_cfg(name, allow_unregistered=True)
-    if config is not None and config.fixed_input_size:
-        arguments["img_size"] = image_size
+def size_arguments(backbone: Backbone, image_size: int) -> dict[str, Any]:
+    """What the library's constructor must be told of the input's size: most models take any."""
+    if backbone.source == "timm":
+        # Models whose position embeddings fix the input size must be told of another.
+        config = timm.get_pretrained_cfg(backbone.name, allow_unregistered=True)
+        return {"img_size": image_size} if config is not None and config.fixed_input_size else {}
+    if backbone.name == "maxvit_t":
+        return {"input_size": (image_size, image_size)}
+    return {"image_size": image_size} if backbone.name.startswith("vit_") else {}
+
+
+def _build_timm(name: str, class_count: int, **arguments: Any) -> nn.Module:
     return timm.create_model(name, num_classes=class_count, **arguments)
 
 
-def _build_torchvision(name: str, class_count: int, image_size: int) -> nn.Module:
-    size: dict[str, Any] = {"image_size": image_size} if name.startswith("vit_") else {}
-    if name == "maxvit_t":
-        size = {"input_size": (image_size, image_size)}
-    return torchvision.models.get_model(name, weights=None, num_classes=class_count, **size)
+def _build_torchvision(name: str, class_count: int, **arguments: Any) -> nn.Module:
+    return torchvision.models.get_model(name, weights=None, num_classes=class_count, **arguments)

@@ -10,7 +10,9 @@ from torch import nn
 
 from training.backbones import build_bare
 from training.data.feeding import make_eval_loader
-from training.data.images import ImagePart
+from training.data.images import ImageData, ImagePart
+from training.data.load import load_data
+from training.errors import UserError
 from training.recipe import Recipe
 
 
@@ -27,6 +29,22 @@ def restore_model(recipe: Recipe, weights: dict[str, torch.Tensor], class_count:
     model = build_bare(recipe.backbone, class_count, image_size)
     model.load_state_dict(weights)
     return model.eval()
+
+
+def load_same_data(recipe: Recipe, classes: tuple[str, ...]) -> ImageData:
+    """The data that a model was trained on.
+
+    Raises:
+        UserError: its classes are others by now, so that labels would mean something else.
+    """
+    data = load_data(recipe.data)
+    if data.classes != classes:
+        changed = ", ".join(sorted(set(data.classes) ^ set(classes))) or "their order"
+        raise UserError(
+            f"data.name={recipe.data.name}: its classes are not those of the training any more ({changed} changed). Put the "
+            "class folders back, or train again."
+        )
+    return data
 
 
 @torch.inference_mode()

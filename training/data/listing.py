@@ -30,7 +30,7 @@ def find_parts(spec: ImageFolder, root: str) -> dict[str, str]:
         found = {part: next((name for name in names if name in folders), None) for part, names in _PARTS.items()}
         return {part: os.path.join(root, name) for part, name in found.items() if name}
     if not folders:
-        what = "images lie in it, but no subfolders" if any(_images(root)) else "the folder is empty"
+        what = "images lie in it, but no subfolders" if any(find_images(root)) else "the folder is empty"
         refuse(
             spec, what, "It must hold one subfolder per class, named after the class, with the images of that class."
         )
@@ -42,7 +42,7 @@ def find_parts(spec: ImageFolder, root: str) -> dict[str, str]:
 
 def list_classes(spec: ImageFolder, folder: str) -> Listing:
     """Return the images below each class's folder, at any depth; links are followed, hidden files are not."""
-    return {name: sorted(_images(os.path.join(folder, name))) for name in _subfolders(spec, folder)}
+    return {name: sorted(find_images(os.path.join(folder, name))) for name in _subfolders(spec, folder)}
 
 
 def refuse(spec: ImageFolder, what: str, way_out: str) -> NoReturn:
@@ -57,7 +57,8 @@ def _subfolders(spec: ImageFolder, folder: str) -> list[str]:
         return refuse(spec, f"{printable(folder)} cannot be read ({error.strerror})", "Check its permissions.")
 
 
-def _images(folder: str) -> Iterator[str]:
+def find_images(folder: str) -> Iterator[str]:
+    """The image files below a folder, at any depth; links are followed, hidden files are not."""
     seen = set()
     for place, folders, files in os.walk(folder, followlinks=True):
         seen.add(os.path.realpath(place))

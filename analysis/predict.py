@@ -1,0 +1,67 @@
+"""Labels for a folder of images, by an exported model: decoded and preprocessed as in its training."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from analysis.export import read_export
+from training.data.datasets import GAP
+from training.data.decode import UnreadableImage, printable, read_image
+from training.data.listing import EXTENSIONS, find_images
+from training.data.preprocess import fit, normalise, resized_side
+from training.errors import UserError
+from training.recipe import Recipe
+
+BATCH = 64
+
+
+def predict_folder(export: Path, folder: Path, out: Path) -> tuple[int, list[str]]:
+    """Write a CSV with a line for each image, paths relative to `folder`; returns how many, and what could not be read.
+
+    One batch of images at a time is in memory.
+
+    Raises:
+        UserError: no such export or folder, or no image in it.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{printable(str(folder))}: no such folder of images.")
+    paths = sorted(find_images(str(folder)))
+    if not paths:
+        raise UserError(f"{printable(str(folder))}: no image in it (files that end in {', '.join(EXTENSIONS)}).")
+    exported = read_export(export)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model, unreadable, count = exported.model.to(device), [], 0
+    # Names that are no valid text come out as they went in.
+    with out.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        writer = csv.writer(file)
+        writer.writerow(["file", "label", "probability", *(f"probability_{name}" for name in exported.classes)])
+        for names, images in _batches(paths, exported.recipe, unreadable):
+            with torch.inference_mode():
+                probabilities = model(images.to(device)).double().softmax(1).cpu().numpy()
+            for name, row in zip(names, probabilities, strict=True):
+                best = int(row.argmax())
+                shares = [f"{share:.6f}" for share in row]
+                writer.writerow([os.path.relpath(name, folder), exported.classes[best], shares[best], *shares])
+            count += len(names)
+    return count, unreadable
+
+
+def _batches(paths: list[str], recipe: Recipe, unreadable: list[str]) -> Iterator[tuple[list[str], torch.Tensor]]:
+    """Names with images, float32 (N, 3, side, side); what cannot be read is added to `unreadable` with the reason."""
+    preprocessing = recipe.preprocessing
+    for start in range(0, len(paths), BATCH):
+        names, pixels = [], []
+        for path in paths[start : start + BATCH]:
+            try:
+                pixels.append(fit(read_image(path, GAP * resized_side(preprocessing)), preprocessing))
+                names.append(path)
+            except UnreadableImage as error:
+                unreadable.append(f"{printable(path)} ({error.reason})")
+        if names:
+            yield names, normalise(np.stack(pixels), preprocessing)

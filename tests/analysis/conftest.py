@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from analysis.export import Source, export_model
+from training.data.load import load_data
+from training.recipe import read_recipe
+from training.train import train
+
+
+@pytest.fixture(scope="session")
+def make_export(tmp_path_factory):
+    """Train a small recipe and export it: `make_export(backbone={...})`."""
+
+    def make(**fields) -> Path:
+        folder = tmp_path_factory.mktemp("export")
+        tiny = {"data": {"name": "digits", "train_size": 200}, "epochs": 2, "batch_size": 16}
+        recipe = read_recipe({**tiny, "backbone": {"name": "test_resnet", "weights": "letters"}, **fields})
+        (folder / "training").mkdir()
+        outcome = train(recipe, folder / "training")
+        last = outcome.reports[-1]
+        source = Source(
+            metrics=outcome.reports[last.best_epoch - 1].metrics,
+            metric="val_accuracy",
+            score=last.score,
+            standard_error=last.standard_error,
+            best_epoch=last.best_epoch,
+            classes=outcome.classes,
+            threads=torch.get_num_threads(),
+        )
+        export_model(outcome.recipe, folder / "training" / "best.ckpt", source, folder / "export")
+        return folder / "export"
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def exported(make_export):
+    return make_export()
+
+
+@pytest.fixture(scope="session")
+def validation_files(tmp_path_factory, exported):
+    """The validation images as files, a folder for each class."""
+    from spaces.load import load_recipe
+
+    folder = tmp_path_factory.mktemp("files")
+    part = load_data(load_recipe(exported / "recipe.yaml").data).val
+    for number, (label, image) in enumerate(zip(part.labels, part.images, strict=True)):
+        (folder / str(label)).mkdir(exist_ok=True)
+        Image.fromarray(image).save(folder / str(label) / f"{number:03d}.png")
+    return folder
+
+
+@pytest.fixture
+def stranger(tmp_path):
+    """Run Python code in a process that cannot import this project; returns what it printed."""
+    import subprocess
+    import sys
+
+    block = (
+        "import sys, importlib.abc\n"
+        "class Block(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('training', 'spaces', 'analysis', 'search'):\n"
+        "            raise ImportError(name + ' is not known here')\n"
+        "sys.meta_path.insert(0, Block())\n"
+    )
+
+    def run(code: str, folder: Path) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", block + code],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
