@@ -36,7 +36,8 @@ def predict_folder(export: Path, folder: Path, out: Path) -> tuple[int, list[str
         raise UserError(f"{printable(str(folder))}: no image in it (files that end in {', '.join(EXTENSIONS)}).")
     exported = read_export(export)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model, unreadable, count = exported.model.to(device), [], 0
+    model, count = exported.model.to(device), 0
+    unreadable: list[str] = []
     # Names that are no valid text come out as they went in.
     with out.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
         writer = csv.writer(file)

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 BATCH = 64
 
 
-class ServedClassifier(mlflow.pyfunc.PythonModel):
+class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
     def load_context(self, context):
         self.summary = json.loads(Path(context.artifacts["summary"]).read_text())
         backbone, classes = self.summary["backbone"], len(self.summary["classes"])

@@ -25,9 +25,10 @@ def write_study(folder: SweepFolder, url: str) -> str:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     space, trials = load_space(folder.space), read_trials(folder)
-    direction = "maximize" if trials.sign > 0 else "minimize"
     try:
-        study = optuna.create_study(storage=url, study_name=folder.name, direction=direction)
+        study = optuna.create_study(
+            storage=url, study_name=folder.name, direction="maximize" if trials.sign > 0 else "minimize"
+        )
     except optuna.exceptions.DuplicatedStudyError:
         raise UserError(f"--optuna={url}: it has a study called {folder.name}. Name another storage.") from None
     except (SQLAlchemyError, ImportError, ValueError) as error:
