@@ -1,6 +1,9 @@
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 from pydantic import TypeAdapter
+from torchvision.transforms import v2
 
 from training.data.specs import Preprocessing
 from training.errors import UserError
@@ -115,6 +118,42 @@ def test_min_area_is_how_much_of_the_image_a_crop_keeps_at_least():
         widths = images[:, :, -1, 1].mean(axis=1) - images[:, :, 0, 1].mean(axis=1)
         smallest = (heights * widths).min() / (100 * (SIDE - 1) / SIDE) ** 2
         assert min_area * 0.8 < smallest < min_area + 0.15
+
+
+@pytest.mark.parametrize(
+    ("fields", "theirs"),
+    [
+        ({"policy": "trivial_augment"}, v2.TrivialAugmentWide(interpolation="bilinear", fill=0)),
+        (
+            {"policy": "rand_augment", "num_ops": 3, "magnitude": 20},
+            v2.RandAugment(3, 20, interpolation="bilinear", fill=0),
+        ),
+    ],
+)
+def test_trivial_and_rand_augment_are_torchvisions_and_leave_its_generator_alone(fields, theirs):
+    image = PHOTO[:SIDE, :SIDE]
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    ours = augmented(image, 30, **fields)
+    assert torch.equal(torch.get_rng_state(), before)
+    for seed in range(30):
+        torch.manual_seed(seed)
+        assert (np.asarray(theirs(Image.fromarray(image))) == ours[seed]).all()
+    assert len(np.unique(ours, axis=0)) > 20
+
+
+def test_the_magnitude_and_the_number_of_changes_say_how_far_an_image_is_changed():
+    def change(**fields):
+        return np.abs(augmented(BLOB, 100, policy="rand_augment", **fields) - BLOB).mean()
+
+    assert change(magnitude=2) < change(magnitude=10) < change(magnitude=25)
+    assert change(num_ops=1) < change(num_ops=4)
+
+
+def test_a_batch_as_a_whole_cannot_have_another_change_for_each_image():
+    for policy in ("trivial_augment", "rand_augment"):
+        with pytest.raises(UserError, match=rf"backend=tensor cannot do policy={policy}.*albumentations, dali or auto"):
+            read_recipe({"augmentation": {"policy": policy, "backend": "tensor"}})
 
 
 def test_a_seed_gives_the_same_image_in_whatever_order():

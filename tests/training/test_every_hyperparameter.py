@@ -30,6 +30,7 @@ WARM_UP = {"warmup_epochs": 1.0}
 RESIZED = {"image_size": 36, "crop": 1.0}
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw")
 UNEVEN = {"name": "digits", "train_size": 45}  # not as many of each class
+POLICIES = ("none", "small_images", "crop_flip", "trivial_augment", "rand_augment")
 SCHEDULES = ("constant", "cosine", "cosine_restarts")
 
 # A second legal value of every field and, where it needs them to mean anything, the surroundings in and beside its part.
@@ -60,6 +61,12 @@ SECOND: dict[str, Any] = {
         f"augmentation[{name}].backend": ("tensor", {"backend": "albumentations"})
         for name in ("small_images", "crop_flip")
     },
+    **{
+        f"augmentation[{name}].backend": ("dali", {"backend": "albumentations"})
+        for name in ("trivial_augment", "rand_augment")
+    },
+    "augmentation[rand_augment].num_ops": 1,
+    "augmentation[rand_augment].magnitude": 20,
     "augmentation[crop_flip].min_area": 0.5,
     "augmentation[crop_flip].flip": 1.0,
     "random_erasing.probability": 0.5,
@@ -188,7 +195,7 @@ def test_recipes_that_differ_in_one_hyperparameter_train_differently(path, weigh
     [
         ("optimizer", "name", OPTIMIZERS),
         ("schedule", "name", SCHEDULES),
-        ("augmentation", "policy", ("none", "small_images", "crop_flip")),
+        ("augmentation", "policy", POLICIES),
         ("class_balance", "name", ("none", "weights", "sampler")),
         ("averaging", "name", ("none", "swa", "ema")),
     ],

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 
+from training.data.dali_choices import change_by_choice, draw_choice_inputs
 from training.data.draws import draw_changes, draw_crops
 from training.data.preprocess import resized_side
 from training.data.specs import Preprocessing
 from training.errors import UserError
 from training.recipe import Recipe
-from training.techniques.augmentation import CropFlip, SmallImages
+from training.techniques.augmentation import CropFlip, RandAugment, SmallImages, TrivialAugment
 
 
 def make_pipeline(recipe: Recipe, *, encoded: bool, fitting: bool, threads: int, device: str) -> Any:
@@ -21,24 +23,31 @@ def make_pipeline(recipe: Recipe, *, encoded: bool, fitting: bool, threads: int,
         UserError: DALI is not installed here.
     """
     try:
-        from nvidia.dali import Pipeline
+        from nvidia.dali import pipeline_def
     except ImportError:
         raise UserError(
             "augmentation.backend=dali: DALI is not installed here; it exists for Linux on x86-64. Take "
             "augmentation.backend=auto, which chooses among those that are."
         ) from None
-    on_gpu = device == "cuda"
-    # With a queue of one, the next batch is made while the model works on this one.
-    pipeline = Pipeline(recipe.batch_size, threads, 0 if on_gpu else None, seed=0, prefetch_queue_depth=1)
-    with pipeline:
-        if isinstance(recipe.augmentation, CropFlip):
+    on_gpu, policy = device == "cuda", recipe.augmentation
+
+    def graph() -> Any:
+        if isinstance(policy, CropFlip):
             images, mirror = _crop(_source(encoded), recipe.preprocessing, encoded, on_gpu)
         else:
             images, mirror = _fit(_source(encoded), recipe.preprocessing, encoded, fitting, on_gpu), 0
-        if isinstance(recipe.augmentation, SmallImages):
+        if isinstance(policy, SmallImages):
             images = _change(images, recipe.preprocessing)
-        pipeline.set_outputs(_normalise(images, mirror, recipe.preprocessing))
-    pipeline.build()
+        if isinstance(policy, TrivialAugment | RandAugment):
+            images = change_by_choice(images, policy, recipe.preprocessing)
+        return _normalise(images, mirror, recipe.preprocessing)
+
+    # With a queue of one, the next batch is made while the model works on this one.
+    options = {"batch_size": recipe.batch_size, "num_threads": threads, "prefetch_queue_depth": 1, "seed": 0}
+    branches = isinstance(policy, TrivialAugment | RandAugment)
+    with warnings.catch_warnings(record=True):  # DALI's own changes use names that it deprecates
+        pipeline = pipeline_def(enable_conditionals=branches)(graph)(device_id=0 if on_gpu else None, **options)
+        pipeline.build()
     return pipeline
 
 
@@ -56,6 +65,8 @@ def make_inputs(recipe: Recipe, seeds: np.ndarray, sizes: np.ndarray, fitting: b
         shorter = resized_side(preprocessing)
         scaled = np.maximum(shorter, np.floor(sizes * (shorter / sizes.min(axis=1, keepdims=True)) + 1e-9))
         inputs = _typed(np.float32, resized=scaled) | _typed(np.int32, corner=np.rint((scaled - side) / 2))
+    if isinstance(policy, TrivialAugment | RandAugment):
+        inputs |= draw_choice_inputs(policy, seeds, side)
     if isinstance(policy, SmallImages):
         changes = draw_changes(policy, seeds, side)
         colours = {"shift": changes.shift, "gain": changes.gain[:, None], "offset": changes.offset[:, None]}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training.techniques.augmentation import CropFlip, SmallImages
+from training.techniques.augmentation import STRENGTHS, CropFlip, SmallImages
 
 RATIO = (3 / 4, 4 / 3)  # of a crop's sides, as in Szegedy et al.
 _TRIES = 10
@@ -69,6 +69,14 @@ def _invert_affine(policy: SmallImages, numbers: np.ndarray, side: int) -> np.nd
     centre = (side - 1) / 2
     moved = centre - np.einsum("nij,nj->ni", linear, centre + shift)
     return np.concatenate([linear, moved[:, :, None]], axis=2).astype(np.float32)
+
+
+def draw_choices(seeds: np.ndarray, rounds: int, kinds: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which of so many changes each image gets in each round, how strong, and in which direction: int32 (N, rounds) each."""
+    numbers = draw_uniform(seeds, 3 * rounds).reshape(len(seeds), 3, rounds)
+    scaled = numbers * np.array([kinds, STRENGTHS, 2])[None, :, None]
+    kind, strength, sign = scaled.astype(np.int32).transpose(1, 0, 2)
+    return kind, strength, sign
 
 
 def draw_crops(policy: CropFlip, seeds: np.ndarray, sizes: np.ndarray) -> Crops:

@@ -24,7 +24,10 @@ def measure_backends(
     try:
         for backend in BACKENDS:
             try:
-                loaders[backend] = make_loaders(data, with_backend(recipe, backend), workers=workers, device=device)
+                changed = with_backend(recipe, backend)
+                if refused := changed.augmentation.conflict(changed):
+                    raise UserError(refused)
+                loaders[backend] = make_loaders(data, changed, workers=workers, device=device)
                 run_for(loaders[backend].train, 0.0)  # the first batch starts workers and pipelines
             except UserError as error:
                 found[backend] = str(error)

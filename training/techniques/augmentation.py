@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 Backend = Literal["auto", "albumentations", "tensor", "dali"]
+STRENGTHS = 31  # of a change in TrivialAugment and RandAugment
 
 
 class _Policy(Part):
@@ -28,7 +29,8 @@ class _Policy(Part):
 
     backend: Backend = Field(
         "auto",
-        description="Who feeds the images. albumentations: one by one, in loader workers. tensor: whole batches of decoded "
+        description="Who feeds the images. albumentations: one by one, in loader workers (the changes of trivial_augment and "
+        "rand_augment are torchvision's). tensor: whole batches of decoded "
         "images, on the training device. dali: NVIDIA DALI, which decodes JPEG files too. auto: by the data and the device.",
     )
 
@@ -106,17 +108,62 @@ class CropFlip(_Policy):
         return [crop, A.HorizontalFlip(p=self.flip)] if self.flip else [crop]
 
 
-Augmentation = Annotated[NoAugmentation | SmallImages | CropFlip, Field(discriminator="policy")]
+class _OneOfMany(_Policy):
+    """Changes that are drawn from a list, another one for each image: nothing that a batch could be given as a whole."""
+
+    def build(self, interpolation: str) -> Any:
+        """torchvision's transform of a Pillow image."""
+        raise NotImplementedError(f"{type(self).__name__}.build")
+
+    def conflict(self, recipe: Recipe) -> str | None:
+        if self.backend != "tensor":
+            return None
+        return (
+            f"augmentation.backend=tensor cannot do policy={recipe.augmentation.policy}, which changes each image in another "
+            "way: set backend to albumentations, dali or auto."
+        )
+
+
+class TrivialAugment(_OneOfMany):
+    """One of 14 changes by a random strength, drawn for each image: nothing to tune (Müller & Hutter 2021, figure 2)."""
+
+    policy: Literal["trivial_augment"] = "trivial_augment"
+
+    def build(self, interpolation: str) -> Any:
+        from torchvision.transforms import v2
+
+        return v2.TrivialAugmentWide(interpolation=interpolation, fill=0)
+
+
+class RandAugment(_OneOfMany):
+    """Some of 14 changes in a row, all of one strength (Cubuk et al. 2020, section 3)."""
+
+    policy: Literal["rand_augment"] = "rand_augment"
+    num_ops: int = Field(2, ge=1, le=8, description="Changes of each image, one after the other.")
+    magnitude: int = Field(9, ge=1, le=STRENGTHS - 1, description=f"Strength of each, of {STRENGTHS - 1}.")
+
+    def build(self, interpolation: str) -> Any:
+        from torchvision.transforms import v2
+
+        return v2.RandAugment(self.num_ops, self.magnitude, STRENGTHS, interpolation=interpolation, fill=0)
+
+
+Policy = NoAugmentation | SmallImages | CropFlip | TrivialAugment | RandAugment
+Augmentation = Annotated[Policy, Field(discriminator="policy")]
 
 
 class Augmenter:
     """A policy as a function of an image and a seed: the same pair gives the same pixels in any process."""
 
-    def __init__(self, policy: NoAugmentation | SmallImages | CropFlip, preprocessing: Preprocessing) -> None:
+    def __init__(self, policy: Policy, preprocessing: Preprocessing) -> None:
         self.crops = isinstance(policy, CropFlip)  # takes images of any size, where others take the model's
         self.needed_side = 0  # the shorter side at which even the smallest crop need not be enlarged
         self.compose: Any = None
+        self.change: Any = None
         if isinstance(policy, NoAugmentation):
+            return
+        if isinstance(policy, TrivialAugment | RandAugment):
+            self.change = policy.build(preprocessing.interpolation)
             return
         os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # or its import asks the network for a newer version
         import albumentations as A
@@ -133,6 +180,8 @@ class Augmenter:
         self.compose.set_random_state(self.generator, self.random)
 
     def __call__(self, image: np.ndarray, seed: int) -> np.ndarray:
+        if self.change is not None:
+            return _change(self.change, image, seed)
         if self.compose is None:
             return image
         self.random.seed(seed)
@@ -144,3 +193,18 @@ class Augmenter:
             "uinteger": 0,
         }
         return self.compose(image=image)["image"]
+
+
+def _change(change: Any, image: np.ndarray, seed: int) -> np.ndarray:
+    """Apply a torchvision transform, which draws from torch's own generator, and leave that one as it was."""
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    generator = torch.default_generator
+    before = generator.get_state()
+    generator.manual_seed(seed)
+    try:
+        return np.asarray(change(Image.fromarray(image)))
+    finally:
+        generator.set_state(before)

@@ -114,6 +114,30 @@ def test_statistics_of_all_backends_agree_for_each_part_of_the_policy(policy):
             assert ((one - other).abs() <= error + 1.0 + 0.04 * other.abs()).all(), (name, statistic, one, other)
 
 
+@pytest.mark.parametrize("policy", ["trivial_augment", "rand_augment"])
+def test_dalis_changes_of_each_image_are_like_torchvisions_and_the_same_each_time(policy):
+    """Two implementations of the same papers: over 1,000 draws close in what images are like, not image by image."""
+    data, fields = data_of(smooth(250)), {"policy": policy}
+    images, _ = feed(data, recipe_of("dali", **fields), range(4))
+    again, _ = feed(data, recipe_of("dali", **fields))
+    assert torch.equal(images[: len(again)], again)
+    assert len(images.unique(dim=0)) > 0.8 * len(images)
+    ours, theirs = describe(images), describe(feed(data, recipe_of("albumentations", **fields), range(4))[0])
+    for name in ours:
+        one, other = ours[name], theirs[name]
+        error = 5 * ((one.var(0) + other.var(0)) / len(one)).sqrt()
+        assert ((one.mean(0) - other.mean(0)).abs() <= error + 2).all(), name
+        assert ((one.std(0) / other.std(0) - 1).abs() < 0.25).all(), name
+
+
+def test_auto_never_feeds_as_a_whole_what_differs_from_image_to_image():
+    data = data_of(smooth(20))
+    for policy in ("trivial_augment", "rand_augment"):
+        for device in ("cpu", "cuda"):
+            resolved = resolve_backend(recipe_of("auto", policy=policy), data, device)
+            assert resolved.augmentation.backend == "albumentations"
+
+
 @pytest.mark.parametrize(
     "policy", ["translate", "rotate", "scale", "rgb_shift", "brightness", "contrast", "flip", "crop"]
 )
