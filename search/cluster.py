@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlparse
 
+from spaces.domains import format_value
 from spaces.space import Space
 from training.errors import UserError
 
@@ -26,6 +27,15 @@ RAY_SETTINGS = {
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",
     "TUNE_WARN_THRESHOLD_S": "60",
 }
+
+
+# Values that techniques refuse on a CPU; and on GPUs before those that brought bfloat16 and TF32.
+NEEDS_GPU: dict[str, set[Any]] = {
+    "precision.mode": {"16-mixed"},
+    "precision.float32": {"high", "medium"},
+    "cudnn_benchmark.enabled": {True},
+}
+NEEDS_NEW_GPU: dict[str, set[Any]] = {"precision.mode": {"bf16-mixed"}, "precision.float32": {"high", "medium"}}
 
 
 @dataclass(frozen=True)
@@ -130,13 +140,12 @@ def fit_to_cluster(space: Space, can_bf16: bool, has_gpus: bool) -> tuple[Space,
     Raises:
         UserError: nothing would be left.
     """
-    impossible = [] if has_gpus else ["16-mixed"]
-    if has_gpus and not can_bf16:
-        impossible.append("bf16-mixed")
-    out = sorted(space.values_of("precision.mode") & set(impossible))
-    if not out:
+    if has_gpus and can_bf16:
         return space, []
-    reason = "no GPU here" if not has_gpus else "the GPUs here have no bfloat16 arithmetic"
-    return space.without("precision.mode", out), [
-        f"Taken out of the space: precision.mode={', '.join(out)} ({reason})."
-    ]
+    reason = "the GPUs here have neither bfloat16 nor TF32 arithmetic" if has_gpus else "no GPU here"
+    notes = []
+    for path, impossible in (NEEDS_NEW_GPU if has_gpus else NEEDS_GPU).items():
+        if out := sorted(space.values_of(path) & impossible):
+            space = space.without(path, out)
+            notes.append(f"Taken out of the space: {path}={', '.join(map(format_value, out))} ({reason}).")
+    return space, notes

@@ -140,7 +140,9 @@ def _draw(data: Any, recipe: Any, device: str, out: Path) -> None:
     from training.techniques.base import TrainingSetup
     from training.techniques.mixing import MIXERS, change_batch
 
-    setup = TrainingSetup(nn.Identity(), device, len(data.classes), ())
+    image_size = recipe.preprocessing.image_size
+    assert isinstance(image_size, int)  # resolved
+    setup = TrainingSetup(nn.Identity(), device, len(data.classes), (), image_size)
     for name in ("random_erasing", *MIXERS, "mixing"):
         if (technique := getattr(recipe, name)).is_on:
             technique.apply(setup)

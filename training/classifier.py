@@ -45,6 +45,10 @@ class Classifier(pl.LightningModule):
             module.eval()
         return self
 
+    def plain_weights(self) -> dict[str, torch.Tensor]:
+        """Weights that the backbone takes as it comes from its library, whatever trains beside or around it."""
+        return (self.plan.plain_weights or nn.Module.state_dict)(self.model)
+
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.model(images)
 

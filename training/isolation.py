@@ -31,6 +31,7 @@ def isolated_process(seed: int, threads: int) -> Iterator[None]:
         if gpu_states:
             torch.cuda.set_rng_state_all(gpu_states)
         _write_settings(before)
+        torch.compiler.reset()  # compiled models, and the count of compilations after which torch gives up
         gc.collect()
         gc.unfreeze()
         if torch.cuda.is_available():

@@ -11,14 +11,20 @@ from pydantic_core import PydanticCustomError
 from training.data.specs import Data, Digits, Preprocessing
 from training.errors import UserError
 from training.techniques.accumulation import Accumulation
+from training.techniques.activation_checkpointing import ActivationCheckpointing
 from training.techniques.augmentation import Augmentation, NoAugmentation
 from training.techniques.averaging import Averaging, NoAveraging
 from training.techniques.base import Part, Technique
+from training.techniques.channels_last import ChannelsLast
 from training.techniques.class_balance import ClassBalance, NoBalance
+from training.techniques.compilation import Compilation
+from training.techniques.cudnn_benchmark import CudnnBenchmark
 from training.techniques.cutmix import CutMix
+from training.techniques.drop_path import DropPath
 from training.techniques.fmix import FMix
 from training.techniques.gradient_clipping import GradientClipping
 from training.techniques.label_smoothing import LabelSmoothing
+from training.techniques.lora import Lora
 from training.techniques.mixing import Mixing
 from training.techniques.mixup import MixUp
 from training.techniques.optimizer import Momentum, Optimizer
@@ -47,6 +53,9 @@ class Recipe(Part):
     batch_size: int = Field(32, ge=1, description="Images per forward pass.")
 
     unfreeze: Unfreeze = Unfreeze()
+    lora: Lora = Lora()
+    drop_path: DropPath = DropPath()
+    activation_checkpointing: ActivationCheckpointing = ActivationCheckpointing()
     augmentation: Augmentation = NoAugmentation()
     random_erasing: RandomErasing = RandomErasing()
     mixup: MixUp = MixUp()
@@ -61,6 +70,9 @@ class Recipe(Part):
     accumulation: Accumulation = Accumulation()
     gradient_clipping: GradientClipping = GradientClipping()
     precision: Precision = Precision()
+    channels_last: ChannelsLast = ChannelsLast()
+    compilation: Compilation = Compilation()
+    cudnn_benchmark: CudnnBenchmark = CudnnBenchmark()
 
     def parts(self) -> Iterator[Part]:
         values = (getattr(self, name) for name in type(self).model_fields)

@@ -88,7 +88,7 @@ class EpochReporter(pl.Callback):
         report = self._make_report(trainer.current_epoch + 1, pl_module)
         self.reports.append(report)
         if report.best_epoch == report.epoch:
-            weights = {"state_dict": pl_module.model.state_dict(), "epoch": report.epoch, **self.described}
+            weights = {"state_dict": pl_module.plain_weights(), "epoch": report.epoch, **self.described}
             torch.save(weights, self.folder / "best.partial")
             (self.folder / "best.partial").replace(self.folder / "best.next")
         trainer.save_checkpoint(self.folder / "last.partial")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from timm.models._manipulate import group_with_matcher
@@ -51,12 +52,9 @@ def stages_of(model: nn.Module) -> list[list[nn.Parameter]]:
     Raises:
         UserError: a model whose stages nobody has described.
     """
-    if hasattr(model, "group_matcher"):
-        matcher = model.group_matcher(coarse=True)  # type: ignore[operator]
-    elif (name := type(model).__name__) in TORCHVISION_STAGES:
-        matcher = TORCHVISION_STAGES[name]
-    else:
-        raise UserError(f"unfreeze.level=most: the stages of {name} are not known. Use last or full.")
+    matcher = _matcher_of(model, coarse=True)
+    if matcher is None:
+        raise UserError(f"unfreeze.level=most: the stages of {type(model).__name__} are not known. Use last or full.")
     groups = list(group_with_matcher(model.named_parameters(), matcher, return_values=True).values())
     head = {id(p) for p in head_of(model).parameters()}
     _stem, *stages = [[p for p in group if id(p) not in head] for group in groups]
@@ -64,3 +62,38 @@ def stages_of(model: nn.Module) -> list[list[nn.Parameter]]:
         tail = stages.pop()
         stages[-1] = stages[-1] + tail
     return stages
+
+
+def blocks_of(model: nn.Module) -> list[str]:
+    """Names of the blocks that stages are made of, each called as one module; empty where none are known."""
+    matcher = _matcher_of(model, coarse=False) or {}
+    patterns = matcher.get("blocks", ())
+    patterns = [patterns] if isinstance(patterns, str) else [p if isinstance(p, str) else p[0] for p in patterns]
+    modules, head = dict(model.named_modules()), set(head_of(model).parameters())
+    names: dict[str, None] = {}
+    for parameter, _ in model.named_parameters():
+        found = next((match for pattern in patterns if (match := re.match(pattern, parameter))), None)
+        for name in _split(found[0].rstrip("."), modules) if found else ():
+            if _is_block(modules[name]) and head.isdisjoint(modules[name].parameters()):
+                names[name] = None
+    return list(names)
+
+
+def _split(name: str, modules: dict[str, nn.Module]) -> list[str]:
+    """A stage that is a plain sequence of blocks stands for them."""
+    if name not in modules:
+        return []
+    children = [f"{name}.{child}" for child, _ in modules[name].named_children()]
+    is_sequence = type(modules[name]).forward is nn.Sequential.forward
+    return children if is_sequence and any(_is_block(modules[child]) for child in children) else [name]
+
+
+def _is_block(module: nn.Module) -> bool:
+    """Made of parts, and called itself: a ModuleList is not."""
+    return any(module.children()) and type(module).forward is not nn.Module.forward
+
+
+def _matcher_of(model: nn.Module, coarse: bool) -> dict[str, Any] | None:
+    if hasattr(model, "group_matcher"):
+        return model.group_matcher(coarse=coarse)  # type: ignore[operator]
+    return TORCHVISION_STAGES.get(type(model).__name__)

@@ -83,8 +83,8 @@ def _prepare(recipe: Recipe, data: ImageData, loaders: Loaders, resources: Resou
     image_size = recipe.preprocessing.image_size
     assert isinstance(image_size, int)  # resolved
     model = build_model(recipe.backbone, len(data.classes), image_size)
-    counts = np.bincount(data.train.labels, minlength=len(data.classes))
-    setup = TrainingSetup(model, resources.device, len(data.classes), loaders.batch_sizes, tuple(counts.tolist()))
+    counts = tuple(np.bincount(data.train.labels, minlength=len(data.classes)).tolist())
+    setup = TrainingSetup(model, resources.device, len(data.classes), loaders.batch_sizes, image_size, counts)
     for technique in recipe.techniques():
         technique.apply(setup)
     return Classifier(recipe, setup)
@@ -97,7 +97,8 @@ def _fit(
         max_epochs=classifier.recipe.epochs,
         accelerator="gpu" if resources.device == "cuda" else "cpu",
         devices=1,
-        plugins=[LightningEnvironment()],  # a Slurm job's variables are Ray's business, not the trial's
+        # A Slurm job's variables are Ray's business, not the trial's.
+        plugins=[LightningEnvironment(), *classifier.plan.plugins],
         callbacks=[EpochSeeds(classifier.recipe.seed), NaNStop(), *classifier.plan.callbacks, reporter],
         logger=False,
         enable_checkpointing=False,

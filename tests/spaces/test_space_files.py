@@ -24,8 +24,9 @@ def test_every_random_draw_of_a_bundled_space_is_valid(name):
             read_recipe(space.suggest(trial))
         except UserError:
             refused += 1
-    # Among all techniques some exclude each other, and such draws are drawn again: few may be.
-    assert refused <= (45 if name == "full" else 0)
+    # Among all techniques some exclude each other, as LoRA does full training, which no nesting within one technique can
+    # keep apart. Such draws are drawn again: fewer than half may be.
+    assert refused <= (120 if name == "full" else 0)
 
 
 @pytest.mark.parametrize("name", bundled_names())

@@ -5,6 +5,10 @@ import torch
 
 from training.classifier import Classifier
 from training.errors import UserError
+from training.isolation import isolated_process
+from training.recipe import read_recipe
+from training.techniques.base import TrainingSetup
+from training.techniques.precision import Precision
 
 
 @pytest.fixture
@@ -70,6 +74,71 @@ def test_64_true_and_32_true_agree_but_for_rounding(fit):
 def test_16_mixed_is_refused_on_a_cpu(fit):
     with pytest.raises(UserError, match=r"precision\.mode=16-mixed needs a GPU.*Use bf16-mixed or 32-true"):
         fit(precision={"mode": "16-mixed"})
+
+
+def test_the_scaler_of_16_mixed_starts_and_grows_as_the_recipe_says(monkeypatch):
+    monkeypatch.setattr(Precision, "_refuse_what_the_machine_lacks", lambda self, device: None)
+    setup = TrainingSetup(torch.nn.Linear(2, 2), "cpu", 10, (4,), 8)
+    Precision(mode="16-mixed", init_scale=1024.0, growth_interval=2).apply(setup)
+    scaler = setup.plugins[0].scaler
+    parameter = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    scales = []
+    for loss in (parameter * 1, parameter * 1, parameter * float("inf"), parameter * 1):
+        optimizer.zero_grad()
+        scaler.scale(loss.sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+    assert scales == [1024.0, 2048.0, 1024.0, 1024.0]  # doubled after two good steps, halved by the overflow
+    assert parameter.item() == pytest.approx(0.7)  # which was skipped
+
+
+def test_rounding_of_float32_is_set_for_products_and_convolutions_and_ends_with_the_training(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.conv.fp32_precision
+    for mode in ("high", "medium"):
+        with isolated_process(0, 1):
+            assert torch.backends.cudnn.conv.fp32_precision == "ieee"
+            Precision(float32=mode).apply(TrainingSetup(torch.nn.Identity(), "cuda", 10, (4,), 8))
+            assert torch.get_float32_matmul_precision() == mode
+            assert torch.backends.cudnn.conv.fp32_precision == "tf32"
+        assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.conv.fp32_precision) == before
+
+
+def test_rounding_of_float32_is_refused_without_tf32(fit, monkeypatch):
+    with pytest.raises(UserError, match=r"precision\.float32=high needs a GPU with TF32"):
+        fit(precision={"float32": "high"})
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+    with pytest.raises(UserError, match=r"precision\.float32=medium needs a GPU with TF32"):
+        Precision(float32="medium").apply(TrainingSetup(torch.nn.Identity(), "cuda", 10, (4,), 8))
+
+
+def test_hyperparameters_of_another_mode_are_refused():
+    with pytest.raises(UserError, match=r"precision\.float32=high does nothing with precision\.mode=bf16-mixed"):
+        read_recipe({"precision": {"mode": "bf16-mixed", "float32": "high"}})
+    for field in ({"init_scale": 2.0}, {"growth_interval": 1}):
+        with pytest.raises(UserError, match=r"do nothing with precision\.mode=32-true, which scales no loss"):
+            read_recipe({"precision": field})
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"precision": {"mode": "16-mixed", "init_scale": 1024.0, "growth_interval": 4}},
+        {"precision": {"float32": "high"}},
+        {"cudnn_benchmark": {"enabled": True}, "channels_last": {"enabled": True}},
+        {"compilation": {"backend": "inductor"}},
+    ],
+)
+def test_what_needs_a_gpu_learns_there(options, tiny_recipe, tmp_path):
+    from training.train import Resources, train
+
+    recipe = tiny_recipe(**options, data={"name": "digits", "train_size": 640}, epochs=4)
+    reports = train(recipe, tmp_path, resources=Resources(device="cuda")).reports
+    assert reports[-1].metrics["train_loss"] < reports[0].metrics["train_loss"]
 
 
 @pytest.mark.gpu

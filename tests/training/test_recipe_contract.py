@@ -19,6 +19,9 @@ DIGITS = {"data": {"name": "digits", "train_size": 100}, "backbone": {"name": "t
 # Every technique switched on, with what it needs beside it; and parts that are no techniques.
 ON = {
     "unfreeze": {"unfreeze": {"level": "most"}},
+    "lora": {"lora": {"rank": 4}, "unfreeze": {"level": "last"}},
+    "drop_path": {"drop_path": {"rate": 0.1}},
+    "activation_checkpointing": {"activation_checkpointing": {"enabled": True}},
     "mixup": {"mixup": {"alpha": 0.4}},
     "random_erasing": {"random_erasing": {"probability": 0.5}},
     "cutmix": {"cutmix": {"alpha": 1.0}},
@@ -30,6 +33,9 @@ ON = {
     "accumulation": {"accumulation": {"batches": 2}},
     "gradient_clipping": {"gradient_clipping": {"value": 1.0}},
     "precision": {"precision": {"mode": "bf16-mixed"}},
+    "channels_last": {"channels_last": {"enabled": True}},
+    "compilation": {"compilation": {"backend": "aot_eager"}},
+    "cudnn_benchmark": {"cudnn_benchmark": {"enabled": True}},
     "preprocessing": {"preprocessing": {"image_size": 32, "crop": 1.0, "mean": [0.5, 0.5, 0.5]}},
     "augmentation": {"augmentation": {"policy": "small_images", "rotate": 5.0}},
     "optimizer": {"optimizer": {"name": "adamw", "lr": 1e-3}},
@@ -45,7 +51,17 @@ OTHERS = {
     "fmix.decay": [],
     "mixing.probability": [0.5],
     "random_erasing.max_area": [],
+    "lora.rank": [4],
+    "lora.alpha": [],
+    "activation_checkpointing.enabled": [True],
+    "precision.float32": [],
+    "precision.init_scale": [],
+    "precision.growth_interval": [],
+    "channels_last.enabled": [True],
+    "compilation.backend": ["inductor", "aot_eager"],
+    "cudnn_benchmark.enabled": [True],
 }
+NEEDS_A_GPU = {"cudnn_benchmark"}
 
 
 def on_recipe(name):
@@ -70,6 +86,12 @@ def test_the_default_recipe_has_every_technique_off():
     assert len(TECHNIQUES) >= 6
 
 
+def describe(setup):
+    """All of a set-up: its parts, the layout of its weights, and whether its model is compiled."""
+    layout = [parameter.stride() for parameter in setup.model.parameters()]
+    return repr(setup), layout, setup.model._compiled_call_impl is None
+
+
 @pytest.mark.parametrize("name", TECHNIQUES)
 def test_a_technique_is_off_by_default_and_in_no_other_way(name):
     kind = TECHNIQUES[name]
@@ -80,12 +102,15 @@ def test_a_technique_is_off_by_default_and_in_no_other_way(name):
     for field, description in kind.model_fields.items():
         others = OTHERS.get(f"{name}.{field}")
         for value in [description.default + 0.5] if others is None else others:
-            setup = TrainingSetup(timm.create_model("test_resnet", num_classes=10), "cpu", 10, (4, 4))
-            before = repr(setup)
+            model = timm.create_model("test_resnet", num_classes=10)
+            if name == "lora":
+                model.conv1.requires_grad_(False)
+            setup = TrainingSetup(model, "cuda" if name in NEEDS_A_GPU else "cpu", 10, (4, 4), 8)
+            before = describe(setup)
             technique = kind(**{field: value})
             technique.apply(setup)
             assert technique.is_on
-            assert repr(setup) != before
+            assert describe(setup) != before
 
 
 @pytest.mark.parametrize("name", Recipe.model_fields)
@@ -156,7 +181,7 @@ def test_recipes_cannot_be_changed():
 def test_a_slot_of_the_setup_refuses_a_second_technique():
     from torch import nn
 
-    setup = TrainingSetup(nn.Linear(1, 1), "cpu", 10, (4, 4))
+    setup = TrainingSetup(nn.Linear(1, 1), "cpu", 10, (4, 4), 8)
     label_smoothing = TypeAdapter(TECHNIQUES["label_smoothing"]).validate_python({"alpha": 0.1})
     label_smoothing.apply(setup)
     with pytest.raises(ValueError, match="two techniques set TrainingSetup.criterion"):

@@ -25,7 +25,7 @@ CLASSES = 10
 
 
 def prepare(*techniques):
-    setup = TrainingSetup(nn.Flatten(), "cpu", CLASSES, (8,))
+    setup = TrainingSetup(nn.Flatten(), "cpu", CLASSES, (8,), 8)
     for technique in techniques:
         technique.apply(setup)
     return setup

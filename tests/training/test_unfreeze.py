@@ -51,7 +51,7 @@ def build(source, name):
 
 def trained(model, level):
     """Names of the parameters that train at a level."""
-    Unfreeze(level=level).apply(TrainingSetup(model, "cpu", 10, (4,))) if level != "full" else None
+    Unfreeze(level=level).apply(TrainingSetup(model, "cpu", 10, (4,), 32)) if level != "full" else None
     return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 

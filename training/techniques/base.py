@@ -48,7 +48,7 @@ class Technique(Part):
 class TrainingSetup:
     """The parts of one run before it starts; techniques change these and nothing else.
 
-    The first five are facts. The slots that are None at first and the keys of `trainer` hold one value each: the second
+    The first six are facts. The slots that are None at first and the keys of `trainer` hold one value each: the second
     technique that sets one is refused. The lists take any number of entries.
     """
 
@@ -56,6 +56,7 @@ class TrainingSetup:
     device: str  # "cpu" or "cuda"
     class_count: int
     batch_sizes: tuple[int, ...]  # images in each forward pass of an epoch
+    image_size: int  # side of the images, in pixels
     class_images: tuple[int, ...] | None = None  # training images of each class
 
     class_weights: torch.Tensor | None = None  # float32 (class_count,): of each class in the loss
@@ -66,7 +67,9 @@ class TrainingSetup:
     mixers: list[BatchTransform] = field(default_factory=list)  # of these, each batch gets at most one
     mixing_probability: float | None = None  # None mixes every batch
     frozen: list[nn.Module] = field(default_factory=list)  # these stay in eval mode
+    plain_weights: Callable[[nn.Module], dict[str, torch.Tensor]] | None = None  # for export; else the state dict
     callbacks: list[Any] = field(default_factory=list)
+    plugins: list[Any] = field(default_factory=list)  # of the Lightning Trainer
     trainer: dict[str, Any] = field(default_factory=dict)
 
     def __setattr__(self, name: str, value: Any) -> None:

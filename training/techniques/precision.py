@@ -2,39 +2,96 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
 from training.errors import UserError
 from training.techniques.base import Technique, TrainingSetup
 
+if TYPE_CHECKING:
+    from training.recipe import Recipe
+
 Mode = Literal["32-true", "bf16-mixed", "16-mixed", "64-true"]
+INIT_SCALE, GROWTH_INTERVAL = 65536.0, 2000  # torch's own
 
 
 class Precision(Technique):
     interactions: ClassVar[str] = (
-        "16-mixed scales the loss, and steps whose gradients overflow are skipped; bf16-mixed needs no scaling. On a CPU "
-        "without bfloat16 arithmetic bf16-mixed is slower than 32-true. 64-true is for checks."
+        "16-mixed scales the loss: steps whose gradients overflow are skipped, and scaled gradients are what accumulates. "
+        "bf16-mixed needs no scaling. float32 is about 32-true alone, init_scale and growth_interval about 16-mixed alone, so "
+        "search them inside the option that says so. On a CPU without bfloat16 arithmetic bf16-mixed is slower than 32-true. "
+        "64-true is for checks."
     )
 
     mode: Mode = Field("32-true", description="mixed: autocast, weights stay float32; 16-mixed also scales the loss.")
+    float32: Literal["highest", "high", "medium"] = Field(
+        "highest",
+        description="Inside 32-true on a GPU: high lets products and convolutions round to TF32, medium products to bfloat16.",
+    )
+    init_scale: float = Field(
+        INIT_SCALE, gt=0, description="First factor on the loss; halved whenever gradients overflow."
+    )
+    growth_interval: int = Field(
+        GROWTH_INTERVAL, ge=1, description="Good steps in a row after which the factor doubles."
+    )
 
     def apply(self, setup: TrainingSetup) -> None:
+        self._refuse_what_the_machine_lacks(setup.device)
+        if self.float32 != "highest":
+            allow_rounding(self.float32)
+        if self.mode == "16-mixed":
+            setup.plugins.append(make_scaling(self.init_scale, self.growth_interval, setup.device))
+        else:
+            setup.set_trainer(precision=self.mode)
+
+    def _refuse_what_the_machine_lacks(self, device: str) -> None:
         import torch
 
-        if self.mode == "16-mixed" and setup.device == "cpu":
+        if self.mode == "16-mixed" and device == "cpu":
             # Lightning would silently train in bfloat16 instead.
             raise UserError(
                 "precision.mode=16-mixed needs a GPU: a CPU has no float16 arithmetic. Use bf16-mixed or 32-true."
             )
+        if self.float32 != "highest" and (device == "cpu" or torch.cuda.get_device_capability() < (8, 0)):
+            raise UserError(
+                f"precision.float32={self.float32} needs a GPU with TF32 arithmetic (compute capability 8.0 or higher). "
+                "Use precision.float32=highest."
+            )
         if (
             self.mode == "bf16-mixed"
-            and setup.device == "cuda"
+            and device == "cuda"
             and not torch.cuda.is_bf16_supported(including_emulation=False)
         ):
             raise UserError(
                 f"precision.mode=bf16-mixed: {torch.cuda.get_device_name()} only emulates bfloat16, slower than float32. "
                 "Use 16-mixed or 32-true."
             )
-        setup.set_trainer(precision=self.mode)
+
+    def conflict(self, recipe: Recipe) -> str | None:
+        if self.float32 != "highest" and self.mode != "32-true":
+            return f"precision.float32={self.float32} does nothing with precision.mode={self.mode}: set it to highest."
+        if self.mode != "16-mixed" and (self.init_scale, self.growth_interval) != (INIT_SCALE, GROWTH_INTERVAL):
+            return (
+                f"precision.init_scale and growth_interval do nothing with precision.mode={self.mode}, which scales no loss: "
+                "leave them out."
+            )
+        return None
+
+
+def allow_rounding(mode: str) -> None:
+    """Let float32 products and convolutions round their inputs; isolation.py puts back what was before."""
+    import torch
+
+    torch.set_float32_matmul_precision(mode)
+    # Not set by the line above. Convolutions know no bfloat16 here, so medium is TF32 for them too.
+    torch.backends.cudnn.conv.fp32_precision = "tf32"  # type: ignore[attr-defined]
+
+
+def make_scaling(init_scale: float, growth_interval: int, device: str):
+    """Lightning's 16-mixed with a scaler of our own."""
+    from lightning.pytorch.plugins import MixedPrecision
+    from torch.amp import GradScaler
+
+    scaler = GradScaler(device, init_scale=init_scale, growth_interval=growth_interval)  # type: ignore[attr-defined]
+    return MixedPrecision("16-mixed", device, scaler)

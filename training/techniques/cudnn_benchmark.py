@@ -1,0 +1,26 @@
+"""cuDNN benchmark: time the algorithms of each convolution once, and keep the fastest (Chetlur et al. 2014)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from training.errors import UserError
+from training.techniques.base import Technique, TrainingSetup
+
+
+class CudnnBenchmark(Technique):
+    interactions: ClassVar[str] = (
+        "It changes speed only, up to rounding, but what wins the timing may differ from run to run: numbers no longer repeat "
+        "to the last digit. Each new batch or image size is timed again."
+    )
+
+    enabled: bool = Field(False, description="Let cuDNN choose by timing rather than by rules. Needs a GPU.")
+
+    def apply(self, setup: TrainingSetup) -> None:
+        if setup.device == "cpu":
+            raise UserError(
+                "cudnn_benchmark.enabled=true needs a GPU: a CPU has no cuDNN. Use cudnn_benchmark.enabled=false."
+            )
+        setup.set_trainer(benchmark=True)

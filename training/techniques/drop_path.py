@@ -1,0 +1,74 @@
+"""Drop path: leave out whole residual branches at random, the deeper the more often (Huang et al. 2016, section 3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from training.errors import UserError
+from training.techniques.base import Technique, TrainingSetup
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from training.recipe import Recipe
+
+
+class DropPath(Technique):
+    interactions: ClassVar[str] = (
+        "A regulariser for long trainings of deep backbones, beside mixing and smoothing; in few epochs it costs more than it "
+        "brings. Frozen blocks drop nothing, so with unfreeze.level=last it is refused."
+    )
+
+    rate: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of images that skip the last block's branch, rising from 0; 0: as the backbone has it.",
+    )
+
+    def apply(self, setup: TrainingSetup) -> None:
+        blocks = find_paths(setup.model)
+        if not blocks:
+            raise UserError(
+                f"drop_path.rate={self.rate:g}: {type(setup.model).__name__} has no residual branches that its library can "
+                "drop. Use drop_path.rate=0 or another backbone.name."
+            )
+        for position, block in enumerate(blocks):
+            set_rate(block, self.rate * position / max(1, len(blocks) - 1))
+
+    def conflict(self, recipe: Recipe) -> str | None:
+        if self.is_on and recipe.unfreeze.level == "last":
+            return (
+                f"drop_path.rate={self.rate:g} does nothing with unfreeze.level=last, because frozen blocks drop nothing: "
+                "set unfreeze.level=most or full, or the rate to 0."
+            )
+        return None
+
+
+def find_paths(model: nn.Module) -> list[nn.Module]:
+    """The blocks of timm, or the droppers of torchvision, in the order in which images pass them."""
+    from torchvision.ops import StochasticDepth
+
+    return [module for module in model.modules() if isinstance(module, StochasticDepth) or _timm_slots(module)]
+
+
+def _timm_slots(block: nn.Module) -> list[str]:
+    """Where timm's blocks keep their droppers: a module, an Identity or None that bears the name, once or twice."""
+    from timm.layers import DropPath as TimmDropPath
+    from torch import nn
+
+    slots = ("drop_path", "drop_path1", "drop_path2")
+    return [s for s in slots if isinstance(getattr(block, s, 0), TimmDropPath | nn.Identity | None)]
+
+
+def set_rate(block: nn.Module, rate: float) -> None:
+    from timm.layers import DropPath as TimmDropPath
+    from torchvision.ops import StochasticDepth
+
+    if isinstance(block, StochasticDepth):
+        block.p = rate
+        return
+    for slot in _timm_slots(block):
+        setattr(block, slot, TimmDropPath(rate))

@@ -1,0 +1,97 @@
+"""LoRA: train low-rank adapters beside frozen weights instead of the weights (Hu et al. 2022, section 4.1)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from training.errors import UserError
+from training.techniques.base import Technique, TrainingSetup
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from training.recipe import Recipe
+
+ALPHA = 8.0
+
+
+class Lora(Technique):
+    interactions: ClassVar[str] = (
+        "Adapters stand on what unfreeze.level leaves frozen: with last on the whole backbone, with most on its first half "
+        "beside a later half that trains as ever; with full nothing is frozen, and it is refused. BatchNorm keeps its "
+        "statistics, and dropout and drop path stay off, as in any frozen layer. Grouped and depthwise convolutions get "
+        "none, nor do layers whose weights a model reads without calling them, as attention does in torchvision's ViT and Swin."
+    )
+
+    rank: int = Field(0, ge=0, description="Rank of each adapter; 0 adds none.")
+    alpha: float = Field(ALPHA, gt=0, description="Weight of the adapters: their product counts alpha / rank times.")
+
+    def apply(self, setup: TrainingSetup) -> None:
+        from peft import LoraConfig, inject_adapter_in_model
+
+        names = find_frozen_layers(setup.model, setup.image_size)
+        if not names:
+            raise UserError(
+                f"lora.rank={self.rank}: {type(setup.model).__name__} has no frozen linear layer or ungrouped convolution "
+                "to adapt. Use lora.rank=0."
+            )
+        trained = [parameter for parameter in setup.model.parameters() if parameter.requires_grad]
+        # As a pattern: a list would also match every name that ends like one of them.
+        pattern = "|".join(map(re.escape, names))
+        inject_adapter_in_model(LoraConfig(r=self.rank, lora_alpha=self.alpha, target_modules=pattern), setup.model)  # type: ignore[arg-type]
+        for parameter in trained:  # peft leaves nothing but its adapters to train
+            parameter.requires_grad_(True)
+        setup.plain_weights = merge_adapters
+
+    def conflict(self, recipe: Recipe) -> str | None:
+        if self.is_on and self.rank == 0:
+            return "lora.alpha does nothing while lora.rank is 0: set a rank."
+        if self.rank and recipe.unfreeze.level == "full":
+            return (
+                f"lora.rank={self.rank} adapts frozen layers, and unfreeze.level=full freezes none: "
+                "set unfreeze.level=last or most."
+            )
+        return None
+
+
+def find_frozen_layers(model: nn.Module, image_size: int) -> list[str]:
+    """Names of frozen linear layers and ungrouped convolutions that the model calls on an image."""
+    import torch
+    from torch import nn
+
+    called: list[nn.Module] = []
+    layers = {
+        name: module
+        for name, module in model.named_modules()
+        # Subclasses compute in ways of their own, which peft would not follow.
+        if type(module) in (nn.Linear, nn.Conv2d) and getattr(module, "groups", 1) == 1
+        if not module.weight.requires_grad  # type: ignore[union-attr]
+    }
+    hooks = [layer.register_forward_hook(lambda layer, *_: called.append(layer)) for layer in layers.values()]
+    with torch.no_grad():
+        model.eval()(torch.zeros(1, 3, image_size, image_size))
+    model.train()
+    for hook in hooks:
+        hook.remove()
+    return [name for name, layer in layers.items() if any(layer is one for one in called)]
+
+
+def merge_adapters(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The state dict of the plain model, each adapter's product added to the weight beside it."""
+    import torch
+    from peft.tuners.lora import LoraLayer
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX
+
+    state = {
+        name.replace(".base_layer.", "."): value for name, value in model.state_dict().items() if ".lora_" not in name
+    }
+    with torch.no_grad():
+        for name, layer in model.named_modules():
+            if isinstance(layer, LoraLayer):
+                key = f"{name.replace(_CHECKPOINT_PREFIX, '')}.weight"
+                state[key] = state[key] + layer.get_delta_weight("default")  # type: ignore[attr-defined]
+    return state
