@@ -22,7 +22,7 @@ COUNTS = (100, 20, 5)
 
 
 def loss_of(recipe, images, targets, *techniques):
-    setup = TrainingSetup(torch.nn.Flatten(), "cpu", 3, (len(images),), COUNTS)
+    setup = TrainingSetup(torch.nn.Flatten(), "cpu", 3, (len(images),), 8, COUNTS)
     for technique in techniques:
         technique.apply(setup)
     classifier = Classifier(recipe, setup)
@@ -60,7 +60,7 @@ def test_mixed_targets_are_weighted_by_their_shares(tiny_recipe):
 
 
 def test_over_the_training_images_the_mean_weight_is_one(tiny_recipe):
-    setup = TrainingSetup(torch.nn.Flatten(), "cpu", 3, (1,), COUNTS)
+    setup = TrainingSetup(torch.nn.Flatten(), "cpu", 3, (1,), 8, COUNTS)
     ClassWeights(power=1.0).apply(setup)
     counts = torch.tensor(COUNTS)
     assert float((setup.class_weights * counts).sum() / counts.sum()) == pytest.approx(1)
