@@ -4,27 +4,53 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from search.cluster import Node
 from search.trial import bootstrap, project_root
-from spaces.draws import RandomTrial
+from spaces.domains import Choice, Domain
+from spaces.draws import EveryTrial, RandomTrial, count, draw
 from spaces.space import Space
 from training.data.specs import Preprocessing
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 
-DRAWS = 200  # an option that one draw in twenty takes is missed by all of them once in 28,000 sweeps
+COMBINATIONS = 200  # are all prepared; of more, so many random ones are, and the others left to the trials
 INPUTS = ("data", "preprocessing", "backbone", "augmentation")
 
 
 def inputs_of(space: Space) -> list[Recipe]:
-    """Recipes with each distinct data, preprocessing and backbone that a space asks for."""
-    part = replace(space, recipe={name: value for name, value in space.recipe.items() if name in INPUTS})
-    drawn = [read_recipe(part.suggest(RandomTrial(seed))) for seed in range(DRAWS)]  # type: ignore[arg-type]
-    return list({input_key(recipe): recipe for recipe in [*space.baselines()[:1], *drawn]}.values())
+    """Recipes with each distinct data, preprocessing and backbone that a space asks for: every image size, for one."""
+    part = {name: value for name, value in space.recipe.items() if name in INPUTS}
+    if "augmentation" in part:
+        part["augmentation"] = _forget_strengths(part["augmentation"])
+    found = {input_key(recipe): recipe for recipe in space.baselines()[:1]}
+    for values in _list_draws(part):
+        with suppress(UserError):  # a draw that conflicts is none
+            recipe = read_recipe(values)
+            found.setdefault(input_key(recipe), recipe)
+    return list(found.values())
+
+
+def _list_draws(tree: dict[str, Any]) -> list[dict[str, Any]]:
+    if count(tree) > COMBINATIONS:
+        return [draw(tree, RandomTrial(seed)) for seed in range(COMBINATIONS)]
+    every = EveryTrial()
+    draws = [draw(tree, every)]
+    while every.advance():
+        draws.append(draw(tree, every))
+    return draws
+
+
+def _forget_strengths(augmentation: Any) -> Any:
+    """How strongly images are changed says nothing about what a machine needs for it."""
+    if isinstance(augmentation, Choice):
+        return replace(augmentation, options=tuple(map(_forget_strengths, augmentation.options)))
+    kept = ("policy", "backend")
+    return {name: value for name, value in augmentation.items() if name in kept or not isinstance(value, Domain)}
 
 
 def input_key(recipe: Recipe) -> str:

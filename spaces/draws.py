@@ -62,6 +62,42 @@ class RandomTrial:
         return self.random.randint(low, high)
 
 
+class EveryTrial:
+    """Draws each combination of choices and whole numbers once, as long as `advance` says that there is another.
+
+    Of a continuous domain it takes the low end.
+    """
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[int, int]] = []  # in the order they are asked for: which option, of how many
+        self.asked = 0
+
+    def advance(self) -> bool:
+        while self.taken and self.taken[-1][0] + 1 == self.taken[-1][1]:
+            self.taken.pop()
+        if not self.taken:
+            return False
+        position, count = self.taken.pop()
+        self.taken.append((position + 1, count))
+        self.asked = 0
+        return True
+
+    def _take(self, count: int) -> int:
+        if self.asked == len(self.taken):
+            self.taken.append((0, count))
+        self.asked += 1
+        return self.taken[self.asked - 1][0]
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        return choices[self._take(len(choices))]
+
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
+        return low
+
+    def suggest_int(self, name: str, low: int, high: int) -> int:
+        return low + self._take(high - low + 1)
+
+
 def count(tree: Any) -> int:
     """Combinations of the discrete part; a continuous domain counts once."""
     match tree:

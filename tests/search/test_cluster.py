@@ -1,3 +1,5 @@
+from itertools import product
+
 import pytest
 
 from search.cluster import Node, fit_to_cluster, plan_demand
@@ -56,6 +58,34 @@ def test_every_backbone_a_space_asks_for_is_prepared():
     )
     names = {recipe.backbone.name for recipe in inputs_of(space)}
     assert names == {"resnet18", "test_resnet"}
+
+
+def test_every_image_size_is_prepared_with_every_backbone_and_policy():
+    space = load_space(
+        "quick",
+        [
+            "backbone={choice: [{name: test_resnet, weights: none}, {name: test_vit, weights: none}]}",
+            "preprocessing={image_size: {choice: [32, 48, 64, auto]}}",
+            "augmentation={choice: [{policy: none}, {policy: small_images, rotate: {uniform: [5, 30]}}, "
+            "{policy: rand_augment, magnitude: {int_uniform: [1, 30]}}]}",
+        ],
+    )
+    found = {
+        (recipe.backbone.name, recipe.preprocessing.image_size, recipe.augmentation.policy)
+        for recipe in inputs_of(space)
+    }
+    sizes, policies = (32, 48, 64, "auto"), ("none", "small_images", "rand_augment")
+    baseline = {("resnet18", "auto", "none")}
+    assert found - baseline == set(product(("test_resnet", "test_vit"), sizes, policies))
+
+
+def test_a_size_that_a_backbone_of_the_space_cannot_take_is_told_before_the_first_trial(tmp_path):
+    space = load_space(
+        "quick", ["backbone={name: test_vit, weights: none}", "preprocessing={image_size: {choice: [32, 50]}}"]
+    )
+    facts = prepare_machine(str(tmp_path), [recipe.model_dump() for recipe in inputs_of(space)], 0)
+    assert "backbone.name=test_vit cannot classify images of 50×50" in facts["problem"]
+    assert "Set another preprocessing.image_size" in facts["problem"]
 
 
 def test_recipes_of_the_same_input_share_a_key():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from training.data.check import check_images
 from training.data.feeding import make_loaders
@@ -143,6 +144,26 @@ def test_files_are_decoded_once_per_machine(photos, monkeypatch):
             patch.setattr("training.data.images.read_image", never)
             second = [images for images, _ in make_loaders(data, recipe, workers=0).train]
         assert all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+def test_each_image_size_has_decoded_pixels_of_its_own(photos, monkeypatch):
+    values = {"name": "image_folder", "root": str(photos({"cat": 10, "dog": 10}, size=(50, 40)))}
+    shared = {"crop": 1.0, "interpolation": "bilinear", "mean": [0.5] * 3, "std": [0.2] * 3}
+
+    def prepare(size):
+        recipe = read_recipe(
+            {
+                "data": values,
+                "preprocessing": {"image_size": size, **shared},
+                "augmentation": {"backend": "tensor", "policy": "none"},
+            }
+        )
+        return next(iter(make_loaders(load_data(recipe.data), recipe, workers=0).train))[0]
+
+    first = {size: prepare(size) for size in (16, 24)}
+    assert {size: tuple(images.shape[1:]) for size, images in first.items()} == {16: (3, 16, 16), 24: (3, 24, 24)}
+    monkeypatch.setattr("training.data.preprocess.fit", never)  # both are there now, and neither took the other's place
+    assert all(torch.equal(prepare(size), images) for size, images in first.items())
 
 
 def test_a_changed_file_is_decoded_again(photos):
