@@ -31,7 +31,7 @@ class WeightAverage(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, Classifier)
-        self.share = self.technique.shares(pl_module.recipe, list_epoch_steps(pl_module))
+        self.share = self.technique.shares(pl_module.recipe, pl_module.epoch_steps)
         # Weights that a model shares between layers come once.
         self.weights = list({value.data_ptr(): value for value in pl_module.model.state_dict().values()}.values())
         saved = self.saved or self.weights
@@ -94,13 +94,8 @@ class AveragingRate(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, Classifier)
         schedule: Any = trainer.lr_scheduler_configs[0].scheduler
-        steps = list_epoch_steps(pl_module)
+        steps = pl_module.epoch_steps
         schedule.lr_lambdas = [self.technique.change_curve(curve, steps) for curve in schedule.lr_lambdas]
-
-
-def list_epoch_steps(classifier: Classifier) -> list[int]:
-    """Optimizer steps of each epoch."""
-    return [classifier.steps_per_epoch] * classifier.recipe.epochs
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""What happens around a fit: seeds by epoch, and the stop on a loss that is no number."""
+"""What happens around a fit: seeds by epoch, thawing at milestones, and the stop on a loss that is no number."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from torch import nn
 
 from training.errors import Diverged
 from training.isolation import derive_seed, seed_process
@@ -19,6 +20,23 @@ class EpochSeeds(pl.Callback):
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         seed_process(derive_seed(self.seed, trainer.current_epoch))
+
+
+class Thaw(pl.Callback):
+    """After each milestone more parameters train. Follows from the epoch alone, so a resume finds it as it was."""
+
+    def __init__(self, frozen: list[nn.Module], stages: dict[int, tuple[set[nn.Parameter], list[nn.Module]]]) -> None:
+        self.frozen = frozen  # the set-up's own list
+        self.stages = stages  # epochs done -> what trains from then on, and what is frozen
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        passed = [stage for epoch, stage in self.stages.items() if epoch <= trainer.current_epoch]
+        if not passed:
+            return
+        trained, self.frozen[:] = passed[-1]
+        for parameter in trained:
+            parameter.requires_grad_(True)
+        pl_module.train()  # Lightning would put back the modes of before the validation
 
 
 class NaNStop(pl.Callback):

@@ -12,7 +12,9 @@ from torch.nn import functional as F
 
 from training.errors import Diverged
 from training.metrics import measure
+from training.parameter_groups import group_parameters
 from training.recipe import Recipe
+from training.techniques.accumulation import weigh_batches
 from training.techniques.base import TrainingSetup
 from training.techniques.mixing import change_batch
 
@@ -33,9 +35,8 @@ class Classifier(pl.LightningModule):
         self.recipe = recipe
         self.plan = plan  # Lightning has a hook named setup
         self.criterion = plan.criterion or nn.CrossEntropyLoss(weight=plan.class_weights)
-        self.batches_per_step = plan.batches_per_step or 1
-        self.steps_per_epoch = -(-len(plan.batch_sizes) // self.batches_per_step)
-        self.step_stride = -(-self.steps_per_epoch * recipe.epochs // STEP_POINTS)
+        self.epoch_steps = [-(-len(plan.batch_sizes) // self.batches_in(epoch)) for epoch in range(recipe.epochs)]
+        self.step_stride = -(-sum(self.epoch_steps) // STEP_POINTS)
         self.train()  # Lightning keeps the modes that a fit starts with
 
     def train(self, mode: bool = True) -> Classifier:
@@ -49,10 +50,17 @@ class Classifier(pl.LightningModule):
         """Weights that the backbone takes as it comes from its library, whatever trains beside or around it."""
         return (self.plan.plain_weights or nn.Module.state_dict)(self.model)
 
+    def batches_in(self, epoch: int) -> int:
+        """Forward passes per optimizer step after so many epochs."""
+        return self.plan.batches_per_step(epoch) if self.plan.batches_per_step else 1
+
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.model(images)
 
     def on_train_epoch_start(self) -> None:
+        # All that Lightning's GradientAccumulationScheduler does, which would not weigh the last group.
+        self.batches_per_step = self.trainer.accumulate_grad_batches = self.batches_in(self.current_epoch)
+        self.loss_weights = weigh_batches(self.plan.batch_sizes, self.batches_per_step)
         self.loss_sum: torch.Tensor | float = 0.0
         self.image_count = 0
         self.steps: list[tuple[int, float, torch.Tensor]] = []
@@ -68,7 +76,7 @@ class Classifier(pl.LightningModule):
             targets = F.one_hot(targets, self.plan.class_count).float()
         loss = self.criterion(self.model(images), targets)
         self._record(loss.detach(), len(images), batch_index)
-        return loss * self.plan.loss_weights[batch_index] if self.plan.loss_weights else loss
+        return loss * self.loss_weights[batch_index] if self.batches_per_step > 1 else loss
 
     def _record(self, loss: torch.Tensor, size: int, batch_index: int) -> None:
         self.loss_sum = self.loss_sum + loss * size
@@ -108,10 +116,11 @@ class Classifier(pl.LightningModule):
         return metrics, error, [(step, lr, float(loss)) for step, lr, loss in self.steps]
 
     def _lr(self) -> float:
-        return self.trainer.optimizers[0].param_groups[-1]["lr"]
+        """The base rate, whatever share of it some groups of parameters have."""
+        return max(group["lr"] for group in self.trainer.optimizers[0].param_groups)
 
     def configure_optimizers(self) -> Any:
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
-        optimizer = self.recipe.optimizer.build(parameters)
-        schedule = self.recipe.schedule.build(optimizer, self.recipe.epochs, self.steps_per_epoch)
+        lr = self.recipe.optimizer.lr * (self.plan.lr_factor or 1.0)
+        optimizer = self.recipe.optimizer.build(group_parameters(self.plan, lr))
+        schedule = self.recipe.schedule.build(optimizer, self.epoch_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

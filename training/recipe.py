@@ -24,9 +24,12 @@ from training.techniques.drop_path import DropPath
 from training.techniques.fmix import FMix
 from training.techniques.gradient_clipping import GradientClipping
 from training.techniques.label_smoothing import LabelSmoothing
+from training.techniques.layer_decay import LayerDecay
 from training.techniques.lora import Lora
+from training.techniques.lr_scaling import LrScaling
 from training.techniques.mixing import Mixing
 from training.techniques.mixup import MixUp
+from training.techniques.no_decay import NoDecay
 from training.techniques.optimizer import Momentum, Optimizer
 from training.techniques.precision import Precision
 from training.techniques.random_erasing import RandomErasing
@@ -64,10 +67,13 @@ class Recipe(Part):
     mixing: Mixing = Mixing()
     class_balance: ClassBalance = NoBalance()
     label_smoothing: LabelSmoothing = LabelSmoothing()
+    layer_decay: LayerDecay = LayerDecay()
+    no_decay: NoDecay = NoDecay()
     optimizer: Optimizer = Momentum()
     schedule: Schedule = Constant()
     averaging: Averaging = NoAveraging()
     accumulation: Accumulation = Accumulation()
+    lr_scaling: LrScaling = LrScaling()
     gradient_clipping: GradientClipping = GradientClipping()
     precision: Precision = Precision()
     channels_last: ChannelsLast = ChannelsLast()

@@ -7,6 +7,7 @@ from typing import Any
 
 from timm.models._manipulate import group_with_matcher
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX
 
 from training.errors import UserError
 
@@ -97,3 +98,17 @@ def _matcher_of(model: nn.Module, coarse: bool) -> dict[str, Any] | None:
     if hasattr(model, "group_matcher"):
         return model.group_matcher(coarse=coarse)  # type: ignore[operator]
     return TORCHVISION_STAGES.get(type(model).__name__)
+
+
+def layers_of(model: nn.Module) -> dict[nn.Parameter, int]:
+    """The layer of each parameter, from the stem, 0, up to the head: timm's own blocks, or torchvision's stages.
+
+    Raises:
+        UserError: a model whose layers nobody has described.
+    """
+    matcher = _matcher_of(model, coarse=False)
+    if matcher is None:
+        raise UserError(f"layer_decay.factor: the layers of {type(model).__name__} are not known. Set it to 1.0.")
+    named = [(name.replace(_CHECKPOINT_PREFIX, ""), parameter) for name, parameter in model.named_parameters()]
+    layers = group_with_matcher(named, matcher, reverse=True)
+    return {parameter: layers[name] for name, parameter in named}

@@ -28,7 +28,7 @@ BASE: dict[str, Any] = {
 }
 WARM_UP = {"warmup_epochs": 1.0}
 RESIZED = {"image_size": 36, "crop": 1.0}
-OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw")
+OPTIMIZERS = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", "adafactor", "adam8bit")
 UNEVEN = {"name": "digits", "train_size": 45}  # not as many of each class
 POLICIES = ("none", "small_images", "crop_flip", "trivial_augment", "rand_augment")
 SCHEDULES = ("constant", "cosine", "cosine_restarts")
@@ -84,7 +84,7 @@ SECOND: dict[str, Any] = {
     **{f"optimizer[{name}].lr": 0.02 for name in OPTIMIZERS},
     **{f"optimizer[{name}].weight_decay": 0.1 for name in OPTIMIZERS},
     **{f"optimizer[{name}].momentum": 0.5 for name in ("momentum", "nesterov")},
-    **{f"optimizer[{name}].{beta}": 0.5 for name in ("adam", "adamw") for beta in ("beta1", "beta2")},
+    **{f"optimizer[{name}].{beta}": 0.5 for name in ("adam", "adamw", "adam8bit") for beta in ("beta1", "beta2")},
     **{f"schedule[{name}].warmup_epochs": 0.5 for name in SCHEDULES},
     **{f"schedule[{name}].start_factor": (0.3, WARM_UP) for name in SCHEDULES},
     "schedule[cosine_restarts].cycles": 3,
@@ -93,7 +93,17 @@ SECOND: dict[str, Any] = {
     "averaging[swa].lr_factor": (0.5, {"start": 0.5}),
     "averaging[swa].annealing_epochs": (0.5, {"start": 0.5, "lr_factor": 0.5}),
     "averaging[ema].half_life": 0.2,
+    "optimizer[rmsprop].alpha": 0.5,
+    "optimizer[rmsprop].momentum": 0.5,
+    "optimizer[adafactor].beta2_decay": -0.2,
+    "optimizer[adafactor].clip": 0.5,
+    "layer_decay.factor": 0.5,
+    "no_decay.enabled": (True, {}, {"optimizer": {"name": "adamw"}}),
+    "lr_scaling.rule": ("sqrt", {"rule": "linear"}),
+    "lr_scaling.reference": (64, {"rule": "linear"}),
+    "unfreeze.milestones": ([1], {"level": "last"}),
     "accumulation.batches": 2,
+    "accumulation.schedule": [[1, 2]],
     "gradient_clipping.value": 0.01,
     "gradient_clipping.algorithm": ("value", {"value": 0.01}),
     "precision.mode": "bf16-mixed",

@@ -36,7 +36,7 @@ def rates(schedule, optimizer, steps):
 
 def ours(epochs, steps_per_epoch, **fields):
     over = optimizer()
-    return rates(make(**fields).build(over, epochs, steps_per_epoch), over, epochs * steps_per_epoch)
+    return rates(make(**fields).build(over, [steps_per_epoch] * epochs), over, epochs * steps_per_epoch)
 
 
 def test_constant_is_constant():
@@ -98,7 +98,7 @@ def test_restarts_follow_the_warm_up():
 def test_restarts_always_end_at_zero_and_climb_only_at_restarts(cycles, cycle_factor, epochs, per_epoch, warmup):
     schedule = CosineRestarts(cycles=cycles, cycle_factor=cycle_factor, warmup_epochs=min(warmup, epochs / 2))
     try:
-        curve = schedule.curve(epochs, per_epoch)
+        curve = schedule.curve([per_epoch] * epochs)
     except UserError:
         return
     total = epochs * per_epoch
@@ -115,7 +115,7 @@ def test_restarts_always_end_at_zero_and_climb_only_at_restarts(cycles, cycle_fa
 @settings(max_examples=60, deadline=None)
 @given(epochs=st.integers(1, 12), per_epoch=st.integers(1, 40), warmup=st.floats(0, 3))
 def test_cosine_ends_at_zero_and_never_climbs_again(epochs, per_epoch, warmup):
-    curve = make(name="cosine", warmup_epochs=min(warmup, epochs / 2)).curve(epochs, per_epoch)
+    curve = make(name="cosine", warmup_epochs=min(warmup, epochs / 2)).curve([per_epoch] * epochs)
     total = epochs * per_epoch
     factors = [curve(step) for step in range(total + 50)]
     top = factors.index(1.0)

@@ -61,8 +61,11 @@ class TrainingSetup:
 
     class_weights: torch.Tensor | None = None  # float32 (class_count,): of each class in the loss
     criterion: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
-    loss_weights: tuple[float, ...] | None = None  # per forward pass of an epoch, on top of the mean over its images
-    batches_per_step: int | None = None
+    batches_per_step: Callable[[int], int] | None = None  # epochs done -> forward passes in each optimizer step
+    lr_factor: float | None = None  # of optimizer.lr, for all parameters
+    lr_shares: dict[nn.Parameter, float] | None = None  # of the base rate; 1 where nothing is said
+    undecayed: set[nn.Parameter] | None = None  # weight decay leaves these alone
+    thawed_later: set[nn.Parameter] = field(default_factory=set)  # frozen now, and trained after a milestone
     batch_transforms: list[BatchTransform] = field(default_factory=list)  # each changes every training batch
     mixers: list[BatchTransform] = field(default_factory=list)  # of these, each batch gets at most one
     mixing_probability: float | None = None  # None mixes every batch

@@ -39,7 +39,7 @@ class DropPath(Technique):
             set_rate(block, self.rate * position / max(1, len(blocks) - 1))
 
     def conflict(self, recipe: Recipe) -> str | None:
-        if self.is_on and recipe.unfreeze.level == "last":
+        if self.is_on and recipe.unfreeze.deepest == "last":
             return (
                 f"drop_path.rate={self.rate:g} does nothing with unfreeze.level=last, because frozen blocks drop nothing: "
                 "set unfreeze.level=most or full, or the rate to 0."

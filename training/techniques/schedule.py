@@ -31,21 +31,21 @@ class _Schedule(Part):
     start_factor: float = Field(START_FACTOR, gt=0, le=1, description="Where the warm-up starts, times lr.")
 
     def build(
-        self, optimizer: torch.optim.Optimizer, epochs: int, steps_per_epoch: int
+        self, optimizer: torch.optim.Optimizer, epoch_steps: Sequence[int]
     ) -> torch.optim.lr_scheduler.LRScheduler:
-        """Build the schedule over `epochs * steps_per_epoch` optimizer steps."""
+        """Build the schedule over the optimizer steps of each epoch."""
         from torch.optim.lr_scheduler import LambdaLR
 
-        return LambdaLR(optimizer, self.curve(epochs, steps_per_epoch))
+        return LambdaLR(optimizer, self.curve(epoch_steps))
 
-    def curve(self, epochs: int, steps_per_epoch: int) -> Curve:
+    def curve(self, epoch_steps: Sequence[int]) -> Curve:
         """The factor on lr after each optimizer step: a function of the step alone, so nothing drifts or overruns.
 
         Raises:
             UserError: the schedule does not fit into so few steps.
         """
-        total = epochs * steps_per_epoch
-        warmup = self.warmup_steps([steps_per_epoch] * epochs)
+        total = sum(epoch_steps)
+        warmup = self.warmup_steps(epoch_steps)
         descent = self.after_warmup(total - warmup)
 
         def factor(step: int) -> float:
@@ -59,7 +59,7 @@ class _Schedule(Part):
         """Optimizer steps of the warm-up: at least one, or a short warm-up would silently be none."""
         if not self.warmup_epochs:
             return 0
-        return min(max(1, round(self.warmup_epochs * epoch_steps[0])), sum(epoch_steps) - 1)
+        return min(max(1, round(count_steps(self.warmup_epochs, epoch_steps))), sum(epoch_steps) - 1)
 
     def after_warmup(self, steps: int) -> Curve:
         raise NotImplementedError(f"{type(self).__name__}.after_warmup")
@@ -125,6 +125,12 @@ class CosineRestarts(_Schedule):
                 "steps: lower one of them or train longer."
             )
         return ends
+
+
+def count_steps(epochs: float, epoch_steps: Sequence[int]) -> float:
+    """Optimizer steps in so many epochs, a part of one included."""
+    whole = int(epochs)
+    return sum(epoch_steps[:whole]) + (epochs - whole) * sum(epoch_steps[whole : whole + 1])
 
 
 def _descend(share: float) -> float:

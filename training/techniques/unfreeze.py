@@ -1,8 +1,8 @@
-"""Unfreeze level: how many stages of a pretrained backbone train (Yosinski et al. 2014, section 2)."""
+"""Unfreeze level: how many stages of a pretrained backbone train, and from when (Howard & Ruder 2018, section 3.3)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -11,27 +11,70 @@ from training.techniques.base import Technique, TrainingSetup
 if TYPE_CHECKING:
     from torch import nn
 
+    from training.recipe import Recipe
+
+LEVELS = ("last", "most", "full")
+
 
 class Unfreeze(Technique):
     interactions: ClassVar[str] = (
         "It means little without pretrained weights. last leads after few epochs and seldom at the end, so early stopping "
         "favours it unless trials are compared within their level. The less trains, the higher a learning rate it bears, "
-        "and the less regularisation it needs."
+        "and the less regularisation it needs. With milestones the level is the one at the start; the schedule takes no "
+        "notice of them, so restarts may be made to fall on them."
     )
 
     level: Literal["last", "most", "full"] = Field(
         "full", description="last: the head; most: the later half of the stages too; full: everything."
     )
+    milestones: list[Annotated[int, Field(ge=1)]] = Field(
+        [], description="Epochs after which one level more trains: [3, 6] with last means most after 3, full after 6."
+    )
+
+    @property
+    def deepest(self) -> str:
+        """The level at the end of training."""
+        return LEVELS[min(LEVELS.index(self.level) + len(self.milestones), 2)]
 
     def apply(self, setup: TrainingSetup) -> None:
-        from training.stages import head_of, stages_of
+        from training.callbacks import Thaw
 
-        stages = [] if self.level == "last" else stages_of(setup.model)
-        trained = {id(p) for p in head_of(setup.model).parameters()}
-        trained |= {id(p) for stage in stages[len(stages) // 2 :] for p in stage}
-        for parameter in setup.model.parameters():
-            parameter.requires_grad_(id(parameter) in trained)
-        setup.frozen.extend(find_frozen(setup.model))
+        first = LEVELS.index(self.level)
+        levels = LEVELS[first : first + len(self.milestones) + 1]
+        stages = [set_level(setup.model, level) for level in reversed(levels)][::-1]  # the model is left at the first
+        trained, frozen = stages[0]
+        setup.frozen.extend(frozen)
+        if self.milestones:
+            setup.thawed_later.update(stages[-1][0] - trained)
+            setup.callbacks.append(Thaw(setup.frozen, dict(zip(self.milestones, stages[1:], strict=True))))
+
+    def conflict(self, recipe: Recipe) -> str | None:
+        if not self.milestones:
+            return None
+        field = f"unfreeze.milestones={self.milestones}"
+        if len(self.milestones) > 2 - LEVELS.index(self.level):
+            return f"{field}: from unfreeze.level={self.level} there are fewer levels to go. Leave some out."
+        if self.milestones != sorted(set(self.milestones)) or self.milestones[-1] >= recipe.epochs:
+            return f"{field}: give epochs in rising order, all below epochs={recipe.epochs}."
+        return None
+
+
+def set_level(model: nn.Module, level: str) -> tuple[set[nn.Parameter], list[nn.Module]]:
+    """Let a level's parameters train and no others; returns them, and the modules in which nothing trains."""
+    trained = find_trained(model, level)
+    for parameter in model.parameters():
+        parameter.requires_grad_(parameter in trained)
+    return trained, find_frozen(model)
+
+
+def find_trained(model: nn.Module, level: str) -> set[nn.Parameter]:
+    """The parameters that train at a level."""
+    from training.stages import head_of, stages_of
+
+    if level == "full":
+        return set(model.parameters())
+    stages = [] if level == "last" else stages_of(model)
+    return {*head_of(model).parameters(), *(p for stage in stages[len(stages) // 2 :] for p in stage)}
 
 
 def find_frozen(model: nn.Module) -> list[nn.Module]:

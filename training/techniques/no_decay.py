@@ -1,0 +1,36 @@
+"""No decay on norms and biases: weight decay pulls on matrices and kernels alone (He et al. 2019, section 3.1)."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from training.techniques.base import Technique, TrainingSetup
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
+
+
+class NoDecay(Technique):
+    interactions: ClassVar[str] = (
+        "It matters as much as the optimizer's weight_decay does, and with none it is refused. A timm model may name more to "
+        "spare, as position embeddings and class tokens."
+    )
+
+    enabled: bool = Field(False, description="Spare parameters of one dimension, and those that the model names.")
+
+    def apply(self, setup: TrainingSetup) -> None:
+        model = setup.model
+        named = model.no_weight_decay() if hasattr(model, "no_weight_decay") else ()  # type: ignore[operator]
+        setup.undecayed = {
+            parameter
+            for name, parameter in model.named_parameters()
+            if parameter.ndim <= 1 or any(fnmatch(name, pattern) for pattern in named)
+        }
+
+    def conflict(self, recipe: Recipe) -> str | None:
+        if self.enabled and recipe.optimizer.weight_decay == 0:
+            return "no_decay.enabled does nothing while optimizer.weight_decay is 0: set a decay, or leave it out."
+        return None
