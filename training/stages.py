@@ -110,5 +110,5 @@ def layers_of(model: nn.Module) -> dict[nn.Parameter, int]:
     if matcher is None:
         raise UserError(f"layer_decay.factor: the layers of {type(model).__name__} are not known. Set it to 1.0.")
     named = [(name.replace(_CHECKPOINT_PREFIX, ""), parameter) for name, parameter in model.named_parameters()]
-    layers = group_with_matcher(named, matcher, reverse=True)
+    layers = group_with_matcher(iter(named), matcher, reverse=True)
     return {parameter: layers[name] for name, parameter in named}

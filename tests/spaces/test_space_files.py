@@ -31,7 +31,9 @@ def test_every_random_draw_of_a_bundled_space_is_valid(name):
 
 @pytest.mark.parametrize("name", bundled_names())
 def test_a_space_comes_back_from_its_file(tmp_path, name):
-    space = load_space(name, ["search.trials=7", "optimizer={name: sgd, lr: {log_uniform: [1e-7, 0.1]}}"])
+    space = load_space(
+        name, ["search.trials=7", "optimizer={name: sgd, weight_decay: 1e-4, lr: {log_uniform: [1e-7, 0.1]}}"]
+    )
     (tmp_path / "space.yaml").write_text(space.to_yaml())
     assert load_space(tmp_path / "space.yaml") == space
     assert load_space(tmp_path / "space.yaml").to_yaml() == space.to_yaml()

@@ -96,7 +96,7 @@ SECOND: dict[str, Any] = {
     "optimizer[rmsprop].alpha": 0.5,
     "optimizer[rmsprop].momentum": 0.5,
     "optimizer[adafactor].beta2_decay": -0.2,
-    "optimizer[adafactor].clip": 0.5,
+    "optimizer[adafactor].clip": 2.0,
     "layer_decay.factor": 0.5,
     "no_decay.enabled": (True, {}, {"optimizer": {"name": "adamw"}}),
     "lr_scaling.rule": ("sqrt", {"rule": "linear"}),

@@ -48,6 +48,16 @@ RECIPES = {
         "channels_last": {"enabled": True},
     },
     "compiled": {"compilation": {"backend": "aot_eager"}, "epochs": 2},
+    "grouped": {
+        "optimizer": {"name": "adam8bit", "lr": 0.01, "weight_decay": 0.1},
+        "layer_decay": {"factor": 0.7},
+        "no_decay": {"enabled": True},
+        "lr_scaling": {"rule": "sqrt"},
+        "accumulation": {"schedule": [[1, 2], [3, 1]]},
+        "gradient_clipping": {"value": 0.5},
+        "schedule": {"name": "cosine"},
+    },
+    **{name: {"optimizer": {"name": name}} for name in ("adagrad", "rmsprop", "adafactor")},
 }
 
 

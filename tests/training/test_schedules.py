@@ -149,6 +149,40 @@ def test_the_fit_steps_the_schedule_once_per_optimizer_step(fit):
     assert run.metrics[-1]["lr"] == 0.0
 
 
+SMALL = {"data": {"name": "digits", "train_size": 90, "epoch_size": 60}, "optimizer": {"name": "sgd", "lr": LR}}
+
+
+def test_under_scheduled_accumulation_the_schedule_equals_torchs_over_all_steps(fit):
+    # 60 of 90 images an epoch in batches of 16 are 4 forward passes: 4, 4, 2 and 1 steps.
+    run = fit(
+        **SMALL,
+        epochs=4,
+        accumulation={"schedule": [[2, 3], [3, 4]]},
+        schedule={"name": "cosine", "warmup_epochs": 2.5, "start_factor": 0.1},
+    )
+    over = optimizer()
+    rise = reference.LinearLR(over, start_factor=0.1, total_iters=9)  # two epochs and half of the third
+    sequence = reference.SequentialLR(over, [rise, reference.CosineAnnealingLR(over, 2)], milestones=[9])
+    points = [(step, rate) for report in run.outcome.reports for step, rate, _ in report.steps]
+    assert [step for step, _ in points] == list(range(1, 12))
+    expected = rates(sequence, over, 11)
+    assert [rate for _, rate in points] == pytest.approx(expected[:-1], abs=1e-12)
+    assert [m["lr"] for m in run.metrics] == pytest.approx([expected[step] for step in (4, 8, 10, 11)], abs=1e-12)
+
+
+def test_restarts_under_scheduled_accumulation_end_at_the_minimum(fit):
+    run = fit(
+        **SMALL,
+        epochs=4,
+        accumulation={"schedule": [[0, 4], [1, 1]]},
+        schedule={"name": "cosine_restarts", "cycles": 2},
+    )
+    rates_found = [rate for report in run.outcome.reports for _, rate, _ in report.steps]
+    assert len(rates_found) == 1 + 3 * 4
+    assert rates_found.count(LR) == 2
+    assert run.metrics[-1]["lr"] == 0.0
+
+
 def test_step_points_are_at_most_200(fit):
     run = fit(data={"name": "digits", "train_size": 205}, batch_size=2, epochs=3, unfreeze={"level": "last"})
     counts = [len(report.steps) for report in run.outcome.reports]

@@ -149,7 +149,7 @@ class Adafactor(_Optimizer):
     name: Literal["adafactor"] = "adafactor"
     lr: Lr = 0.01
     beta2_decay: float = Field(-0.8, lt=0, description="The mean of squares forgets 1 - step^beta2_decay.")
-    clip: float = Field(1.0, gt=0, description="Largest root mean square of a step, before lr.")
+    clip: float = Field(1.0, ge=1, description="Largest root mean square of a step, before lr.")
     weight_decay: LrDecay = 0.0
 
     def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:

@@ -1,4 +1,4 @@
-"""Unfreeze level: how many stages of a pretrained backbone train, and from when (Howard & Ruder 2018, section 3.3)."""
+"""Unfreeze level: how many stages of a pretrained backbone train (Yosinski et al. 2014, section 2)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class Unfreeze(Technique):
         "full", description="last: the head; most: the later half of the stages too; full: everything."
     )
     milestones: list[Annotated[int, Field(ge=1)]] = Field(
-        [], description="Epochs after which one level more trains: [3, 6] with last means most after 3, full after 6."
+        [],
+        description="Epochs after which one level more trains (Howard & Ruder 2018): from last, [3, 6] is most after 3, full "
+        "after 6.",
     )
 
     @property
