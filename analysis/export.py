@@ -25,7 +25,8 @@ LIBRARIES = ("torch", "torchvision", "timm", "lightning", "albumentations", "ray
 class Source:
     """Where an export comes from; `sweep`, `trial` and `run_id` are None for a recipe trained by itself.
 
-    `test` is what `sweep confirm` found on the test part, where it scored this model.
+    `test` is what `sweep confirm` found on the test part, where it scored this model. A `release` was trained on the
+    validation part too, so all scores are those of the same recipe trained without.
     """
 
     metrics: dict[str, float]
@@ -39,6 +40,7 @@ class Source:
     trial: str | None = None
     run_id: str | None = None
     test: dict[str, Any] | None = None
+    release: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ def summarise(recipe: Recipe, source: Source) -> dict[str, Any]:
         "best_epoch": source.best_epoch,
         "metrics": source.metrics,
         "test": source.test,
+        "trained_on": "train and validation" if source.release else "train",
         "classes": list(source.classes),
         "backbone": {
             "source": recipe.backbone.source,

@@ -11,6 +11,10 @@ from training.ranking import MAXIMISED
 from training.recipe import Recipe
 
 NORMAL_95 = 1.96
+RELEASED = (
+    "These weights learned from the validation images too, for as many epochs as the recipe has. No image is left to score "
+    "them by: every figure below is of the same recipe and seed trained without the validation images."
+)
 
 
 def write_card(recipe: Recipe, summary: dict[str, Any], path: Path) -> None:
@@ -82,7 +86,8 @@ def _describe_scores(summary: dict[str, Any]) -> list[str]:
     half = NORMAL_95 * summary["standard_error"]
     low, high = (_format(summary["metric"], summary["score"] + sign * half) for sign in (-1, 1))
     metrics = ", ".join(f"{name} {value:.4f}" for name, value in summary["metrics"].items() if name.startswith("val_"))
-    lines = [
+    lines = [RELEASED] if summary["trained_on"] != "train" else []
+    lines += [
         f"Validation {summary['metric']} {_format(summary['metric'], summary['score'])}, 95 % interval {low} to {high} over "
         "images. Recipe and epoch were chosen by this score, so it flatters.",
         f"All of validation at that epoch: {metrics}.",

@@ -275,6 +275,9 @@ def confirm(
         int | None, typer.Option(help="Best recipes to train again, beside the baseline. Default: 3.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Fresh seeds of each. Default: 5.")] = None,
+    final: Annotated[
+        bool, typer.Option("--final", help="Then train the winner on training and validation images, and export it.")
+    ] = False,
     storage: Storage = STORAGE,
 ) -> None:
     """Train the best recipes and the baseline on fresh seeds; then score the winner, once, on the test part."""
@@ -285,6 +288,10 @@ def confirm(
     source, console = open_searched(storage.absolute(), name), make_console()
     state = run_confirmation(source, top, seeds, console)
     _conclude_list(list_folder(source, "confirm"), state, console)
+    if final:
+        from search.release import train_release
+
+        train_release(list_folder(source, "confirm"), console)
 
 
 @app.command()

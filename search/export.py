@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.export import Source, export_model, export_recipe
 from search.folder import SweepFolder
-from search.ledger import read_events
+from search.ledger import Event, read_events
 from search.tables import SweepRow
 from search.trials import UNFINISHED, Trial, Trials
 from spaces.load import load_space
@@ -55,12 +55,21 @@ def export_trial(folder: SweepFolder, name: str | None, out: Path | None, extras
                 f"trial {trial.name} of {folder.name} has no weights ({why}), so only its recipe can be exported. {train_again}"
             )
         return f"Exported the recipe of trial {trial.name} to {out}; its weights are gone ({why}). {train_again}"
+    recipe, _ = _read_described(checkpoint)
+    source = source_of(folder, trial, test)
+    export_model(recipe, checkpoint, source, out)
+    more = _add(folder, out, extras) if extras else ""
+    return f"Exported trial {trial.name} to {out}: recipe, weights, summary, card.{more} {train_again}"
+
+
+def source_of(folder: SweepFolder, trial: Trial, test: Event | None) -> Source:
+    """What an export says of where it comes from; `test` is the sweep's test score, of whichever trial."""
     facts = read_facts(folder)
-    recipe, classes = _read_described(checkpoint)
+    _, classes = _read_described(folder.trial(trial.number) / "best.ckpt")
     best = trial.reports[trial.reports[-1]["best_epoch"] - 1]
-    source = Source(
+    return Source(
         metrics=best["metrics"],
-        metric=trials.metric,
+        metric=read_trials(folder).metric,
         score=trial.reports[-1]["score"],
         standard_error=trial.standard_error,
         best_epoch=best["epoch"],
@@ -71,9 +80,6 @@ def export_trial(folder: SweepFolder, name: str | None, out: Path | None, extras
         run_id=facts["runs"].get(str(trial.number)),
         test=test["results"] if test and test["trial"] == trial.number else None,
     )
-    export_model(recipe, checkpoint, source, out)
-    more = _add(folder, out, extras) if extras else ""
-    return f"Exported trial {trial.name} to {out}: recipe, weights, summary, card.{more} {train_again}"
 
 
 def _add(folder: SweepFolder, out: Path, extras: Extras) -> str:

@@ -26,11 +26,18 @@ class EpochReporter(pl.Callback):
     """
 
     def __init__(
-        self, folder: Path, recipe: Recipe, classes: tuple[str, ...], metric: str, on_report: Callable[[Report], bool]
+        self,
+        folder: Path,
+        recipe: Recipe,
+        classes: tuple[str, ...],
+        metric: str,
+        on_report: Callable[[Report], bool],
+        keep_last: bool = False,
     ) -> None:
         self.folder = folder
         self.metric = metric
         self.on_report = on_report
+        self.keep_last = keep_last  # where validation images are trained on, no epoch can be told to be the best
         self.described: dict[str, Any] = {"recipe": recipe.model_dump(), "classes": list(classes)}
         self.reports: list[Report] = []
         self.stopped = False
@@ -117,6 +124,6 @@ class EpochReporter(pl.Callback):
             metrics["peak_memory_mb"] = peak
         value = metrics[self.metric]
         last = self.reports[-1] if self.reports else None
-        if last and not is_better(self.metric, value, last.score):
+        if last and not self.keep_last and not is_better(self.metric, value, last.score):
             return Report(epoch, metrics, last.score, last.standard_error, last.best_epoch, steps, time.time())
         return Report(epoch, metrics, value, error, epoch, steps, time.time())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -46,27 +46,35 @@ def train(
     metric: str = "val_accuracy",
     resources: Resources = Resources(),
     on_report: Callable[[Report], bool] = lambda report: True,
+    release: bool = False,
 ) -> Outcome:
     """Train a recipe, or go on from `folder/last.ckpt` where there is one.
 
     Writes `last.ckpt`, to go on from, and `best.ckpt`: the best epoch's weights with the resolved recipe and the class
     names. `on_report` is called at the end of each epoch, after the checkpoint is on disk, first for the epochs already
-    in it; returning False stops.
+    in it; returning False stops. With `release`, the validation part is trained on too, and the last epoch is the best.
 
     Raises:
         UserError: the data, the weights, the machine or what is in the folder do not allow this recipe.
     """
     with isolated_process(recipe.seed, resources.threads):
         # In a function of its own: what it held is free by the time the isolation cleans up.
-        return _train(recipe, folder, metric, resources, on_report)
+        return _train(recipe, folder, metric, resources, on_report, release)
 
 
 def _train(
-    recipe: Recipe, folder: Path, metric: str, resources: Resources, on_report: Callable[[Report], bool]
+    recipe: Recipe,
+    folder: Path,
+    metric: str,
+    resources: Resources,
+    on_report: Callable[[Report], bool],
+    release: bool,
 ) -> Outcome:
     data = load_data(recipe.data)
     recipe = resolve_recipe(recipe, data, resources.device)
-    reporter = EpochReporter(folder, recipe, data.classes, metric, on_report)
+    if release:
+        data = replace(data, train=data.train.join(data.val))
+    reporter = EpochReporter(folder, recipe, data.classes, metric, on_report, keep_last=release)
     checkpoint = reporter.resume()
     if reporter.stopped or len(reporter.reports) == recipe.epochs:
         return Outcome("stopped" if reporter.stopped else "completed", recipe, data.classes, reporter.reports)

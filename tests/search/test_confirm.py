@@ -78,6 +78,35 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
     assert "had been scored 1 time before" in capsys.readouterr().out
 
 
+def test_the_final_model_learns_from_validation_images_too_and_keeps_its_last_epoch(home, sent, monkeypatch):
+    import numpy as np
+
+    from training import train as training
+
+    fed = []
+    original = training.make_loaders
+    monkeypatch.setattr(
+        training, "make_loaders", lambda data, *rest, **more: fed.append(data) or original(data, *rest, **more)
+    )
+    call("confirm", "tiny", "--top", "1", "--seeds", "2", "--final")
+    whole, usual = fed[-1], fed[0]
+    assert len(whole.train) == len(usual.train) + len(usual.val)
+    assert np.array_equal(whole.train.images[len(usual.train) :], usual.val.images)
+    assert not any(len(data.train) > len(usual.train) for data in fed[:-1])
+    summary = json.loads((home / "exports" / "tiny-final" / "summary.json").read_text())
+    scored = json.loads((home / "exports" / "tiny-confirm" / "summary.json").read_text())
+    assert summary["trained_on"] == "train and validation"
+    assert scored["trained_on"] == "train"
+    assert summary["best_epoch"] == 2
+    assert scored["test"] is not None
+    assert summary["test"] == scored["test"]
+    assert "learned from the validation images too" in (home / "exports" / "tiny-final" / "MODEL_CARD.md").read_text()
+    weights = [
+        (home / "exports" / name / "weights.safetensors").read_bytes() for name in ("tiny-final", "tiny-confirm")
+    ]
+    assert weights[0] != weights[1]
+
+
 def test_each_technique_is_switched_alone_and_paired_by_seed(home, sent, capsys):
     call("ablate", "tiny", "--seeds", "2")
     folder = SweepFolder(home / "sweeps" / "tiny-ablate")

@@ -57,6 +57,14 @@ class ImagePart:
             return ImagePart(self.labels[chosen], self.images[chosen])
         return ImagePart(self.labels[chosen], ImageFiles([self.images.paths[i] for i in chosen], self.images.reduce_to))
 
+    def join(self, other: ImagePart) -> ImagePart:
+        """Return the part that holds these images, then the other's."""
+        labels = np.concatenate([self.labels, other.labels])
+        if isinstance(self.images, np.ndarray):
+            return ImagePart(labels, np.concatenate([self.images, other.images]))
+        assert isinstance(other.images, ImageFiles)
+        return ImagePart(labels, ImageFiles(self.images.paths + other.images.paths, self.images.reduce_to))
+
 
 @dataclass(frozen=True, eq=False)
 class ImageData:
