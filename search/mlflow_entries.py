@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 from search.ledger import Event
 from search.trials import Trials
 from training.recipe import flatten
 
 if TYPE_CHECKING:
-    from mlflow.entities import Metric
+    from mlflow.entities import DatasetInput, Metric
 
 STATUS = {
     "running": "RUNNING",
@@ -36,6 +37,26 @@ def metrics_of(report: Event) -> list[Metric]:
     for step, lr, loss in report["steps"]:
         metrics += [Metric("step_lr", lr, stamp, step), Metric("step_train_loss", loss, stamp, step)]
     return metrics
+
+
+def dataset_of(facts: dict[str, Any]) -> DatasetInput:
+    """What `training.data.identity` says of the data; all trials of a sweep train and validate on it."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    counts = {name: value for name, value in facts.items() if name not in ("name", "digest", "source")}
+    columns = [
+        {"type": "binary", "name": "image", "required": True},
+        {"type": "string", "name": "label", "required": True},
+    ]
+    dataset = Dataset(
+        facts["name"],
+        facts["digest"],
+        source_type="local",
+        source=json.dumps({"uri": facts["source"]}),
+        schema=json.dumps({"mlflow_colspec": columns}),
+        profile=json.dumps(counts),
+    )
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", "training and validation")])
 
 
 def summary(trials: Trials, stamp: int) -> list[Metric]:

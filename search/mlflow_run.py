@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from search.mlflow_entries import dataset_of
 from search.mlflow_store import is_outage
 
 if TYPE_CHECKING:
@@ -68,6 +69,15 @@ class Run:
                 raise
             # A store for artifacts may need credentials of its own; metrics must not wait for them.
             self._note_refusal(error, file)
+
+    def log_dataset(self, dataset: dict[str, Any]) -> None:
+        """Name the data that the run was trained on; MLflow keeps one entry for all runs."""
+        try:
+            self.client.log_inputs(self.id, [dataset_of(dataset)])
+        except Exception as error:
+            if is_outage(error):
+                raise
+            self._note_refusal(error, "the dataset")
 
     def _log(self, metrics: Sequence[Metric], params: Sequence[Param], tags: Sequence[RunTag]) -> None:
         """One call; where MLflow refuses that, one for each kind of entry, so that the others are not lost."""

@@ -17,11 +17,21 @@ PARENT = -1
 class SweepRuns:
     """Brings runs up to date. Every call may be repeated: what is there is not written twice."""
 
-    def __init__(self, sweep: str, sweep_id: str, *, space: str, params: dict[str, Any], nested: bool) -> None:
+    def __init__(
+        self,
+        sweep: str,
+        sweep_id: str,
+        *,
+        space: str,
+        params: dict[str, Any],
+        dataset: dict[str, Any] | None,
+        nested: bool,
+    ) -> None:
         self.sweep = sweep
         self.sweep_id = sweep_id
         self.space = space
         self.params = params
+        self.dataset = dataset
         self.nested = nested
         self.store: Store
         self.runs: dict[int, Run] = {}
@@ -59,6 +69,7 @@ class SweepRuns:
         params = flatten(trial.recipe)
         if is_new := run.params < len(params):  # the file first, so that parameters say that both are there
             run.log_text("recipe.yaml", dump_recipe(read_recipe(trial.recipe)))
+            self._log_dataset(run)
         metrics = [metric for report in trial.reports[run.reports :] for metric in metrics_of(report)]
         run.write(trial.state, status, trial.reason, end_time, metrics=metrics, params=params if is_new else None)
         run.reports = len(trial.reports)
@@ -84,8 +95,13 @@ class SweepRuns:
         run = self.runs.get(PARENT) or self._create(PARENT, self.sweep, started, {})
         if is_new := run.params < max(1, len(self.params)):
             run.log_text("space.yaml", self.space)
+            self._log_dataset(run)
         run.write("running", "RUNNING", params=self.params if is_new else None)
         self.begun = True
+
+    def _log_dataset(self, run: Run) -> None:
+        if self.dataset is not None:
+            run.log_dataset(self.dataset)
 
     def _key(self, trial: Trial) -> int:
         return trial.number if self.nested else PARENT

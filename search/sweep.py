@@ -63,10 +63,9 @@ def run_sweep(
         UserError: something is wrong with the space, the data, the machines or the tracking server; nothing was made.
     """
     probe_cluster(settings.address)
-    if settings.address is None:
-        check_data(space)
+    dataset = check_data(space) if settings.address is None else None
     sweep_id = uuid.uuid4().hex
-    tracking = _make_tracking(folder.name, sweep_id, space, settings)
+    tracking = _make_tracking(folder.name, sweep_id, space, settings, dataset)
     console.print(f"Sweep {folder.name}: starting Ray, the MLflow store and the workers.")
     plan = _prepare(space, settings, folder.path.parent, tracking, console)
     header = {
@@ -75,6 +74,7 @@ def run_sweep(
         "id": sweep_id,
         "space": plan.space.to_yaml(),
         "settings": asdict(settings),
+        "dataset": dataset,
     }
     create_folder(folder, header, *opening)
     with folder.locked():
@@ -133,7 +133,7 @@ def resume_sweep(
             if controller.listed:
                 raise UserError(f"{folder.name} runs a fixed list of trials, which cannot be extended.")
             controller.record(event="extend", trials=more_trials)
-        tracking = _make_tracking(folder.name, header["id"], space, settings)
+        tracking = _make_tracking(folder.name, header["id"], space, settings, header.get("dataset"))
         if controller.is_done:
             return _deliver(folder, controller, tracking)
         console.print(f"Sweep {folder.name}: going on after {len(controller.trials)} of {controller.budget} trials.")
@@ -149,16 +149,20 @@ def sweep_header(events: list[dict[str, Any]]) -> dict[str, Any]:
     return next(event for event in events if event.get("event") == "sweep")
 
 
-def check_data(space: Space) -> None:
-    """Find what is wrong with the data before anything is started; data is never a hole.
+def check_data(space: Space) -> dict[str, Any]:
+    """Find what is wrong with the data before anything is started, and say which it is; data is never a hole.
 
     Raises:
         UserError: it is missing, too small to split, or has unreadable images.
     """
     from training.data.check import check_images
+    from training.data.identity import identify
     from training.data.load import load_data
 
-    check_images(load_data(space.baselines()[0].data))
+    spec = space.baselines()[0].data
+    data = load_data(spec)
+    check_images(data)
+    return identify(data, spec)
 
 
 def read_settings(folder: SweepFolder) -> Settings:
@@ -186,7 +190,9 @@ def read_frozen_space(folder: SweepFolder, header: dict[str, Any]) -> Space:
     return load_space(folder.space)
 
 
-def _make_tracking(name: str, sweep_id: str, space: Space, settings: Settings) -> Tracking:
+def _make_tracking(
+    name: str, sweep_id: str, space: Space, settings: Settings, dataset: dict[str, Any] | None
+) -> Tracking:
     return Tracking(
         settings.tracking_uri,
         settings.experiment,
@@ -195,6 +201,7 @@ def _make_tracking(name: str, sweep_id: str, space: Space, settings: Settings) -
         metric=space.search.metric,
         space=space.to_yaml(),
         params=flatten({"search": space.search.model_dump()}),
+        dataset=dataset,
     )
 
 

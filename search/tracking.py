@@ -37,12 +37,13 @@ class Tracking:
         metric: str,
         space: str = "",
         params: dict[str, Any] | None = None,
+        dataset: dict[str, Any] | None = None,
         nested: bool = True,
     ) -> None:
         self.uri = make_absolute(uri)
         self.experiment = experiment
         self.trials = Trials(metric)
-        self._runs = SweepRuns(sweep, sweep_id, space=space, params=params or {}, nested=nested)
+        self._runs = SweepRuns(sweep, sweep_id, space=space, params=params or {}, dataset=dataset, nested=nested)
         self._queue: SimpleQueue[list[Event] | None] = SimpleQueue()
         self._pending: Counter[int] = Counter()  # events not delivered yet, by trial
         self._refused = 0

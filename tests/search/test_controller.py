@@ -130,3 +130,26 @@ def test_losses_rank_downwards():
         trials.fold({"event": "report", "trial": number, **make_report(1, loss)})
         trials.fold({"event": "end", "trial": number, "state": "completed", "reason": "", "time": 1})
     assert [trial.number for trial in trials.ranked()] == [1, 0, 2]
+
+
+def test_a_sweep_over_a_list_runs_what_the_ledger_lists_whatever_is_cut_off(tmp_path):
+    recipes = [SPACE.baselines()[0].model_copy(update={"seed": seed}).model_dump() for seed in (5, 6, 7)]
+    listed = [{"label": "baseline", "recipe": recipe, "origin": "baseline"} for recipe in recipes]
+    space = load_space("quick", ["search.trials=3", "search.scheduler={name: none}"])
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path).append({"event": "list", "trials": listed})
+    controller = Controller(space, Ledger(path))
+    started = [controller.propose(), controller.propose()]
+    for epoch in range(1, 10):
+        assert controller.report(0, make_report(epoch, 0.1)) == "continue"
+    again = Controller(space, Ledger(path))
+    again.take_over()
+    going_on, new = again.next_trial(), again.next_trial()
+    assert [trial.recipe["seed"] for trial in (*started, new)] == [5, 6, 7]
+    assert going_on.number == 1
+    assert again.next_trial() is None
+    assert not again.is_done
+    for number in (1, 2):
+        for epoch in range(1, 10):
+            again.report(number, make_report(epoch, 0.1))
+    assert again.is_done

@@ -413,3 +413,40 @@ def test_relative_databases_do_not_move_with_the_working_folder(tmp_path, monkey
     )
     assert mlflow_store.make_absolute("sqlite:////a/b.db?mode=ro") == "sqlite:////a/b.db?mode=ro"
     assert mlflow_store.make_absolute("http://host/x") == "http://host/x"
+
+
+def test_every_run_names_the_data_it_was_trained_on(uri, sweep_id):
+    dataset = {"name": "digits", "digest": "0a1b", "source": "digits", "classes": 10, "train_images": 64}
+    events = timed({"format": 1}, *trial(0, "completed"), *trial(1, "stopped", 1))
+    send(uri, sweep_id, events, dataset=dataset)
+    again = make_tracking(uri, sweep_id, dataset=dataset)
+    again.wait_ready()
+    again.replay(events)
+    assert again.close("completed") == 0
+    for run in read_runs(uri, sweep_id).values():
+        (logged,) = run.inputs.dataset_inputs
+        assert (logged.dataset.name, logged.dataset.digest) == ("digits", "0a1b")
+        assert json.loads(logged.dataset.profile) == {"classes": 10, "train_images": 64}
+
+
+def test_results_found_after_the_trials_join_the_sweeps_own_run(uri, sweep_id, tmp_path):
+    from dataclasses import asdict
+
+    from search.folder import SweepFolder
+    from search.ledger import Ledger
+    from search.mlflow_results import log_results
+    from search.sweep import Settings
+
+    sent = send(uri, sweep_id, timed({"format": 1}, *trial(0, "completed")))
+    folder = SweepFolder(tmp_path / "quick-1")
+    folder.path.mkdir()
+    settings = asdict(Settings(uri, EXPERIMENT))
+    Ledger(folder.ledger).append({"event": "sweep", "id": sweep_id, "settings": settings})
+    (folder.path / "confirm.html").write_text("page")
+    for _ in range(2):  # doing it again changes nothing
+        log_results(folder, {"test_accuracy": 0.9}, [folder.path / "confirm.html"], START, None)
+    run = read_runs(uri, sweep_id)["quick-1"]
+    assert run.info.run_id == sent.parent_run_id
+    assert run.info.status == "FINISHED"
+    assert read_history(uri, run, "test_accuracy") == [(0, 0.9, round(START * 1000))]
+    assert read_artifact(run, "confirm.html").read_text() == "page"
