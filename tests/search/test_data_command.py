@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,23 @@ def test_it_shows_classes_split_statistics_and_speed_and_writes_a_picture(photos
         assert words in said
     with Image.open(out) as picture:
         assert picture.width > 8 * 100
+
+
+@pytest.mark.parametrize("mixer", ["mixup", "cutmix", "fmix"])
+def test_the_pictures_captions_are_the_shares_of_what_was_mixed(mixer, photos, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        "training.data.picture.draw_sheet",
+        lambda images, captions, _: drawn.append((images, captions)) or Image.new("RGB", (8, 8)),
+    )
+    fields = [f"{mixer}.alpha=1.0", "batch_size=5", "random_erasing.probability=1.0"]
+    show_data(str(photos), fields, tmp_path / "sheet.png", False, False, make_console())
+    [(images, captions)] = drawn
+    assert len(images) == len(captions) > 10
+    mixed = [re.fullmatch(r"(cät|dog) (\d+)% \+ (cät|dog) (\d+)%", caption) for caption in captions]
+    assert any(mixed)  # the others were mixed with their own class
+    assert all(abs(int(found[2]) + int(found[4]) - 100) <= 1 for found in mixed if found)
+    assert ((images == 0).all(1).sum((1, 2)) > 0).sum() > len(images) / 2  # erased, before all was mixed
 
 
 def test_check_names_every_broken_file_and_exits_with_1(photos, tmp_path):

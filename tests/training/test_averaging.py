@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from itertools import pairwise
+
 import pytest
 import torch
 from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel, update_bn
 
+from training import averaging
 from training.data.feeding import make_loaders
 from training.data.load import load_data
 from training.errors import UserError
@@ -71,11 +75,11 @@ def test_swa_is_torchs_mean_of_the_last_epochs_or_of_the_minima(schedule, averag
 
 
 @pytest.mark.parametrize("model", ["test_resnet", "test_convnext"])  # with BatchNorm, and without
-@pytest.mark.parametrize("averaging", [{"name": "swa", "start": 0.5}, {"name": "ema"}])
+@pytest.mark.parametrize("technique", [{"name": "swa", "start": 0.5}, {"name": "ema"}])
 def test_the_average_is_what_is_scored_and_kept_and_there_are_no_extra_epochs(
-    averaging, model, fit, tiny_recipe, load_weights
+    technique, model, fit, tiny_recipe, load_weights
 ):
-    fields = {**SHARED, "backbone": {"name": model, "weights": "none"}, "averaging": averaging}
+    fields = {**SHARED, "backbone": {"name": model, "weights": "none"}, "averaging": technique}
     plain, run = fit(**{**fields, "averaging": {"name": "none"}}), fit(**fields)
     assert len(run.metrics) == EPOCHS
     assert run.metrics[-1] != plain.metrics[-1]
@@ -105,21 +109,31 @@ def test_statistics_of_frozen_batch_norms_are_not_measured_anew(fit, load_weight
     assert all((value == 0).all() for name, value in weights.items() if name.endswith("running_mean"))
 
 
+def test_measuring_statistics_anew_counts_as_training_time(fit, monkeypatch):
+    refresh = averaging.refresh_batch_norm
+    monkeypatch.setattr(averaging, "refresh_batch_norm", lambda *each: refresh(*each) or time.sleep(0.5))
+    run = fit(**SHARED, averaging={"name": "swa", "start": 0.6})
+    seconds = [0.0, *(report.metrics["train_seconds"] for report in run.outcome.reports)]
+    spent = [after - before for before, after in pairwise(seconds)]
+    assert min(spent[2:]) > 0.5
+    assert min(spent[:2]) < 0.5
+
+
 def test_an_ema_of_a_short_training_is_not_at_chance(fit):
     """With a decay of 0.999, as usual for long trainings, these 42 steps would leave 96 % of the untrained weights."""
     fields = {"data": {"name": "digits", "train_size": 200}, "batch_size": 16, "epochs": 3}
     fields |= {"optimizer": {"name": "adam", "lr": 0.01}, "schedule": {"name": "cosine"}}
     plain, ema = (
-        [metrics["val_accuracy"] for metrics in fit(**fields, averaging=averaging).metrics]
-        for averaging in ({"name": "none"}, {"name": "ema"})
+        [metrics["val_accuracy"] for metrics in fit(**fields, averaging=technique).metrics]
+        for technique in ({"name": "none"}, {"name": "ema"})
     )
     assert ema[-1] > 0.5
     assert ema[-1] > plain[-1] - 0.1
 
 
 def test_a_longer_half_life_keeps_the_average_nearer_to_where_the_weights_came_from(watch):
-    def moved(**averaging):
-        ends = watch(**SHARED, averaging=averaging)
+    def moved(**technique):
+        ends = watch(**SHARED, averaging=technique)
         return distance(ends[-1], ends[0])
 
     ends = moved(name="none"), moved(name="ema", half_life=0.01), moved(name="ema", half_life=0.5)
