@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import sys
@@ -43,14 +44,26 @@ EXPERIMENT = "technique-search"
 
 def main() -> None:
     """Run the command; a user's mistake ends in one sentence and exit code 2."""
+    code = _run_command()
+    # Ray, MLflow and temporary folders clean up here. To take torch's modules apart after that would cost seconds.
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _run_command() -> int:
     try:
         app()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
     except UserError as error:
         print(f"sweep: {error}", file=sys.stderr)
-        sys.exit(2)
+        return 2
     except KeyboardInterrupt:
         print("sweep: interrupted.", file=sys.stderr)
-        sys.exit(130)
+        return 130
+    return 0
 
 
 @app.command()

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
@@ -27,6 +28,9 @@ RAY_SETTINGS = {
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",
     "TUNE_WARN_THRESHOLD_S": "60",
 }
+
+# Imported by the idle workers that Ray starts, one for each CPU, while the driver still prepares.
+PRELOADED = {"RAY_preload_python_modules": "lightning.pytorch,timm"}
 
 
 # Values that techniques refuse on a CPU; and on GPUs before those that brought bfloat16 and TF32.
@@ -57,13 +61,16 @@ class Node:
     gpus: float
 
 
-def start_ray(address: str | None) -> None:
+def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
     """Start Ray on this machine, or connect to a cluster.
 
     Raises:
         UserError: the cluster does not answer.
     """
-    os.environ.update({name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()})
+    every_cpu_trains = cpus_per_trial in (None, 1) and not list(Path("/dev").glob("nvidia[0-9]*"))
+    # Elsewhere most of those workers would hold memory for nothing.
+    settings = RAY_SETTINGS | (PRELOADED if every_cpu_trains else {})
+    os.environ.update({name: os.environ.get(name, value) for name, value in settings.items()})
     import ray
 
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}

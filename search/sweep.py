@@ -228,7 +228,7 @@ def _prepare(space: Space, settings: Settings, storage: Path, tracking: Tracking
     with ThreadPoolExecutor(1) as pool:
         # This machine is prepared in this process, which needs torch for the export anyway, while Ray starts.
         here = pool.submit(prepare_machine, str(storage), inputs, 0) if settings.address is None else None
-        start_ray(settings.address)
+        start_ray(settings.address, settings.cpus_per_trial)
         clock.append(time.perf_counter())
         facts = [here.result()] if here else []
     _raise_problems(facts)
