@@ -80,11 +80,10 @@ def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
         else:
             # Ray would join a cluster it finds by itself; a sweep does so only when told to.
             ray.init(address="local", include_dashboard=False, **quiet)
-    except (ConnectionError, RuntimeError, TimeoutError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise UserError(
-            f"--address={address or 'local'}: Ray did not start ({reason}). Check the address with `ray status`."
-        ) from None
+    except Exception as error:  # Ray raises bare ones when a machine is too busy
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        way_out = "Check the address with `ray status`" if address else "Try again when the machine is less busy"
+        raise UserError(f"--address={address or 'local'}: Ray did not start ({reason}). {way_out}.") from error
 
 
 def probe_cluster(address: str | None) -> None:

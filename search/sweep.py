@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -314,6 +315,9 @@ def _tune(folder: SweepFolder, controller: Controller, demand: Demand, should_st
     from ray import tune
 
     from search.tuning import LedgerScheduler, LedgerSearcher, SweepStopper
+
+    # Whether Tune can save its own state says nothing: the ledger is the state.
+    logging.getLogger("ray.tune.execution.experiment_state").setLevel(logging.CRITICAL)
 
     def make_job(trial: Trial) -> dict[str, Any]:
         threads, workers = split_cpus(demand.cpus, trial.recipe["data"]["name"] not in FILE_DATA)

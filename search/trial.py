@@ -134,6 +134,7 @@ class _logged_to:
 
     def __enter__(self) -> None:
         logging.getLogger("training").addHandler(self.handler)
+        logging.getLogger("training").setLevel(logging.INFO)
 
     def __exit__(self, kind, error, trace) -> None:
         if error is not None and not isinstance(error, SystemExit):

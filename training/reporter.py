@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -17,6 +18,8 @@ from training.memory import PeakMemory
 from training.ranking import is_better
 from training.recipe import Recipe, flatten
 from training.report import Report
+
+logger = logging.getLogger(__name__)
 
 
 class EpochReporter(pl.Callback):
@@ -82,6 +85,7 @@ class EpochReporter(pl.Callback):
         self.train_seconds = state["train_seconds"]
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        logger.info("Epoch %d begins.", trainer.current_epoch + 1)
         self.memory = PeakMemory(pl_module.device.type)
         self.started = time.perf_counter()
 

@@ -19,7 +19,8 @@ from spaces.load import load_space
 
 pytestmark = pytest.mark.timeout(900)  # one test starts four drivers; each imports the whole stack
 
-SWEEP = Path(sys.executable).parent / "sweep"
+SWEEP = (str(Path(sys.executable).parent / "sweep"),)
+FAST = (sys.executable, str(Path(__file__).parents[2] / "benchmarks" / "fast_trainer.py"))  # all but the fit is real
 SPACE = """
 format: 1
 recipe:
@@ -49,18 +50,23 @@ def environment():
     return {**{k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"}, "COLUMNS": "200"}
 
 
-def call(folder, *arguments, check=0):
+def call(folder, *arguments, check=0, command=SWEEP):
     done = subprocess.run(
-        [SWEEP, *arguments], cwd=folder, env=environment(), capture_output=True, text=True, timeout=400
+        [*command, *arguments], cwd=folder, env=environment(), capture_output=True, text=True, timeout=400
     )
     assert done.returncode == check, f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stdout + done.stderr
     return done.stdout
 
 
-def start(folder, *arguments):
+def start(folder, *arguments, command=SWEEP):
     return subprocess.Popen(
-        [SWEEP, *arguments], cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*command, *arguments],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 
@@ -113,7 +119,6 @@ def check_truth(folder, name, trial_count):
         history = client.get_metric_history(run.info.run_id, "val_accuracy")
         assert [point.step for point in history] == list(range(1, trial.epoch + 1))
         assert run.data.params["optimizer.lr"] == str(trial.recipe["optimizer"]["lr"])
-        assert run.data.params["preprocessing.image_size"] == "32"  # nothing is left auto
     for trial in trials:
         left = {file.name for file in (path / "trials" / trial.name).glob("*.ckpt")}
         assert left == ({"best.ckpt"} if trial.state == "completed" else set()) or trial.state == "completed"
@@ -149,6 +154,8 @@ def swept(folder):
 
 def test_a_sweep_runs_from_one_command_in_a_folder_with_packages_like_ours(folder, swept):
     trials = check_truth(folder, "one", 6)
+    _, runs = mlflow_runs(folder, "one")
+    assert {run.data.params.get("preprocessing.image_size") for run in runs} == {None, "32"}  # nothing is left auto
     assert [trial.origin for trial in trials][:3] == ["baseline"] * 3
     assert "Exported trial" in swept
     assert "sweep ui" in swept
@@ -229,7 +236,7 @@ def test_a_sweep_goes_on_whenever_its_driver_is_killed(folder):
     kept: list = []
     for moment, enough in MOMENTS.items():
         arguments = ["resume", "killed"] if kept or ledger.exists() else ["run", "tiny.yaml", "--name", "killed"]
-        driver = start(folder, *arguments)
+        driver = start(folder, *arguments, command=FAST)
         seen = len(kept)
         wait_for(ledger, lambda events, enough=enough, seen=seen: len(events) > seen and enough(events), driver)
         driver.kill()
@@ -237,11 +244,41 @@ def test_a_sweep_goes_on_whenever_its_driver_is_killed(folder):
         if moment == "in the middle of a trial":
             forget_last_report(ledger)
         kept = list(read_events(ledger))
-    call(folder, "resume", "killed")
+    call(folder, "resume", "killed", command=FAST)
     events = list(read_events(ledger))
     assert events[: len(kept)] == kept
     check_truth(folder, "killed", 6)
     check_no_processes(folder)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of two megabytes."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("mounting takes a right that this user does not have")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def test_a_full_disk_ends_a_sweep_in_one_sentence_and_everything_before_it_counts(folder, small_disk):
+    ledger, filler = small_disk / "full" / "ledger.jsonl", small_disk / "filler"
+    driver = start(folder, "run", "tiny.yaml", "--name", "full", "--storage", str(small_disk), command=FAST)
+    wait_for(ledger, lambda events: len(reports(events)) >= 2, driver)
+    with pytest.raises(OSError, match="No space"):
+        filler.write_bytes(b"x" * (4 << 20))
+    said, _ = driver.communicate(timeout=180)
+    assert driver.returncode == 2, said
+    assert "No space left on device" in said.splitlines()[-1]
+    assert "sweep resume full" in said.splitlines()[-1]
+    assert "Traceback" not in said
+    kept = list(read_events(ledger))
+    filler.unlink()
+    call(folder, "resume", "full", "--storage", str(small_disk), command=FAST)
+    assert list(read_events(ledger))[: len(kept)] == kept
+    trials = Trials("val_accuracy", read_events(ledger))
+    assert [trial.state in ("completed", "stopped") for trial in trials] == [True] * 6
 
 
 def forget_last_report(ledger):

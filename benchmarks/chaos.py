@@ -1,0 +1,287 @@
+"""Kill a sweep's driver, workers, nodes and tracking server at random, go on each time, and count what is wrong after it.
+
+    python benchmarks/chaos.py --kills 20 --seed 0 [--fast] [--json FILE]
+
+The sweep runs on a cluster of two nodes on this machine and logs to an MLflow server. Every kill is a kill -9. `--fast`
+trains nothing (see fast_trainer.py); everything else is the product's own either way. Needs no network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from search.controller import Controller
+from search.ledger import Event, Ledger, read_events
+from search.trials import Trials
+from spaces.load import load_space
+
+KINDS = ("driver", "worker", "node", "server")
+SLOTS = 2
+PATIENCE_SECONDS = 300
+SPACE = """
+format: 1
+recipe:
+  data: {{name: digits, train_size: 60}}
+  backbone: {{name: test_resnet, weights: none}}
+  epochs: 9
+  unfreeze: {{level: {{choice: [last, most, full]}}}}
+  optimizer: {{name: momentum, lr: {{log_uniform: [0.003, 0.3]}}}}
+search: {{trials: {trials}}}
+"""
+
+
+class Scene:
+    """A sweep with all it depends on, each part of which can die."""
+
+    def __init__(self, folder: Path, trials: int, fast: bool) -> None:
+        from ray.cluster_utils import Cluster
+
+        self.folder = folder
+        self.command = (
+            [sys.executable, str(Path(__file__).with_name("fast_trainer.py"))]
+            if fast
+            else [str(Path(sys.executable).parent / "sweep")]
+        )
+        (folder / "chaos.yaml").write_text(SPACE.format(trials=trials))
+        self.ledger = folder / "sweeps" / "chaos" / "ledger.jsonl"
+        self.port = find_free_port()
+        self.start_server()
+        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        self.node = self.cluster.add_node(num_cpus=1)
+        self.kept: list[Event] = []
+        self.start_driver()
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def events(self) -> list[Event]:
+        return list(read_events(self.ledger)) if self.ledger.exists() else []
+
+    def undelivered(self) -> int:
+        """Events that the last driver could not bring to MLflow."""
+        return next((event["undelivered"] for event in reversed(self.events()) if event.get("event") == "runs"), 0)
+
+    def start_server(self) -> None:
+        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)]
+        command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{self.folder}/server.db"]
+        log = (self.folder / "server.log").open("a")
+        self.server = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, start_new_session=True)
+
+    def server_answers(self) -> bool:
+        try:
+            return urllib.request.urlopen(f"{self.uri}/health", timeout=2).status == 200
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def start_driver(self) -> None:
+        wait_until(self.server_answers, "an answer of the MLflow server")
+        arguments = ["resume", "chaos"] if self.ledger.exists() else ["run", "chaos.yaml", "--name", "chaos"]
+        if arguments[0] == "run":
+            arguments += ["--address", self.cluster.address, "--tracking-uri", self.uri]
+        log = (self.folder / "driver.log").open("a")
+        self.driver = subprocess.Popen([*self.command, *arguments], cwd=self.folder, stdout=log, stderr=log)
+
+    def kill_driver(self) -> None:
+        self.driver.kill()
+        self.driver.wait()
+        self.kept = self.events()
+        self.start_driver()
+
+    def kill_worker(self) -> None:
+        wait_until(lambda: find_workers() or self.driver.poll() is not None, "a worker")
+        for worker in find_workers()[:1]:
+            worker.kill()
+
+    def kill_node(self) -> None:
+        self.cluster.remove_node(self.node, allow_graceful=False)
+        self.node = self.cluster.add_node(num_cpus=1)
+
+    def kill_server(self) -> None:
+        os.killpg(self.server.pid, signal.SIGKILL)
+        self.server.wait()
+        time.sleep(2)
+        self.start_server()
+
+    def close(self) -> None:
+        self.driver.kill()
+        self.cluster.shutdown()
+        os.killpg(self.server.pid, signal.SIGKILL)
+        self.server.wait()
+
+
+def run_chaos(folder: Path, kills: list[str], seed: int, fast: bool) -> dict[str, int]:
+    """Run a sweep through these kills; returns the counts of what happened and of what went wrong."""
+    draw = random.Random(seed)
+    # Four trials outlast a kill: about 20 epochs under ASHA.
+    scene = Scene(folder, trials=8 + 4 * len(kills), fast=fast)
+    done: Counter[str] = Counter()
+    gave_up = 0
+    try:
+        for kind in kills:
+            # A driver also dies while it starts.
+            in_start = kind == "driver" and draw.random() < 0.3 and scene.ledger.exists()
+            seen = count_reports(scene.events())
+            enough = draw.randint(2, 8)
+            if not in_start:
+                wait_until(
+                    lambda: scene.driver.poll() is not None or count_reports(scene.events()) >= seen + enough,  # noqa: B023
+                    f"{enough} reports",
+                )
+            time.sleep(draw.uniform(0, 8 if in_start else 0.5))
+            if scene.driver.poll() is not None:
+                if scene.driver.returncode == 0:
+                    break  # the sweep was over before its kills
+                gave_up += 1
+                scene.start_driver()
+                continue
+            {"driver": scene.kill_driver, "worker": scene.kill_worker, "node": scene.kill_node,
+             "server": scene.kill_server}[kind]()  # fmt: skip
+            done[kind] += 1
+        wait_until(lambda: scene.driver.poll() is not None, "the end of the sweep", 4 * PATIENCE_SECONDS)
+        gave_up += scene.driver.returncode != 0
+        late = 0
+        while scene.undelivered() and late < 3:  # the server was away at the end, and the sweep said so
+            late += 1
+            scene.start_driver()
+            scene.driver.wait(PATIENCE_SECONDS)
+        wait_until(scene.server_answers, "an answer of the MLflow server")
+        counts = {"kills": done.total(), **done, "resumed for MLflow alone": late}
+        return counts | count_faults(scene, done.total()) | {"drivers that gave up": gave_up}
+    except TimeoutError:
+        print((folder / "driver.log").read_text()[-3000:], file=sys.stderr)
+        raise
+    finally:
+        scene.close()
+
+
+def count_faults(scene: Scene, kills: int) -> dict[str, int]:
+    """What the ledger, its replay, the trainers' logs, MLflow and the process table say of the sweep."""
+    events = scene.events()
+    space = load_space(scene.ledger.with_name("space.yaml"))
+    trials = Trials(space.search.metric, events)
+    arrived = Counter((event["trial"], event["epoch"]) for event in events if event.get("event") == "report")
+    replayed = Controller(space, Ledger(scene.ledger))
+    begun = Counter()
+    for trial in trials:
+        log = scene.ledger.parent / "trials" / trial.name / "log.txt"
+        begun.update(
+            (trial.number, line.split("Epoch ")[1]) for line in log.read_text().splitlines() if "Epoch " in line
+        )
+    twice = begun.total() - len(begun)
+    return {
+        "epochs trained": len(begun),
+        "epochs begun twice": twice,
+        "trials expected": space.search.trials,
+        "trials found": len(trials),
+        "beyond kills × running trials": max(0, twice - kills * SLOTS),
+        "reports missing": sum(trial.epoch - sum(number == trial.number for number, _ in arrived) for trial in trials),
+        "reports doubled": arrived.total() - len(arrived),
+        "lines of a killed driver changed": int(events[: len(scene.kept)] != scene.kept),
+        "wrong end states": sum(
+            trial.state != ("completed" if trial.epoch == trial.epochs else "stopped") for trial in trials
+        ),
+        "decisions unlike the replay": sum(
+            (replayed.decisions[trial.number] == "stop") != (trial.state == "stopped") for trial in trials
+        ),
+        **count_mlflow_faults(scene.uri, trials),
+        "processes left": len(find_workers()),
+    }
+
+
+def count_mlflow_faults(uri: str, trials: Trials) -> dict[str, int]:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("technique-search")
+    runs = client.search_runs([experiment.experiment_id], max_results=1000)
+    children: dict[str, list[Any]] = {}
+    for run in runs:
+        children.setdefault(run.data.tags.get("trial", "parent"), []).append(run)
+    wrong_states, wrong_steps = int(children["parent"][0].info.status != "FINISHED"), 0
+    for trial in trials:
+        for run in children.get(trial.name, [])[:1]:
+            wrong_states += (run.info.status, run.data.tags["state"]) != ("FINISHED", trial.state)
+            history = client.get_metric_history(run.info.run_id, trials.metric)
+            wrong_steps += [point.step for point in history] != list(range(1, trial.epoch + 1))
+    return {
+        "MLflow runs missing": len(trials) + 1 - len(children),
+        "MLflow runs doubled": len(runs) - len(children),
+        "MLflow runs in a wrong state": wrong_states,
+        "MLflow runs with a hole or a doubled step": wrong_steps,
+    }
+
+
+def find_faults(counts: dict[str, int]) -> dict[str, int]:
+    """The counts that should be zero and are not."""
+    harmless = {"kills", *KINDS, "epochs trained", "epochs begun twice", "trials expected", "trials found"}
+    lost = {"trials lost": counts["trials expected"] - counts["trials found"]}
+    return {n: c for n, c in (counts | lost).items() if c and n not in harmless | {"resumed for MLflow alone"}}
+
+
+def count_reports(events: list[Event]) -> int:
+    return sum(event.get("event") == "report" for event in events)
+
+
+def find_workers() -> list[psutil.Process]:
+    """The Ray workers that hold trials."""
+    processes = psutil.process_iter(["cmdline"])
+    return [process for process in processes if "ray::ImplicitFunc" in " ".join(process.info["cmdline"] or [])]
+
+
+def find_free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(true: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {seconds:.0f} s for {what}")
+        time.sleep(0.1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--fast", action="store_true", help="train nothing")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    kills = random.Random(arguments.seed).choices(KINDS, k=arguments.kills)
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        counts = run_chaos(Path(folder), kills, arguments.seed, arguments.fast)
+    faults = find_faults(counts)
+    table = Table("count", "found", title=f"{counts['kills']} kills in {time.perf_counter() - began:.0f} s")
+    for name, count in counts.items():
+        table.add_row(name, f"[red]{count}[/]" if name in faults else str(count))
+    Console().print(table)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(counts, indent=2))
+    sys.exit(bool(faults))
+
+
+if __name__ == "__main__":
+    main()
