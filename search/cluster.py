@@ -74,16 +74,20 @@ def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
     import ray
 
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
-    try:
-        if address:
-            ray.init(address=address, runtime_env={"env_vars": RAY_SETTINGS}, **quiet)
-        else:
-            # Ray would join a cluster it finds by itself; a sweep does so only when told to.
-            ray.init(address="local", include_dashboard=False, **quiet)
-    except Exception as error:  # Ray raises bare ones when a machine is too busy
-        reason = str(error).strip().split("\n")[0].rstrip(".")
-        way_out = "Check the address with `ray status`" if address else "Try again when the machine is less busy"
-        raise UserError(f"--address={address or 'local'}: Ray did not start ({reason}). {way_out}.") from error
+    # Ray would join a cluster it finds by itself; a sweep does so only when told to.
+    where: dict[str, Any] = {"address": "local", "include_dashboard": False}
+    if address:
+        where = {"address": address, "runtime_env": {"env_vars": RAY_SETTINGS}}
+    for is_last in (bool(address), True):  # on a busy machine Ray may take longer than it gives itself
+        try:
+            ray.init(**where, **quiet)
+            return
+        except Exception as error:  # Ray raises bare ones
+            if not is_last:
+                continue
+            reason = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
+            way_out = "Check the address with `ray status`" if address else "Try again when the machine is less busy"
+            raise UserError(f"--address={address or 'local'}: Ray did not start ({reason}). {way_out}.") from error
 
 
 def probe_cluster(address: str | None) -> None:

@@ -1,8 +1,9 @@
+import os
 from itertools import product
 
 import pytest
 
-from search.cluster import Node, fit_to_cluster, plan_demand
+from search.cluster import Node, fit_to_cluster, plan_demand, start_ray
 from search.prepare import input_key, inputs_of, prepare_machine
 from search.trial import split_cpus
 from spaces.load import load_space
@@ -120,3 +121,22 @@ def test_threads_and_loader_workers_never_exceed_a_trials_cpus(cpus):
         threads, workers = split_cpus(cpus, in_memory)
         assert threads >= 1
         assert threads + workers <= max(1, cpus)
+
+
+def test_ray_is_tried_again_on_a_busy_machine_and_then_given_up_in_one_sentence(monkeypatch):
+    import ray
+
+    answers = [Exception("The current node timed out during startup. This could happen because of load."), None]
+
+    def init(**arguments):
+        answers.append(answer := answers.pop(0))
+        if answer:
+            raise answer
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    start_ray(None)
+    assert answers[-1] is None
+    answers[1:] = answers[:1]
+    with pytest.raises(UserError, match=r"Ray did not start \(The current node timed out during startup\)\. Try again"):
+        start_ray(None)
