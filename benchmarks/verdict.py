@@ -1,0 +1,265 @@
+"""Whether the report tells the truth: sweeps of a made-up objective whose effects are known, judged by the report.
+
+Each seed plants other effects, speeds and interactions, and runs the project's own Controller (sampler, ASHA, baselines)
+on curves that saturate at the planted score at the technique's own speed, so that what wins late may lose early.
+The truth of a level is the noise-free mean difference between it and the baseline's choice over the recipes that ran to
+full length, its own hyperparameters drawn from the domain.
+"""
+
+import argparse
+import heapq
+import json
+import math
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.effects import interval, judge, make_design, measure_effects
+from analysis.holes import Level, encode_draw, list_levels, matches
+from analysis.load import Sweep
+from search.asha import Decision
+from search.controller import Controller
+from spaces.load import load_space
+from training.recipe import flatten
+
+SPACE = """
+format: 1
+recipe:
+  data: {name: digits}
+  epochs: 27
+  unfreeze: {level: {choice: [last, most, full]}}
+  augmentation: {choice: [{policy: none}, {policy: small_images}]}
+  mixup: {choice: [{alpha: 0.0}, {alpha: {log_uniform: [0.1, 2.0]}}]}
+  label_smoothing: {choice: [{alpha: 0.0}, {alpha: {uniform: [0.01, 0.3]}}]}
+  optimizer: {name: momentum, lr: {log_uniform: [0.003, 0.3]}}
+  schedule: {choice: [{name: constant}, {name: cosine}]}
+  batch_size: {choice: [16, 32, 64]}
+  accumulation: {batches: {choice: [1, 2]}}
+  gradient_clipping: {choice: [{value: 0.0}, {algorithm: norm, value: {log_uniform: [0.1, 10.0]}}]}
+  precision: {mode: {choice: [32-true, bf16-mixed]}}
+search: {trials: 64, sampler: tpe}
+"""
+WORKERS = 8
+NOISE = 0.005  # of a whole training, as between seeds
+JITTER = 0.004  # of one epoch's score
+LEAST = 0.01  # an effect that a report ought to find
+
+
+@dataclass
+class Memory:
+    """A ledger that keeps its events and writes nothing."""
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    path: Path = Path("memory")
+
+    def append(self, event: dict[str, Any]) -> dict[str, Any]:
+        self.events.append({"time": 0.0, **event})
+        return self.events[-1]
+
+
+class Objective:
+    """A planted truth: a final score and a speed for every point of the space."""
+
+    def __init__(self, holes: list[Any], seed: int) -> None:
+        self.rng = np.random.default_rng((7, seed))
+        self.holes = {hole.name: hole for hole in holes}
+        self.effects: dict[tuple[str, str], float] = {}
+        self.speeds: dict[tuple[str, str], float] = {}
+        for hole in holes:
+            for level in [level for level in list_levels(hole) if not level.detail and hole.name != "optimizer.lr"]:
+                key = (hole.name, level.label)
+                self.effects[key] = self.rng.choice([0.0, 0.0, 1.0, -1.0]) * self.rng.uniform(0.005, 0.03)
+                self.speeds[key] = math.exp(self.rng.choice([0.0, 0.0, 1.0]) * self.rng.normal(0, 0.7))
+        # Two pairs of options that bring something only together, or spoil each other.
+        keys = list(self.effects)
+        self.pairs = {}
+        for _ in range(2):
+            one, other = (keys[i] for i in self.rng.choice(len(keys), 2, replace=False))
+            if one[0] != other[0]:
+                self.pairs[one, other] = self.rng.choice([1.0, -1.0]) * self.rng.uniform(0.01, 0.03)
+        self.peak, self.width = self.rng.uniform(0.3, 0.8), self.rng.uniform(0.3, 0.6)
+        self.slope = self.rng.normal(0, 0.01)  # of mixup's effect in its alpha
+
+    def final(self, point: dict[str, Any]) -> float:
+        """Without noise."""
+        taken = {(name, point.get(name)) for name in self.holes}
+        score = 0.8 + sum(self.effects.get(key, 0.0) for key in taken)
+        score += sum(worth for (one, other), worth in self.pairs.items() if one in taken and other in taken)
+        score -= 0.05 * ((point["optimizer.lr"] - self.peak) / self.width) ** 2
+        inner = [value for name, value in point.items() if name.startswith("mixup[") and not pd.isna(value)]
+        return score + self.slope * sum(value - 0.5 for value in inner)
+
+    def curve(self, point: dict[str, Any], epochs: int) -> np.ndarray:
+        speed = 4.0 * math.prod(self.speeds.get((name, point.get(name)), 1.0) for name in self.holes)
+        share = np.arange(1, epochs + 1) / epochs
+        rise = (1 - np.exp(-speed * share)) / (1 - math.exp(-speed))
+        end = self.final(point) + self.rng.normal(0, NOISE)
+        return 0.3 + (end - 0.3) * rise + self.rng.normal(0, JITTER, epochs)
+
+
+def run_sweep(space: Any, seed: int, exempt: float = 0.0) -> tuple[Sweep, Objective]:
+    """A sweep on simulated workers; a random share of `exempt` trials is never stopped."""
+    from analysis.holes import encode, list_holes
+
+    holes = list_holes(space.recipe)
+    objective = Objective(holes, seed)
+    controller = Controller(space, Memory(), seed=seed)  # type: ignore[arg-type]
+    spared = np.random.default_rng((3, seed)).random(10_000) < exempt
+    clock = [(0, worker) for worker in range(WORKERS)]
+    curves: dict[int, np.ndarray] = {}
+    held: dict[int, int] = {}
+    while clock:
+        now, worker = heapq.heappop(clock)
+        if worker not in held:
+            trial = controller.propose()
+            if trial is None:
+                continue
+            if spared[trial.number]:
+                controller.asha._trials[trial.number].protected = True  # type: ignore[union-attr]
+            point = encode(holes, pd.DataFrame([flatten(trial.recipe)])).iloc[0].to_dict()
+            curves[trial.number] = np.maximum.accumulate(objective.curve(point, trial.epochs))
+            held[worker] = trial.number
+        number = held[worker]
+        trial = controller.trials.by_number[number]
+        epoch = trial.epoch + 1
+        report = {"epoch": epoch, "score": float(curves[number][epoch - 1]), "metrics": {}, "standard_error": 0.01}
+        if controller.report(number, report) is Decision.STOP or trial.state != "running":
+            del held[worker]
+        heapq.heappush(clock, (now + 1, worker))
+    return as_sweep(space, controller), objective
+
+
+def as_sweep(space: Any, controller: Controller) -> Sweep:
+    """The tables that `analysis.load` would read."""
+    facts = [
+        {"trial": t.number, "state": t.state, "reason": "", "origin": t.origin, "is_baseline": t.origin == "baseline"}
+        | {"score": t.score, "standard_error": 0.01, "best_epoch": t.epoch, "epochs_done": t.epoch, "seconds": 1.0}
+        | {"memory_mb": 1.0, "ece": 0.0, "started": 0.0, "ended": 0.0}
+        for t in controller.trials
+    ]
+    recipes = pd.DataFrame([flatten(trial.recipe) for trial in controller.trials])
+    curves = [{"trial": t.number, "epoch": r["epoch"], "score": r["score"]} for t in controller.trials for r in t.reports]
+    return Sweep("made-up", "", "completed", space, pd.DataFrame(facts).join(recipes), pd.DataFrame(curves))
+
+
+def find_truth(objective: Objective, sweep: Sweep, level: Level) -> float:
+    """The mean difference over the recipes of full length."""
+    design = make_design(sweep)
+    own = [name for name in design.points if name == level.hole.name or name.startswith(f"{level.hole.name}[")]
+    differences = []
+    for number, (_, row) in enumerate(design.points[design.full].iterrows()):
+        rest = {name: value for name, value in row.items() if name not in own}
+        off = objective.final(rest | design.baseline[own].to_dict())
+        drawn = [encode_draw(level.hole, level.part, 10_000 + 20 * number + k) for k in range(20)]
+        differences.append(np.mean([objective.final(rest | on) for on in drawn]) - off)
+    return float(np.mean(differences))
+
+
+def naive(sweep: Sweep, level: Level, full_length: bool) -> tuple[float, float]:
+    """What a notebook does: the difference of two means and its 90 % interval, over all trials or the finished ones."""
+    from scipy.stats import t as student
+
+    design = make_design(sweep)
+    keep = design.full if full_length else np.ones(len(design.points), bool)
+    last = sweep.trials.set_index("trial").score.loc[design.points.index].to_numpy()
+    on = matches(level, design.recipes)
+    off = (design.points[level.hole.name] == design.baseline[level.hole.name]).to_numpy()
+    a, b = last[on & keep], last[off & keep]
+    if min(len(a), len(b)) < 2:
+        return -math.inf, math.inf
+    error = math.sqrt(a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b))
+    reach = student.ppf(0.95, len(a) + len(b) - 2) * error
+    return a.mean() - b.mean() - reach, a.mean() - b.mean() + reach
+
+
+def judge_seed(seed: int, exempt: float, sampler: str, trials: int) -> list[dict[str, Any]]:
+    """A row for each method and level of one sweep."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "made-up.yaml").write_text(SPACE)
+        space = load_space(Path(folder, "made-up.yaml"), [f"search.sampler={sampler}", f"search.trials={trials}"])
+    began = time.perf_counter()
+    sweep, objective = run_sweep(space, seed, exempt)
+    ran = time.perf_counter()
+    effects = measure_effects(sweep).set_index(["hole", "level"])
+    took = time.perf_counter() - ran
+    rows = []
+    for hole in objective.holes.values():
+        for level in list_levels(hole):
+            if (hole.name, level.label) not in effects.index or level.detail or hole.name == "optimizer.lr":
+                continue
+            found, truth = effects.loc[hole.name, level.label], find_truth(objective, sweep, level)
+            methods = {"report": (found.low, found.high, found.verdict)}
+            for name, full_length in (("finished trials, means", True), ("last reports, means", False)):
+                low, high = naive(sweep, level, full_length)
+                methods[name] = (low, high, judge(low, high) if math.isfinite(low) else "unknown")
+            for method, (low, high, verdict) in methods.items():
+                row = {"seed": seed, "method": method, "hole": hole.name, "level": level.label, "truth": truth}
+                row |= {"low": low, "high": high, "verdict": verdict, "full": int(found.full), "took": took}
+                rows.append(row | {"ran": ran - began, "completed": int((sweep.trials.state == "completed").sum())})
+    return rows
+
+
+def summarise(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Coverage with its standard error over seeds, which are what is independent."""
+    for method, found in rows.groupby("method", sort=False):
+        known = found[found.verdict != "unknown"].copy()
+        known["covered"] = (known.low <= known.truth) & (known.truth <= known.high)
+        coverage = known.groupby("seed").covered.mean()
+        null = found[found.truth.abs() < 1e-3]
+        good = found[found.truth > LEAST]
+        bad = found[found.truth < -LEAST]
+        real = len(good) + len(bad)
+        yield {
+            "method": method,
+            "coverage": known.covered.mean(),
+            "error": coverage.std() / math.sqrt(len(coverage)),
+            "null_useful": (null.verdict == "useful").mean(),
+            "nulls": len(null),
+            "found": ((good.verdict == "useful").sum() + (bad.verdict == "harmful").sum()) / real,
+            "wrong": ((good.verdict == "harmful").sum() + (bad.verdict == "useful").sum()) / real,
+            "unknown": (found.verdict == "unknown").mean(),
+            "width": (known.high - known.low).median(),
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--sampler", default="tpe")
+    parser.add_argument("--exempt", type=float, default=0.0, help="share of trials that are never stopped")
+    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    args = parser.parse_args()
+    one = partial(judge_seed, exempt=args.exempt, sampler=args.sampler, trials=args.trials)
+    seeds = range(args.first, args.first + args.seeds)
+    if args.jobs > 1:
+        with ProcessPoolExecutor(args.jobs) as pool:
+            found = list(pool.map(one, seeds))
+    else:
+        found = [one(seed) for seed in seeds]
+    rows = pd.DataFrame([row for part in found for row in part])
+    mean = rows.drop_duplicates("seed")[["completed", "ran", "took"]].mean()
+    print(f"{args.seeds} sweeps of {args.trials} trials, {mean.completed:.1f} of full length; {mean.ran:.1f} s each to "
+          f"run, {mean.took:.1f} s to judge.\n")
+    print("| method | coverage of 90 % | no effect called useful | ± 1 point or more found | wrong sign | unknown | width |")
+    print("|---|---|---|---|---|---|---|")
+    table = list(summarise(rows))
+    for row in table:
+        print(f"| {row['method']} | {row['coverage']:.1%} ± {row['error']:.1%} | {row['null_useful']:.1%} | {row['found']:.0%} "
+              f"| {row['wrong']:.1%} | {row['unknown']:.0%} | {100 * row['width']:.1f} |")
+    if args.json:
+        args.json.write_text(json.dumps({"table": table, "rows": rows.to_dict("records")}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
