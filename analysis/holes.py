@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,13 +35,18 @@ class Hole:
 class Level:
     """A part of a hole that is compared with the baseline: an option, or a third of an interval.
 
-    `detail` is for a part of an option.
+    `option` is its label in the domain, "" for an interval; `detail` is for a part of an option.
     """
 
     hole: Hole
     label: str
     part: Domain
+    option: str = ""
     detail: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.hole.name}={self.label}"
 
 
 def list_holes(recipe: Mapping[str, Any]) -> list[Hole]:
@@ -49,8 +55,10 @@ def list_holes(recipe: Mapping[str, Any]) -> list[Hole]:
 
 def encode(holes: list[Hole], recipes: pd.DataFrame) -> pd.DataFrame:
     """Flat recipes as parameters: the label of each option taken, the place in each interval from 0 to 1."""
-    rows = [dict(pair for hole in holes for pair in _encode(hole.domain, hole.name, hole.name, row)) for row in
-            recipes.to_dict("records")]
+    rows = [
+        dict(pair for hole in holes for pair in _encode(hole.domain, hole.name, hole.name, row))
+        for row in recipes.to_dict("records")
+    ]
     return pd.DataFrame(rows, index=recipes.index)
 
 
@@ -114,16 +122,24 @@ def is_interval(domain: Any) -> bool:
 def list_levels(hole: Hole) -> list[Level]:
     """Each option, the thirds of the intervals inside it, or the thirds of the hole itself."""
     if not isinstance(hole.domain, Choice):
-        return [Level(hole, label, part) for label, part in _thirds(hole.domain)]
+        return [Level(hole, text, part) for text, part in _thirds(hole.domain)]
     levels = []
-    for label, option in zip(hole.domain.labels, hole.domain.options, strict=True):
-        levels.append(Level(hole, label, Choice((option,))))
-        for steps, inner in find_holes(option) if isinstance(option, dict) else ():
-            if is_interval(inner):
-                field = ".".join(map(str, steps))
-                parts = [(text, Choice((_put(option, steps, part),))) for text, part in _thirds(inner)]
-                levels += [Level(hole, f"{label}, {field} {text}", part, detail=True) for text, part in parts]
+    for key, option in zip(hole.domain.labels, hole.domain.options, strict=True):
+        inside = [(steps, inner) for steps, inner in find_holes(option) if is_interval(inner)]
+        label = _describe_option(key, inside)
+        levels.append(Level(hole, label, Choice((option,)), key))
+        for steps, inner in inside if isinstance(option, dict) else ():
+            for text, part in _thirds(inner):
+                name = " ".join([*([] if key.isdigit() else [label]), *map(str, steps), text])
+                levels.append(Level(hole, name, Choice((_put(option, steps, part),)), key, detail=True))
     return levels
+
+
+def _describe_option(key: str, inside: list[tuple[tuple[Any, ...], Any]]) -> str:
+    """Its label, without the field where that is one; by the intervals in it where the label is but a number."""
+    if key.isdigit() and inside:
+        return ", ".join(f"{'.'.join(map(str, steps))} {d.low:g} to {d.high:g}".strip() for steps, d in inside)
+    return key.partition("=")[2] or key
 
 
 def _put(tree: dict[Any, Any], steps: tuple[Any, ...], value: Any) -> dict[Any, Any]:
@@ -135,13 +151,13 @@ def _thirds(domain: Any) -> Iterator[tuple[str, Any]]:
     low, high = domain.low, domain.high
     if isinstance(domain, IntUniform):
         edges = sorted({low, *(low + round((high + 1 - low) * k / 3) for k in (1, 2)), high + 1})
-        spans = [(a, b - 1) for a, b in zip(edges, edges[1:], strict=False)]
+        spans = [(a, b - 1) for a, b in pairwise(edges)]
     elif isinstance(domain, LogUniform):
         edges = [low * (high / low) ** (k / 3) for k in range(4)]
-        spans = list(zip(edges, edges[1:], strict=False))
+        spans = list(pairwise(edges))
     else:
         edges = [low + (high - low) * k / 3 for k in range(4)]
-        spans = list(zip(edges, edges[1:], strict=False))
+        spans = list(pairwise(edges))
     for a, b in spans:
         text = format_value(a) if a == b else f"{a:.3g} to {b:.3g}"
         yield text, replace(domain, low=a, high=b)
@@ -170,7 +186,9 @@ def _likeness(tree: Any, name: str, one: pd.DataFrame, other: pd.DataFrame) -> n
         same = np.outer(a == label, b == label)
         if not same.any():
             continue
-        inner = [] if label == OTHER else list(_inner(tree.option(tree.keys[tree.labels.index(label)]), f"{name}[{label}]"))
+        inner = (
+            [] if label == OTHER else list(_inner(tree.option(tree.keys[tree.labels.index(label)]), f"{name}[{label}]"))
+        )
         alike = [_likeness(domain, inside, one, other) for inside, domain in inner]
         total += same * ((1 + np.mean(alike, axis=0)) / 2 if alike else 1.0)
     return total

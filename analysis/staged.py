@@ -3,140 +3,176 @@
 A scheduler stops by scores that were reported, so within each rung, given the scores there, who went on says nothing
 more (Rubin 1976, "missing at random"). The final score is therefore a chain (Little and Rubin 2019, section 7.4,
 monotone missingness): the score at each rung given the one before and the recipe, fitted to the trials that came that
-far. Recipes enter through a Gaussian process over main effects and pairs (Duvenaud et al. 2011, additive kernels).
+far. Recipes enter through a Gaussian process over main effects and pairs (Duvenaud et al. 2011, additive kernels) whose
+scales have a horseshoe prior (Carvalho et al. 2010): most holes matter little, a few a lot.
 """
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import cho_solve, solve_triangular
+from threadpoolctl import threadpool_limits
 
 DRAWS = 1000
-MAINS = (0.03, 0.3, 3.0, 30.0, 300.0)  # variance of a hole's effect over that of the noise
-PAIRS = (0.03, 0.2)  # variance of an interaction over that of the effects in it
-
-
-@dataclass(frozen=True)
-class Alike:
-    """Likeness between two sets of points: sums over holes and over squares, for intervals and for choices."""
-
-    sums: np.ndarray  # (2, n, m)
-    squares: np.ndarray  # (2, n, m)
-
-    def mix(self, mains: tuple[float, float], pairs: float) -> np.ndarray:
-        """The covariance for variances of main effects (intervals, choices) and of pairs."""
-        weight = np.array(mains)[:, None, None]
-        main = (weight * self.sums).sum(axis=0)
-        product = (np.sqrt(weight) * self.sums).sum(axis=0) ** 2 - (weight * self.squares).sum(axis=0)
-        return main + pairs / 2 * product
+SWEEPS = 50  # of the sampler over all scales; the first fifth is thrown away
+STEP = 1.2  # of its proposals, in natural logarithms
+TYPICAL = 1.0  # standard deviation of a hole's effect over that of the noise, before anything is seen
+PAIRS = 0.3  # standard deviation of an interaction over that of the effects in it, likewise
+VAGUE = 1.5  # how little these two are known, in natural logarithms
 
 
 @dataclass(frozen=True)
 class Contrast:
     """A difference between means of the process: what of it each trial knows, and its own variance.
 
-    `main` is None for an interaction. The last axis of the arrays for pairs: with intervals, with choices.
+    `holes` are those that change: one, or two for an interaction. Of one, `pair` and `pair_variance` have an axis for
+    the other hole; of two, `main` is 0.
     """
 
-    kinds: tuple[int, ...]  # 0 interval, 1 choice: of the holes that change
-    main: np.ndarray | None  # (n,)
-    pair: np.ndarray  # (n, 2), or (n,) for an interaction
+    holes: tuple[int, ...]
+    main: np.ndarray  # (n,)
+    pair: np.ndarray  # (n, holes), or (n,) for an interaction
     main_variance: float
-    pair_variance: np.ndarray  # (2,), or () for an interaction
-
-    def mix(self, mains: tuple[float, float], pairs: float) -> tuple[np.ndarray, float]:
-        own = np.sqrt(np.prod([mains[kind] for kind in self.kinds]))
-        if self.main is None:
-            return pairs * own * self.pair, float(pairs * own * self.pair_variance)
-        others = pairs * np.sqrt(mains[self.kinds[0]]) * np.sqrt(np.array(mains))
-        weight = mains[self.kinds[0]]
-        covariance = weight * self.main + self.pair @ others
-        return covariance, float(weight * self.main_variance + self.pair_variance @ others)
-
-
-def draw_effects(stages: list[np.ndarray], alike: Alike, contrasts: list[Contrast], rng: np.random.Generator) -> np.ndarray:
-    """Draws of each contrast in the final score from its posterior, shape (DRAWS, contrasts).
-
-    `stages` are scores at each rung and at the end, each of shape (n,), NaN where a trial did not come.
-    """
-    total = np.zeros((DRAWS, len(contrasts)))
-    for number, scores in enumerate(stages):
-        before = stages[number - 1] if number else None
-        here = ~np.isnan(scores) if before is None else ~np.isnan(scores) & ~np.isnan(before)
-        slope, steps = _draw_stage(scores[here], None if before is None else before[here], here, alike, contrasts, rng)
-        total = slope[:, None] * total + steps
-    return total
-
-
-def _draw_stage(
-    scores: np.ndarray,
-    before: np.ndarray | None,
-    here: np.ndarray,
-    alike: Alike,
-    contrasts: list[Contrast],
-    rng: np.random.Generator,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Draws of the slope on the score before, (DRAWS,), and of what each contrast adds, (DRAWS, contrasts)."""
-    n = len(scores)
-    fixed = np.ones((n, 1)) if before is None else np.column_stack([np.ones(n), before])
-    part = Alike(alike.sums[:, here][:, :, here], alike.squares[:, here][:, :, here])
-    settings = [(mains, pairs) for mains in itertools.product(MAINS, MAINS) for pairs in PAIRS]
-    fits = [_Fit.make(scores, fixed, part.mix(mains, pairs)) for mains, pairs in settings]
-    evidence = np.array([fit.evidence for fit in fits])
-    weights = np.exp(evidence - evidence.max())
-    counts = rng.multinomial(DRAWS, weights / weights.sum())
-    slopes, steps = [], []
-    for (mains, pairs), fit, count in zip(settings, fits, counts, strict=True):
-        if count:
-            mixed = [contrast.mix(mains, pairs) for contrast in contrasts]
-            covariances = np.array([covariance[here] for covariance, _ in mixed]).reshape(len(contrasts), n)
-            slope, step = fit.draw(covariances, np.array([variance for _, variance in mixed]), count, rng)
-            slopes.append(slope)
-            steps.append(step)
-    order = rng.permutation(DRAWS)  # stages are independent, settings must not line up
-    return np.concatenate(slopes)[order], np.concatenate(steps)[order]
+    pair_variance: np.ndarray  # (holes,), or () for an interaction
 
 
 @dataclass(frozen=True)
-class _Fit:
-    """Generalised least squares in one setting, its noise and its fixed effects integrated out."""
+class Scales:
+    """Standard deviations of the holes' effects, and of an interaction over those in it; all over that of the noise."""
+
+    holes: np.ndarray
+    pairs: float
+
+    def mix(self, alike: np.ndarray) -> np.ndarray:
+        """The covariance of points whose likeness is `alike`, (holes, n, m)."""
+        main = np.tensordot(self.holes**2, alike, 1)
+        product = np.tensordot(self.holes, alike, 1) ** 2 - np.tensordot(self.holes**2, alike**2, 1)
+        return main + 0.5 * self.pairs**2 * product
+
+    def mix_contrast(self, contrast: Contrast) -> tuple[np.ndarray, float]:
+        """Its covariance with each trial, (n,), and its variance."""
+        if len(contrast.holes) == 2:
+            weight = self.pairs**2 * np.prod(self.holes[list(contrast.holes)])
+            return weight * contrast.pair, float(weight * contrast.pair_variance)
+        own = self.holes[contrast.holes[0]]
+        others = self.pairs**2 * own * self.holes
+        variance = own**2 * contrast.main_variance + contrast.pair_variance @ others
+        return own**2 * contrast.main + contrast.pair @ others, float(variance)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One regression of the chain: the trials in it, of n, and draws of its scales with the fit at each."""
+
+    here: np.ndarray  # (n,)
+    chain: list[tuple[Scales, Fit]]
+
+
+def fit_stages(scores: list[np.ndarray], alike: np.ndarray, rng: np.random.Generator) -> list[Stage]:
+    """Fit the chain to scores at each rung and at the end, each of shape (n,), NaN where a trial did not come.
+
+    `alike` is the likeness of the trials in each hole, shape (holes, n, n).
+    """
+    stages = []
+    with threadpool_limits(1):  # threads cost more than they bring on matrices of this size
+        for number, after in enumerate(scores):
+            before = np.zeros(len(after)) if number == 0 else scores[number - 1]
+            here = ~np.isnan(after) & ~np.isnan(before)
+            fixed = np.column_stack([np.ones(here.sum()), before[here]][: 2 if number else 1])
+            chain = _sample_scales(after[here], fixed, alike[:, here][:, :, here], rng)
+            stages.append(Stage(here, chain))
+    return stages
+
+
+def draw_effects(stages: list[Stage], contrasts: list[Contrast], rng: np.random.Generator) -> np.ndarray:
+    """Draws of each contrast in the final score from its posterior, shape (DRAWS, contrasts)."""
+    total = np.zeros((DRAWS, len(contrasts)))
+    with threadpool_limits(1):
+        for stage in stages:
+            slope, steps = _draw_stage(stage, contrasts, rng)
+            total = slope[:, None] * total + steps
+    return total
+
+
+def _draw_stage(stage: Stage, contrasts: list[Contrast], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Draws of the slope on the score before, (DRAWS,), and of what each contrast adds, (DRAWS, contrasts)."""
+    slopes, steps = [], []
+    for number, (scales, fit) in enumerate(stage.chain):
+        count = DRAWS // len(stage.chain) + (number < DRAWS % len(stage.chain))
+        mixed = [scales.mix_contrast(contrast) for contrast in contrasts]
+        covariances = np.array([covariance[stage.here] for covariance, _ in mixed]).reshape(len(contrasts), -1)
+        slope, step = fit.draw(covariances, np.array([variance for _, variance in mixed]), count, rng)
+        slopes.append(slope)
+        steps.append(step)
+    order = rng.permutation(DRAWS)  # stages are independent, chains must not line up
+    return np.concatenate(slopes)[order], np.concatenate(steps)[order]
+
+
+def _sample_scales(
+    scores: np.ndarray, fixed: np.ndarray, alike: np.ndarray, rng: np.random.Generator
+) -> list[tuple[Scales, Fit]]:
+    """Metropolis within Gibbs over the logarithms of the holes' scales, their common scale and that of pairs."""
+    logs = np.log([*np.full(len(alike), 1.0), TYPICAL, PAIRS])
+
+    def evaluate(logs: np.ndarray) -> tuple[float, Scales, Fit]:
+        scales = Scales(np.exp(logs[:-2] + logs[-2]), float(np.exp(logs[-1])))
+        fit = Fit.make(scores, fixed, scales.mix(alike))
+        half_cauchy = (logs[:-2] - np.log1p(np.exp(2 * logs[:-2]))).sum()
+        normal = -0.5 * (((logs[-2:] - np.log([TYPICAL, PAIRS])) / VAGUE) ** 2).sum()
+        return fit.evidence + half_cauchy + normal, scales, fit
+
+    state = evaluate(logs)
+    chain = []
+    for sweep in range(SWEEPS):
+        for place in range(len(logs)):
+            moved = logs.copy()
+            moved[place] += STEP * rng.standard_normal()
+            other = evaluate(moved)
+            if np.log(rng.random()) < other[0] - state[0]:
+                logs, state = moved, other
+        if sweep >= SWEEPS // 5:
+            chain.append(state[1:])
+    return chain
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Generalised least squares at given scales, its noise and its fixed effects integrated out."""
 
     evidence: float
+    factor: np.ndarray  # of the covariance V, lower
     solved: np.ndarray  # V⁻¹ (y, X), (n, 1 + q)
-    factor: np.ndarray  # of V, lower
-    fixed: np.ndarray
     coefficients: np.ndarray
     spread: np.ndarray  # (X' V⁻¹ X)⁻¹
     residual: float  # sum of squares
     freedom: int
 
     @staticmethod
-    def make(scores: np.ndarray, fixed: np.ndarray, covariance: np.ndarray) -> _Fit:
+    def make(scores: np.ndarray, fixed: np.ndarray, covariance: np.ndarray) -> Fit:
         n, q = fixed.shape
         factor = np.linalg.cholesky(covariance + np.eye(n))
-        half = np.linalg.solve(factor, np.column_stack([scores, fixed]))
-        spread = np.linalg.inv(half[:, 1:].T @ half[:, 1:] + 1e-12 * np.eye(q))
+        half = solve_triangular(factor, np.column_stack([scores, fixed]), lower=True, check_finite=False)
+        spread = np.linalg.inv(half[:, 1:].T @ half[:, 1:])
         coefficients = spread @ half[:, 1:].T @ half[:, 0]
         left = half[:, 0] - half[:, 1:] @ coefficients
         residual, freedom = float(left @ left) + 1e-12, n - q
         logs = 2 * np.log(np.diag(factor)).sum() - np.linalg.slogdet(spread)[1]
-        evidence = -0.5 * logs - 0.5 * freedom * np.log(residual)
-        solved = np.linalg.solve(factor.T, half)
-        return _Fit(evidence, solved, factor, fixed, coefficients, spread, residual, freedom)
+        evidence = float(-0.5 * logs - 0.5 * freedom * np.log(residual))
+        solved = solve_triangular(factor, half, lower=True, trans="T", check_finite=False)
+        return Fit(evidence, factor, solved, coefficients, spread, residual, freedom)
 
     def draw(
         self, covariances: np.ndarray, variances: np.ndarray, count: int, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        noise = self.residual / rng.chisquare(max(1, self.freedom), count)
+        noise = self.residual / rng.chisquare(self.freedom, count)
         root = np.linalg.cholesky(self.spread)
         shift = np.sqrt(noise)[:, None] * (rng.standard_normal((count, len(root))) @ root.T)
         coefficients = self.coefficients + shift
         known = covariances @ self.solved  # of y, then of each fixed effect
         means = known[:, 0] - coefficients @ known[:, 1:].T
-        reach = np.linalg.solve(self.factor, covariances.T)
-        left = np.maximum(variances - (reach**2).sum(axis=0), 0)
+        reach = (covariances * cho_solve((self.factor, True), covariances.T, check_finite=False).T).sum(axis=1)
+        left = np.maximum(variances - reach, 0)
         steps = means + np.sqrt(noise[:, None] * left) * rng.standard_normal(means.shape)
-        slope = coefficients[:, 1] if coefficients.shape[1] > 1 else np.zeros(count)
-        return slope, steps
+        return coefficients[:, 1] if len(root) > 1 else np.zeros(count), steps

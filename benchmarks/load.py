@@ -37,7 +37,9 @@ def fill(uri: str, trials: int, epochs: int) -> None:
         at = names.index("run_uuid")
         insert(database, "runs", [(*run[:at], key, *run[at + 1 :]) for key in ids[1:]])
         for number, key in enumerate(ids[1:], start=1):
-            insert(database, "tags (run_uuid, key, value)", [(key, *t) for t in (tags | {"trial": str(number)}).items()])
+            insert(
+                database, "tags (run_uuid, key, value)", [(key, *t) for t in (tags | {"trial": str(number)}).items()]
+            )
         for key in ids:
             insert(database, "params (run_uuid, key, value)", [(key, *pair) for pair in recipe.items()])
             values = rng.random((epochs, len(METRICS)))

@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.effects import interval, judge, make_design, measure_effects
-from analysis.holes import Level, encode_draw, list_levels, matches
+from analysis.design import make_design
+from analysis.effects import fit_sweep, judge, measure_effects
+from analysis.holes import Level, encode, encode_draw, list_holes, list_levels, matches
 from analysis.load import Sweep
 from search.asha import Decision
 from search.controller import Controller
@@ -107,8 +108,6 @@ class Objective:
 
 def run_sweep(space: Any, seed: int, exempt: float = 0.0) -> tuple[Sweep, Objective]:
     """A sweep on simulated workers; a random share of `exempt` trials is never stopped."""
-    from analysis.holes import encode, list_holes
-
     holes = list_holes(space.recipe)
     objective = Objective(holes, seed)
     controller = Controller(space, Memory(), seed=seed)  # type: ignore[arg-type]
@@ -146,7 +145,9 @@ def as_sweep(space: Any, controller: Controller) -> Sweep:
         for t in controller.trials
     ]
     recipes = pd.DataFrame([flatten(trial.recipe) for trial in controller.trials])
-    curves = [{"trial": t.number, "epoch": r["epoch"], "score": r["score"]} for t in controller.trials for r in t.reports]
+    curves = [
+        {"trial": t.number, "epoch": r["epoch"], "score": r["score"]} for t in controller.trials for r in t.reports
+    ]
     return Sweep("made-up", "", "completed", space, pd.DataFrame(facts).join(recipes), pd.DataFrame(curves))
 
 
@@ -188,7 +189,7 @@ def judge_seed(seed: int, exempt: float, sampler: str, trials: int) -> list[dict
     began = time.perf_counter()
     sweep, objective = run_sweep(space, seed, exempt)
     ran = time.perf_counter()
-    effects = measure_effects(sweep).set_index(["hole", "level"])
+    effects = measure_effects(fit_sweep(sweep)).set_index(["hole", "level"])
     took = time.perf_counter() - ran
     rows = []
     for hole in objective.holes.values():
@@ -249,14 +250,20 @@ def main() -> None:
         found = [one(seed) for seed in seeds]
     rows = pd.DataFrame([row for part in found for row in part])
     mean = rows.drop_duplicates("seed")[["completed", "ran", "took"]].mean()
-    print(f"{args.seeds} sweeps of {args.trials} trials, {mean.completed:.1f} of full length; {mean.ran:.1f} s each to "
-          f"run, {mean.took:.1f} s to judge.\n")
-    print("| method | coverage of 90 % | no effect called useful | ± 1 point or more found | wrong sign | unknown | width |")
+    print(
+        f"{args.seeds} sweeps of {args.trials} trials, {mean.completed:.1f} of full length; {mean.ran:.1f} s each to "
+        f"run, {mean.took:.1f} s to judge.\n"
+    )
+    print(
+        "| method | coverage of 90 % | no effect called useful | ± 1 point or more found | wrong sign | unknown | width |"
+    )
     print("|---|---|---|---|---|---|---|")
     table = list(summarise(rows))
     for row in table:
-        print(f"| {row['method']} | {row['coverage']:.1%} ± {row['error']:.1%} | {row['null_useful']:.1%} | {row['found']:.0%} "
-              f"| {row['wrong']:.1%} | {row['unknown']:.0%} | {100 * row['width']:.1f} |")
+        print(
+            f"| {row['method']} | {row['coverage']:.1%} ± {row['error']:.1%} | {row['null_useful']:.1%} | {row['found']:.0%} "
+            f"| {row['wrong']:.1%} | {row['unknown']:.0%} | {100 * row['width']:.1f} |"
+        )
     if args.json:
         args.json.write_text(json.dumps({"table": table, "rows": rows.to_dict("records")}, indent=1))
 

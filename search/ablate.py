@@ -9,12 +9,12 @@ from typing import Any
 
 from analysis.intervals import Interval, mean_interval, paired_interval
 from analysis.page import Section, render_page
+from analysis.wording import format_points, format_score
 from search.candidates import choose_baseline, find_winner
 from search.export import read_trials
 from search.folder import SweepFolder
 from search.listed import BASELINE, Listed, check_same, check_seeds, go_on, list_folder, run_list
 from search.variants import WINNER, build_variants
-from search.wording import format_points, format_score
 from training.errors import UserError
 from training.recipe import flatten, read_recipe
 

@@ -348,6 +348,20 @@ def show(
 
 
 @app.command()
+def report(
+    name: Name,
+    out: Annotated[Path | None, typer.Option(help="The page to write. Default: reports/<name>.html.")] = None,
+    tracking_uri: TrackingUri = TRACKING_URI,
+    experiment: Experiment = EXPERIMENT,
+) -> None:
+    """Say what each technique was worth, what it cost and how sure that is: one HTML page, its gist here."""
+    from search.report_command import report_sweep
+    from search.tables import make_console
+
+    report_sweep(name, out or Path("reports") / f"{name}.html", absolute_uri(tracking_uri), experiment, make_console())
+
+
+@app.command()
 def stop(name: Name, storage: Storage = STORAGE) -> None:
     """Ask a running sweep to end as Ctrl-C would; it can be resumed."""
     from search.folder import open_folder

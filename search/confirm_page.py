@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.page import Section, render_page
+from analysis.wording import format_points, format_score
 from search.folder import SweepFolder
 from search.listed import BASELINE, Listed
-from search.wording import baseline_of, format_points, format_score, short_recipe
+from search.wording import baseline_of, short_recipe
 
 METHOD = (
     "Only seeds that the search never used count, so a recipe that was lucky in the search is not lucky here. Intervals "

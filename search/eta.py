@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from analysis.wording import format_seconds
 from search.ledger import Event
 from search.trials import UNFINISHED, Trial
-from search.wording import format_seconds
 
 
 class Pace:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from analysis.wording import format_points
 from search.trials import Trial, Trials
-from search.wording import format_points
 
 # Trials are validated on the same images, so their errors mostly rise and fall together: the error of a difference is
 # at most that of independent scores, which is all that a ledger can tell.

@@ -13,18 +13,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from analysis.wording import format_score, format_seconds
 from search.eta import Pace
 from search.ledger import Event
 from search.trials import UNFINISHED, Trial, Trials
-from search.wording import (
-    baseline_of,
-    cut,
-    describe_recipe,
-    format_counts,
-    format_score,
-    format_seconds,
-    format_state,
-)
+from search.wording import baseline_of, cut, describe_recipe, format_counts, format_state
 
 if TYPE_CHECKING:
     from search.controller import Controller

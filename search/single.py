@@ -13,10 +13,10 @@ from typing import Any
 import typer
 
 from analysis.export import Source, export_model, export_recipe
+from analysis.wording import format_score
 from search.interrupt import interruptible
 from search.tracking import Tracking
 from search.trial import split_cpus
-from search.wording import format_score
 from spaces.load import load_recipe
 from training.data.specs import FILE_DATA
 from training.errors import UserError

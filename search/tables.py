@@ -13,10 +13,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from analysis.wording import format_score, format_seconds
 from search.columns import Column, Columns, make_console
 from search.honesty import compare_with_baseline, describe_ties
 from search.trials import Trial, Trials
-from search.wording import baseline_of, describe_recipe, format_score, format_seconds, format_state, short_recipe
+from search.wording import baseline_of, describe_recipe, format_state, short_recipe
 
 if TYPE_CHECKING:
     from spaces.space import Space

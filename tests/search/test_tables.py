@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from analysis.wording import format_score, format_seconds
 from search.columns import PIPED, make_console
 from search.tables import SweepRow, leaderboard, space_table, sweeps_table
 from search.trials import Trials
-from search.wording import cut, format_score, format_seconds, short_recipe
+from search.wording import cut, short_recipe
 from spaces.load import load_space
 from training.recipe import Recipe, read_recipe
 

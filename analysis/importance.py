@@ -1,0 +1,47 @@
+"""Which holes decide whether a recipe is among the good ones: PED-ANOVA (Watanabe et al. 2023) over full-length trials."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.design import make_design
+from analysis.holes import is_interval
+
+if TYPE_CHECKING:
+    from analysis.load import Sweep
+
+FEWEST = 8  # trials of full length: the best tenth of fewer is one trial
+
+
+def measure_importance(sweep: Sweep) -> pd.Series:
+    """Shares by hole, which add up to 1, the largest first; empty where too few trials ran to full length."""
+    import optuna
+    from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+
+    design = make_design(sweep)
+    full = design.points[design.full]
+    names = [hole.name for hole in design.holes if full[hole.name].nunique() > 1]
+    if len(full) < FEWEST or not names:
+        return pd.Series(dtype=float)
+    kinds: dict[str, BaseDistribution] = {}
+    for hole in design.holes:
+        values = full[hole.name]
+        if is_interval(hole.domain):  # a baseline may lie outside
+            kinds[hole.name] = FloatDistribution(min(0.0, values.min()), max(1.0, values.max()))
+        else:
+            kinds[hole.name] = CategoricalDistribution(sorted(values.unique()))
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="maximize")
+    for point, score in zip(full.to_dict("records"), design.stages[-1][design.full], strict=True):
+        params: dict[str, Any] = {name: point[name] for name in names}
+        chosen = {name: kinds[name] for name in names}
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=chosen, value=float(score)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PED-ANOVA is called experimental
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=max(0.1, 4 / len(full)))
+        shares = pd.Series(optuna.importance.get_param_importances(study, evaluator=evaluator), dtype=float)
+    return shares.fillna(0.0).sort_values(ascending=False) if np.isfinite(shares).any() else pd.Series(dtype=float)
