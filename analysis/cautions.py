@@ -10,7 +10,7 @@ from scipy.stats import fisher_exact
 
 from analysis.holes import is_interval, list_holes, list_levels, matches, scale
 from analysis.wording import format_points, format_score, plural
-from spaces.domains import find_holes, format_value
+from spaces.domains import Choice, find_holes, format_value
 
 if TYPE_CHECKING:
     from analysis.load import Sweep
@@ -51,9 +51,9 @@ def _intervals_of(sweep: Sweep, trial: pd.Series) -> Iterator[tuple[str, Any]]:
         if is_interval(hole.domain):
             yield hole.name, hole.domain
             continue
-        levels = [level for level in list_levels(hole) if not level.detail]
-        taken = [level.part.options[0] for level in levels if matches(level, trial.to_frame().T)[0]]
-        for steps, domain in find_holes(taken[0]) if taken and isinstance(taken[0], dict) else ():
+        taken = [level for level in list_levels(hole) if not level.detail and matches(level, trial.to_frame().T)[0]]
+        option = taken[0].part.options[0] if taken and isinstance(taken[0].part, Choice) else None
+        for steps, domain in find_holes(option) if isinstance(option, dict) else ():
             if is_interval(domain):
                 yield ".".join([hole.name, *map(str, steps)]), domain
 

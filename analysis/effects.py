@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.90
 FEWEST = 4  # trials of full length without which nothing can be said
-EFFECTS = ("technique", "hole", "level", "detail", "verdict", "effect", "low", "high", "full", "full_off")
-EFFECTS += ("best", "best_off", "trials")
-INTERACTIONS = ("one", "other", "effect", "low", "high", "clear")
+EFFECTS = ["technique", "hole", "level", "detail", "verdict", "effect", "low", "high", "full", "full_off"]
+EFFECTS += ["best", "best_off", "trials"]
+INTERACTIONS = ["one", "other", "effect", "low", "high", "clear"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ def fit_sweep(sweep: Sweep, seed: int = 0) -> Fitted:
     if design.full.sum() < FEWEST:
         return Fitted(design, [], seed)
     alike = np.stack([likeness(hole, design.points, design.points) for hole in design.holes])
-    return Fitted(design, fit_stages(design.stages, alike, np.random.default_rng(seed)), seed)
+    is_choice = np.array([not is_interval(hole.domain) for hole in design.holes])
+    return Fitted(design, fit_stages(design.stages, alike, is_choice), seed)
 
 
 def measure_effects(fitted: Fitted) -> pd.DataFrame:
@@ -63,7 +64,7 @@ def measure_effects(fitted: Fitted) -> pd.DataFrame:
     levels = [level for hole in design.holes for level in list_levels(hole) if not _is_baseline(design, level)]
     draws = fitted.draw([make_contrast(design, level, fitted.seed) for level in levels])
     rows = [_describe(design, level, draws[:, i]) for i, level in enumerate(levels)]
-    return pd.DataFrame(rows, columns=list(EFFECTS))
+    return pd.DataFrame(rows, columns=EFFECTS)
 
 
 def measure_interactions(fitted: Fitted) -> pd.DataFrame:
@@ -88,7 +89,7 @@ def measure_interactions(fitted: Fitted) -> pd.DataFrame:
     for (i, j), values in zip(pairs, draws.T, strict=True):
         names = (options[i].name, options[j].name)
         rows.append((*names, float(np.mean(values)), *interval(values), float(abs(2 * np.mean(values > 0) - 1))))
-    return pd.DataFrame(rows, columns=list(INTERACTIONS)).sort_values("clear", ascending=False, ignore_index=True)
+    return pd.DataFrame(rows, columns=INTERACTIONS).sort_values("clear", ascending=False, ignore_index=True)
 
 
 def interval(draws: np.ndarray) -> tuple[float, float]:

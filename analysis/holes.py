@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import pandas as pd
 
-from spaces.domains import Choice, Domain, IntUniform, LogUniform, Uniform, find_holes, format_value
+from spaces.domains import Choice, Domain, Interval, IntUniform, LogUniform, Uniform, find_holes, format_value
 from spaces.draws import RandomTrial, draw
 
 OTHER = "other"  # a baseline or a warm start may lie outside the domain
@@ -115,7 +115,7 @@ def scale(domain: Uniform | LogUniform | IntUniform, value: float) -> float:
     return (value - low) / (high - low) if high > low else 0.5
 
 
-def is_interval(domain: Any) -> bool:
+def is_interval(domain: Any) -> TypeGuard[Interval]:
     return isinstance(domain, Uniform | LogUniform | IntUniform)
 
 

@@ -1,11 +1,9 @@
-"""Which holes decide whether a recipe is among the good ones: PED-ANOVA (Watanabe et al. 2023) over full-length trials."""
+"""Which holes the differences between full-length scores come from: fANOVA (Hutter et al. 2014), as Optuna has it."""
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from analysis.design import make_design
@@ -14,7 +12,7 @@ from analysis.holes import is_interval
 if TYPE_CHECKING:
     from analysis.load import Sweep
 
-FEWEST = 8  # trials of full length: the best tenth of fewer is one trial
+FEWEST = 8  # trials of full length, for a forest to tell anything
 
 
 def measure_importance(sweep: Sweep) -> pd.Series:
@@ -40,8 +38,6 @@ def measure_importance(sweep: Sweep) -> pd.Series:
         params: dict[str, Any] = {name: point[name] for name in names}
         chosen = {name: kinds[name] for name in names}
         study.add_trial(optuna.trial.create_trial(params=params, distributions=chosen, value=float(score)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PED-ANOVA is called experimental
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=max(0.1, 4 / len(full)))
-        shares = pd.Series(optuna.importance.get_param_importances(study, evaluator=evaluator), dtype=float)
-    return shares.fillna(0.0).sort_values(ascending=False) if np.isfinite(shares).any() else pd.Series(dtype=float)
+    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+    shares = pd.Series(optuna.importance.get_param_importances(study, evaluator=evaluator), dtype=float)
+    return shares.sort_values(ascending=False)

@@ -20,8 +20,8 @@ from spaces.space import Space
 TRACKING_URI = "sqlite:///mlflow.db"
 EXPERIMENT = "technique-search"
 CURVES = ("val_loss", "val_ece", "train_loss", "train_seconds", "peak_memory_mb")
-FACTS = ("trial", "state", "reason", "origin", "is_baseline", "score", "standard_error", "best_epoch", "epochs_done")
-FACTS += ("seconds", "memory_mb", "ece", "started", "ended")
+FACTS = ["trial", "state", "reason", "origin", "is_baseline", "score", "standard_error", "best_epoch", "epochs_done"]
+FACTS += ["seconds", "memory_mb", "ece", "started", "ended"]
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _tidy_trials(found: Found, curves: pd.DataFrame) -> pd.DataFrame:
     trials["ece"] = _at_best(trials, curves, "val_ece")
     trials["started"], trials["ended"] = found.runs.start_time / 1000, found.runs.end_time / 1000
     recipes = found.params.apply(_parse_column)
-    return trials[list(FACTS)].join(recipes).sort_values("trial").reset_index(drop=True)
+    return trials[FACTS].join(recipes).sort_values("trial").reset_index(drop=True)
 
 
 def _at_best(trials: pd.DataFrame, curves: pd.DataFrame, metric: str) -> Any:

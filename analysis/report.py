@@ -18,7 +18,7 @@ from analysis.holes import list_holes
 from analysis.importance import measure_importance
 from analysis.load import EXPERIMENT, TRACKING_URI, Sweep, load
 from analysis.plots.costs import plot_costs, plot_equal_time
-from analysis.plots.curves import plot_curves, plot_parallel, plot_timeline
+from analysis.plots.curves import plot_curves, plot_parallel, plot_progress, plot_timeline
 from analysis.plots.effects import plot_effects, plot_importance, plot_isolation
 from analysis.plots.style import to_svg
 from analysis.wording import format_effect, format_points, format_score, format_seconds, plural
@@ -144,6 +144,7 @@ def render_report(findings: Findings) -> str:
         "costs": lambda: plot_costs(sweep),
         "equal_time": lambda: plot_equal_time(sweep),
         "curves": lambda: plot_curves(sweep),
+        "progress": lambda: plot_progress({sweep.name: sweep}),
         "parallel": lambda: plot_parallel(sweep),
         "timeline": lambda: plot_timeline(sweep.trials),
     }

@@ -3,24 +3,22 @@
 A scheduler stops by scores that were reported, so within each rung, given the scores there, who went on says nothing
 more (Rubin 1976, "missing at random"). The final score is therefore a chain (Little and Rubin 2019, section 7.4,
 monotone missingness): the score at each rung given the one before and the recipe, fitted to the trials that came that
-far. Recipes enter through a Gaussian process over main effects and pairs (Duvenaud et al. 2011, additive kernels) whose
-scales have a horseshoe prior (Carvalho et al. 2010): most holes matter little, a few a lot.
+far. Recipes enter through a Gaussian process over main effects and pairs (Duvenaud et al. 2011, additive kernels); its
+scales are integrated out on a grid.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 from threadpoolctl import threadpool_limits
 
-DRAWS = 1000
-SWEEPS = 50  # of the sampler over all scales; the first fifth is thrown away
-STEP = 1.2  # of its proposals, in natural logarithms
-TYPICAL = 1.0  # standard deviation of a hole's effect over that of the noise, before anything is seen
-PAIRS = 0.3  # standard deviation of an interaction over that of the effects in it, likewise
-VAGUE = 1.5  # how little these two are known, in natural logarithms
+DRAWS = 2000
+MAINS = (0.17, 0.55, 1.7, 5.5, 17.0)  # standard deviation of a hole's effect over that of the noise
+PAIRS = (0.17, 0.45)  # standard deviation of an interaction over that of the effects in it
 
 
 @dataclass(frozen=True)
@@ -48,8 +46,8 @@ class Scales:
     def mix(self, alike: np.ndarray) -> np.ndarray:
         """The covariance of points whose likeness is `alike`, (holes, n, m)."""
         main = np.tensordot(self.holes**2, alike, 1)
-        product = np.tensordot(self.holes, alike, 1) ** 2 - np.tensordot(self.holes**2, alike**2, 1)
-        return main + 0.5 * self.pairs**2 * product
+        squares = np.tensordot(self.holes, alike, 1) ** 2 - np.tensordot(self.holes**2, alike**2, 1)
+        return main + 0.5 * self.pairs**2 * squares
 
     def mix_contrast(self, contrast: Contrast) -> tuple[np.ndarray, float]:
         """Its covariance with each trial, (n,), and its variance."""
@@ -64,25 +62,32 @@ class Scales:
 
 @dataclass(frozen=True)
 class Stage:
-    """One regression of the chain: the trials in it, of n, and draws of its scales with the fit at each."""
+    """One regression of the chain: the trials in it, of n, and a fit for each setting of the scales, with its weight."""
 
     here: np.ndarray  # (n,)
-    chain: list[tuple[Scales, Fit]]
+    fits: list[tuple[Scales, Fit]]
+    weights: np.ndarray
 
 
-def fit_stages(scores: list[np.ndarray], alike: np.ndarray, rng: np.random.Generator) -> list[Stage]:
+def fit_stages(scores: list[np.ndarray], alike: np.ndarray, is_choice: np.ndarray) -> list[Stage]:
     """Fit the chain to scores at each rung and at the end, each of shape (n,), NaN where a trial did not come.
 
-    `alike` is the likeness of the trials in each hole, shape (holes, n, n).
+    `alike` is the likeness of the trials in each hole, (holes, n, n). Choices share a scale, and intervals another.
     """
     stages = []
+    settings = [
+        Scales(np.where(is_choice, choice, interval), pairs) for choice, interval, pairs in product(MAINS, MAINS, PAIRS)
+    ]
     with threadpool_limits(1):  # threads cost more than they bring on matrices of this size
         for number, after in enumerate(scores):
-            before = np.zeros(len(after)) if number == 0 else scores[number - 1]
+            before = scores[number - 1] if number else np.zeros(len(after))
             here = ~np.isnan(after) & ~np.isnan(before)
-            fixed = np.column_stack([np.ones(here.sum()), before[here]][: 2 if number else 1])
-            chain = _sample_scales(after[here], fixed, alike[:, here][:, :, here], rng)
-            stages.append(Stage(here, chain))
+            columns = [np.ones(here.sum())] + ([before[here]] if number else [])
+            part = alike[:, here][:, :, here]
+            fits = [Fit.make(after[here], np.column_stack(columns), scales.mix(part)) for scales in settings]
+            evidence = np.array([fit.evidence for fit in fits])
+            weights = np.exp(evidence - evidence.max())
+            stages.append(Stage(here, list(zip(settings, fits, strict=True)), weights / weights.sum()))
     return stages
 
 
@@ -99,42 +104,15 @@ def draw_effects(stages: list[Stage], contrasts: list[Contrast], rng: np.random.
 def _draw_stage(stage: Stage, contrasts: list[Contrast], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Draws of the slope on the score before, (DRAWS,), and of what each contrast adds, (DRAWS, contrasts)."""
     slopes, steps = [], []
-    for number, (scales, fit) in enumerate(stage.chain):
-        count = DRAWS // len(stage.chain) + (number < DRAWS % len(stage.chain))
-        mixed = [scales.mix_contrast(contrast) for contrast in contrasts]
-        covariances = np.array([covariance[stage.here] for covariance, _ in mixed]).reshape(len(contrasts), -1)
-        slope, step = fit.draw(covariances, np.array([variance for _, variance in mixed]), count, rng)
-        slopes.append(slope)
-        steps.append(step)
-    order = rng.permutation(DRAWS)  # stages are independent, chains must not line up
+    for (scales, fit), count in zip(stage.fits, rng.multinomial(DRAWS, stage.weights), strict=True):
+        if count:
+            mixed = [scales.mix_contrast(contrast) for contrast in contrasts]
+            covariances = np.array([covariance[stage.here] for covariance, _ in mixed]).reshape(len(contrasts), -1)
+            slope, step = fit.draw(covariances, np.array([variance for _, variance in mixed]), count, rng)
+            slopes.append(slope)
+            steps.append(step)
+    order = rng.permutation(DRAWS)  # stages are independent, settings must not line up
     return np.concatenate(slopes)[order], np.concatenate(steps)[order]
-
-
-def _sample_scales(
-    scores: np.ndarray, fixed: np.ndarray, alike: np.ndarray, rng: np.random.Generator
-) -> list[tuple[Scales, Fit]]:
-    """Metropolis within Gibbs over the logarithms of the holes' scales, their common scale and that of pairs."""
-    logs = np.log([*np.full(len(alike), 1.0), TYPICAL, PAIRS])
-
-    def evaluate(logs: np.ndarray) -> tuple[float, Scales, Fit]:
-        scales = Scales(np.exp(logs[:-2] + logs[-2]), float(np.exp(logs[-1])))
-        fit = Fit.make(scores, fixed, scales.mix(alike))
-        half_cauchy = (logs[:-2] - np.log1p(np.exp(2 * logs[:-2]))).sum()
-        normal = -0.5 * (((logs[-2:] - np.log([TYPICAL, PAIRS])) / VAGUE) ** 2).sum()
-        return fit.evidence + half_cauchy + normal, scales, fit
-
-    state = evaluate(logs)
-    chain = []
-    for sweep in range(SWEEPS):
-        for place in range(len(logs)):
-            moved = logs.copy()
-            moved[place] += STEP * rng.standard_normal()
-            other = evaluate(moved)
-            if np.log(rng.random()) < other[0] - state[0]:
-                logs, state = moved, other
-        if sweep >= SWEEPS // 5:
-            chain.append(state[1:])
-    return chain
 
 
 @dataclass(frozen=True)

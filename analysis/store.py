@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 import numpy as np
 import pandas as pd
@@ -188,6 +190,9 @@ def _choose(sweeps: list[dict[str, Any]], name: str, uri: str, experiment: str) 
 
 
 def _read_artifact(address: str, uri: str) -> str:
+    if address.startswith("file:"):
+        return Path(url2pathname(urlparse(address).path)).read_text()
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     import mlflow
 
     for logger in ("mlflow", "alembic"):

@@ -76,7 +76,7 @@ class Objective:
         self.speeds: dict[tuple[str, str], float] = {}
         for hole in holes:
             for level in [level for level in list_levels(hole) if not level.detail and hole.name != "optimizer.lr"]:
-                key = (hole.name, level.label)
+                key = (hole.name, level.option)
                 self.effects[key] = self.rng.choice([0.0, 0.0, 1.0, -1.0]) * self.rng.uniform(0.005, 0.03)
                 self.speeds[key] = math.exp(self.rng.choice([0.0, 0.0, 1.0]) * self.rng.normal(0, 0.7))
         # Two pairs of options that bring something only together, or spoil each other.

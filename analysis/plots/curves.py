@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
+from collections.abc import Mapping
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,11 +13,25 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.holes import encode, is_interval, list_holes
-from analysis.plots.style import BLUE, GREY, INK, MANY, ORANGE, STATES, finish, label_of, new_figure, unit_of
+from analysis.holes import encode, is_interval, list_holes, list_levels
+from analysis.plots.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    MANY,
+    ORANGE,
+    RED,
+    STATES,
+    finish,
+    label_of,
+    new_figure,
+    unit_of,
+)
 
 if TYPE_CHECKING:
     from analysis.load import Sweep
+
+OVERLAP_SECONDS = 0.05  # a worker's next trial may be noted before the last one's end is
 
 
 def plot_curves(sweep: Sweep) -> Figure:
@@ -43,13 +58,24 @@ def plot_curves(sweep: Sweep) -> Figure:
     stops = sweep.trials[sweep.trials.state == "stopped"].epochs_done.value_counts()
     for epoch, count in stops[stops >= max(2, 0.03 * len(sweep.trials))].items():
         axes.axvline(epoch, color=GREY, linewidth=0.7, linestyle=":")
-        axes.text(
-            epoch, 1.0, f" {count} stopped", transform=axes.get_xaxis_transform(), fontsize=7, color=GREY, va="bottom"
-        )
+        axes.text(epoch, 1.0, f"{count}", transform=axes.get_xaxis_transform(), fontsize=7, color=GREY, va="bottom")
     axes.set(xlabel="epoch", ylabel=f"best {label_of(sweep.metric)} so far")
     names = {"completed": (BLUE, 1), "the best": (BLUE, 2.4), "baseline": (ORANGE, 1.4), "stopped": (GREY, 1)}
     handles = [Line2D([], [], color=colour, linewidth=width, label=name) for name, (colour, width) in names.items()]
-    axes.legend(handles=handles, loc="lower right", ncols=4, fontsize=8, labelcolor=INK)
+    axes.legend(handles=handles, loc="lower right", ncols=4, fontsize=8)
+    return finish(figure)
+
+
+def plot_progress(sweeps: Mapping[str, Sweep]) -> Figure:
+    """The best full-length score found over the epochs spent by all trials together, a line for each sweep."""
+    figure, axes = new_figure(8.2, 3.0)
+    for (name, sweep), colour in zip(sweeps.items(), cycle((BLUE, ORANGE, GREEN, RED, GREY)), strict=False):
+        trials = sweep.trials.sort_values("ended", kind="stable")
+        finals = (sweep.sign * trials.score).where(trials.state == "completed").cummax().ffill()
+        spent = trials.epochs_done.cumsum()
+        axes.step(spent, sweep.sign * unit_of(sweep.metric) * finals, where="post", color=colour, label=name)
+    axes.set(xlabel="epochs spent by all trials", ylabel=f"best {label_of(sweep.metric)}")
+    axes.legend(loc="lower right", fontsize=8)
     return finish(figure)
 
 
@@ -65,10 +91,10 @@ def plot_parallel(sweep: Sweep) -> Figure:
             places.append(points[hole.name].to_numpy(dtype=float))
             ticks.append({0.0: f"{hole.domain.low:g}", 1.0: f"{hole.domain.high:g}"})
         else:
-            labels = hole.domain.labels
-            step = {label: i / max(1, len(labels) - 1) for i, label in enumerate(labels)}
+            options = {level.option: level.label for level in list_levels(hole) if not level.detail}
+            step = {option: i / max(1, len(options) - 1) for i, option in enumerate(options)}
             places.append(points[hole.name].map(step).to_numpy(dtype=float) + rng.uniform(-0.03, 0.03, len(points)))
-            ticks.append({place: label for label, place in step.items()})
+            ticks.append({place: options[option] for option, place in step.items()})
     figure, axes = new_figure(8.2, 3.4)
     lines = np.stack(
         [np.tile(np.arange(len(holes)), (len(points), 1)), np.clip(np.stack(places, axis=1), -0.1, 1.1)], axis=2
@@ -103,12 +129,13 @@ def plot_timeline(trials: pd.DataFrame) -> Figure:
     """Who trained when: a bar for each trial, on the first row that was free."""
     timed = trials[trials.started.notna() & trials.ended.notna()].sort_values("started")
     start = timed.started.min() if len(timed) else 0.0
-    free: list[tuple[float, int]] = []
+    busy: list[float] = []  # until when each row is
     rows = []
     for trial in timed.itertuples():
-        row = heapq.heappop(free)[1] if free and free[0][0] <= trial.started + 1e-3 else len(free) + 0
-        rows.append(row if row not in [r for _, r in free] else max((r for _, r in free), default=-1) + 1)
-        heapq.heappush(free, (trial.ended, rows[-1]))
+        free = [row for row, until in enumerate(busy) if until <= trial.started + OVERLAP_SECONDS]
+        row = free[0] if free else len(busy)
+        busy[row : row + 1] = [trial.ended]
+        rows.append(row)
     count = max(rows, default=0) + 1
     figure, axes = new_figure(8.2, 0.9 + 0.22 * min(count, 24))
     spans = (timed.ended - timed.started).to_numpy() / 60
@@ -120,7 +147,5 @@ def plot_timeline(trials: pd.DataFrame) -> Figure:
     axes.grid(axis="y", visible=False)
     shown = [state for state in STATES if (timed.state == state).any()]
     handles = [Line2D([], [], color=STATES[s], linewidth=5, label=s.replace("_", " ")) for s in shown]
-    axes.legend(
-        handles=handles, loc="upper left", bbox_to_anchor=(0, 1.0), ncols=5, fontsize=8, labelcolor=INK
-    ) if handles else None
+    figure.legend(handles=handles, loc="outside upper left", ncols=5, fontsize=8, frameon=False)
     return finish(figure)

@@ -34,17 +34,17 @@ def plot_effects(effects: pd.DataFrame, metric: str, detail: bool = False) -> Fi
     axes.set_yticks(places, [f"{row.hole} = {row.level}" for row in rows.itertuples()])
     axes.set_ylim(-0.7, len(rows) - 0.3)
     axes.grid(axis="y", visible=False)
-    axes.set_xlabel("better than the baseline's choice by" + (" (points)" if unit == 100 else ""))
+    axes.set_xlabel(("points " if unit == 100 else "") + "better than the baseline's choice")
     return finish(figure)
 
 
-def plot_isolation(sweep: Sweep) -> Figure:
-    """Every trial's score over its value in each hole: the best at each value is what the playbook looks at."""
+def plot_isolation(sweep: Sweep, column: str = "score", label: str | None = None) -> Figure:
+    """Every trial's score, or another column, over its value in each hole: the best at each value is what counts."""
     holes = list_holes(sweep.space.recipe)
     trials = sweep.trials[sweep.trials.score.notna() & ~sweep.trials.state.isin(["diverged", "failed"])]
     rows = -(-max(1, len(holes)) // COLUMNS)
     figure, grid = new_figure(8.2, 0.4 + 1.9 * rows, rows, COLUMNS, sharey=True, squeeze=False)
-    unit, rng = unit_of(sweep.metric), np.random.default_rng(0)
+    unit, rng = unit_of(sweep.metric) if column == "score" else 1.0, np.random.default_rng(0)
     for axes, hole in zip(wrap_axes(grid), holes, strict=False):
         if is_interval(hole.domain):
             x = pd.to_numeric(trials[hole.name], errors="coerce").to_numpy(dtype=float)
@@ -61,7 +61,7 @@ def plot_isolation(sweep: Sweep) -> Figure:
             axes.set_xlim(-0.5, len(names) - 0.5)
             x = x + rng.uniform(-0.15, 0.15, len(x))
         done = (trials.state == "completed").to_numpy()
-        score = unit * trials.score.to_numpy()
+        score = unit * trials[column].to_numpy()
         axes.plot(x[~done], score[~done], ".", color=GREY, markersize=4, alpha=0.5)
         axes.plot(x[done], score[done], "o", color=BLUE, markersize=4, alpha=0.8)
         base = trials.is_baseline.to_numpy() & done
@@ -69,7 +69,7 @@ def plot_isolation(sweep: Sweep) -> Figure:
         axes.set_title(hole.name)
     for axes in wrap_axes(grid)[len(holes) :]:
         axes.set_visible(False)
-    figure.supylabel(label_of(sweep.metric), fontsize=9, color=INK)
+    figure.supylabel(label or label_of(sweep.metric), fontsize=9)
     return finish(figure)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 INK = "#3f4652"  # becomes the page's own text colour in an SVG
 BLUE, ORANGE, GREEN, RED, GREY = "#3b7fc4", "#dd8426", "#2b9a66", "#cf4f4f", "#8b93a1"
@@ -30,7 +31,6 @@ STYLE: Any = {
     "font.size": 9,
     "grid.alpha": 0.25,
     "grid.color": GREY,
-    "legend.frameon": False,
     "text.color": INK,
     "xtick.color": INK,
     "ytick.color": INK,
@@ -45,9 +45,16 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **m
 
 
 def finish(figure: Figure) -> Figure:
+    """Clear paper, and one ink for every word."""
     figure.patch.set_alpha(0)
     for axes in figure.axes:
         axes.patch.set_alpha(0)
+        axes.title.set_fontsize(10)
+        if legend := axes.get_legend():
+            legend.set_frame_on(False)
+    for text in figure.findobj(Text):
+        if text.get_color() == "black":
+            text.set_color(INK)
     return figure
 
 

@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from made_up import SPACE, send, simulate
 from PIL import Image
 
 from analysis.export import Source, export_model
+from analysis.load import Sweep, load
+from search import tracking
+from spaces.load import load_space
 from training.data.load import load_data
 from training.recipe import read_recipe
 from training.train import train
@@ -85,3 +89,27 @@ def stranger(tmp_path):
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def space(tmp_path_factory):
+    path = tmp_path_factory.mktemp("space") / "made-up.yaml"
+    path.write_text(SPACE)
+    return load_space(path)
+
+
+@pytest.fixture(scope="session")
+def uri(tmp_path_factory, space) -> str:
+    """A store with two sweeps of one space and one whose trials have not completed."""
+    found = f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tracking, "FLUSH_SECONDS", 0.02)
+        send(found, "made-up-1", space, simulate(space).events)
+        send(found, "made-up-2", space, simulate(space, seed=1).events)
+        send(found, "begun", space, simulate(space).events[:3], "interrupted")
+    return found
+
+
+@pytest.fixture(scope="session")
+def sweep(uri) -> Sweep:
+    return load("made-up-1", uri)

@@ -1,0 +1,72 @@
+"""A made-up sweep: its ledger as a driver would write it, and its way into an MLflow store."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from search.asha import Decision
+from search.controller import Controller
+from search.tracking import Tracking
+
+EXPERIMENT = "technique-search"
+START = 1_700_000_000.0
+SPACE = """
+format: 1
+recipe:
+  data: {name: digits}
+  epochs: 9
+  unfreeze: {level: {choice: [last, most, full]}}
+  mixup: {choice: [{alpha: 0.0}, {alpha: {log_uniform: [0.1, 2.0]}}]}
+  label_smoothing: {choice: [{alpha: 0.0}, {alpha: {uniform: [0.01, 0.3]}}]}
+  optimizer: {name: momentum, lr: {log_uniform: [0.003, 0.3]}}
+search: {trials: 30, sampler: random, scheduler: {name: asha}}
+"""
+LABEL_SMOOTHING, MIXUP = 0.06, -0.05  # what they are worth
+DIVERGES = 0.08  # learning rates from here on
+
+
+@dataclass
+class Memory:
+    """A ledger without a file, whose clock is set by hand."""
+
+    events: list = field(default_factory=list)
+    path: Path = Path("memory")
+    time: float = START
+
+    def append(self, event: dict) -> dict:
+        self.events.append({"time": self.time, **event})
+        return self.events[-1]
+
+
+def simulate(space, seed: int = 0) -> Memory:
+    """The ledger of a sweep with one worker, an epoch a second."""
+    ledger, rng = Memory(), np.random.default_rng(seed)
+    controller = Controller(space, ledger, seed=seed)
+    while trial := controller.propose():
+        recipe = trial.recipe
+        lr = recipe["optimizer"]["lr"]
+        worth = LABEL_SMOOTHING * (recipe["label_smoothing"]["alpha"] > 0) + MIXUP * (recipe["mixup"]["alpha"] > 0)
+        final = 0.8 + worth - 0.03 * np.log10(lr / 0.03) ** 2 + rng.normal(0, 0.004)
+        best = 0.0
+        for epoch in range(1, trial.epochs + 1):
+            ledger.time += 1
+            if lr > DIVERGES and epoch > 1:
+                controller.end(trial.number, "diverged", "the training loss is nan")
+                break
+            score = 0.2 + (final - 0.2) * (1 - np.exp(-5 * epoch / trial.epochs)) + rng.normal(0, 0.003)
+            best = max(best, score)
+            metrics = {"val_accuracy": score, "val_ece": 0.02 + 0.1 / epoch, "train_loss": 1 / epoch}
+            metrics |= {"train_seconds": float(epoch), "peak_memory_mb": 300.0 + trial.number, "val_loss": 1 / epoch}
+            report = {"epoch": epoch, "metrics": metrics, "score": best, "standard_error": 0.01, "best_epoch": epoch}
+            if controller.report(trial.number, report | {"steps": []}) is Decision.STOP:
+                break
+    return ledger
+
+
+def send(uri: str, name: str, space, events: list, state: str = "completed") -> None:
+    made = Tracking(uri, EXPERIMENT, sweep=name, sweep_id=name, metric=space.search.metric, space=space.to_yaml())
+    made.start()
+    made.wait_ready()
+    made.replay(events)
+    assert made.close(state) == 0

@@ -1,0 +1,24 @@
+"""Every notebook runs from top to bottom on a sweep in a store, and is kept without outputs."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "analysis" / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_from_top_to_bottom(path, uri, tmp_path):
+    notebook = nbformat.read(path, as_version=4)
+    assert all(not cell.outputs and cell.execution_count is None for cell in notebook.cells if cell.cell_type == "code")
+    parameters = next(cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", []))
+    given = {"name": "made-up-1", "names": ["made-up-1", "made-up-2"], "tracking_uri": uri}
+    names = [line.partition(" = ")[0] for line in parameters.source.splitlines()]
+    parameters.source = "\n".join(f"{name} = {given[name]!r}" for name in names)
+    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert any("image/png" in output.get("data", {}) for output in shown), "no picture"
+    told = [output.text for output in shown if output.get("name") == "stderr"]
+    assert not [text for text in told if "IProgress" not in text]  # of tqdm, which Optuna brings
