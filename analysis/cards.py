@@ -89,7 +89,7 @@ def _read_card(name: str) -> Card:
         kinds=kinds,
         hyperparameters=tuple(_list_hyperparameters(slot)),
         domain=dump_yaml({name: unparse(full_space()[name])}) if name in full_space() else "",
-        costs=tuple(cost for cost in read_costs() if cost["technique"] == name),
+        costs=tuple(cost for cost in read_costs()["costs"] if cost["technique"] == name),
     )
 
 
@@ -134,6 +134,6 @@ def full_space() -> dict[str, Any]:
 
 
 @cache
-def read_costs() -> list[dict[str, Any]]:
-    """What the last saved benchmark measured, a line for each value of each technique; empty before there was one."""
-    return json.loads(COSTS.read_text())["costs"] if COSTS.exists() else []
+def read_costs() -> dict[str, Any]:
+    """What the last saved benchmark measured: `machine`, and `costs`, one for each value of a technique on each model."""
+    return json.loads(COSTS.read_text()) if COSTS.exists() else {"machine": "", "costs": []}

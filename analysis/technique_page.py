@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from analysis.cards import SPACE, Card
+from analysis.cards import SPACE, Card, read_costs
 
 PREFACE = f"""# Techniques
 
@@ -74,15 +74,17 @@ def _describe_costs(card: Card) -> list[str]:
     if not card.costs:
         return ["*Cost.* Not measured yet.", ""]
     rows = [
-        (c["model"], f"`{c['values']}`", _spread(c["time"]), _spread(c["memory"]), f"{100 * c['accuracy']:+.1f} points")
+        (
+            c["model"],
+            f"`{c['values']}`",
+            _spread(c["time"]),
+            f"{c['memory']:.2f}×",
+            f"{100 * c['accuracy']:+.1f} points",
+        )
         for c in card.costs
     ]
-    header = ("measured on", "value", "time per step", "peak memory", "accuracy")
-    return [
-        "*Cost*, times that of the baseline in the same run, with its range over the rounds.",
-        "",
-        _table(header, rows),
-    ]
+    table = _table(("model", "values", "time per image", "peak memory", "accuracy"), rows)
+    return [f"*Cost* beside the baseline, as measured on {read_costs()['machine']}.", "", table]
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -1,0 +1,192 @@
+"""What each technique costs: time, peak memory and accuracy of it alone, relative to the baseline of the same round.
+
+    python benchmarks/techniques.py [--rounds 3] [--only unfreeze lora] [--json FILE] [--save]
+
+Two set-ups: a ResNet-18 on 32×32 images in batches of 128, where kernels are what takes time, and the demo's small model on
+200 digits. Rounds are interleaved, each with a seed of its own. Time is that of a training image, without the first epoch;
+memory is the most that torch had allocated at once, validation included: on a GPU as its allocator says, on a CPU by the
+profiler's account of an epoch, which other processes cannot disturb. --save writes the costs that the cards tell; `make
+docs` puts them on their page. Needs no network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.profiler import ProfilerActivity, profile
+
+from analysis.cards import COSTS, technique_names
+from training.errors import UserError
+from training.recipe import Recipe, flatten, read_recipe
+from training.train import Resources, train
+
+Values = dict[str, Any]
+
+MODELS: dict[str, Values] = {
+    "ResNet-18, 32×32": {
+        "data": {"name": "digits", "train_size": 640},
+        "preprocessing": {"image_size": 32},
+        "backbone": {"name": "resnet18", "weights": "none"},
+        "batch_size": 128,
+        "epochs": 3,
+    },
+    "the demo": {
+        "data": {"name": "digits", "train_size": 200},
+        "backbone": {"name": "test_resnet", "weights": "letters"},
+        "batch_size": 32,
+        "epochs": 9,
+    },
+}
+BASELINE: Values = {}
+# The first part named is the technique; others are what it needs beside it.
+VARIANTS: list[Values] = [
+    {"unfreeze": {"level": "last"}},
+    {"unfreeze": {"level": "most"}},
+    {"lora": {"rank": 8}, "unfreeze": {"level": "last"}},
+    {"drop_path": {"rate": 0.1}},
+    {"activation_checkpointing": {"enabled": True}},
+    {"augmentation": {"policy": "small_images"}},
+    {"augmentation": {"policy": "crop_flip", "min_area": 0.5, "flip": 0.0}},
+    {"random_erasing": {"probability": 0.5}},
+    {"mixup": {"alpha": 0.4}},
+    {"cutmix": {"alpha": 1.0}},
+    {"fmix": {"alpha": 1.0}},
+    {"mixing": {"probability": 0.5}, "mixup": {"alpha": 0.4}},
+    {"class_balance": {"name": "weights"}},
+    {"class_balance": {"name": "sampler"}},
+    {"averaging": {"name": "swa"}},
+    {"averaging": {"name": "ema"}},
+    {"label_smoothing": {"alpha": 0.1}},
+    {"optimizer": {"name": "sgd"}},
+    {"optimizer": {"name": "adam"}},
+    {"optimizer": {"name": "adamw"}},
+    {"schedule": {"name": "cosine"}},
+    {"schedule": {"name": "cosine", "warmup_epochs": 1.0}},
+    {"schedule": {"name": "cosine_restarts"}},
+    {"accumulation": {"batches": 2}},
+    {"gradient_clipping": {"value": 1.0}},
+    {"precision": {"mode": "bf16-mixed"}},
+    {"precision": {"mode": "16-mixed"}},
+    {"precision": {"float32": "high"}},
+    {"channels_last": {"enabled": True}},
+    {"compilation": {"backend": "inductor"}},
+    {"cudnn_benchmark": {"enabled": True}},
+]
+
+
+def measure(recipe: Recipe, resources: Resources) -> dict[str, float]:
+    """Seconds per training image, and the best validation accuracy."""
+    with tempfile.TemporaryDirectory() as folder:
+        reports = train(recipe, Path(folder), resources=resources).reports
+    seconds = [1 / report.metrics["images_per_second"] for report in reports[1:]]
+    return {"time": median(seconds), "accuracy": reports[-1].score}
+
+
+def measure_peak_mb(recipe: Recipe, resources: Resources) -> float:
+    """The most that torch had allocated at once during one epoch of training and its validation."""
+    shares = {"data": recipe.data.model_copy(update={"train_size": 2 * recipe.batch_size})}
+    short = recipe.model_copy(update=shares)
+    with tempfile.TemporaryDirectory() as folder:
+        if resources.device == "cuda":
+            return train(short, Path(folder), resources=resources).reports[-1].metrics["peak_memory_mb"]
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+            train(short, Path(folder), resources=resources, on_report=lambda report: False)
+    events = sorted(memory_events(seen), key=lambda event: event[0])
+    return max(accumulate(size for _, size in events)) / 2**20
+
+
+def memory_events(seen: profile) -> Iterator[tuple[int, int]]:
+    """Times and sizes in bytes of allocations, negative where memory was freed."""
+    assert seen.profiler is not None
+    for event in seen.profiler.kineto_results.events():  # type: ignore[union-attr]
+        if event.name() == "[memory]":
+            yield event.start_ns(), event.nbytes()
+
+
+def run(rounds: int, variants: list[Values], resources: Resources) -> list[dict[str, Any]]:
+    """Every variant on every model, round by round."""
+    costs: list[dict[str, Any]] = []
+    for model, common in MODELS.items():
+        bare: list[dict[str, float]] = []
+        seen: dict[int, list[dict[str, float]]] = {}
+        for number in range(rounds):
+            bare.append(measure(read_recipe({**common, "seed": number}), resources))
+            for position, variant in enumerate(variants):
+                if position in seen or number == 0:
+                    measured = attempt({**common, **variant, "seed": number}, resources, measure)
+                    if measured:
+                        seen.setdefault(position, []).append(measured)
+        peak = measure_peak_mb(read_recipe(common), resources)
+        for position, measured in seen.items():
+            recipe = read_recipe({**common, **variants[position]})
+            ratios = [one["time"] / base["time"] for one, base in zip(measured, bare, strict=True)]
+            gains = [one["accuracy"] - base["accuracy"] for one, base in zip(measured, bare, strict=True)]
+            costs.append(
+                {
+                    "technique": next(iter(variants[position])),
+                    "values": " ".join(f"{path}={value}" for path, value in flatten(variants[position]).items()),
+                    "model": model,
+                    "time": [round(ratio, 3) for ratio in ratios],
+                    "memory": round(measure_peak_mb(recipe, resources) / peak, 3),
+                    "accuracy": round(mean(gains), 4),
+                }
+            )
+    return costs
+
+
+def attempt(values: Values, resources: Resources, work: Any) -> Any:
+    """None, said in a sentence, where this machine or this model cannot do it."""
+    try:
+        return work(read_recipe(values), resources)
+    except UserError as error:
+        print(f"left out: {error}")
+        return None
+
+
+def show(costs: list[dict[str, Any]]) -> None:
+    for model in MODELS:
+        table = Table("values", "× time per image", "× peak memory", "accuracy, points", title=model)
+        for cost in costs:
+            if cost["model"] == model:
+                low, high = min(cost["time"]), max(cost["time"])
+                spread = f"{mean(cost['time']):.2f} ({low:.2f}-{high:.2f})"
+                table.add_row(cost["values"], spread, f"{cost['memory']:.2f}", f"{100 * cost['accuracy']:+.1f}")
+        Console().print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="*", metavar="TECHNIQUE")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--save", action="store_true")
+    arguments = parser.parse_args()
+    if missing := set(technique_names()) - {next(iter(variant)) for variant in VARIANTS}:
+        raise SystemExit(f"No variant measures {', '.join(sorted(missing))}: add one to VARIANTS.")
+    variants = [v for v in VARIANTS if not arguments.only or next(iter(v)) in arguments.only]
+    threads = len(os.sched_getaffinity(0))
+    resources = Resources(threads=threads, device="cuda" if torch.cuda.is_available() else "cpu")
+    machine = torch.cuda.get_device_name() if resources.device == "cuda" else f"{threads} CPU threads"
+    costs = run(arguments.rounds, variants, resources)
+    show(costs)
+    result = {
+        "machine": f"{machine}, torch {torch.__version__.split('+')[0]}, {arguments.rounds} rounds",
+        "costs": costs,
+    }
+    for path in [arguments.json] * bool(arguments.json) + [COSTS] * arguments.save:
+        path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
