@@ -90,6 +90,28 @@ def torchvision_loader(data: ImageData, recipe: Recipe, workers: int) -> tuple[A
     return loader, lambda: None
 
 
+def kornia_loader(data: ImageData, recipe: Recipe) -> tuple[Any, Callable[[], None]]:
+    """The whole data as a tensor, each batch augmented at once, as its documentation shows."""
+    import kornia.augmentation as K
+
+    assert isinstance(data.train.images, np.ndarray)
+    images = torch.from_numpy(data.train.images).permute(0, 3, 1, 2)
+    labels = torch.from_numpy(data.train.labels)
+    transform = torch.nn.Sequential(
+        K.RandomAffine(15.0, (0.05, 0.05), (1.0, 1.05), p=0.5),
+        K.RandomRGBShift(15 / 255, 15 / 255, 15 / 255, p=0.5),
+        K.ColorJitter(0.2, 0.2, p=0.5),
+        K.Normalize(torch.full((3,), 0.5), torch.full((3,), 0.25)),
+    )
+
+    class Batches:
+        def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+            for chosen in torch.randperm(len(images)).split(BATCH):
+                yield transform(images[chosen].float() / 255), labels[chosen]
+
+    return Batches(), lambda: None
+
+
 def copy_loader(data: ImageData, recipe: Recipe) -> tuple[Any, Callable[[], None]]:
     """The limit: batches that are ready, copied in a shuffled order."""
     side = recipe.preprocessing.image_size
@@ -151,6 +173,8 @@ def compare(
         "torchvision v2, 1 worker": lambda: torchvision_loader(data, recipe, 1),
         "copying only": lambda: copy_loader(data, recipe),
     }
+    if not files:
+        makers["kornia"] = lambda: kornia_loader(data, recipe)
     speeds = measure(makers, args)
     base = speeds["albumentations, 0 workers"]
     rows = []
