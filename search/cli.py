@@ -419,7 +419,7 @@ def absolute_uri(uri: str) -> str:
 
 
 def absolute_paths(space):
-    """Paths in a space made absolute once, so that they mean the same on every machine and in every folder."""
+    """Paths in a space made absolute once, or files taken in, so that they mean the same wherever they are read."""
     from dataclasses import replace
 
     recipe = dict(space.recipe)
@@ -430,7 +430,25 @@ def absolute_paths(space):
     weights = recipe.get("backbone", {}).get("weights")
     if isinstance(weights, str) and weights not in ("none", "pretrained", "letters"):
         recipe["backbone"] = {**recipe["backbone"], "weights": os.path.abspath(os.path.expanduser(weights))}
+    if "augmentation" in recipe:
+        recipe["augmentation"] = _take_in_files(recipe["augmentation"])
     return replace(space, recipe=recipe)
+
+
+def _take_in_files(augmentation):
+    """A policy's file as part of the space: who resumes it must not need the file, or find another in its place."""
+    from dataclasses import replace
+
+    from spaces.domains import Choice
+
+    if isinstance(augmentation, Choice):
+        return replace(augmentation, options=tuple(map(_take_in_files, augmentation.options)))
+    path = augmentation.get("path")
+    if not isinstance(path, str) or augmentation.get("pipeline"):
+        return augmentation
+    from training.data.augmentation_file import read_pipeline
+
+    return {**augmentation, "pipeline": read_pipeline(path)}
 
 
 def _check_positive(option: str, value: float | None, or_zero: bool = False) -> None:

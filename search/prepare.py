@@ -49,13 +49,15 @@ def _forget_strengths(augmentation: Any) -> Any:
     """How strongly images are changed says nothing about what a machine needs for it."""
     if isinstance(augmentation, Choice):
         return replace(augmentation, options=tuple(map(_forget_strengths, augmentation.options)))
-    kept = ("policy", "backend")
+    kept = ("policy", "backend", "path", "pipeline")
     return {name: value for name, value in augmentation.items() if name in kept or not isinstance(value, Domain)}
 
 
 def input_key(recipe: Recipe) -> str:
     """The same for recipes that feed the same images to the same backbone, however strongly augmented."""
-    return recipe.model_dump_json(include={**dict.fromkeys(INPUTS, True), "augmentation": {"policy", "backend"}})
+    return recipe.model_dump_json(
+        include={**dict.fromkeys(INPUTS, True), "augmentation": {"policy", "backend", "path", "pipeline"}}
+    )
 
 
 def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from training.backbones import check_backbone
+from training.data.augmentation_file import resolve_pipeline
 from training.data.backends import resolve_backend
 from training.data.defaults import resolve_preprocessing
 from training.data.images import ImageData
@@ -14,8 +15,9 @@ def resolve_recipe(recipe: Recipe, data: ImageData, device: str) -> Recipe:
     """Replace every `auto` by what it stands for with this data on this device.
 
     Raises:
-        UserError: an unknown backbone, or one without pretrained weights.
+        UserError: an unknown backbone, one without pretrained weights, or a policy's file that cannot be used.
     """
     check_backbone(recipe.backbone)
     resolved = resolve_preprocessing(recipe.preprocessing, data, pretrained_config(recipe.backbone))
-    return resolve_backend(recipe.model_copy(update={"preprocessing": resolved}), data, device)
+    whole = resolve_pipeline(recipe.model_copy(update={"preprocessing": resolved}))
+    return resolve_backend(whole, data, device)

@@ -5,10 +5,11 @@ from PIL import Image
 from pydantic import TypeAdapter
 from torchvision.transforms import v2
 
+from training.data.augmenter import Augmenter
 from training.data.specs import Preprocessing
 from training.errors import UserError
 from training.recipe import read_recipe
-from training.techniques.augmentation import Augmentation, Augmenter
+from training.techniques.augmentation import Augmentation
 
 SIDE = 32
 PREPROCESSING = Preprocessing(image_size=SIDE, crop=1.0, interpolation="bilinear", mean=[0.5] * 3, std=[0.2] * 3)

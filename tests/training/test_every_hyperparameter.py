@@ -123,6 +123,7 @@ TESTED_ELSEWHERE = {
     *(f"data[{name}].skip_unreadable" for name in ("image_folder", "manifest")),
     "data[manifest].path",
     "augmentation[none].backend",
+    *(f"augmentation[file].{field}" for field in ("backend", "path", "pipeline")),
 }
 
 

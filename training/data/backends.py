@@ -11,7 +11,7 @@ from training.data.images import ImageData, ImageFiles
 from training.data.preprocess import fits, is_fitting
 from training.data.tensor_images import stored_side
 from training.recipe import Recipe
-from training.techniques.augmentation import CropFlip, RandAugment, TrivialAugment
+from training.techniques.augmentation import CropFlip, FromFile, RandAugment, TrivialAugment
 
 SMALL_SIDE = 64  # on a CPU, crops of larger images are faster one by one
 MOSTLY = 0.9
@@ -35,6 +35,8 @@ def _choose(recipe: Recipe, data: ImageData, device: str) -> tuple[str, str]:
     kept = stored_side(recipe, data.train)
     size = len(images) * kept * kept * 3
     as_they_are = isinstance(images, np.ndarray) and (crops or is_fitting(images[0], recipe.preprocessing))
+    if isinstance(recipe.augmentation, FromFile):
+        return "albumentations", "the policy is a pipeline of it"
     if isinstance(recipe.augmentation, TrivialAugment | RandAugment):
         return "albumentations", "no two images are changed in the same way, so they are fed one by one"
     if crops and side > SMALL_SIDE and device == "cpu":

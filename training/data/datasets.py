@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from training.data.augmenter import Augmenter
 from training.data.images import ImagePart
 from training.data.preprocess import fit, fit_all, normalise, resized_side
 from training.data.sampling import Draw
 from training.data.specs import Preprocessing
 from training.recipe import Recipe
-from training.techniques.augmentation import Augmenter
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 T = TypeVar("T")

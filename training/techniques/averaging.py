@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from training.techniques.base import Technique, TrainingSetup
-from training.techniques.schedule import CosineRestarts
+from training.techniques.schedule import CosineRestarts, count_steps
 
 if TYPE_CHECKING:
     from training.recipe import Recipe
@@ -60,12 +60,15 @@ class Swa(Technique):
         """The optimizer steps after which the weights join the mean."""
         schedule = recipe.schedule
         ends = schedule.minima(epoch_steps) if isinstance(schedule, CosineRestarts) else accumulate(epoch_steps)
-        return [end for end in ends if end >= self.start * sum(epoch_steps)]
+        return [end for end in ends if end >= self._begin(epoch_steps)]
+
+    def _begin(self, epoch_steps: Sequence[int]) -> float:
+        return count_steps(round(self.start * len(epoch_steps), 6), epoch_steps)
 
     def change_curve(self, curve: Curve, epoch_steps: Sequence[int]) -> Curve:
         """The schedule's factor on lr until the start, then half a cosine to `lr_factor`, then that."""
         assert self.lr_factor is not None
-        target, start = self.lr_factor, math.ceil(self.start * sum(epoch_steps))
+        target, start = self.lr_factor, math.ceil(self._begin(epoch_steps))
         length = self.annealing_epochs * sum(epoch_steps) / len(epoch_steps)
 
         def factor(step: int) -> float:
