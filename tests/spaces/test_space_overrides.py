@@ -61,10 +61,8 @@ def test_a_whole_choice_can_be_replaced(load):
         ("optimizer.lr=0.3", "optimizer.lr=0.3: optimizer is a choice"),
         ("optimizer.lr=0.3", "as in optimizer={name: sgd, lr: 0.3}"),
         ("optimizer.momentum=0.5", "as in optimizer={name: momentum, momentum: 0.5}"),
-        (
-            "optimizer.lrr=0.3",
-            "optimizer has no lrr; it has name, lr, weight_decay, momentum, beta1, beta2. Did you mean lr?",
-        ),
+        ("optimizer.lrr=0.3", "optimizer has no lrr; it has name, lr, weight_decay, "),
+        ("optimizer.lrr=0.3", "Did you mean lr?"),
         ("optimiser.lr=0.3", "optimiser.lr=0.3: a recipe has no optimiser"),
         ("optimiser.lr=0.3", "Did you mean optimizer?"),
         ("mixup.alhpa=0.3", "mixup.alhpa=0.3: mixup has no alhpa; it has alpha. Did you mean alpha?"),
