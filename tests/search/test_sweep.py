@@ -1,4 +1,7 @@
-"""Real sweeps on two CPUs, driven through the command as a user would, and killed for real."""
+"""Real sweeps on two CPUs, driven through the command as a user would, and killed for real.
+
+The first trains for real. Those that are killed need no more than a trainer that keeps the contract.
+"""
 
 import json
 import os
@@ -17,7 +20,7 @@ from search.ledger import Ledger, read_events
 from search.trials import Trials
 from spaces.load import load_space
 
-pytestmark = pytest.mark.timeout(900)  # one test starts four drivers; each imports the whole stack
+pytestmark = pytest.mark.timeout(900)  # one test starts four drivers, perhaps on a busy machine
 
 SWEEP = (str(Path(sys.executable).parent / "sweep"),)
 FAST = (sys.executable, str(Path(__file__).parents[2] / "benchmarks" / "fast_trainer.py"))  # all but the fit is real
@@ -192,13 +195,13 @@ def test_the_sweep_is_shown_and_a_stopped_trial_exports_its_recipe(folder, swept
 
 
 def test_a_sweep_extends_and_another_begins_with_its_best(folder, swept):
-    call(folder, "extend", "one", "--trials", "1")
+    call(folder, "extend", "one", "--trials", "1", command=FAST)
     check_truth(folder, "one", 7)
 
 
 def test_ctrl_c_keeps_everything_and_resume_survives_a_killed_worker(folder):
     ledger = folder / "sweeps" / "two" / "ledger.jsonl"
-    driver = start(folder, "run", "tiny.yaml", "--name", "two", "--warm-start", "one")
+    driver = start(folder, "run", "tiny.yaml", "--name", "two", "--warm-start", "one", command=FAST)
     wait_for(ledger, lambda events: len(reports(events)) >= 3, driver)
     driver.send_signal(signal.SIGINT)
     assert driver.wait(timeout=180) == 130, driver.stdout.read()
@@ -207,7 +210,7 @@ def test_ctrl_c_keeps_everything_and_resume_survives_a_killed_worker(folder):
     assert {run.data.tags["state"] for run in runs if run.info.status == "KILLED"} == {"interrupted"}
     before = len(reports(list(read_events(ledger))))
 
-    driver = start(folder, "resume", "two")
+    driver = start(folder, "resume", "two", command=FAST)
     try:
         wait_for(ledger, lambda events: len(reports(events)) > before, driver)
         workers = [
