@@ -9,16 +9,15 @@ import pandas as pd
 
 from analysis.design import Design
 from analysis.holes import Hole, Level, encode_draw, likeness
-from analysis.staged import Contrast
+from analysis.model import Contrast
 
 REFERENCES = 64  # recipes that an effect is averaged over
 
 
 def _references(design: Design) -> pd.DataFrame:
     """The recipes that ran to full length, the best first, repeated where they are few."""
-    full = design.points[design.full]
-    order = np.argsort(-design.stages[-1][design.full], kind="stable")[:REFERENCES]
-    return full.iloc[np.resize(order, REFERENCES)]
+    order = np.argsort(-design.scores, kind="stable")[:REFERENCES]
+    return design.points.iloc[np.resize(order, REFERENCES)]
 
 
 @dataclass(frozen=True)

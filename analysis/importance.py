@@ -21,7 +21,7 @@ def measure_importance(sweep: Sweep) -> pd.Series:
     from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 
     design = make_design(sweep)
-    full = design.points[design.full]
+    full = design.points
     names = [hole.name for hole in design.holes if full[hole.name].nunique() > 1]
     if len(full) < FEWEST or not names:
         return pd.Series(dtype=float)
@@ -34,7 +34,7 @@ def measure_importance(sweep: Sweep) -> pd.Series:
             kinds[hole.name] = CategoricalDistribution(sorted(values.unique()))
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize")
-    for point, score in zip(full.to_dict("records"), design.stages[-1][design.full], strict=True):
+    for point, score in zip(full.to_dict("records"), design.scores, strict=True):
         params: dict[str, Any] = {name: point[name] for name in names}
         chosen = {name: kinds[name] for name in names}
         study.add_trial(optuna.trial.create_trial(params=params, distributions=chosen, value=float(score)))

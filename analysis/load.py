@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.store import Found, read_sweep
+from analysis.store import Found
 from spaces.load import load_space
 from spaces.space import Space
 
 TRACKING_URI = "sqlite:///mlflow.db"
 EXPERIMENT = "technique-search"
+SCORE = ("score", "standard_error", "best_epoch")
 CURVES = ("val_loss", "val_ece", "train_loss", "train_seconds", "peak_memory_mb")
 FACTS = ["trial", "state", "reason", "origin", "is_baseline", "score", "standard_error", "best_epoch", "epochs_done"]
 FACTS += ["seconds", "memory_mb", "ece", "started", "ended"]
@@ -72,7 +73,12 @@ def load(
     Raises:
         UserError: there is no such store, experiment or sweep.
     """
-    found = read_sweep(tracking_uri, experiment, name, metrics)
+    keys = list(dict.fromkeys([*SCORE, *metrics]))
+    if tracking_uri.startswith(("http://", "https://")):
+        from analysis.store_rest import read_from_server as read
+    else:
+        from analysis.store_sql import read_from_database as read
+    found = read(tracking_uri, experiment, name, keys)
     space = _parse_space(found.space)
     curves = _tidy_curves(found)
     return Sweep(name, found.run_id, found.state, space, _tidy_trials(found, curves), curves)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from training.ranking import MAXIMISED
 
@@ -53,3 +54,8 @@ def _signed(metric: str, value: float) -> str:
 
 def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def without_password(uri: str) -> str:
+    """The address as it may be shown."""
+    return re.sub(r"//[^/@]*@", "//", uri)

@@ -49,7 +49,6 @@ recipe:
 search: {trials: 64, sampler: tpe}
 """
 WORKERS = 8
-NOISE = 0.005  # of a whole training, as between seeds
 JITTER = 0.004  # of one epoch's score
 LEAST = 0.01  # an effect that a report ought to find
 
@@ -69,7 +68,8 @@ class Memory:
 class Objective:
     """A planted truth: a final score and a speed for every point of the space."""
 
-    def __init__(self, holes: list[Any], seed: int) -> None:
+    def __init__(self, holes: list[Any], seed: int, noise: float) -> None:
+        self.noise = noise  # of a whole training, as between seeds
         self.rng = np.random.default_rng((7, seed))
         self.holes = {hole.name: hole for hole in holes}
         self.effects: dict[tuple[str, str], float] = {}
@@ -102,14 +102,14 @@ class Objective:
         speed = 4.0 * math.prod(self.speeds.get((name, point.get(name)), 1.0) for name in self.holes)
         share = np.arange(1, epochs + 1) / epochs
         rise = (1 - np.exp(-speed * share)) / (1 - math.exp(-speed))
-        end = self.final(point) + self.rng.normal(0, NOISE)
+        end = self.final(point) + self.rng.normal(0, self.noise)
         return 0.3 + (end - 0.3) * rise + self.rng.normal(0, JITTER, epochs)
 
 
-def run_sweep(space: Any, seed: int, exempt: float = 0.0) -> tuple[Sweep, Objective]:
+def run_sweep(space: Any, seed: int, noise: float, exempt: float = 0.0) -> tuple[Sweep, Objective]:
     """A sweep on simulated workers; a random share of `exempt` trials is never stopped."""
     holes = list_holes(space.recipe)
-    objective = Objective(holes, seed)
+    objective = Objective(holes, seed, noise)
     controller = Controller(space, Memory(), seed=seed)  # type: ignore[arg-type]
     spared = np.random.default_rng((3, seed)).random(10_000) < exempt
     clock = [(0, worker) for worker in range(WORKERS)]
@@ -156,7 +156,7 @@ def find_truth(objective: Objective, sweep: Sweep, level: Level) -> float:
     design = make_design(sweep)
     own = [name for name in design.points if name == level.hole.name or name.startswith(f"{level.hole.name}[")]
     differences = []
-    for number, (_, row) in enumerate(design.points[design.full].iterrows()):
+    for number, (_, row) in enumerate(design.points.iterrows()):
         rest = {name: value for name, value in row.items() if name not in own}
         off = objective.final(rest | design.baseline[own].to_dict())
         drawn = [encode_draw(level.hole, level.part, 10_000 + 20 * number + k) for k in range(20)]
@@ -168,12 +168,11 @@ def naive(sweep: Sweep, level: Level, full_length: bool) -> tuple[float, float]:
     """What a notebook does: the difference of two means and its 90 % interval, over all trials or the finished ones."""
     from scipy.stats import t as student
 
-    design = make_design(sweep)
-    keep = design.full if full_length else np.ones(len(design.points), bool)
-    last = sweep.trials.set_index("trial").score.loc[design.points.index].to_numpy()
-    on = matches(level, design.recipes)
-    off = (design.points[level.hole.name] == design.baseline[level.hole.name]).to_numpy()
-    a, b = last[on & keep], last[off & keep]
+    trials = sweep.completed if full_length else sweep.trials[sweep.trials.score.notna()]
+    recipes = sweep.recipes.loc[trials.trial]
+    off = encode([level.hole], recipes)[level.hole.name] == make_design(sweep).baseline[level.hole.name]
+    scores = trials.score.to_numpy()
+    a, b = scores[matches(level, recipes)], scores[off.to_numpy()]
     if min(len(a), len(b)) < 2:
         return -math.inf, math.inf
     error = math.sqrt(a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b))
@@ -181,13 +180,13 @@ def naive(sweep: Sweep, level: Level, full_length: bool) -> tuple[float, float]:
     return a.mean() - b.mean() - reach, a.mean() - b.mean() + reach
 
 
-def judge_seed(seed: int, exempt: float, sampler: str, trials: int) -> list[dict[str, Any]]:
+def judge_seed(seed: int, noise: float, exempt: float, sampler: str, trials: int) -> list[dict[str, Any]]:
     """A row for each method and level of one sweep."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "made-up.yaml").write_text(SPACE)
         space = load_space(Path(folder, "made-up.yaml"), [f"search.sampler={sampler}", f"search.trials={trials}"])
     began = time.perf_counter()
-    sweep, objective = run_sweep(space, seed, exempt)
+    sweep, objective = run_sweep(space, seed, noise, exempt)
     ran = time.perf_counter()
     effects = measure_effects(fit_sweep(sweep)).set_index(["hole", "level"])
     took = time.perf_counter() - ran
@@ -236,12 +235,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--noise", type=float, default=0.005, help="between trainings that differ in seed alone")
     parser.add_argument("--sampler", default="tpe")
     parser.add_argument("--exempt", type=float, default=0.0, help="share of trials that are never stopped")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     args = parser.parse_args()
-    one = partial(judge_seed, exempt=args.exempt, sampler=args.sampler, trials=args.trials)
+    one = partial(judge_seed, noise=args.noise, exempt=args.exempt, sampler=args.sampler, trials=args.trials)
     seeds = range(args.first, args.first + args.seeds)
     if args.jobs > 1:
         with ProcessPoolExecutor(args.jobs) as pool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.wording import without_password
 from training.errors import UserError
 
 if TYPE_CHECKING:
@@ -79,11 +80,6 @@ def sqlite_file(uri: str) -> Path | None:
     """The absolute path of an address's SQLite file; None for any other address."""
     path = uri.removeprefix(SQLITE).partition("?")[0]
     return Path(path).absolute() if uri.startswith(SQLITE) and path else None
-
-
-def without_password(uri: str) -> str:
-    """The address as it may be shown."""
-    return re.sub(r"//[^/@]*@", "//", uri)
 
 
 def is_outage(error: Exception) -> bool:

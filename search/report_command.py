@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
-from analysis.report import Findings, describe_costs, describe_interactions, write_report
+from analysis.report import Findings, describe_costs, describe_interactions, render_report, write_report
 from analysis.wording import format_effect, format_score
 from search.columns import Column, Columns
 
@@ -39,11 +40,18 @@ def report_sweep(name: str, out: Path, tracking_uri: str, experiment: str, conso
     console.print(Text(f"Report: {out}"))
 
 
+def log_report(findings: Findings, tracking_uri: str) -> None:
+    """Keep the page with the sweep's own run in MLflow, as `report.html`."""
+    from mlflow import MlflowClient
+
+    MlflowClient(tracking_uri).log_text(findings.sweep.run_id, render_report(findings), "report.html")
+
+
 def _rows(findings: Findings) -> Iterator[list[str]]:
     metric, rows = findings.sweep.metric, findings.effects
     rows = rows[~rows.detail.astype(bool)]
     for word in ORDER:
         for row in rows[rows.verdict == word].sort_values("effect", key=abs, ascending=False).itertuples():
-            scores = [format_score(metric, None if score != score else score) for score in (row.best, row.best_off)]
+            scores = [format_score(metric, None if math.isnan(score) else score) for score in (row.best, row.best_off)]
             effect = format_effect(metric, row.effect, row.low, row.high)
             yield [word, effect, *scores, str(row.full), f"{row.hole}={row.level}"]

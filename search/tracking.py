@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from analysis.wording import without_password
 from search.ledger import Event
 from search.mlflow_runs import SweepRuns
-from search.mlflow_store import is_outage, make_absolute, open_store, without_password
+from search.mlflow_store import is_outage, make_absolute, open_store
 from search.trials import Trials
 from training.errors import UserError
 

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from analysis.load import load
 from analysis.report import find, render_report
-from search.report_command import report_sweep
+from search.report_command import log_report, report_sweep
 from training.errors import UserError
 
 
@@ -65,3 +65,11 @@ def test_a_place_that_cannot_be_written_is_one_sentence(uri, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="--out"):
         report_sweep("made-up-1", tmp_path / "file" / "r.html", uri, "technique-search", Console())
+
+
+def test_the_page_can_be_kept_with_the_sweeps_own_run(findings, uri):
+    import mlflow
+
+    log_report(findings, uri)
+    run = mlflow.MlflowClient(uri).get_run(findings.sweep.run_id)
+    assert mlflow.artifacts.load_text(f"{run.info.artifact_uri}/report.html").startswith("<!doctype html>")
