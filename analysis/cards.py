@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -114,17 +116,25 @@ def _describe_legal(info: FieldInfo) -> str:
     if get_origin(info.annotation) is Literal:
         *others, last = map(format_value, get_args(info.annotation))
         return f"{', '.join(others)} or {last}" if others else last
-    words = [_word(kind) for kind in get_args(info.annotation) or (info.annotation,)]
-    bounds = [
-        f"{sign} {getattr(rule, key):g}" for rule in info.metadata for key, sign in _SIGNS.items() if hasattr(rule, key)
-    ]
-    return f"{' or '.join(dict.fromkeys(words))} {', '.join(bounds)}".strip()
+    is_union = get_origin(info.annotation) in (Union, UnionType)
+    words = [_word(kind) for kind in (get_args(info.annotation) if is_union else (info.annotation,))]
+    return f"{' or '.join(dict.fromkeys(words))} {_bounds(info.metadata)}".strip()
 
 
 def _word(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return " or ".join(map(format_value, get_args(kind)))
+    if get_origin(kind) is Annotated:
+        bare, *rules = get_args(kind)
+        rules = [rule for info in rules for rule in (info.metadata if isinstance(info, FieldInfo) else [info])]
+        return f"{_word(bare)} {_bounds(rules)}".strip()
     return {int: "whole number", float: "number", str: "text", type(None): "null"}.get(kind, "list")
+
+
+def _bounds(rules: Iterable[Any]) -> str:
+    return ", ".join(
+        f"{sign} {getattr(rule, key):g}" for rule in rules for key, sign in _SIGNS.items() if hasattr(rule, key)
+    )
 
 
 @cache

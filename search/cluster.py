@@ -38,6 +38,7 @@ NEEDS_GPU: dict[str, set[Any]] = {
     "precision.mode": {"16-mixed"},
     "precision.float32": {"high", "medium"},
     "cudnn_benchmark.enabled": {True},
+    "batch_size": {"auto"},
 }
 NEEDS_NEW_GPU: dict[str, set[Any]] = {"precision.mode": {"bf16-mixed"}, "precision.float32": {"high", "medium"}}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
 
@@ -11,6 +11,7 @@ from spaces.domains import Choice, IntUniform, LogUniform, Uniform, find_holes
 from spaces.schema import Slot, slot_of
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
+from training.techniques.optimizer import AutoLr
 
 
 def build_baselines(tree: dict[str, Any]) -> list[Recipe]:
@@ -21,7 +22,8 @@ def build_baselines(tree: dict[str, Any]) -> list[Recipe]:
     """
     base = _build(tree)
     lr = base.optimizer.lr
-    optimizers = [base.optimizer.model_copy(update={"lr": rate}) for rate in (lr, lr / 3, lr * 3)]
+    rates = [lr, *(rate for rate in get_args(AutoLr) if rate != lr)] if isinstance(lr, str) else [lr, lr / 3, lr * 3]
+    optimizers = [base.optimizer.model_copy(update={"lr": rate}) for rate in rates]
     return [base.model_copy(update={"optimizer": optimizer}) for optimizer in optimizers]
 
 

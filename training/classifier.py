@@ -120,7 +120,8 @@ class Classifier(pl.LightningModule):
         return max(group["lr"] for group in self.trainer.optimizers[0].param_groups)
 
     def configure_optimizers(self) -> Any:
-        lr = self.recipe.optimizer.lr * (self.plan.lr_factor or 1.0)
-        optimizer = self.recipe.optimizer.build(group_parameters(self.plan, lr))
+        lr = self.recipe.optimizer.lr
+        assert isinstance(lr, float)  # resolved
+        optimizer = self.recipe.optimizer.build(group_parameters(self.plan, lr * (self.plan.lr_factor or 1.0)))
         schedule = self.recipe.schedule.build(optimizer, self.epoch_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

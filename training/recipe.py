@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -53,7 +53,9 @@ class Recipe(Part):
     seed: int = Field(
         0, ge=0, lt=2**63, description="Of initial weights, order of images, and every random draw in training."
     )
-    batch_size: int = Field(32, ge=1, description="Images per forward pass.")
+    batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        32, description="Images per forward pass; auto: the largest power of two that fits into a GPU."
+    )
 
     unfreeze: Unfreeze = Unfreeze()
     lora: Lora = Lora()

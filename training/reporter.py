@@ -16,7 +16,7 @@ from training.classifier import Classifier
 from training.errors import UserError
 from training.memory import PeakMemory
 from training.ranking import is_better
-from training.recipe import Recipe, flatten
+from training.recipe import Recipe, flatten, read_recipe
 from training.report import Report
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,8 @@ class EpochReporter(pl.Callback):
         self.metric = metric
         self.on_report = on_report
         self.keep_last = keep_last  # where validation images are trained on, no epoch can be told to be the best
-        self.described: dict[str, Any] = {"recipe": recipe.model_dump(), "classes": list(classes)}
+        self.asked = self.recipe = recipe  # as it came, and with what was found for each `auto`
+        self.classes = list(classes)
         self.reports: list[Report] = []
         self.stopped = False
         self.train_seconds = 0.0
@@ -62,9 +63,7 @@ class EpochReporter(pl.Callback):
         return path if self.reports else None
 
     def _refuse_another(self, saved: dict[str, Any], path: Path) -> None:
-        before, now = (
-            flatten({**state["described"]["recipe"], "metric": state["metric"]}) for state in (saved, self.state_dict())
-        )
+        before, now = (flatten({**state["asked"], "metric": state["metric"]}) for state in (saved, self.state_dict()))
         if changed := [name for name in {**before, **now} if before.get(name) != now.get(name)]:
             name = changed[0]
             raise UserError(
@@ -72,10 +71,16 @@ class EpochReporter(pl.Callback):
                 "remove the file to start anew."
             )
 
+    @property
+    def described(self) -> dict[str, Any]:
+        """What travels with the weights."""
+        return {"recipe": self.recipe.model_dump(), "classes": self.classes}
+
     def state_dict(self) -> dict[str, Any]:
         return {
             "reports": [asdict(report) for report in self.reports],
             "train_seconds": self.train_seconds,
+            "asked": self.asked.model_dump(),
             "described": self.described,
             "metric": self.metric,
         }
@@ -83,6 +88,7 @@ class EpochReporter(pl.Callback):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.reports = [Report(**report) for report in state["reports"]]
         self.train_seconds = state["train_seconds"]
+        self.recipe = read_recipe(state["described"]["recipe"])
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         logger.info("Epoch %d begins.", trainer.current_epoch + 1)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-import lightning.pytorch as pl
 import numpy as np
-from lightning.fabric.plugins.environments import LightningEnvironment
 
-from training.callbacks import EpochSeeds, NaNStop
+from training.callbacks import NaNStop
 from training.classifier import Classifier
 from training.data.feeding import Loaders, make_loaders
 from training.data.load import ImageData, load_data
 from training.errors import Diverged
+from training.finders import find_batch_size, find_lr
 from training.isolation import isolated_process
 from training.models import build_model
 from training.recipe import Recipe
@@ -25,9 +24,7 @@ from training.report import Outcome, Report
 from training.reporter import EpochReporter
 from training.resolve import resolve_recipe
 from training.techniques.base import TrainingSetup
-
-for _source in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero", "lightning.fabric"):
-    logging.getLogger(_source).setLevel(logging.ERROR)  # tips and adverts on each Trainer
+from training.trainer import make_trainer
 
 
 @dataclass(frozen=True)
@@ -77,45 +74,36 @@ def _train(
     reporter = EpochReporter(folder, recipe, data.classes, metric, on_report, keep_last=release)
     checkpoint = reporter.resume()
     if reporter.stopped or len(reporter.reports) == recipe.epochs:
-        return Outcome("stopped" if reporter.stopped else "completed", recipe, data.classes, reporter.reports)
+        return Outcome("stopped" if reporter.stopped else "completed", reporter.recipe, data.classes, reporter.reports)
+    prepare = partial(_prepare, data, resources.device)
+    epoch_size = recipe.data.epoch_size or len(data.train)
+    recipe = find_batch_size(reporter.recipe, prepare, resources.threads, epoch_size)
     loaders = make_loaders(data, recipe, workers=resources.workers, device=resources.device)
     try:
-        classifier = _prepare(recipe, data, loaders, resources)
-        state = _fit(classifier, loaders, reporter, resources, checkpoint)
+        recipe = reporter.recipe = find_lr(recipe, prepare, loaders, resources.threads)
+        # Lightning tells the sampler only after loader workers have been asked for the first batches.
+        loaders.train.sampler.set_epoch(len(reporter.reports))
+        state = _fit(prepare(recipe, loaders.batch_sizes), loaders, reporter, checkpoint)
     finally:
         loaders.close()
     return Outcome(state, recipe, data.classes, reporter.reports)
 
 
-def _prepare(recipe: Recipe, data: ImageData, loaders: Loaders, resources: Resources) -> Classifier:
+def _prepare(data: ImageData, device: str, recipe: Recipe, batch_sizes: tuple[int, ...]) -> Classifier:
     image_size = recipe.preprocessing.image_size
     assert isinstance(image_size, int)  # resolved
     model = build_model(recipe.backbone, len(data.classes), image_size)
     counts = tuple(np.bincount(data.train.labels, minlength=len(data.classes)).tolist())
-    setup = TrainingSetup(model, resources.device, len(data.classes), loaders.batch_sizes, image_size, counts)
+    setup = TrainingSetup(model, device, len(data.classes), batch_sizes, image_size, counts)
     for technique in recipe.techniques():
         technique.apply(setup)
     return Classifier(recipe, setup)
 
 
 def _fit(
-    classifier: Classifier, loaders: Loaders, reporter: EpochReporter, resources: Resources, checkpoint: Path | None
+    classifier: Classifier, loaders: Loaders, reporter: EpochReporter, checkpoint: Path | None
 ) -> Literal["completed", "stopped", "diverged"]:
-    trainer = pl.Trainer(
-        max_epochs=classifier.recipe.epochs,
-        accelerator="gpu" if resources.device == "cuda" else "cpu",
-        devices=1,
-        # A Slurm job's variables are Ray's business, not the trial's.
-        plugins=[LightningEnvironment(), *classifier.plan.plugins],
-        callbacks=[EpochSeeds(classifier.recipe.seed), NaNStop(), *classifier.plan.callbacks, reporter],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        use_distributed_sampler=False,
-        **classifier.plan.trainer,
-    )
+    trainer = make_trainer(classifier, [NaNStop(), reporter], max_epochs=classifier.recipe.epochs)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Lightning's advice on loader workers and intervals

@@ -53,6 +53,15 @@ def test_a_fixed_precision_no_machine_can_run_is_refused():
         fit_to_cluster(load_space("quick", ["precision.mode=16-mixed"]), can_bf16=True, has_gpus=False)
 
 
+def test_a_batch_size_that_only_a_gpu_can_find_is_taken_out_on_cpus():
+    space = load_space("quick", ["batch_size={choice: [auto, 32]}"])
+    reduced, notes = fit_to_cluster(space, can_bf16=True, has_gpus=False)
+    assert reduced.values_of("batch_size") == {32}
+    assert any("batch_size=auto (no GPU here)" in note for note in notes)
+    with pytest.raises(UserError, match="batch_size: nothing is left"):
+        fit_to_cluster(load_space("quick", ["batch_size=auto"]), can_bf16=True, has_gpus=False)
+
+
 def test_every_backbone_a_space_asks_for_is_prepared():
     space = load_space(
         "quick", ["backbone={choice: [{name: resnet18, weights: none}, {name: test_resnet, weights: letters}]}"]

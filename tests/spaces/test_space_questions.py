@@ -19,6 +19,14 @@ def test_the_baseline_has_fixed_values_and_defaults_at_three_learning_rates():
     assert low.model_copy(update={"optimizer": middle.optimizer}) == middle
 
 
+def test_the_baseline_of_a_found_learning_rate_is_that_a_third_and_three_times(load):
+    space = load("optimizer: {name: sgd, lr: auto}")
+    assert [recipe.optimizer.lr for recipe in space.baselines()] == ["auto", "auto/3", "auto*3"]
+    searched = load("optimizer: {name: sgd, lr: {choice: [auto, 0.1]}}")
+    assert searched.values_of("optimizer.lr") == {"auto", 0.1}
+    assert searched.baselines()[0].optimizer.lr == 0.05
+
+
 def test_the_baseline_keeps_what_is_fixed_inside_a_technique(load):
     space = load("optimizer: {name: adamw, lr: {log_uniform: [1e-6, 1e-5]}, beta1: 0.8}")
     assert space.baselines()[0].optimizer == AdamW(beta1=0.8)  # its default lr, outside the domain

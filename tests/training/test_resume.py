@@ -179,3 +179,21 @@ def test_a_folder_of_another_recipe_is_refused(fit, tmp_path):
         fit(folder=tmp_path, epochs=1, optimizer={"name": "momentum", "lr": 0.1})
     with pytest.raises(UserError, match="metric=val_accuracy, not val_loss"):
         fit(folder=tmp_path, epochs=1, metric="val_loss")
+
+
+def test_loader_workers_are_asked_for_the_images_of_the_resumed_epoch(tiny_recipe, load_weights, tmp_path):
+    from training.train import Resources, train
+
+    # Large enough images that workers prepare them.
+    recipe = tiny_recipe(data={"name": "digits", "train_size": 32}, preprocessing={"image_size": 72})
+    recipe = recipe.model_copy(
+        update={"augmentation": recipe.augmentation.model_copy(update={"backend": "albumentations"})}
+    )
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for folder in (whole, parts):
+        folder.mkdir()
+    train(recipe, whole)
+    train(recipe, parts, on_report=lambda report: False)
+    train(recipe, parts, resources=Resources(workers=1))
+    ours, theirs = load_weights(whole), load_weights(parts)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)

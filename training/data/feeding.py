@@ -54,6 +54,7 @@ def make_loaders(data: ImageData, recipe: Recipe, *, workers: int, device: str =
     Raises:
         UserError: this machine cannot use the backend, or an image cannot be read.
     """
+    assert isinstance(recipe.batch_size, int)  # resolved
     cv2.setNumThreads(1)  # one image is too little work for a pool of threads
     balanced = data.train.labels if isinstance(recipe.class_balance, BalancedSampler) else None
     sampler = EpochSampler(len(data.train), recipe.data.epoch_size, recipe.seed, balanced)

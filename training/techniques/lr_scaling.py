@@ -34,4 +34,9 @@ class LrScaling(Technique):
     def conflict(self, recipe: Recipe) -> str | None:
         if self.rule == "none" and self.reference != REFERENCE:
             return f"lr_scaling.reference={self.reference} does nothing while lr_scaling.rule is none: set a rule."
+        if self.is_on and isinstance(recipe.optimizer.lr, str):
+            return (
+                f"lr_scaling.rule={self.rule} scales a number, and optimizer.lr={recipe.optimizer.lr} is found at the very "
+                "batch that it trains with: set rule=none."
+            )
         return None

@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 
     from training.recipe import Recipe
 
-Lr = Annotated[float, Field(gt=0, description="Learning rate at the peak of the schedule.")]
+AutoLr = Literal["auto", "auto/3", "auto*3"]
+Lr = Annotated[
+    Annotated[float, Field(gt=0)] | AutoLr,
+    Field(
+        description="Learning rate at the peak of the schedule; auto: found by a range test before training (Smith 2017), or "
+        "a third of that, or three times."
+    ),
+]
 WeightDecay = Annotated[float, Field(ge=0, description="L2 penalty, added to the gradient.")]
 LrDecay = Annotated[float, Field(ge=0, description="Decoupled decay per unit of lr.")]
 MomentumFactor = Annotated[float, Field(gt=0, lt=1, description="Share of the last step kept in the next.")]
