@@ -122,7 +122,7 @@ class Ema(Technique):
         setup.callbacks.append(WeightAverage(self, refresh_batch_norm=False))
 
     def shares(self, recipe: Recipe, epoch_steps: Sequence[int]) -> Shares:
-        power = math.log(0.5) / math.log(1 - self.half_life)
+        power = math.log(0.5) / math.log1p(-self.half_life)
         return lambda step: 1 - (1 - 1 / step) ** power
 
 
