@@ -66,6 +66,24 @@ def test_predict_finds_the_score_and_writes_every_probability(exported, validati
         assert shares[row["label"]] == float(row["probability"])
 
 
+SLOW = {"name": "momentum", "lr": 0.01}
+CHANGED_WEIGHTS = {
+    "merged adapters": {"lora": {"rank": 2}, "unfreeze": {"level": "last"}},
+    "an exponential average": {"averaging": {"name": "ema", "half_life": 0.2}, "optimizer": SLOW},
+    "an average of the last epochs": {"averaging": {"name": "swa", "start": 0.5}, "epochs": 3, "optimizer": SLOW},
+    "another layout": {"channels_last": {"enabled": True}},
+}
+
+
+@pytest.mark.parametrize("change", CHANGED_WEIGHTS)
+def test_weights_that_a_technique_made_load_into_the_plain_model_and_find_the_score(
+    change, make_export, validation_files, tmp_path
+):
+    exported = make_export(**CHANGED_WEIGHTS[change])
+    predict_folder(exported, validation_files, tmp_path / "out.csv")
+    assert accuracy_of(tmp_path / "out.csv") == pytest.approx(summary_of(exported)["score"], abs=1e-6)
+
+
 def test_predict_turns_photos_upright_names_bad_files_and_takes_any_name(exported, validation_files, tmp_path):
     folder = tmp_path / "фото 写真"
     folder.mkdir()
