@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import re
 from importlib.metadata import version
 from pathlib import Path
@@ -32,6 +33,7 @@ def register(exported: Exported, data: ImageData, *, name: str, tracking_uri: st
         raise UserError(f"--register={name}: a model's name is a word without / and :.")
     for logger in ("mlflow", "alembic"):
         logging.getLogger(logger).setLevel(logging.ERROR)
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     mlflow.set_tracking_uri(tracking_uri)
     mlflow.set_experiment(experiment)
     stream = io.BytesIO()

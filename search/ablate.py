@@ -67,22 +67,24 @@ def conclude_ablation(folder: SweepFolder, listed: Listed, console: Any) -> None
     page = folder.path / "ablate.html"
     page.write_text(_render(findings), encoding="utf-8")
     metric = findings["metric"]
-    console.print(f"What each technique is worth in {metric}, on {len(listed.seeds)} fresh seeds, 95 % intervals:")
-    for found in findings["techniques"]:
-        console.print(
+    sentences = [
+        f"What each technique is worth in {metric}, on {len(listed.seeds)} fresh seeds, 95 % intervals:",
+        *(
             f"  {found['technique']} ({found['value']}): {_format_worth(metric, found['in_winner'])} in the winner, "
-            f"{_format_worth(metric, found['in_baseline'])} in the baseline",
-            markup=False,
-        )
-    for note in findings["notes"]:
-        console.print(note, markup=False)
+            f"{_format_worth(metric, found['in_baseline'])} in the baseline"
+            for found in findings["techniques"]
+        ),
+        *findings["notes"],
+    ]
+    for sentence in sentences:
+        console.print(sentence, markup=False)
     console.print(f"The page: {page}", markup=False)
     metrics = {
         f"worth_{found['technique']}": found["in_winner"]["interval"]["mean"]
         for found in findings["techniques"]
         if found["in_winner"]
     }
-    log_results(folder, metrics, [page, folder.path / "ablate.json"], time.time(), console)
+    log_results(folder, metrics, [page, folder.path / "ablate.json"], sentences, time.time(), console)
 
 
 def measure_worth(folder: SweepFolder, listed: Listed) -> dict[str, Any]:

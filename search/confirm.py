@@ -70,7 +70,8 @@ def conclude_confirmation(folder: SweepFolder, listed: Listed, console: Any) -> 
     }
     (folder.path / "confirm.json").write_text(json.dumps(findings, indent=2) + "\n")
     page = write_page(folder, listed, findings)
-    for sentence in describe(listed, findings):
+    sentences = describe(listed, findings)
+    for sentence in sentences:
         console.print(sentence, markup=False)
     out = Path("exports") / folder.name
     console.print(export_trial(folder, f"{event['trial']:04d}", out), markup=False)
@@ -78,7 +79,7 @@ def conclude_confirmation(folder: SweepFolder, listed: Listed, console: Any) -> 
     metrics = {"test_accuracy": event["results"]["accuracy"]["mean"]}
     metrics |= {f"test_{name}": value for name, value in event["results"]["calibration"]["before"].items()}
     metrics[f"confirmed_{findings['metric']}"] = findings["recipes"][0]["interval"]["mean"]
-    log_results(folder, metrics, [page, folder.path / "confirm.json"], event["time"], console)
+    log_results(folder, metrics, [page, folder.path / "confirm.json"], sentences, event["time"], console)
 
 
 def compare(folder: SweepFolder, listed: Listed) -> dict[str, Any]:

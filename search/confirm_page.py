@@ -52,7 +52,7 @@ def _judge(findings: dict[str, Any]) -> str:
         return (
             f"{_name(best)} is the best; the baseline did not complete on every seed, so nothing is compared with it."
         )
-    gap = f"{format_points(metric, ahead['mean'])} ({_format_range(metric, ahead)})"
+    gap = _format_gap(metric, ahead)
     if ahead["low"] > 0:
         return f"{_name(best)} beats the baseline by {gap}."
     return (
@@ -124,7 +124,7 @@ def _recipe_table(listed: Listed, findings: dict[str, Any]) -> tuple[list[str], 
                 _name(found),
                 format_score(metric, found["interval"]["mean"]),
                 _format_range(metric, found["interval"]),
-                f"{format_points(metric, ahead['mean'])} ({_format_range(metric, ahead)})" if ahead else "–",
+                _format_gap(metric, ahead) if ahead else "–",
                 format_score(metric, found["searched"]),
                 ", ".join(format_score(metric, score) for score in found["scores"]),
                 _short(listed, found),
@@ -160,7 +160,7 @@ def _ranks(found: dict[str, Any]) -> str:
 
 
 def _name(found: dict[str, Any]) -> str:
-    return "the baseline" if found["label"] == BASELINE else f"trial {found['label']}'s recipe"
+    return "The baseline" if found["label"] == BASELINE else f"Trial {found['label']}'s recipe"
 
 
 def _short(listed: Listed, found: dict[str, Any]) -> str:
@@ -170,6 +170,11 @@ def _short(listed: Listed, found: dict[str, Any]) -> str:
 
 def _format_interval(metric: str, interval: dict[str, float]) -> str:
     return f"{format_score(metric, interval['mean'])} ({_format_range(metric, interval)})"
+
+
+def _format_gap(metric: str, gap: dict[str, float]) -> str:
+    low, high = (format_points(metric, gap[end]).removesuffix(" points") for end in ("low", "high"))
+    return f"{format_points(metric, gap['mean'])} ({low} to {high})"
 
 
 def _format_range(metric: str, interval: dict[str, float]) -> str:

@@ -16,9 +16,16 @@ if TYPE_CHECKING:
 
 
 def log_results(
-    folder: SweepFolder, metrics: Mapping[str, float], files: Sequence[Path], stamp: float, console: Any
+    folder: SweepFolder,
+    metrics: Mapping[str, float],
+    files: Sequence[Path],
+    sentences: Sequence[str],
+    stamp: float,
+    console: Any,
 ) -> None:
-    """Log on the sweep's own run; `stamp`, seconds since 1970, is kept, so that doing it again changes nothing.
+    """Log on the sweep's own run, with sentences as its description.
+
+    `stamp`, seconds since 1970, is kept, so that doing it again changes nothing.
 
     An MLflow that does not answer is told of and left alone: the files hold the same.
     """
@@ -34,6 +41,7 @@ def log_results(
             return
         entries = [Metric(name, value, to_milliseconds(stamp), 0) for name, value in metrics.items()]
         store.client.log_batch(run_id, metrics=entries, synchronous=True)
+        store.client.set_tag(run_id, "mlflow.note.content", "\n\n".join(sentences)[:5000])
         for file in files:
             store.client.log_artifact(run_id, str(file))
     except Exception as error:

@@ -444,9 +444,19 @@ def test_results_found_after_the_trials_join_the_sweeps_own_run(uri, sweep_id, t
     Ledger(folder.ledger).append({"event": "sweep", "id": sweep_id, "settings": settings})
     (folder.path / "confirm.html").write_text("page")
     for _ in range(2):  # doing it again changes nothing
-        log_results(folder, {"test_accuracy": 0.9}, [folder.path / "confirm.html"], START, None)
+        log_results(folder, {"test_accuracy": 0.9}, [folder.path / "confirm.html"], ["90.0 %"], START, None)
     run = read_runs(uri, sweep_id)["quick-1"]
     assert run.info.run_id == sent.parent_run_id
     assert run.info.status == "FINISHED"
+    assert run.data.tags["mlflow.note.content"] == "90.0 %"
     assert read_history(uri, run, "test_accuracy") == [(0, 0.9, round(START * 1000))]
     assert read_artifact(run, "confirm.html").read_text() == "page"
+
+
+def test_the_experiment_opens_on_runs_and_not_on_traces(uri, sweep_id):
+    from mlflow import MlflowClient
+
+    make_tracking(uri, sweep_id).wait_ready()
+    assert (
+        MlflowClient(uri).get_experiment_by_name(EXPERIMENT).tags["mlflow.experimentKind"] == "custom_model_development"
+    )
