@@ -64,9 +64,7 @@ def open_store(uri: str, experiment: str) -> Store:
     client = MlflowClient(uri)
     found = client.get_experiment_by_name(experiment)
     if found is None:
-        # Its UI then opens on runs and charts, not on traces of language models.
-        kind = {"mlflow.experimentKind": "custom_model_development"}
-        return Store(client, client.create_experiment(experiment, folder, kind))
+        return Store(client, client.create_experiment(experiment, folder))
     if found.lifecycle_stage != "active":
         raise UserError(f"--experiment {experiment}: it was deleted in MLflow. Restore it there or name another.")
     return Store(client, found.experiment_id)

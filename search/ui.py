@@ -10,6 +10,7 @@ from pathlib import Path
 from training.errors import UserError
 
 PORTS = 50
+RUNS = "/#/experiments?workflowType=machine_learning"  # without it, MLflow opens on traces of language models
 
 
 def serve_ui(uri: str, port: int) -> None:
@@ -26,7 +27,7 @@ def serve_ui(uri: str, port: int) -> None:
             f"--tracking-uri={uri}: no such database. Start a sweep first, or run this where one was started."
         )
     port = find_free_port(port)
-    print(f"MLflow UI: http://127.0.0.1:{port} (Ctrl-C ends it)", flush=True)
+    print(f"MLflow UI: http://127.0.0.1:{port}{RUNS} (Ctrl-C ends it)", flush=True)
     command = [
         sys.executable,
         "-m",

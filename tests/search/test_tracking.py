@@ -451,12 +451,3 @@ def test_results_found_after_the_trials_join_the_sweeps_own_run(uri, sweep_id, t
     assert run.data.tags["mlflow.note.content"] == "90.0 %"
     assert read_history(uri, run, "test_accuracy") == [(0, 0.9, round(START * 1000))]
     assert read_artifact(run, "confirm.html").read_text() == "page"
-
-
-def test_the_experiment_opens_on_runs_and_not_on_traces(uri, sweep_id):
-    from mlflow import MlflowClient
-
-    make_tracking(uri, sweep_id).wait_ready()
-    assert (
-        MlflowClient(uri).get_experiment_by_name(EXPERIMENT).tags["mlflow.experimentKind"] == "custom_model_development"
-    )
