@@ -71,12 +71,16 @@ class Classifier(pl.LightningModule):
     def training_step(self, batch: Batch, batch_index: int) -> torch.Tensor:
         images, targets = batch
         images, targets = change_batch(self.plan, images, targets)
+        loss = self.loss_of(self.model(images), targets)
+        self._record(loss.detach(), len(images), batch_index)
+        return loss * self.loss_weights[batch_index] if self.batches_per_step > 1 else loss
+
+    def loss_of(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The mean over the images; `targets` are labels (N,) or each class's share (N, classes)."""
         if self.plan.class_weights is not None and targets.dim() == 1:
             # Of labels torch would take the mean by weight, of shares the mean by image; the latter is meant for both.
             targets = F.one_hot(targets, self.plan.class_count).float()
-        loss = self.criterion(self.model(images), targets)
-        self._record(loss.detach(), len(images), batch_index)
-        return loss * self.loss_weights[batch_index] if self.batches_per_step > 1 else loss
+        return self.criterion(logits, targets)
 
     def _record(self, loss: torch.Tensor, size: int, batch_index: int) -> None:
         self.loss_sum = self.loss_sum + loss * size

@@ -21,40 +21,36 @@ from training.techniques.label_smoothing import LabelSmoothing
 COUNTS = (100, 20, 5)
 
 
-def loss_of(recipe, images, targets, *techniques):
-    setup = TrainingSetup(torch.nn.Flatten(), "cpu", 3, (len(images),), 8, COUNTS)
+def loss_of(recipe, logits, targets, *techniques):
+    setup = TrainingSetup(torch.nn.Flatten(), "cpu", 3, (len(logits),), 8, COUNTS)
     for technique in techniques:
         technique.apply(setup)
-    classifier = Classifier(recipe, setup)
-    classifier._record = lambda *_: None  # no Trainer
-    return classifier.training_step((images, targets), 0), setup.class_weights
+    return Classifier(recipe, setup).loss_of(logits, targets), setup.class_weights
 
 
 def test_of_labels_the_loss_is_torchs_weighted_sum_over_the_images(tiny_recipe):
-    logits, labels = torch.randn(12, 3, 1, 1), torch.tensor([0] * 8 + [1] * 3 + [2])
+    logits, labels = torch.randn(12, 3), torch.tensor([0] * 8 + [1] * 3 + [2])
     ours, weights = loss_of(tiny_recipe(), logits, labels, ClassWeights(power=0.7))
     assert weights[2] / weights[0] == pytest.approx(20**0.7, rel=1e-5)
-    torch.testing.assert_close(ours, F.cross_entropy(logits.flatten(1), labels, weights, reduction="sum") / 12)
+    torch.testing.assert_close(ours, F.cross_entropy(logits, labels, weights, reduction="sum") / 12)
 
 
 @pytest.mark.parametrize("smoothing", [[], [LabelSmoothing(alpha=0.3)]])
 def test_labels_and_the_same_labels_as_shares_give_the_same_loss(tiny_recipe, smoothing):
-    logits, labels = torch.randn(12, 3, 1, 1), torch.randint(3, (12,))
+    logits, labels = torch.randn(12, 3), torch.randint(3, (12,))
     hard, weights = loss_of(tiny_recipe(), logits, labels, ClassWeights(power=1.0), *smoothing)
     soft, _ = loss_of(tiny_recipe(), logits, F.one_hot(labels, 3).float(), ClassWeights(power=1.0), *smoothing)
     torch.testing.assert_close(hard, soft)
-    each = F.cross_entropy(
-        logits.flatten(1), labels, weights, reduction="none", label_smoothing=0.3 if smoothing else 0.0
-    )
+    each = F.cross_entropy(logits, labels, weights, reduction="none", label_smoothing=0.3 if smoothing else 0.0)
     torch.testing.assert_close(hard, each.mean())
 
 
 def test_mixed_targets_are_weighted_by_their_shares(tiny_recipe):
-    logits, labels = torch.randn(6, 3, 1, 1), torch.tensor([0, 1, 2, 2, 1, 0])
+    logits, labels = torch.randn(6, 3), torch.tensor([0, 1, 2, 2, 1, 0])
     shares = 0.7 * F.one_hot(labels, 3) + 0.3 * F.one_hot(labels.roll(1), 3)
     mixed, weights = loss_of(tiny_recipe(), logits, shares, ClassWeights(power=1.0))
     of_own, of_other = (
-        F.cross_entropy(logits.flatten(1), each, weights, reduction="none").mean() for each in (labels, labels.roll(1))
+        F.cross_entropy(logits, each, weights, reduction="none").mean() for each in (labels, labels.roll(1))
     )
     torch.testing.assert_close(mixed, 0.7 * of_own + 0.3 * of_other)
 
@@ -112,7 +108,7 @@ def test_full_weights_make_a_model_that_sees_nothing_call_all_classes_alike(tiny
 
         def step(bias=bias, optimizer=optimizer, technique=technique):
             optimizer.zero_grad()
-            loss, _ = loss_of(tiny_recipe(), bias.expand(len(labels), 3)[..., None, None], labels, *technique)
+            loss, _ = loss_of(tiny_recipe(), bias.expand(len(labels), 3), labels, *technique)
             loss.backward()
             return loss
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from timm.data.mixup import Mixup
@@ -87,6 +88,7 @@ def test_validation_loss_is_plain_cross_entropy_and_accuracies_know_no_mixing(ti
     recipe = tiny_recipe(mixup={"alpha": 1.0}, label_smoothing={"alpha": 0.5})
     setup = prepare(*recipe.techniques())
     classifier = Classifier(recipe, setup)
+    classifier.trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
     classifier.on_train_epoch_start()
     monkeypatch.setattr(Classifier, "_lr", lambda self: 0.1)
     images, labels = torch.randn(40, CLASSES, 1, 1), torch.randint(CLASSES, (40,))
