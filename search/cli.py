@@ -244,7 +244,7 @@ def train(
 @app.command()
 def export(
     name: Name,
-    out: Annotated[Path | None, typer.Option(help="Folder to write. Default: exports/<name>.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write. Default: exports/NAME.")] = None,
     trial: Annotated[str | None, typer.Option(help="A trial such as 0007. Default: the best.")] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Write model.onnx too, checked against the model.")] = False,
     int8: Annotated[bool, typer.Option("--int8", help="Write model.int8.onnx too, and say what it costs.")] = False,
@@ -350,7 +350,7 @@ def show(
 @app.command()
 def report(
     name: Name,
-    out: Annotated[Path | None, typer.Option(help="The page to write. Default: reports/<name>.html.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The page to write. Default: reports/NAME.html.")] = None,
     tracking_uri: TrackingUri = TRACKING_URI,
     experiment: Experiment = EXPERIMENT,
 ) -> None:
