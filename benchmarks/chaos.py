@@ -22,6 +22,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,6 @@ class Scene:
     """A sweep with all it depends on, each part of which can die."""
 
     def __init__(self, folder: Path, trials: int, fast: bool) -> None:
-        from ray.cluster_utils import Cluster
-
         self.folder = folder
         self.command = (
             [sys.executable, str(Path(__file__).with_name("fast_trainer.py"))]
@@ -64,11 +63,25 @@ class Scene:
         (folder / "chaos.yaml").write_text(SPACE.format(trials=trials))
         self.ledger = folder / "sweeps" / "chaos" / "ledger.jsonl"
         self.port = find_free_port()
-        self.start_server()
-        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-        self.node = self.cluster.add_node(num_cpus=1)
         self.kept: list[Event] = []
-        self.start_driver()
+        self.parts = ExitStack()
+
+    def __enter__(self) -> Scene:
+        from ray.cluster_utils import Cluster
+
+        with ExitStack() as parts:  # what was started before something failed does not stay
+            self.start_server()
+            parts.callback(lambda: os.killpg(self.server.pid, signal.SIGKILL))
+            self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+            parts.callback(self.cluster.shutdown)
+            self.node = self.cluster.add_node(num_cpus=1)
+            self.start_driver()
+            parts.callback(lambda: self.driver.kill())
+            self.parts = parts.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.parts.close()
 
     @property
     def uri(self) -> str:
@@ -76,6 +89,9 @@ class Scene:
 
     def events(self) -> list[Event]:
         return list(read_events(self.ledger)) if self.ledger.exists() else []
+
+    def has_ended(self) -> bool:
+        return self.driver.poll() is not None
 
     def undelivered(self) -> int:
         """Events that the last driver could not bring to MLflow."""
@@ -108,7 +124,7 @@ class Scene:
         self.start_driver()
 
     def kill_worker(self) -> None:
-        wait_until(lambda: find_workers() or self.driver.poll() is not None, "a worker")
+        wait_until(lambda: find_workers() or self.has_ended(), "a worker")
         for worker in find_workers()[:1]:
             worker.kill()
 
@@ -122,56 +138,47 @@ class Scene:
         time.sleep(2)
         self.start_server()
 
-    def close(self) -> None:
-        self.driver.kill()
-        self.cluster.shutdown()
-        os.killpg(self.server.pid, signal.SIGKILL)
-        self.server.wait()
-
 
 def run_chaos(folder: Path, kills: list[str], seed: int, fast: bool) -> dict[str, int]:
     """Run a sweep through these kills; returns the counts of what happened and of what went wrong."""
     draw = random.Random(seed)
     # Four trials outlast a kill: about 20 epochs under ASHA.
-    scene = Scene(folder, trials=8 + 4 * len(kills), fast=fast)
+    with Scene(folder, trials=8 + 4 * len(kills), fast=fast) as scene:
+        try:
+            return _kill_and_count(scene, kills, draw)
+        except TimeoutError:
+            print((folder / "driver.log").read_text()[-3000:], file=sys.stderr)
+            raise
+
+
+def _kill_and_count(scene: Scene, kills: list[str], draw: random.Random) -> dict[str, int]:
     done: Counter[str] = Counter()
     gave_up = 0
-    try:
-        for kind in kills:
-            # A driver also dies while it starts.
-            in_start = kind == "driver" and draw.random() < 0.3 and scene.ledger.exists()
-            seen = count_reports(scene.events())
-            enough = draw.randint(2, 8)
-            if not in_start:
-                wait_until(
-                    lambda: scene.driver.poll() is not None or count_reports(scene.events()) >= seen + enough,  # noqa: B023
-                    f"{enough} reports",
-                )
-            time.sleep(draw.uniform(0, 8 if in_start else 0.5))
-            if scene.driver.poll() is not None:
-                if scene.driver.returncode == 0:
-                    break  # the sweep was over before its kills
-                gave_up += 1
-                scene.start_driver()
-                continue
-            {"driver": scene.kill_driver, "worker": scene.kill_worker, "node": scene.kill_node,
-             "server": scene.kill_server}[kind]()  # fmt: skip
-            done[kind] += 1
-        wait_until(lambda: scene.driver.poll() is not None, "the end of the sweep", 4 * PATIENCE_SECONDS)
-        gave_up += scene.driver.returncode != 0
-        late = 0
-        while scene.undelivered() and late < 3:  # the server was away at the end, and the sweep said so
-            late += 1
+    for kind in kills:
+        # A driver also dies while it starts.
+        in_start = kind == "driver" and draw.random() < 0.3 and scene.ledger.exists()
+        enough = count_reports(scene.events()) + draw.randint(2, 8)
+        if not in_start:
+            wait_until(lambda: scene.has_ended() or count_reports(scene.events()) >= enough, "reports")  # noqa: B023
+        time.sleep(draw.uniform(0, 8 if in_start else 0.5))
+        if scene.has_ended():
+            if scene.driver.returncode == 0:
+                break  # the sweep was over before its kills
+            gave_up += 1
             scene.start_driver()
-            scene.driver.wait(PATIENCE_SECONDS)
-        wait_until(scene.server_answers, "an answer of the MLflow server")
-        counts = {"kills": done.total(), **done, "resumed for MLflow alone": late}
-        return counts | count_faults(scene, done.total()) | {"drivers that gave up": gave_up}
-    except TimeoutError:
-        print((folder / "driver.log").read_text()[-3000:], file=sys.stderr)
-        raise
-    finally:
-        scene.close()
+            continue
+        getattr(scene, f"kill_{kind}")()
+        done[kind] += 1
+    wait_until(scene.has_ended, "the end of the sweep", 4 * PATIENCE_SECONDS)
+    gave_up += scene.driver.returncode != 0
+    late = 0
+    while scene.undelivered() and late < 3:  # the server was away at the end, and the sweep said so
+        late += 1
+        scene.start_driver()
+        scene.driver.wait(PATIENCE_SECONDS)
+    wait_until(scene.server_answers, "an answer of the MLflow server")
+    counts = {"kills": done.total(), **done, "resumed for MLflow alone": late}
+    return counts | count_faults(scene, done.total()) | {"drivers that gave up": gave_up}
 
 
 def count_faults(scene: Scene, kills: int) -> dict[str, int]:
@@ -181,7 +188,7 @@ def count_faults(scene: Scene, kills: int) -> dict[str, int]:
     trials = Trials(space.search.metric, events)
     arrived = Counter((event["trial"], event["epoch"]) for event in events if event.get("event") == "report")
     replayed = Controller(space, Ledger(scene.ledger))
-    begun = Counter()
+    begun: Counter[tuple[int, str]] = Counter()
     for trial in trials:
         log = scene.ledger.parent / "trials" / trial.name / "log.txt"
         begun.update(
