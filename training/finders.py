@@ -1,8 +1,8 @@
 """What `auto` means for the batch size and the learning rate: tried out on models of their own, before the training.
 
 Lightning's finders serve neither. Its `lr_find` runs under the recipe's schedule, writes a checkpoint, moves the random
-states that the training would have started from, and looks for the steepest fall over lr instead of log lr, which nearly
-always finds the lowest rates. Its batch-size finder wants a loader that it may change.
+states that the training would have started from, and takes the slope over lr instead of log lr, in which noise at the
+lowest rates outweighs any fall. Its batch-size finder wants a loader that it may change.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import logging
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -33,6 +35,7 @@ from training.trainer import make_trainer
 LOWEST, HIGHEST, STEPS = 1e-7, 10.0, 100
 SMOOTHING = 0.9  # share of the mean loss so far, in each step
 FIRST = 10  # of the steps before, the mean says little
+FACTORS: dict[str, float] = {"auto": 1.0, "auto/3": 1 / 3, "auto*3": 3.0}
 RUN_AWAY = 4.0  # times the lowest loss, where the test ends
 
 Prepare = Callable[[Recipe, tuple[int, ...]], Classifier]
@@ -68,6 +71,38 @@ class RangeTest(pl.Callback):
             trainer.should_stop = True
 
 
+class FindAgain(pl.Callback):
+    """At each milestone of unfreeze, find the base rate anew for what trains from then on.
+
+    Stands behind the techniques' callbacks, so that they have thawed what thaws, and put back what an average replaced.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, Classifier)
+        recipe, loader = pl_module.recipe, cast(Any, trainer.train_dataloader)
+        if trainer.current_epoch not in recipe.unfreeze.milestones:
+            return
+        batches = pl_module.batches_in(trainer.current_epoch)
+        with isolated_process(recipe.seed, self.threads):
+            plan = replace(deepcopy(pl_module.plan), callbacks=[], batches_per_step=lambda epoch: batches)
+            found = _test_rates(Classifier(_simplify(recipe, LOWEST, recipe.unfreeze.level), plan), loader)
+        loader.sampler.set_epoch(trainer.current_epoch)
+        set_base_rate(trainer, _round(found * FACTORS[recipe.unfreeze.milestone_lr]))
+
+
+def set_base_rate(trainer: pl.Trainer, lr: float) -> None:
+    """Let the schedule go on from another peak; each group keeps its share. Travels in the checkpoint."""
+    schedule: Any = trainer.lr_scheduler_configs[0].scheduler
+    groups, before = trainer.optimizers[0].param_groups, max(schedule.base_lrs)
+    schedule.base_lrs = [lr * base / before for base in schedule.base_lrs]
+    for group, base, factor in zip(groups, schedule.base_lrs, schedule.lr_lambdas, strict=True):
+        group["initial_lr"], group["lr"] = base, base * factor(schedule.last_epoch)
+    logger.info("From epoch %d on, the base rate is %g.", trainer.current_epoch + 1, lr)
+
+
 def find_lr(recipe: Recipe, prepare: Prepare, loaders: Loaders, threads: int) -> Recipe:
     """The recipe with a number for `optimizer.lr`; nothing of the search is left behind, random states included.
 
@@ -77,18 +112,22 @@ def find_lr(recipe: Recipe, prepare: Prepare, loaders: Loaders, threads: int) ->
     asked = recipe.optimizer.lr
     if not isinstance(asked, str):
         return recipe
-    test = RangeTest()
     with isolated_process(recipe.seed, threads):
         classifier = prepare(_simplify(recipe, LOWEST, recipe.unfreeze.level), loaders.batch_sizes)
-        _run(
-            make_trainer(classifier, [test], max_steps=STEPS, max_epochs=-1, limit_val_batches=0),
-            classifier,
-            loaders.train,
-        )
-    factor = {"auto": 1.0, "auto/3": 1 / 3, "auto*3": 3.0}[asked]
-    lr = float(f"{suggest(test.lrs, test.losses) * factor:.3g}")
-    logger.info("optimizer.lr=%g: %s, by a range test of %d steps.", lr, asked, len(test.losses))
+        lr = _round(_test_rates(classifier, loaders.train) * FACTORS[asked])
+    logger.info("optimizer.lr=%g: %s, by a range test.", lr, asked)
     return recipe.model_copy(update={"optimizer": recipe.optimizer.model_copy(update={"lr": lr})})
+
+
+def _test_rates(classifier: Classifier, batches: Any) -> float:
+    test = RangeTest()
+    _run(make_trainer(classifier, [test], max_steps=STEPS, max_epochs=-1, limit_val_batches=0), classifier, batches)
+    return suggest(test.lrs, test.losses)
+
+
+def _round(lr: float) -> float:
+    """To three digits: no range test knows more."""
+    return float(f"{lr:.3g}")
 
 
 def suggest(lrs: list[float], losses: list[float]) -> float:

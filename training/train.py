@@ -16,7 +16,7 @@ from training.classifier import Classifier
 from training.data.feeding import Loaders, make_loaders
 from training.data.load import ImageData, load_data
 from training.errors import Diverged
-from training.finders import find_batch_size, find_lr
+from training.finders import FindAgain, find_batch_size, find_lr
 from training.isolation import isolated_process
 from training.models import build_model
 from training.recipe import Recipe
@@ -83,7 +83,7 @@ def _train(
         recipe = reporter.recipe = find_lr(recipe, prepare, loaders, resources.threads)
         # Lightning tells the sampler only after loader workers have been asked for the first batches.
         loaders.train.sampler.set_epoch(len(reporter.reports))
-        state = _fit(prepare(recipe, loaders.batch_sizes), loaders, reporter, checkpoint)
+        state = _fit(prepare(recipe, loaders.batch_sizes), loaders, reporter, checkpoint, resources.threads)
     finally:
         loaders.close()
     return Outcome(state, recipe, data.classes, reporter.reports)
@@ -101,9 +101,10 @@ def _prepare(data: ImageData, device: str, recipe: Recipe, batch_sizes: tuple[in
 
 
 def _fit(
-    classifier: Classifier, loaders: Loaders, reporter: EpochReporter, checkpoint: Path | None
+    classifier: Classifier, loaders: Loaders, reporter: EpochReporter, checkpoint: Path | None, threads: int
 ) -> Literal["completed", "stopped", "diverged"]:
-    trainer = make_trainer(classifier, [NaNStop(), reporter], max_epochs=classifier.recipe.epochs)
+    finders = [FindAgain(threads)] if classifier.recipe.unfreeze.milestone_lr != "keep" else []
+    trainer = make_trainer(classifier, [*finders, NaNStop(), reporter], max_epochs=classifier.recipe.epochs)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Lightning's advice on loader workers and intervals

@@ -102,6 +102,7 @@ SECOND: dict[str, Any] = {
     "lr_scaling.rule": ("sqrt", {"rule": "linear"}),
     "lr_scaling.reference": (64, {"rule": "linear"}),
     "unfreeze.milestones": ([1], {"level": "last"}),
+    "unfreeze.milestone_lr": ("auto/3", {"level": "last", "milestones": [1]}),
     "accumulation.batches": 2,
     "accumulation.schedule": [[1, 2]],
     "gradient_clipping.value": 0.01,

@@ -65,6 +65,36 @@ def test_a_third_or_three_times_what_is_found_can_be_asked_for(asked, used, fit,
     assert run.outcome.recipe.optimizer.lr == run.metrics[0]["lr"] == used
 
 
+AGAIN = {
+    **AUTO,
+    "optimizer": {"name": "momentum", "lr": 0.001},
+    "schedule": {"name": "constant"},
+    "unfreeze": {"level": "last", "milestones": [1], "milestone_lr": "auto/3"},
+    "averaging": {"name": "ema"},
+}
+
+
+def test_at_a_milestone_the_rate_is_found_anew_and_a_resume_goes_on_with_it(fit, load_weights, tmp_path):
+    whole = fit(**AGAIN, epochs=3)
+    rates = [metrics["lr"] for metrics in whole.metrics]
+    assert rates[0] == 0.001
+    assert rates[1] == rates[2] == pytest.approx(0.01, rel=0.9)
+    assert rates[1] != rates[0]
+    for epoch in (1, 2):
+        fit(folder=tmp_path, **AGAIN, epochs=3, on_report=lambda report, stop=epoch: report.epoch < stop)
+    assert fit(folder=tmp_path, **AGAIN, epochs=3).metrics == whole.metrics
+    ours, theirs = load_weights(tmp_path), load_weights(whole.folder)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_rate_found_at_a_milestone_changes_nothing_but_the_rate(fit, load_weights, monkeypatch):
+    monkeypatch.setattr(finders, "suggest", lambda *_: 0.003)  # a third of which is what it was
+    kept = fit(**{**AGAIN, "unfreeze": {"level": "last", "milestones": [1]}})
+    found = fit(**AGAIN)
+    ours, theirs = load_weights(kept.folder), load_weights(found.folder)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
 def test_the_rate_is_where_the_loss_falls_fastest_over_its_logarithm():
     lrs = [10 ** (-6 + step / 10) for step in range(70)]
     losses = [2.0 - 1.5 / (1 + math.exp(-8 * (math.log10(lr) + 3))) + max(0.0, math.log10(lr) + 1) ** 3 for lr in lrs]

@@ -151,6 +151,7 @@ def test_the_scaled_rate_is_the_metric(fit):
         ({"layer_decay": {"factor": 0.5}, "unfreeze": {"level": "last"}}, "does nothing while unfreeze.level=last"),
         ({"no_decay": {"enabled": True}}, "does nothing while optimizer.weight_decay is 0"),
         ({"lr_scaling": {"reference": 64}}, "does nothing while lr_scaling.rule is none"),
+        ({"unfreeze": {"milestone_lr": "auto"}}, "milestone_lr=auto does nothing without unfreeze.milestones"),
         ({"unfreeze": {"milestones": [1]}}, "from unfreeze.level=full there are fewer levels to go"),
         ({"unfreeze": {"level": "most", "milestones": [1, 2]}}, "from unfreeze.level=most there are fewer levels"),
         ({"unfreeze": {"level": "last", "milestones": [2, 1]}}, "in rising order, all below epochs=10"),

@@ -50,6 +50,7 @@ OTHERS = {
     "unfreeze.level": ["last", "most"],
     "precision.mode": ["bf16-mixed", "64-true"],
     "unfreeze.milestones": [],
+    "unfreeze.milestone_lr": [],
     "accumulation.batches": [2],
     "accumulation.schedule": [[[1, 2]]],
     "layer_decay.factor": [0.5],

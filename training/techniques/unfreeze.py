@@ -33,6 +33,10 @@ class Unfreeze(Technique):
         "after 6.",
     )
 
+    milestone_lr: Literal["keep", "auto", "auto/3", "auto*3"] = Field(
+        "keep", description="Base rate from each milestone on: kept, or found anew as optimizer.lr=auto is."
+    )
+
     @property
     def deepest(self) -> str:
         """The level at the end of training."""
@@ -52,7 +56,9 @@ class Unfreeze(Technique):
 
     def conflict(self, recipe: Recipe) -> str | None:
         if not self.milestones:
-            return None
+            if self.milestone_lr == "keep":
+                return None
+            return f"unfreeze.milestone_lr={self.milestone_lr} does nothing without unfreeze.milestones: set them."
         field = f"unfreeze.milestones={self.milestones}"
         if len(self.milestones) > 2 - LEVELS.index(self.level):
             return f"{field}: from unfreeze.level={self.level} there are fewer levels to go. Leave some out."
