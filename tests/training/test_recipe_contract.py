@@ -147,7 +147,7 @@ def test_every_wrong_field_is_named_as_the_user_wrote_it():
             }
         )
     said = str(caught.value)
-    assert "optimizer.lr=-1.0: input should be greater than 0." in said
+    assert "optimizer.lr=-1.0: input should be greater than 0, or input should be 'auto', 'auto/3'" in said
     assert "preprocessing.image_size='big': input should be a valid integer, or input should be 'auto'." in said
     assert "preprocessing.mean.1=2.0: input should be less than or equal to 1" in said
     assert "data.root: field required." in said
