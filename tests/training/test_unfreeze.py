@@ -164,3 +164,11 @@ def test_a_fit_moves_what_the_level_says_and_nothing_else(level, fit, load_weigh
     assert parameters - still <= moved
     assert statistics - still <= moved
     assert run.metrics[0]["train_loss"] > 0
+
+
+def test_nothing_is_recorded_for_the_backward_pass_below_what_trains():
+    model = timm.create_model("test_resnet", num_classes=10)
+    assert model.forward_features(torch.zeros(1, 3, 32, 32)).requires_grad
+    trained(model, "last")
+    assert not model.forward_features(torch.zeros(1, 3, 32, 32)).requires_grad
+    assert model(torch.zeros(1, 3, 32, 32)).requires_grad
