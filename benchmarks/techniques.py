@@ -35,7 +35,7 @@ Values = dict[str, Any]
 
 MODELS: dict[str, Values] = {
     "ResNet-18, 32×32": {
-        "data": {"name": "digits", "train_size": 640},
+        "data": {"name": "digits", "train_size": 384},
         "preprocessing": {"image_size": 32},
         "backbone": {"name": "resnet18", "weights": "none"},
         "batch_size": 128,
@@ -48,7 +48,6 @@ MODELS: dict[str, Values] = {
         "epochs": 9,
     },
 }
-BASELINE: Values = {}
 # The first part named is the technique; others are what it needs beside it.
 VARIANTS: list[Values] = [
     {"unfreeze": {"level": "last"}},
@@ -58,6 +57,8 @@ VARIANTS: list[Values] = [
     {"activation_checkpointing": {"enabled": True}},
     {"augmentation": {"policy": "small_images"}},
     {"augmentation": {"policy": "crop_flip", "min_area": 0.5, "flip": 0.0}},
+    {"augmentation": {"policy": "trivial_augment"}},
+    {"augmentation": {"policy": "rand_augment"}},
     {"random_erasing": {"probability": 0.5}},
     {"mixup": {"alpha": 0.4}},
     {"cutmix": {"alpha": 1.0}},
@@ -68,13 +69,17 @@ VARIANTS: list[Values] = [
     {"averaging": {"name": "swa"}},
     {"averaging": {"name": "ema"}},
     {"label_smoothing": {"alpha": 0.1}},
-    {"optimizer": {"name": "sgd"}},
-    {"optimizer": {"name": "adam"}},
-    {"optimizer": {"name": "adamw"}},
+    {"layer_decay": {"factor": 0.8}},
+    {"no_decay": {"enabled": True}, "optimizer": {"name": "momentum", "weight_decay": 1e-4}},
+    *(
+        {"optimizer": {"name": name}}
+        for name in ("sgd", "nesterov", "adagrad", "rmsprop", "adam", "adamw", "adafactor", "adam8bit")
+    ),
     {"schedule": {"name": "cosine"}},
     {"schedule": {"name": "cosine", "warmup_epochs": 1.0}},
     {"schedule": {"name": "cosine_restarts"}},
     {"accumulation": {"batches": 2}},
+    {"lr_scaling": {"rule": "linear", "reference": 64}},
     {"gradient_clipping": {"value": 1.0}},
     {"precision": {"mode": "bf16-mixed"}},
     {"precision": {"mode": "16-mixed"}},
@@ -121,6 +126,7 @@ def run(rounds: int, variants: list[Values], resources: Resources) -> list[dict[
         bare: list[dict[str, float]] = []
         seen: dict[int, list[dict[str, float]]] = {}
         for number in range(rounds):
+            print(f"{model}: round {number + 1} of {rounds}", flush=True)
             bare.append(measure(read_recipe({**common, "seed": number}), resources))
             for position, variant in enumerate(variants):
                 if position in seen or number == 0:
@@ -174,6 +180,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if missing := set(technique_names()) - {next(iter(variant)) for variant in VARIANTS}:
         raise SystemExit(f"No variant measures {', '.join(sorted(missing))}: add one to VARIANTS.")
+    if arguments.only and arguments.save:
+        raise SystemExit("--save with --only would forget the costs of all others: leave one out.")
     variants = [v for v in VARIANTS if not arguments.only or next(iter(v)) in arguments.only]
     threads = len(os.sched_getaffinity(0))
     resources = Resources(threads=threads, device="cuda" if torch.cuda.is_available() else "cpu")
