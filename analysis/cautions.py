@@ -62,7 +62,7 @@ def _warn_of_few(sweep: Sweep, effects: pd.DataFrame) -> Iterator[str]:
     full = len(sweep.completed)
     if full < FEW:
         yield (
-            f"Only {plural(full, 'trial')} ran to full length: effects below are wide. Run more "
+            f"Only {plural(full, 'trial')} ran to full length, so intervals are wide. Run more "
             f"(sweep extend {sweep.name} --trials N)."
         )
     unknown = effects[(effects.verdict == "unknown") & ~effects.detail.astype(bool)]

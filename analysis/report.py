@@ -47,8 +47,10 @@ def find(sweep: Sweep) -> Findings:
     """What a sweep found.
 
     Raises:
-        UserError: no trial of it completed.
+        UserError: no trial of it completed, or its space has no holes.
     """
+    if not list_holes(sweep.space.recipe):
+        raise UserError(f"{sweep.name}: its space has no holes, so its trials differ in nothing that was searched.")
     if not len(sweep.completed):
         raise UserError(
             f"{sweep.name}: none of its {len(sweep.trials)} trials has completed, so there is nothing to compare. "

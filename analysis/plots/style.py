@@ -11,11 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from training.ranking import MAXIMISED
+
 INK = "#3f4652"  # becomes the page's own text colour in an SVG
 BLUE, ORANGE, GREEN, RED, GREY = "#3b7fc4", "#dd8426", "#2b9a66", "#cf4f4f", "#8b93a1"
 VERDICTS = {"useful": GREEN, "harmful": RED, "no effect seen": BLUE, "unknown": GREY}
 STATES = {"completed": BLUE, "stopped": GREY, "diverged": RED, "failed": RED, "out_of_memory": ORANGE}
-PERCENT = ("val_accuracy", "val_balanced_accuracy", "val_macro_f1")
 MANY = 200  # curves beyond which a picture of pixels is smaller than one of lines
 
 STYLE: Any = {
@@ -74,12 +75,12 @@ def to_svg(figure: Figure, name: str) -> str:
 
 def unit_of(metric: str) -> float:
     """What a score is multiplied by to be shown: accuracies are told in per cent."""
-    return 100.0 if metric in PERCENT else 1.0
+    return 100.0 if metric in MAXIMISED else 1.0
 
 
 def label_of(metric: str) -> str:
     name = metric.removeprefix("val_").replace("_", " ")
-    return f"validation {name}" + (" (%)" if metric in PERCENT else "")
+    return f"validation {name}" + (" (%)" if metric in MAXIMISED else "")
 
 
 def wrap_axes(axes: Any) -> list[Axes]:

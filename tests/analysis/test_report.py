@@ -1,6 +1,7 @@
 """The report opens by itself, says what was found, and says so when there is nothing."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -39,8 +40,6 @@ def test_the_page_names_verdicts_warnings_and_costs(page):
 
 
 def test_names_are_escaped(findings):
-    from dataclasses import replace
-
     named = replace(findings, sweep=replace(findings.sweep, name="<script>"))
     assert "<script>" not in render_report(named)
 
@@ -59,6 +58,12 @@ def test_a_sweep_without_a_completed_trial_is_one_sentence(uri):
     with pytest.raises(UserError, match="begun: none of its 1 trials has completed.*sweep resume begun") as caught:
         find(load("begun", uri))
     assert "\n" not in str(caught.value)
+
+
+def test_a_space_without_holes_is_one_sentence(sweep):
+    plain = replace(sweep, space=replace(sweep.space, recipe={"epochs": 9}))
+    with pytest.raises(UserError, match="made-up-1: its space has no holes"):
+        find(plain)
 
 
 def test_a_place_that_cannot_be_written_is_one_sentence(uri, tmp_path):
