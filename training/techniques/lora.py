@@ -55,8 +55,6 @@ class Lora(Technique):
                 f"lora.rank={self.rank} adapts frozen layers, and unfreeze.level=full freezes none: "
                 "set unfreeze.level=last or most."
             )
-        if self.rank and recipe.unfreeze.milestones:
-            return f"lora.rank={self.rank} adapts layers that stay frozen, and unfreeze.milestones thaw some: leave one out."
         return None
 
 
