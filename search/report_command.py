@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.text import Text
 
-from analysis.report import Findings, describe_costs, describe_interactions, render_report, write_report
+from analysis.report import Findings, describe_costs, describe_interactions, write_report
 from analysis.wording import format_effect, format_score
 from search.columns import Column, Columns
 
@@ -38,13 +38,21 @@ def report_sweep(name: str, out: Path, tracking_uri: str, experiment: str, conso
     for sentence in findings.cautions:
         console.print(Text.assemble(("! ", "bold yellow"), sentence))
     console.print(Text(f"Report: {out}"))
+    log_report(findings, out, tracking_uri, console)
 
 
-def log_report(findings: Findings, tracking_uri: str) -> None:
+def log_report(findings: Findings, page: Path, tracking_uri: str, console: Any) -> None:
     """Keep the page with the sweep's own run in MLflow, as `report.html`."""
     from mlflow import MlflowClient
 
-    MlflowClient(tracking_uri).log_text(findings.sweep.run_id, render_report(findings), "report.html")
+    from search.mlflow_store import is_outage
+
+    try:
+        MlflowClient(tracking_uri).log_text(findings.sweep.run_id, page.read_text(), "report.html")
+    except Exception as error:
+        if not is_outage(error):
+            raise
+        console.print("MLflow did not answer; the same command sends it the page again.")
 
 
 def _rows(findings: Findings) -> Iterator[list[str]]:
