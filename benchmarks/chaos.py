@@ -277,7 +277,8 @@ def main() -> None:
     parser.add_argument("--fast", action="store_true", help="train nothing")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    kills = random.Random(arguments.seed).choices(KINDS, k=arguments.kills)
+    kills = [KINDS[number % len(KINDS)] for number in range(arguments.kills)]
+    random.Random(arguments.seed).shuffle(kills)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         counts = run_chaos(Path(folder), kills, arguments.seed, arguments.fast)
