@@ -68,7 +68,7 @@ def test_predict_finds_the_score_and_writes_every_probability(exported, validati
 
 SLOW = {"name": "momentum", "lr": 0.01}
 CHANGED_WEIGHTS = {
-    "merged adapters": {"lora": {"rank": 2}, "unfreeze": {"level": "last"}},
+    "merged adapters": {"lora": {"rank": 2}, "unfreeze": {"level": "last"}, "optimizer": SLOW},
     "an exponential average": {"averaging": {"name": "ema", "half_life": 0.2}, "optimizer": SLOW},
     "an average of the last epochs": {"averaging": {"name": "swa", "start": 0.5}, "epochs": 3, "optimizer": SLOW},
     "another layout": {"channels_last": {"enabled": True}},
