@@ -79,7 +79,7 @@ def _describe_costs(card: Card) -> list[str]:
             f"`{c['values']}`",
             _spread(c["time"]),
             f"{c['memory']:.2f}×",
-            f"{100 * c['accuracy']:+.1f} points",
+            "–" if c["accuracy"] is None else f"{100 * c['accuracy']:+.1f} points",
         )
         for c in card.costs
     ]
@@ -88,7 +88,9 @@ def _describe_costs(card: Card) -> list[str]:
 
 
 def _spread(values: Sequence[float]) -> str:
-    """Mean (lowest-highest)."""
+    """Mean (lowest-highest), where there is more than one."""
+    if len(values) < 2:
+        return f"{values[0]:.2f}×" if values else "–"
     return f"{sum(values) / len(values):.2f}× ({min(values):.2f}-{max(values):.2f})"
 
 

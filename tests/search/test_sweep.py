@@ -130,7 +130,7 @@ def check_truth(folder, name, trial_count):
 
 def check_no_processes(folder):
     """What a sweep started is gone: no process works in its folder or is a Ray worker of ours."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90  # Ray's agents look for a killed raylet once a minute
     while time.monotonic() < deadline:
         left = [
             p for p in psutil.process_iter(["cmdline"]) if "run_trial" in str(p.info["cmdline"]) or _is_in(p, folder)
