@@ -166,6 +166,7 @@ def _kill_and_count(scene: Scene, kills: list[str], draw: random.Random) -> dict
             if scene.driver.returncode == 0:
                 break  # the sweep was over before its kills
             gave_up += 1
+            print((scene.folder / "driver.log").read_text()[-500:], file=sys.stderr)
             scene.start_driver()
             continue
         getattr(scene, f"kill_{kind}")()
