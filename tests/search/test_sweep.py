@@ -199,7 +199,7 @@ def test_a_sweep_extends_and_another_begins_with_its_best(folder, swept):
     check_truth(folder, "one", 7)
 
 
-def test_ctrl_c_keeps_everything_and_resume_survives_a_killed_worker(folder):
+def test_ctrl_c_keeps_everything_and_resume_survives_a_killed_worker(folder, swept):
     ledger = folder / "sweeps" / "two" / "ledger.jsonl"
     driver = start(folder, "run", "tiny.yaml", "--name", "two", "--warm-start", "one", command=FAST)
     wait_for(ledger, lambda events: len(reports(events)) >= 3, driver)
