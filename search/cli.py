@@ -56,7 +56,7 @@ def _run_command() -> int:
     try:
         app()
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     except UserError as error:
         print(f"sweep: {error}", file=sys.stderr)
         return 2
