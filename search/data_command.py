@@ -62,7 +62,7 @@ def find_recipe(source: str, overrides: Sequence[str]) -> Any:
     space = load_space(source, overrides)
     if not list(find_holes(space.recipe, ("recipe",))):
         return read_recipe(space.recipe)
-    draws = [read_recipe(space.suggest(RandomTrial(seed))) for seed in range(50)]  # type: ignore[arg-type]
+    draws = [read_recipe(space.suggest(RandomTrial(seed))) for seed in range(50)]
     return next((recipe for recipe in draws if recipe.augmentation.policy != "none"), draws[0])
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spaces.document import Document
 from spaces.domains import Choice, IntUniform
-from spaces.draws import RandomTrial, draw
+from spaces.draws import RandomTrial
 from spaces.search import AshaScheduler
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
@@ -67,7 +67,7 @@ def _check_conflicts(space: Space, document: Document) -> None:
     found: Counter[str] = Counter()
     for _ in range(DRAWS):
         try:
-            read_recipe(draw(space.recipe, trial))
+            read_recipe(space.suggest(trial))
         except UserError as error:
             found[str(error)] += 1
     if found.total() <= DRAWS / 2:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
 from spaces import draws
 from spaces.baseline import build_baselines
+from spaces.conditions import Retrace, Way, list_ways, suggest
 from spaces.domains import unparse
+from spaces.draws import Trial
 from spaces.rows import Row, list_rows
 from spaces.search import Search
 from spaces.views import encode, prune, values_at
 from spaces.yaml_values import dump_yaml
 from training.errors import UserError
 from training.recipe import Recipe
-
-if TYPE_CHECKING:
-    import optuna
 
 GRID_LIMIT = 100_000
 
@@ -28,14 +28,22 @@ class Space:
     recipe: dict[str, Any]  # plain values, with domains for holes
     search: Search
 
-    def suggest(self, trial: optuna.Trial) -> dict[str, Any]:
-        """Values of a recipe, every hole filled by the trial."""
-        values: dict[str, Any] = draws.draw(self.recipe, trial)
-        return values
+    def suggest(self, trial: Trial) -> dict[str, Any]:
+        """Values of a recipe, every hole filled by the trial, and no option offered that conflicts with those before it."""
+        return suggest(self.recipe, self._ways, trial)
+
+    @cached_property
+    def _ways(self) -> dict[str, list[Way]]:
+        return list_ways(self.recipe)
 
     def encode(self, recipe: Recipe) -> dict[str, Any] | None:
         """The parameters that would draw this recipe; None when it lies outside the space."""
-        return encode(self.recipe, recipe)
+        params = encode(self.recipe, recipe)
+        if params is None:
+            return None
+        trial = Retrace(params)
+        suggest(self.recipe, self._ways, trial)
+        return trial.asked
 
     def grid(self) -> list[dict[str, Any]]:
         """The parameters of every point.

@@ -7,7 +7,6 @@ import torch
 from search.cluster import fit_to_cluster
 from spaces.draws import RandomTrial
 from spaces.load import load_space
-from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 from training.train import train
 
@@ -30,7 +29,7 @@ def test_random_recipes_of_the_full_space_train(tmp_path):
     trial, switched_on = RandomTrial(seed=0), set()
     threads = torch.get_num_threads()
     for number in range(DRAWS):
-        recipe = draw(space, trial)
+        recipe = read_recipe(space.suggest(trial))
         (tmp_path / str(number)).mkdir()
         outcome = train(recipe, tmp_path / str(number), on_report=lambda report: False)
         assert outcome.state in ("stopped", "diverged"), recipe
@@ -39,12 +38,3 @@ def test_random_recipes_of_the_full_space_train(tmp_path):
     # Every technique was among them but what needs a GPU or is left out above.
     techniques = {name for name, value in Recipe() if type(value).__module__.startswith("training.techniques")}
     assert techniques - switched_on == {"compilation", "cudnn_benchmark"}
-
-
-def draw(space, trial):
-    """The next draw whose techniques go together."""
-    while True:
-        try:
-            return read_recipe(space.suggest(trial))
-        except UserError:
-            continue

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spaces.domains import Choice, IntUniform, Uniform
-from spaces.draws import count, enumerate_params
+from spaces.draws import count, draw, enumerate_params
 from spaces.load import load_space
 from spaces.space import Space
 from training.errors import UserError
@@ -85,6 +85,36 @@ def test_encoding_a_nested_draw_gives_its_parameters(load):
         assert space.encode(read_recipe(values)) == params
 
 
+CONDITIONAL = """
+lora: {choice: [{rank: 0}, {rank: {choice: [4, 16]}}]}
+unfreeze: {level: {choice: [last, most, full]}}
+layer_decay: {factor: {choice: [1.0, {uniform: [0.5, 0.9]}]}}
+mixup: {alpha: {choice: [0.0, 0.4]}}
+mixing: {probability: {choice: [0.5, 1.0]}}
+"""
+
+
+def test_an_option_that_conflicts_with_those_before_it_is_not_offered(load):
+    space, seen = load(CONDITIONAL), set()
+    for params, values in ask(space, 5, 200):
+        recipe = read_recipe(values)  # valid, every one
+        assert space.encode(recipe) == params
+        seen.add((recipe.lora.rank, recipe.unfreeze.level, recipe.layer_decay.is_on, recipe.mixing.is_on))
+        # One option left is no question; some left are another question.
+        assert ("unfreeze.level" in params) == (recipe.lora.rank == 0)
+        assert ("unfreeze.level of last|most" in params) == (recipe.lora.rank > 0)
+        assert ("layer_decay.factor" in params) == (recipe.unfreeze.level != "last")
+        assert ("mixing.probability" in params) == recipe.mixup.is_on
+    assert {rank for rank, level, *_ in seen if level == "full"} == {0}
+    levels = itertools.product([4, 16, 0], ["last", "most", "full"])
+    assert {(rank, level) for rank, level, *_ in seen} == set(levels) - {(4, "full"), (16, "full")}
+
+
+def test_a_space_of_conflicts_alone_is_left_to_the_draw(load):
+    with pytest.raises(UserError, match=r"200 of 200 random recipes .* conflict, most of them so: lora\.rank="):
+        load("lora: {rank: {choice: [4, 16]}}\nunfreeze: {level: full}")
+
+
 @pytest.mark.parametrize(
     "outside",
     [
@@ -124,7 +154,7 @@ TREES = st.recursive(
 def test_the_count_is_that_of_all_points(tree):
     """Walked by an odometer that knows trees only through their draws."""
     space = Space("any", tree, load_space("quick").search)
-    points = walk(space.suggest)
+    points = walk(lambda trial: draw(tree, trial))
     assert space.count() == len(points)
     if len(set(map(repr, points))) == len(points):  # equal options of one choice share a parameter
         assert sorted(map(repr, space.grid())) == sorted(map(repr, points))

@@ -18,15 +18,9 @@ from training.techniques.base import Technique
 
 @pytest.mark.parametrize("name", bundled_names())
 def test_every_random_draw_of_a_bundled_space_is_valid(name):
-    space, trial, refused = load_space(name), RandomTrial(seed=1), 0
-    for _ in range(300):
-        try:
-            read_recipe(space.suggest(trial))
-        except UserError:
-            refused += 1
-    # Among all techniques some exclude each other, as LoRA does full training, which no nesting within one technique can
-    # keep apart. Such draws are drawn again: fewer than half may be.
-    assert refused <= (120 if name == "full" else 0)
+    space, trial = load_space(name), RandomTrial(seed=1)
+    for _ in range(500):
+        read_recipe(space.suggest(trial))
 
 
 @pytest.mark.parametrize("name", bundled_names())

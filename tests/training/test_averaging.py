@@ -161,11 +161,15 @@ def test_the_rate_anneals_from_the_schedules_to_swas_and_stays(fit):
     assert run.metrics[-1]["lr"] == pytest.approx(0.06)
 
 
+@pytest.mark.parametrize(("schedule", "moments"), [({"name": "constant"}, [9, 10]), (RESTARTS, [5, 10])])
+def test_a_late_start_still_averages_two_moments(schedule, moments):
+    recipe = read_recipe({"epochs": 10, "schedule": schedule, "averaging": {"name": "swa", "start": 0.99}})
+    assert recipe.averaging.moments(recipe, [1] * 10) == moments
+
+
 def test_averages_that_would_average_nothing_are_refused():
-    with pytest.raises(UserError, match=r"averaging\.start=0\.9 leaves one moment .* epochs=5"):
-        read_recipe({"epochs": 5, "averaging": {"name": "swa", "start": 0.9}})
-    with pytest.raises(UserError, match=r"averaging\.start=0\.75 leaves one moment"):
-        read_recipe({"epochs": 20, "schedule": RESTARTS, "averaging": {"name": "swa"}})
+    with pytest.raises(UserError, match=r"averaging\.name=swa has one moment to average in epochs=1"):
+        read_recipe({"epochs": 1, "averaging": {"name": "swa"}})
     with pytest.raises(UserError, match=r"averaging\.lr_factor=0\.5 would end the cycles"):
         read_recipe({"schedule": RESTARTS, "averaging": {"name": "swa", "start": 0.1, "lr_factor": 0.5}})
     with pytest.raises(UserError, match=r"averaging\.annealing_epochs does nothing without averaging\.lr_factor"):

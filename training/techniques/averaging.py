@@ -35,7 +35,9 @@ class Swa(Technique):
     )
 
     name: Literal["swa"] = "swa"
-    start: float = Field(0.75, gt=0, lt=1, description="Share of the training after which averaging begins.")
+    start: float = Field(
+        0.75, gt=0, lt=1, description="Share of the training after which weights are averaged: two moments at least."
+    )
     lr_factor: Annotated[float, Field(gt=0)] | None = Field(
         None, description="Constant rate from the start on, times lr; null: the schedule goes on."
     )
@@ -57,10 +59,11 @@ class Swa(Technique):
         return lambda step: 1 / count[step] if step in count else 0.0
 
     def moments(self, recipe: Recipe, epoch_steps: Sequence[int]) -> list[int]:
-        """The optimizer steps after which the weights join the mean."""
+        """The optimizer steps after which the weights join the mean: two at least, as a mean of one is no average."""
         schedule = recipe.schedule
-        ends = schedule.minima(epoch_steps) if isinstance(schedule, CosineRestarts) else accumulate(epoch_steps)
-        return [end for end in ends if end >= self._begin(epoch_steps)]
+        ends = list(schedule.minima(epoch_steps) if isinstance(schedule, CosineRestarts) else accumulate(epoch_steps))
+        late = sum(end >= self._begin(epoch_steps) for end in ends)
+        return ends[-max(2, late) :]
 
     def _begin(self, epoch_steps: Sequence[int]) -> float:
         return count_steps(round(self.start * len(epoch_steps), 6), epoch_steps)
@@ -91,8 +94,8 @@ class Swa(Technique):
             )
         if len(self.moments(recipe, [1000] * recipe.epochs)) < 2:
             return (
-                f"averaging.start={self.start:g} leaves one moment to average in epochs={recipe.epochs}, and a mean of one is "
-                "no average: lower it or train longer."
+                f"averaging.name=swa has one moment to average in epochs={recipe.epochs}, and a mean of one is no average: "
+                "train longer."
             )
         return None
 
