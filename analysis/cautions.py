@@ -10,7 +10,9 @@ from scipy.stats import fisher_exact
 
 from analysis.holes import is_interval, list_holes, list_levels, matches, scale
 from analysis.wording import format_points, format_score, plural
-from spaces.domains import Choice, find_holes, format_value
+from spaces.domains import Choice, Interval, IntUniform, LogUniform, find_holes, format_value
+from spaces.schema import slot_of
+from training.recipe import Recipe
 
 if TYPE_CHECKING:
     from analysis.load import Sweep
@@ -37,8 +39,9 @@ def _warn_of_edges(sweep: Sweep) -> Iterator[str]:
     best = sweep.completed.iloc[0]
     for path, domain in _intervals_of(sweep, best):
         place = scale(domain, best[path])
-        if 0 <= place < EDGE or 1 >= place > 1 - EDGE:
-            end = "lower" if place < 0.5 else "upper"
+        is_low = place < 0.5
+        if (0 <= place < EDGE or 1 >= place > 1 - EDGE) and _goes_on(domain, is_low, path, best):
+            end = "lower" if is_low else "upper"
             yield (
                 f"{path}: the best trial's {best[path]:.3g} is at the {end} end of "
                 f"{format_value(domain.low)} to {format_value(domain.high)}; a better value may lie beyond. Widen it."
@@ -56,6 +59,18 @@ def _intervals_of(sweep: Sweep, trial: pd.Series) -> Iterator[tuple[str, Any]]:
         for steps, domain in find_holes(option) if isinstance(option, dict) else ():
             if is_interval(domain):
                 yield ".".join([hole.name, *map(str, steps)]), domain
+
+
+def _goes_on(domain: Interval, is_low: bool, path: str, trial: pd.Series) -> bool:
+    """Whether values beyond an end are legal: below a label smoothing of 0 there is nothing to find."""
+    field, _, inner = path.partition(".")
+    slot = slot_of(Recipe, field)
+    if inner:
+        slot = slot_of(slot.part({slot.discriminator: trial.get(f"{field}.{slot.discriminator}")}), inner)
+    end, outwards = (domain.low, -1) if is_low else (domain.high, 1)
+    if isinstance(domain, IntUniform):
+        return slot.problem(end + outwards) is None
+    return slot.problem(end * 1.001**outwards if isinstance(domain, LogUniform) else end + outwards * 1e-6) is None
 
 
 def _warn_of_few(sweep: Sweep, effects: pd.DataFrame) -> Iterator[str]:

@@ -15,6 +15,7 @@ from analysis.design import make_design
 from analysis.effects import fit_sweep, measure_effects, measure_interactions
 from analysis.holes import encode, list_holes, list_levels, matches
 from analysis.importance import measure_importance
+from spaces.domains import Choice, IntUniform, LogUniform, Uniform
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +80,6 @@ def test_only_trials_of_full_length_are_compared(sweep):
 
 
 def test_points_know_the_option_taken_and_the_place_in_an_interval():
-    from spaces.domains import Choice, LogUniform
-
     recipe = {"mixup": Choice(({"alpha": 0.0}, {"alpha": LogUniform(0.1, 10.0)})), "batch_size": Choice((16, 32))}
     holes = list_holes(recipe)
     flat = pd.DataFrame([{"mixup.alpha": 0.0, "batch_size": 16}, {"mixup.alpha": 1.0, "batch_size": 99}])
@@ -116,11 +115,26 @@ def test_divergence_is_told_with_the_values_it_gathers_at(sweep):
     assert "diverged, most of all with optimizer.lr=0.0646 to 0.3" in told
 
 
-def test_a_best_value_at_the_edge_of_its_domain_is_told(sweep):
+@pytest.mark.parametrize(
+    ("domain", "path", "value", "told"),
+    [
+        (LogUniform(0.003, 0.3), "optimizer.lr", 0.0031, "the best trial's 0.0031 is at the lower end of 0.003 to 0.3"),
+        (Uniform(0.0, 0.3), "label_smoothing.alpha", 0.3, "the best trial's 0.3 is at the upper end of 0.0 to 0.3"),
+        (Uniform(0.0, 0.3), "label_smoothing.alpha", 0.0, None),  # nothing below it is legal
+        (IntUniform(1, 64), "batch_size", 1, None),
+        (IntUniform(1, 64), "batch_size", 64, "the best trial's 64 is at the upper end of 1 to 64"),
+    ],
+)
+def test_a_best_value_at_the_edge_of_its_domain_is_told_where_it_could_be_widened(sweep, domain, path, value, told):
+    field, _, inner = path.partition(".")
+    holes = {inner: domain, "name": "sgd"} if field == "optimizer" else {inner: domain} if inner else domain
+    space = replace(sweep.space, recipe=sweep.space.recipe | {field: holes})
     trials = sweep.trials.copy()
-    trials.loc[trials.trial == sweep.completed.trial.iloc[0], "optimizer.lr"] = 0.0031
-    told = " ".join(list_cautions(replace(sweep, trials=trials), measure_effects(fit_sweep(sweep))))
-    assert "optimizer.lr: the best trial's 0.0031 is at the lower end of 0.003 to 0.3" in told
+    trials.loc[trials.trial == sweep.completed.trial.iloc[0], [path, "optimizer.name"]] = value, "sgd"
+    changed = replace(sweep, trials=trials, space=space)
+    cautions = [caution for caution in list_cautions(changed, measure_effects(fit_sweep(sweep))) if path in caution]
+    edges = [caution for caution in cautions if "end of" in caution]
+    assert [told in caution for caution in edges] == [True] * bool(told)
 
 
 def test_verdicts_hold_on_planted_truths():
