@@ -66,7 +66,8 @@ def _goes_on(domain: Interval, is_low: bool, path: str, trial: pd.Series) -> boo
     field, _, inner = path.partition(".")
     slot = slot_of(Recipe, field)
     if inner:
-        slot = slot_of(slot.part({slot.discriminator: trial.get(f"{field}.{slot.discriminator}")}), inner)
+        kind = slot.discriminator or ""
+        slot = slot_of(slot.part({kind: trial.get(f"{field}.{kind}")}), inner)
     end, outwards = (domain.low, -1) if is_low else (domain.high, 1)
     if isinstance(domain, IntUniform):
         return slot.problem(end + outwards) is None
