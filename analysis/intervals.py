@@ -38,6 +38,12 @@ def mean_interval(values: Sequence[float], comparisons: int = 1) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+def score_interval(metric: str, values: Sequence[float], comparisons: int = 1) -> Interval:
+    """Of a mean score, within what the metric can be: a few seeds far apart say no more than that."""
+    found = mean_interval(values, comparisons)
+    return Interval(found.mean, max(found.low, 0.0), found.high if metric == "val_loss" else min(found.high, 1.0))
+
+
 def paired_interval(values: Sequence[float], others: Sequence[float], comparisons: int = 1) -> Interval:
     """Of the mean difference, seed by seed: what a seed does to both falls out."""
     return mean_interval(np.subtract(values, others).tolist(), comparisons)

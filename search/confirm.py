@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from analysis.intervals import Interval, mean_interval, paired_interval, rank_ranges
+from analysis.intervals import Interval, paired_interval, rank_ranges, score_interval
 from search.candidates import choose_baseline, choose_best, name_recipes
 from search.export import export_trial, read_trials
 from search.folder import SweepFolder
@@ -92,7 +92,7 @@ def compare(folder: SweepFolder, listed: Listed) -> dict[str, Any]:
         )
     ranks = rank_ranges(scores, sign)
     source = read_trials(SweepFolder(folder.path.with_name(listed.of)))
-    intervals = {label: mean_interval(values, len(scores)) for label, values in scores.items()}
+    intervals = {label: score_interval(listed.trials.metric, values, len(scores)) for label, values in scores.items()}
     order = sorted(scores, key=lambda label: -sign * intervals[label].mean)
     return {
         "format": FORMAT,

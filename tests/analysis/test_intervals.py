@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.intervals import mean_interval, paired_interval, rank_ranges, share_interval
+from analysis.intervals import mean_interval, paired_interval, rank_ranges, score_interval, share_interval
 
 
 def test_the_interval_of_the_best_of_many_holds_where_a_plain_one_fails():
@@ -38,3 +38,9 @@ def test_a_perfect_share_still_has_an_interval():
     found = share_interval(50, 50)
     assert found.mean == 1
     assert found.low == pytest.approx(0.929, abs=0.001)  # as statsmodels' proportion_confint(50, 50, method="wilson")
+
+
+def test_an_interval_of_a_score_stays_within_what_it_can_be():
+    assert score_interval("val_accuracy", [0.96, 0.99]).high == 1
+    assert score_interval("val_loss", [0.1, 1.9]).low == 0
+    assert score_interval("val_loss", [0.1, 1.9]).high == mean_interval([0.1, 1.9]).high > 1
