@@ -1,7 +1,8 @@
 """How sure a mean over seeds is, and which recipes it tells apart: intervals that all hold at once (Dunn 1961).
 
 Each of `comparisons` intervals is widened to the level 1 - 0.05 / comparisons (Bonferroni). So the interval of whichever
-recipe comes out best holds as well: nothing is assumed about how it was chosen among them.
+recipe comes out best holds as well: nothing is assumed about how it was chosen among them. The noise is pooled over all
+recipes of a comparison, as few seeds of one say little of it.
 """
 
 from __future__ import annotations
@@ -30,34 +31,75 @@ class Interval:
         return self.low > 0 or self.high < 0
 
 
-def mean_interval(values: Sequence[float], comparisons: int = 1) -> Interval:
-    """Student's interval of the mean of two or more independent values."""
-    numbers = np.asarray(values, dtype=float)
-    mean, error = float(numbers.mean()), float(numbers.std(ddof=1) / len(numbers) ** 0.5)
-    half = float(stats.t.ppf(1 - (1 - LEVEL) / 2 / comparisons, len(numbers) - 1)) * error
+@dataclass(frozen=True)
+class Noise:
+    """Standard deviation of one value, or of one difference, and the degrees of freedom it was found with."""
+
+    deviation: float
+    freedom: int
+
+
+Scores = Mapping[str, Sequence[float]]  # by recipe; each has one score for each seed, in the same order
+
+
+def score_noise(scores: Scores) -> Noise:
+    """What a seed changes in a recipe's score, pooled over the recipes."""
+    table = _table(scores)
+    left = table - table.mean(axis=1, keepdims=True)
+    return _pool(left, len(table) * (table.shape[1] - 1), table)
+
+
+def difference_noise(scores: Scores) -> Noise:
+    """What a seed changes in the difference of two recipes trained on it: twice the residual of randomized blocks.
+
+    What a seed does to all recipes alike falls out (Fisher 1935). Of two recipes it is the paired t test's.
+    """
+    table = _table(scores)
+    left = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
+    noise = _pool(left, (len(table) - 1) * (table.shape[1] - 1), table)
+    return Noise(2**0.5 * noise.deviation, noise.freedom)
+
+
+def _table(scores: Scores) -> np.ndarray:
+    return np.array(list(scores.values()), dtype=float)
+
+
+def _pool(residuals: np.ndarray, freedom: int, scores: np.ndarray) -> Noise:
+    # Scores count images, so few seeds may come out equal by rounding: that is no proof that there is no noise.
+    gaps = np.diff(np.unique(scores))
+    step = float(gaps[gaps > 1e-9].min(initial=np.inf))
+    rounding = step**2 / 12 if np.isfinite(step) else 0.0
+    return Noise(float((residuals**2).sum() / freedom + rounding) ** 0.5, freedom)
+
+
+def mean_interval(values: Sequence[float], noise: Noise, comparisons: int = 1) -> Interval:
+    """Student's interval of the mean of independent values, or differences, of known noise."""
+    mean = float(np.mean(values))
+    level = 1 - (1 - LEVEL) / 2 / comparisons
+    half = float(stats.t.ppf(level, noise.freedom)) * noise.deviation / len(values) ** 0.5
     return Interval(mean, mean - half, mean + half)
 
 
-def score_interval(metric: str, values: Sequence[float], comparisons: int = 1) -> Interval:
+def score_interval(metric: str, values: Sequence[float], noise: Noise, comparisons: int = 1) -> Interval:
     """Of a mean score, within what the metric can be: a few seeds far apart say no more than that."""
-    found = mean_interval(values, comparisons)
+    found = mean_interval(values, noise, comparisons)
     return Interval(found.mean, max(found.low, 0.0), found.high if metric == "val_loss" else min(found.high, 1.0))
 
 
-def paired_interval(values: Sequence[float], others: Sequence[float], comparisons: int = 1) -> Interval:
-    """Of the mean difference, seed by seed: what a seed does to both falls out."""
-    return mean_interval(np.subtract(values, others).tolist(), comparisons)
+def paired_interval(scores: Scores, one: str, other: str, comparisons: int = 1) -> Interval:
+    """Of how far the mean of one recipe lies above another's."""
+    return mean_interval(np.subtract(scores[one], scores[other]).tolist(), difference_noise(scores), comparisons)
 
 
-def rank_ranges(scores: Mapping[str, Sequence[float]], sign: int) -> dict[str, tuple[int, int]]:
+def rank_ranges(scores: Scores, sign: int) -> dict[str, tuple[int, int]]:
     """The ranks each may have, best 1: all of these hold at once (Mogstad, Romano, Shaikh and Wilhelm 2024).
 
-    `scores` are paired by seed; `sign` is 1 where higher is better, else -1.
+    `sign` is 1 where higher is better, else -1.
     """
     pairs = len(scores) * (len(scores) - 1) // 2
 
     def beats(one: str, other: str) -> bool:
-        ahead = paired_interval(scores[one], scores[other], pairs)
+        ahead = paired_interval(scores, one, other, pairs)
         return (ahead.low if sign > 0 else -ahead.high) > 0
 
     ranges = {}

@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from analysis.intervals import Interval, mean_interval, paired_interval
+from analysis.intervals import Interval, mean_interval, paired_interval, score_noise
 from analysis.page import Section, render_page
 from analysis.wording import format_points, format_score
 from search.candidates import choose_baseline, find_winner
@@ -21,9 +21,10 @@ from training.recipe import flatten, read_recipe
 FORMAT = 1
 SEEDS = 5
 METHOD = (
-    "Each difference is taken seed by seed (paired t, 95 %). With {count} comparisons about one in twenty would exclude 0 "
-    "by luck alone, so only what still excludes 0 at 0.05 / {count} (Bonferroni) is called proven. What a technique is "
-    "worth depends on the others: the two columns may differ, and their sum is not what the winner gains."
+    "Each difference is taken seed by seed (Student's t at 95 %, the noise pooled over all recipes, as of randomized "
+    "blocks). With {count} comparisons about one in twenty would exclude 0 by luck alone, so only what still excludes 0 "
+    "at 0.05 / {count} (Bonferroni) is called proven. What a technique is worth depends on the others: the two columns "
+    "may differ, and their sum is not what the winner gains."
 )
 
 
@@ -98,13 +99,13 @@ def measure_worth(folder: SweepFolder, listed: Listed) -> dict[str, Any]:
     pairs = {label: (WINNER, label) for label in scores if label.startswith("without ")}
     pairs |= {label: (label, BASELINE) for label in scores if label.startswith("with ")}
     pairs = {label: pair for label, pair in pairs.items() if set(pair) <= scores.keys()}
+    signed = {label: [sign * score for score in values] for label, values in scores.items()}
     names = dict.fromkeys(label.partition(" ")[2] for label in listed.by_label if " " in label)
 
     def worth(label: str) -> dict[str, Any] | None:
         if label not in pairs:
             return None
-        ahead, behind = ([sign * score for score in scores[name]] for name in pairs[label])
-        alone, together = paired_interval(ahead, behind), paired_interval(ahead, behind, len(pairs))
+        alone, together = paired_interval(signed, *pairs[label]), paired_interval(signed, *pairs[label], len(pairs))
         return {"interval": asdict(alone), "proven": together.excludes_zero, "likely": alone.excludes_zero}
 
     techniques = [
@@ -124,7 +125,7 @@ def measure_worth(folder: SweepFolder, listed: Listed) -> dict[str, Any]:
         "seeds": listed.seeds,
         "comparisons": len(pairs),
         "techniques": sorted(techniques, key=_order),
-        "recipes": {label: asdict(mean_interval(values)) for label, values in scores.items()},
+        "recipes": {label: asdict(mean_interval(values, score_noise(scores))) for label, values in scores.items()},
         "notes": [*listed.notes, *listed.describe_incomplete()],
     }
 

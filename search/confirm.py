@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from analysis.intervals import Interval, paired_interval, rank_ranges, score_interval
+from analysis.intervals import Interval, paired_interval, rank_ranges, score_interval, score_noise
 from search.candidates import choose_baseline, choose_best, name_recipes
 from search.export import export_trial, read_trials
 from search.folder import SweepFolder
@@ -92,13 +92,14 @@ def compare(folder: SweepFolder, listed: Listed) -> dict[str, Any]:
         )
     ranks = rank_ranges(scores, sign)
     source = read_trials(SweepFolder(folder.path.with_name(listed.of)))
-    intervals = {label: score_interval(listed.trials.metric, values, len(scores)) for label, values in scores.items()}
+    metric, noise = listed.trials.metric, score_noise(scores)
+    intervals = {label: score_interval(metric, values, noise, len(scores)) for label, values in scores.items()}
     order = sorted(scores, key=lambda label: -sign * intervals[label].mean)
     return {
         "format": FORMAT,
         "sweep": folder.name,
         "of": listed.of,
-        "metric": listed.trials.metric,
+        "metric": metric,
         "seeds": listed.seeds,
         "recipes": [
             {
@@ -119,7 +120,7 @@ def _ahead(scores: dict[str, list[float]], label: str, sign: int) -> dict[str, f
     """Over the baseline, seed by seed, in the metric's own direction: positive is better."""
     if label == BASELINE or BASELINE not in scores:
         return None
-    gap = paired_interval(scores[label], scores[BASELINE], len(scores) - 1)
+    gap = paired_interval(scores, label, BASELINE, len(scores) - 1)
     return asdict(gap if sign > 0 else Interval(-gap.mean, -gap.high, -gap.low))
 
 

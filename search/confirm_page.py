@@ -13,9 +13,10 @@ from search.wording import baseline_of, short_recipe
 
 METHOD = (
     "Only seeds that the search never used count, so a recipe that was lucky in the search is not lucky here. Intervals "
-    "are Student's t over seeds at 95 %, widened so that all hold at once (Bonferroni over the {count} recipes): the "
-    "interval of the best one holds although it was picked among them. Ranks are those that the paired differences, "
-    "seed by seed, leave possible (Mogstad et al. 2024). They speak of new seeds on the same validation images."
+    "are Student's t over seeds at 95 %, their noise pooled over the recipes, widened so that all hold at once "
+    "(Bonferroni over the {count} recipes): the interval of the best one holds although it was picked among them. Ranks "
+    "are those that the differences, seed by seed as of randomized blocks, leave possible (Mogstad et al. 2024). They "
+    "speak of new seeds on the same validation images."
 )
 TEST_METHOD = (
     "The winner's model with the best validation score was scored on the test part, which nothing else opens. The "
