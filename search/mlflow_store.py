@@ -35,6 +35,10 @@ OUTAGES = (
 )
 
 
+class ServerAway(UserError):
+    """The MLflow server does not answer; it may later."""
+
+
 @dataclass(frozen=True)
 class Store:
     client: MlflowClient
@@ -45,7 +49,8 @@ def open_store(uri: str, experiment: str) -> Store:
     """The store at an address, with the experiment; both are made where they are missing.
 
     Raises:
-        UserError: the server does not answer, or the experiment was deleted.
+        ServerAway: the server does not answer.
+        UserError: the experiment was deleted.
     """
     if uri.startswith(("http://", "https://")):
         _probe(uri)
@@ -88,7 +93,7 @@ def is_outage(error: Exception) -> bool:
 
     if isinstance(error, MlflowException):
         return error.error_code in OUTAGES
-    return isinstance(error, OSError)
+    return isinstance(error, OSError | ServerAway)
 
 
 def _make_database(file: Path) -> None:
@@ -138,7 +143,7 @@ def _probe(uri: str) -> None:
         if status < 500:
             return
         reason = f"HTTP status {status}"
-    raise UserError(
+    raise ServerAway(
         f"--tracking-uri {without_password(uri)}: the MLflow server does not answer ({reason}). "
         "Start it, or name another; sqlite:///mlflow.db needs no server."
     )

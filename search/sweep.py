@@ -68,6 +68,7 @@ def run_sweep(
     sweep_id = uuid.uuid4().hex
     tracking = _make_tracking(folder.name, sweep_id, space, settings, dataset)
     console.print(f"Sweep {folder.name}: starting Ray, the MLflow store and the workers.")
+    tracking.start()
     plan = _prepare(space, settings, folder.path.parent, tracking, console)
     header = {
         "event": "sweep",
@@ -138,6 +139,7 @@ def resume_sweep(
         if controller.is_done:
             return _deliver(folder, controller, tracking)
         console.print(f"Sweep {folder.name}: going on after {len(controller.trials)} of {controller.budget} trials.")
+        tracking.start(patient=True)  # its runs are in the ledger: they can wait for a server that is away
         plan = _prepare(space, settings, folder.path.parent, tracking, console)
         tracking.replay(ledger.events)
         controller.listeners.append(tracking)
@@ -220,7 +222,6 @@ def _prepare(space: Space, settings: Settings, storage: Path, tracking: Tracking
     """Start Ray and find out what this space can be on its machines, while the MLflow store opens."""
     from search.prepare import inputs_of, make_resolver, prepare_cluster, prepare_machine
 
-    tracking.start()
     if settings.tracking_uri.startswith("http"):
         tracking.wait_ready()  # quick to tell; a database is made while Ray starts
     storage.mkdir(parents=True, exist_ok=True)

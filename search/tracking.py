@@ -73,15 +73,19 @@ class Tracking:
     def parent_run_id(self) -> str | None:
         return self._runs.parent_run_id
 
-    def start(self) -> None:
-        """Open the store in the background: importing mlflow and making an SQLite store take seconds."""
+    def start(self, patient: bool = False) -> None:
+        """Open the store in the background: importing mlflow and making an SQLite store take seconds.
+
+        With `patient`, a server that does not answer is tried again, as one is that goes away later.
+        """
+        self._patient = patient
         self._thread.start()
 
     def wait_ready(self) -> None:
         """Wait until runs can be written.
 
         Raises:
-            UserError: the store cannot be opened, or the server does not answer.
+            UserError: the store cannot be opened, or the server does not answer and was not to be waited for.
         """
         self._ready.wait()
         if self._error is not None:
@@ -117,18 +121,28 @@ class Tracking:
         return sum(list(self._pending.values())) + (not self._closed)
 
     def _work(self) -> None:
-        try:
-            self._runs.open(open_store(self.uri, self.experiment))
-        except Exception as error:  # noqa: BLE001 - told to the driver by wait_ready
-            self._error = _as_user_error(error, self.uri)
-            return
-        finally:
-            self._ready.set()
-        while not self._closed and not self._given_up:
+        is_open = self._open()
+        self._ready.set()
+        while self._error is None and not self._closed and not self._given_up:
             self._receive()
-            delivered = self._send()
+            is_open = is_open or self._open()
+            delivered = is_open and self._send()
             if not delivered and self._closing is not None:
                 time.sleep(min(FLUSH_SECONDS, 0.5))
+
+    def _open(self) -> bool:
+        """Open the store; False, and trying again is of no use, where there is an error."""
+        try:
+            self._runs.open(open_store(self.uri, self.experiment))
+            return True
+        except Exception as error:  # noqa: BLE001 - told to the driver by wait_ready, or to the log
+            if self._patient and is_outage(error):
+                self._note_outage(error)
+                return False
+            self._error = _as_user_error(error, self.uri)
+            if self._ready.is_set():
+                logger.error("%s", self._error)
+            return False
 
     def _receive(self) -> None:
         """Fold events for a moment, so that they go out together; longer while MLflow does not answer."""

@@ -37,11 +37,11 @@ def sweep_id() -> str:
     return uuid.uuid4().hex
 
 
-def make_tracking(uri: str, sweep_id: str, **more) -> Tracking:
+def make_tracking(uri: str, sweep_id: str, *, patient: bool = False, **more) -> Tracking:
     made = Tracking(
         uri, EXPERIMENT, sweep="quick-1", sweep_id=sweep_id, metric="val_accuracy", space="format: 1\n", **more
     )
-    made.start()
+    made.start(patient)
     return made
 
 
@@ -311,6 +311,29 @@ def test_what_is_logged_in_an_outage_arrives_afterwards_in_order_and_once(uri, s
     for name, epochs in {"0000": 3, "0001": 2, "0002": 1}.items():
         assert [point[0] for point in read_history(uri, runs[name], "val_accuracy")] == list(range(1, epochs + 1))
     assert [runs[name].info.status for name in ("0000", "0001", "0002")] == ["FINISHED", "FINISHED", "KILLED"]
+
+
+def test_a_resumed_sweep_waits_for_a_server_that_is_away_and_a_new_one_does_not(uri, sweep_id, monkeypatch, caplog):
+    events, opened, away = timed(*trial(0, "completed")), mlflow_store.open_store, threading.Event()
+    away.set()
+
+    def open_store(uri, experiment):
+        if away.is_set():
+            raise mlflow_store.ServerAway("the MLflow server does not answer")
+        return opened(uri, experiment)
+
+    monkeypatch.setattr(tracking, "open_store", open_store)
+    monkeypatch.setattr(tracking, "LONGEST_WAIT_SECONDS", 0.1)
+    with pytest.raises(UserError, match="does not answer"):
+        make_tracking(uri, sweep_id).wait_ready()
+    with caplog.at_level(logging.WARNING, logger="search"):
+        made = make_tracking(uri, sweep_id, patient=True)
+        made.wait_ready()
+        made.replay(events)
+        wait_for(lambda: "does not answer; training goes on" in caplog.text)
+        away.clear()
+        assert made.close("completed") == 0
+    assert [point[0] for point in read_history(uri, read_runs(uri, sweep_id)["0000"], "val_accuracy")] == [1, 2, 3]
 
 
 def test_answers_that_are_lost_double_nothing(uri, sweep_id, line):
