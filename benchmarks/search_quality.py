@@ -358,14 +358,15 @@ def judge(path: Path, methods: Sequence[str], args: argparse.Namespace) -> list[
     level = max(finals, key=lambda name: finals[name]) if LEVEL in curves.domains else None
     rows: list[dict[str, Any]] = []
     base: list[np.ndarray] = []
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
     for method in methods:
         began = time.perf_counter()
         one = partial(run_seed, path, method, budgets, args.workers)
         if args.jobs > 1:
             with ProcessPoolExecutor(args.jobs) as pool:
-                found = list(pool.map(one, range(args.seeds)))
+                found = list(pool.map(one, seeds))
         else:
-            found = [one(seed) for seed in range(args.seeds)]
+            found = [one(seed) for seed in seeds]
         regrets = np.array([[f.regret for f in run] for run in found]).T
         base = base or list(regrets)
         for k, budget in enumerate(budgets):
@@ -386,6 +387,7 @@ def main() -> None:
     parser.add_argument("--curves", type=Path, required=True, help="folder of sets, *.jsonl")
     parser.add_argument("--synthesise", action="store_true", help="first write made-up sets into that folder")
     parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--first-seed", type=int, default=0, help="to confirm on other seeds than a choice was made on")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument(
         "--budgets", type=float, nargs="+", help="in mean trainings; 16 32, and 8 16 where they are short"
