@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from datetime import datetime
 from typing import Any
 
@@ -34,7 +35,9 @@ def write_study(folder: SweepFolder, url: str) -> str:
     except (SQLAlchemyError, ImportError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise UserError(f"--optuna={url}: Optuna cannot open it ({reason}). Write it as sqlite:///study.db.") from None
-    study.set_metric_names([trials.metric])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # names are for Optuna's plots alone
+        study.set_metric_names([trials.metric])
     study.add_trials([_translate(trial, trials.metric, space.suggest) for trial in trials])
     return f"Wrote {len(trials)} trials to {url}: optuna.load_study(study_name={folder.name!r}, storage={url!r})."
 
