@@ -14,6 +14,7 @@ body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; marg
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
 th, td { text-align: left; padding: .3rem .9rem .3rem 0; border-bottom: 1px solid #ddd; vertical-align: top; }
+td:first-child { white-space: nowrap; }
 .wide { overflow-x: auto; } img { max-width: 100%; } figure { margin: 1rem 0; } figcaption { color: #666; }
 </style></head><body>
 <h1>{{ title }}</h1>

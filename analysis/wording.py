@@ -27,7 +27,7 @@ def _format_number(metric: str, value: float, error: float | None) -> str:
     scale, digits = (100, 1) if metric in MAXIMISED else (1, 3)
     if error is not None and 0 < error * scale < 10**-digits:
         digits += 1
-    text = f"{value * scale:.{digits}f}"
+    text = f"{value * scale:z.{digits}f}"  # z: no minus before a rounded zero
     return text if error is None else f"{text} ± {error * scale:.{digits}f}"
 
 

@@ -122,7 +122,7 @@ def _recipe_table(listed: Listed, findings: dict[str, Any]) -> tuple[list[str], 
         rows.append(
             [
                 _ranks(found),
-                _name(found),
+                _name(found).replace(" ", "\N{NO-BREAK SPACE}"),
                 format_score(metric, found["interval"]["mean"]),
                 _format_range(metric, found["interval"]),
                 _format_gap(metric, ahead) if ahead else "–",
