@@ -11,8 +11,8 @@ from lightning.fabric.plugins.environments import LightningEnvironment
 from training.callbacks import EpochSeeds
 from training.classifier import Classifier
 
-for _source in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero", "lightning.fabric"):
-    logging.getLogger(_source).setLevel(logging.ERROR)  # tips and adverts on each Trainer
+for _source in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero", "lightning.fabric", "bitsandbytes"):
+    logging.getLogger(_source).setLevel(logging.ERROR)  # tips and adverts, and kernels that nothing here would use
 
 
 def make_trainer(classifier: Classifier, callbacks: list[pl.Callback], **arguments: Any) -> pl.Trainer:

@@ -100,3 +100,17 @@ def test_a_model_without_a_layer_to_adapt_is_refused():
     setup = TrainingSetup(BUILDERS["timm test_resnet"](), "cpu", 10, (4,), 32)
     with pytest.raises(UserError, match=r"lora\.rank=4: ResNet has no frozen linear layer or ungrouped convolution"):
         Lora(rank=4).apply(setup)
+
+
+def test_after_a_milestone_adapted_weights_thaw_and_the_adapters_train_on(fit, load_weights):
+    """Level last, then most: the later half's own weights are free, the first half moves by its adapters alone."""
+    fields = {"lora": {"rank": 2, "alpha": 16.0}, "unfreeze": {"level": "last", "milestones": [1]}}
+    fields |= {"backbone": {"name": "test_resnet", "weights": "letters"}, "optimizer": {"name": "sgd", "lr": 0.01}}
+    run = fit(**fields, on_report=lambda report: report.epoch < 1)
+    early = load_weights(run.folder)
+    late = load_weights(fit(folder=run.folder, **fields).folder)
+    moved = {name for name in late if not torch.equal(late[name], early[name])}
+    adapters = {name for name in late if ".lora_" in name}
+    assert adapters <= moved
+    stages = {name.split(".")[0] for name in moved - adapters if "running" not in name and "num_batches" not in name}
+    assert stages == {"layer3", "layer4", "fc"}
