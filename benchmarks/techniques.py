@@ -5,8 +5,8 @@
 Two set-ups: a ResNet-18 on 32×32 images in batches of 128, where kernels are what takes time, and the demo's small model on
 200 digits. Rounds are interleaved, each with a seed of its own. Time is that of a training image, without the first epoch;
 memory is the most that torch had allocated at once, validation included: on a GPU as its allocator says, on a CPU by the
-profiler's account of an epoch, which other processes cannot disturb. --save writes the costs that the cards tell; `make
-docs` puts them on their page. Needs no network.
+profiler's account of an epoch, which other processes cannot disturb; of several devices, on one of them. --save writes the
+costs that the cards tell; `make docs` puts them on their page. Needs no network.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ MODELS: dict[str, Values] = {
 }
 # The first part named is the technique; others are what it needs beside it.
 VARIANTS: list[Values] = [
+    {"data_parallel": {"devices": 2}},
     {"unfreeze": {"level": "last"}},
     {"unfreeze": {"level": "most"}},
     {"lora": {"rank": 8}, "unfreeze": {"level": "last"}},
@@ -184,7 +185,8 @@ def main() -> None:
         raise SystemExit("--save with --only would forget the costs of all others: leave one out.")
     variants = [v for v in VARIANTS if not arguments.only or next(iter(v)) in arguments.only]
     threads = len(os.sched_getaffinity(0))
-    resources = Resources(threads=threads, device="cuda" if torch.cuda.is_available() else "cpu")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    resources = Resources(threads=threads, device=device, gpus=torch.cuda.device_count())
     machine = torch.cuda.get_device_name() if resources.device == "cuda" else f"{threads} CPU threads"
     costs = run(arguments.rounds, variants, resources)
     show(costs)

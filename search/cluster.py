@@ -41,6 +41,7 @@ NEEDS_GPU: dict[str, set[Any]] = {
     "batch_size": {"auto"},
 }
 NEEDS_NEW_GPU: dict[str, set[Any]] = {"precision.mode": {"bf16-mixed"}, "precision.float32": {"high", "medium"}}
+DEVICES = "data_parallel.devices"
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class Demand:
     cpus: float
     gpus: float
     slots: int
+
+    @property
+    def devices(self) -> int:
+        """The most that one trial can train on; of a part of a GPU it sees one."""
+        return max(1, int(self.gpus or self.cpus))
 
 
 @dataclass(frozen=True)
@@ -145,18 +151,32 @@ def plan_demand(nodes: list[Node], cpus: float | None, gpus: float | None) -> De
     return Demand(cpus, gpus, slots)
 
 
-def fit_to_cluster(space: Space, can_bf16: bool, has_gpus: bool) -> tuple[Space, list[str]]:
-    """Take out of a space what no machine can run, and say so in sentences.
+def fit_to_cluster(space: Space, can_bf16: bool, has_gpus: bool, devices: int = 1) -> tuple[Space, list[str]]:
+    """Take out of a space what no machine can run, or no trial on the devices it gets, and say so in sentences.
 
     Raises:
         UserError: nothing would be left.
     """
+    space, notes = _fit_devices(space, devices, "gpu" if has_gpus else "cpu")
     if has_gpus and can_bf16:
-        return space, []
+        return space, notes
     reason = "the GPUs here have neither bfloat16 nor TF32 arithmetic" if has_gpus else "no GPU here"
-    notes = []
     for path, impossible in (NEEDS_NEW_GPU if has_gpus else NEEDS_GPU).items():
         if out := sorted(space.values_of(path) & impossible):
             space = space.without(path, out)
-            notes.append(f"Taken out of the space: {path}={', '.join(map(format_value, out))} ({reason}).")
+            notes.append(_describe_removal(path, out, reason))
     return space, notes
+
+
+def _fit_devices(space: Space, has: int, kind: str) -> tuple[Space, list[str]]:
+    offered = space.values_of(DEVICES)
+    if not (out := sorted(devices for devices in offered if devices > has)):
+        return space, []
+    reason = f"a trial gets {has} {kind.upper()}; --{kind}s-per-trial={out[-1]} would allow it"
+    if len(out) == len(offered):
+        raise UserError(f"{DEVICES}={', '.join(map(str, out))}: {reason}.")
+    return space.without(DEVICES, out), [_describe_removal(DEVICES, out, reason)]
+
+
+def _describe_removal(path: str, values: list[Any], reason: str) -> str:
+    return f"Taken out of the space: {path}={', '.join(map(format_value, values))} ({reason})."

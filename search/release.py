@@ -33,7 +33,7 @@ def train_release(folder: SweepFolder, console: Any) -> None:
     recipe = read_recipe(read_checkpoint(folder.trial(trial.number) / "best.ckpt")["recipe"])
     own.mkdir(exist_ok=True)
     threads, workers = split_cpus(os.cpu_count() or 1, recipe.data.name not in FILE_DATA)
-    resources = Resources(threads, workers, "cuda" if torch.cuda.is_available() else "cpu")
+    resources = Resources(threads, workers, "cuda" if torch.cuda.is_available() else "cpu", torch.cuda.device_count())
     console.print(f"Training trial {trial.name}'s recipe on training and validation images, {recipe.epochs} epochs.")
     with interruptible() as interrupted:
         outcome = train(

@@ -133,7 +133,7 @@ def _plan_resources(recipe: Recipe, source: Path, cpus: int | None, device: str 
             f"--device={device}: {'no GPU that torch can use' if device == 'cuda' else 'give cpu or cuda'}."
         )
     threads, workers = (cpus, 0) if cpus else split_cpus(count, recipe.data.name not in FILE_DATA)
-    return Resources(threads, workers, "cuda" if has_gpu and device != "cpu" else "cpu")
+    return Resources(threads, workers, "cuda" if has_gpu and device != "cpu" else "cpu", torch.cuda.device_count())
 
 
 def _next_folder(parent: Path) -> Path:

@@ -236,12 +236,14 @@ def _prepare(space: Space, settings: Settings, storage: Path, tracking: Tracking
     _raise_problems(facts)
     nodes = list_nodes()
     demand = plan_demand(nodes, settings.cpus_per_trial, settings.gpus_per_trial)
-    space, notes = fit_to_cluster(space, can_bf16=True, has_gpus=demand.gpus > 0)
+    space, notes = fit_to_cluster(space, can_bf16=True, has_gpus=demand.gpus > 0, devices=demand.devices)
     if demand.gpus or not facts:
         facts = prepare_cluster(inputs, storage, nodes, demand.gpus)
         _raise_problems(facts)
     if demand.gpus:
-        space, more = fit_to_cluster(space, can_bf16=any(fact["bf16"] for fact in facts), has_gpus=True)
+        space, more = fit_to_cluster(
+            space, can_bf16=any(fact["bf16"] for fact in facts), has_gpus=True, devices=demand.devices
+        )
         notes += more
     clock.append(time.perf_counter())
     tracking.wait_ready()

@@ -84,7 +84,9 @@ def _train(config: dict[str, Any], tell) -> dict[str, Any] | None:
     try:
         with _logged_to(folder / "log.txt"):
             recipe = read_recipe(config["recipe"])
-            resources = Resources(config["threads"], config["loader_workers"], device)
+            # Of a part of a GPU too, a trial sees one.
+            gpus = max(1, int(config["gpus"]))
+            resources = Resources(config["threads"], config["loader_workers"], device, gpus)
             outcome = train(recipe, folder, metric=config["metric"], resources=resources, on_report=on_report)
         return {"end": "diverged", "reason": "the loss became infinite or NaN"} if outcome.state == "diverged" else None
     except UserError as error:

@@ -60,7 +60,7 @@ class Classifier(pl.LightningModule):
     def on_train_epoch_start(self) -> None:
         # All that Lightning's GradientAccumulationScheduler does, which would not weigh the last group.
         self.batches_per_step = self.trainer.accumulate_grad_batches = self.batches_in(self.current_epoch)
-        self.loss_weights = weigh_batches(self.plan.batch_sizes, self.batches_per_step)
+        self.loss_weights = weigh_batches(self.plan.batch_sizes, self.batches_per_step, self.plan.rank)
         self.loss_sum: torch.Tensor | float = 0.0
         self.image_count = 0
         self.steps: list[tuple[int, float, torch.Tensor]] = []
@@ -73,7 +73,7 @@ class Classifier(pl.LightningModule):
         images, targets = change_batch(self.plan, images, targets)
         loss = self.loss_of(self.model(images), targets)
         self._record(loss.detach(), len(images), batch_index)
-        return loss * self.loss_weights[batch_index] if self.batches_per_step > 1 else loss
+        return loss * self.loss_weights[batch_index]
 
     def loss_of(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The mean over the images; `targets` are labels (N,) or each class's share (N, classes)."""
@@ -86,7 +86,8 @@ class Classifier(pl.LightningModule):
         self.loss_sum = self.loss_sum + loss * size
         self.image_count += size
         if batch_index % self.batches_per_step == 0 and self.global_step % self.step_stride == 0:
-            self.steps.append((self.global_step + 1, self._lr(), loss))
+            own = size / self.plan.batch_sizes[batch_index]  # of the whole batch's loss
+            self.steps.append((self.global_step + 1, self._lr(), loss * own))
 
     def validation_step(self, batch: Batch, batch_index: int, dataloader_idx: int = 0) -> None:
         images, labels = batch
@@ -100,24 +101,28 @@ class Classifier(pl.LightningModule):
         self.validated.append((labels, predicted, confidence, F.cross_entropy(logits, labels, reduction="none")))
 
     def collect(self, score: str) -> tuple[dict[str, float], float, list[tuple[int, float, float]]]:
-        """The epoch's metrics, the standard error of `score`, and points of (step, lr, training loss).
+        """The epoch's metrics, the standard error of `score`, and points of (step, lr, training loss), on every rank.
 
         Raises:
             Diverged: the training or the validation loss is infinite or NaN.
         """
-        labels, predicted, confidence, losses = (
-            torch.cat(column).cpu() for column in zip(*self.validated, strict=True)
+        rank = self.plan.rank
+        own = [torch.cat(column).cpu() for column in zip(*self.validated, strict=True)]
+        labels, predicted, confidence, losses = map(rank.join, zip(*rank.gather(own), strict=True))
+        numbers = [self.loss_sum, self.image_count, self.probe_correct, self.probe_count, *(p[2] for p in self.steps)]
+        loss_sum, count, correct, probed, *step_losses = map(
+            sum, zip(*rank.gather([*map(float, numbers)]), strict=True)
         )
-        train_loss = float(self.loss_sum) / self.image_count
+        train_loss = loss_sum / count
         if not (math.isfinite(train_loss) and losses.isfinite().all()):
             raise Diverged("the loss became infinite or NaN")
         metrics, error = measure(labels, predicted, confidence, losses, self.plan.class_count, score)
         metrics |= {
             "train_loss": train_loss,
-            "train_accuracy": float(self.probe_correct) / self.probe_count,
+            "train_accuracy": correct / probed,
             "lr": self._lr(),
         }
-        return metrics, error, [(step, lr, float(loss)) for step, lr, loss in self.steps]
+        return metrics, error, [(*point[:2], loss) for point, loss in zip(self.steps, step_losses, strict=True)]
 
     def _lr(self) -> float:
         """The base rate, whatever share of it some groups of parameters have."""

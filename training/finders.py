@@ -65,7 +65,9 @@ class RangeTest(pl.Callback):
         if trainer.global_step == len(self.losses):
             return  # in the middle of a group of batches
         now = pl_module.loss_sum, pl_module.image_count
-        self.losses.append(float(now[0] - self.before[0]) / (now[1] - self.before[1]))
+        own = float(now[0] - self.before[0]), now[1] - self.before[1]
+        loss_sum, count = map(sum, zip(*pl_module.plan.rank.gather(own), strict=True))
+        self.losses.append(loss_sum / count)
         self.before = now
         if not self.losses[-1] < RUN_AWAY * min(self.losses):
             trainer.should_stop = True

@@ -20,6 +20,7 @@ from training.techniques.class_balance import ClassBalance, NoBalance
 from training.techniques.compilation import Compilation
 from training.techniques.cudnn_benchmark import CudnnBenchmark
 from training.techniques.cutmix import CutMix
+from training.techniques.data_parallel import DataParallel
 from training.techniques.drop_path import DropPath
 from training.techniques.fmix import FMix
 from training.techniques.gradient_clipping import GradientClipping
@@ -57,6 +58,7 @@ class Recipe(Part):
         32, description="Images per forward pass; auto: the largest power of two that fits into a GPU."
     )
 
+    data_parallel: DataParallel = DataParallel()
     unfreeze: Unfreeze = Unfreeze()
     lora: Lora = Lora()
     drop_path: DropPath = DropPath()

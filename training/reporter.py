@@ -15,6 +15,7 @@ import torch
 from training.classifier import Classifier
 from training.errors import UserError
 from training.memory import PeakMemory
+from training.rank import ALONE, Rank
 from training.ranking import is_better
 from training.recipe import Recipe, flatten, read_recipe
 from training.report import Report
@@ -36,10 +37,12 @@ class EpochReporter(pl.Callback):
         metric: str,
         on_report: Callable[[Report], bool],
         keep_last: bool = False,
+        rank: Rank = ALONE,
     ) -> None:
         self.folder = folder
         self.metric = metric
         self.on_report = on_report
+        self.rank = rank  # all make the same reports; the first writes them, and is told whether to go on
         self.keep_last = keep_last  # where validation images are trained on, no epoch can be told to be the best
         self.asked = self.recipe = recipe  # as it came, and with what was found for each `auto`
         self.classes = list(classes)
@@ -58,7 +61,8 @@ class EpochReporter(pl.Callback):
             saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)["callbacks"][self.state_key]
             self._refuse_another(saved, path)
             self.load_state_dict(saved)
-        self._settle_best()
+        if self.rank.leads:
+            self._settle_best()
         self.stopped = not all(self.on_report(report) for report in self.reports)
         return path if self.reports else None
 
@@ -104,14 +108,15 @@ class EpochReporter(pl.Callback):
         assert isinstance(pl_module, Classifier)
         report = self._make_report(trainer.current_epoch + 1, pl_module)
         self.reports.append(report)
-        if report.best_epoch == report.epoch:
+        if self.rank.leads and report.best_epoch == report.epoch:
             weights = {"state_dict": pl_module.plain_weights(), "epoch": report.epoch, **self.described}
             torch.save(weights, self.folder / "best.partial")
             (self.folder / "best.partial").replace(self.folder / "best.next")
-        trainer.save_checkpoint(self.folder / "last.partial")
-        (self.folder / "last.partial").replace(self.folder / "last.ckpt")  # from here on, the epoch counts
-        self._settle_best()
-        if not self.on_report(report):
+        trainer.save_checkpoint(self.folder / "last.partial")  # by all, as they wait for each other in it
+        if self.rank.leads:
+            (self.folder / "last.partial").replace(self.folder / "last.ckpt")  # from here on, the epoch counts
+            self._settle_best()
+        if not self.rank.gather(self.on_report(report))[0]:
             self.stopped = trainer.should_stop = True
 
     def _settle_best(self) -> None:
@@ -128,10 +133,11 @@ class EpochReporter(pl.Callback):
     def _make_report(self, epoch: int, classifier: Classifier) -> Report:
         metrics, error, steps = classifier.collect(self.metric)
         self.train_seconds += self.epoch_seconds
-        metrics["images_per_second"] = classifier.image_count / self.epoch_seconds
+        metrics["images_per_second"] = sum(classifier.plan.batch_sizes) / self.epoch_seconds
         metrics["train_seconds"] = self.train_seconds
-        if (peak := self.memory.read_mb()) is not None:
-            metrics["peak_memory_mb"] = peak
+        peaks = [peak for peak in self.rank.gather(self.memory.read_mb()) if peak is not None]
+        if peaks:  # what the fullest GPU needs; of CPUs, that all ranks have one memory
+            metrics["peak_memory_mb"] = max(peaks) if self.memory.device == "cuda" else sum(peaks)
         value = metrics[self.metric]
         last = self.reports[-1] if self.reports else None
         if last and not self.keep_last and not is_better(self.metric, value, last.score):

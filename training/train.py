@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,7 +19,10 @@ from training.data.load import ImageData, load_data
 from training.errors import Diverged
 from training.finders import FindAgain, find_batch_size, find_lr
 from training.isolation import isolated_process
+from training.job import ONE_CPU, Job, Resources
 from training.models import build_model
+from training.parallel import connected, lead
+from training.rank import Rank
 from training.recipe import Recipe
 from training.report import Outcome, Report
 from training.reporter import EpochReporter
@@ -27,21 +31,12 @@ from training.techniques.base import TrainingSetup
 from training.trainer import make_trainer
 
 
-@dataclass(frozen=True)
-class Resources:
-    """What a training may use."""
-
-    threads: int = 1
-    workers: int = 0  # loader processes, out of the same CPUs
-    device: Literal["cpu", "cuda"] = "cpu"
-
-
 def train(
     recipe: Recipe,
     folder: Path,
     *,
     metric: str = "val_accuracy",
-    resources: Resources = Resources(),
+    resources: Resources = ONE_CPU,
     on_report: Callable[[Report], bool] = lambda report: True,
     release: bool = False,
 ) -> Outcome:
@@ -54,47 +49,61 @@ def train(
     Raises:
         UserError: the data, the weights, the machine or what is in the folder do not allow this recipe.
     """
-    with isolated_process(recipe.seed, resources.threads):
-        # In a function of its own: what it held is free by the time the isolation cleans up.
-        return _train(recipe, folder, metric, resources, on_report, release)
+    devices = recipe.data_parallel.devices
+    job = Job(recipe, folder, metric, resources.divide(devices), release)
+    return _train_isolated(job, Rank(0, devices), lead(job, devices, resources.device), on_report)
 
 
-def _train(
-    recipe: Recipe,
-    folder: Path,
-    metric: str,
-    resources: Resources,
-    on_report: Callable[[Report], bool],
-    release: bool,
+def train_beside(job: Job, rank: Rank, store: Any) -> None:
+    """Take part in a training that another process leads, and reports."""
+    _train_isolated(job, rank, connected(store, rank, job.resources.device), lambda report: True)
+
+
+def _train_isolated(
+    job: Job, rank: Rank, company: AbstractContextManager[None], on_report: Callable[[Report], bool]
 ) -> Outcome:
-    data = load_data(recipe.data)
-    recipe = resolve_recipe(recipe, data, resources.device)
-    if release:
+    with isolated_process(job.recipe.seed, job.resources.threads):
+        # In a function of its own: what it held is free by the time the isolation cleans up.
+        return _train(job, rank, company, on_report)
+
+
+def _train(job: Job, rank: Rank, company: AbstractContextManager[None], on_report: Callable[[Report], bool]) -> Outcome:
+    data = load_data(job.recipe.data)
+    recipe = resolve_recipe(job.recipe, data, job.resources.device)
+    if job.release:
         data = replace(data, train=data.train.join(data.val))
-    reporter = EpochReporter(folder, recipe, data.classes, metric, on_report, keep_last=release)
+    reporter = EpochReporter(job.folder, recipe, data.classes, job.metric, on_report, job.release, rank)
     checkpoint = reporter.resume()
     if reporter.stopped or len(reporter.reports) == recipe.epochs:
         return Outcome("stopped" if reporter.stopped else "completed", reporter.recipe, data.classes, reporter.reports)
-    prepare = partial(_prepare, data, resources.device)
-    epoch_size = recipe.data.epoch_size or len(data.train)
-    recipe = find_batch_size(reporter.recipe, prepare, resources.threads, epoch_size)
-    loaders = make_loaders(data, recipe, workers=resources.workers, device=resources.device)
+    with company:
+        state = _train_on(data, job.resources, rank, reporter, checkpoint)
+    return Outcome(state, reporter.recipe, data.classes, reporter.reports)
+
+
+def _train_on(
+    data: ImageData, resources: Resources, rank: Rank, reporter: EpochReporter, checkpoint: Path | None
+) -> Literal["completed", "stopped", "diverged"]:
+    threads, device = resources.threads, resources.device
+    prepare = partial(_prepare, data, device, rank)
+    epoch_size = reporter.recipe.data.epoch_size or len(data.train)
+    recipe = find_batch_size(reporter.recipe, prepare, threads, epoch_size)
+    loaders = make_loaders(data, recipe, workers=resources.workers, device=device, rank=rank)
     try:
-        recipe = reporter.recipe = find_lr(recipe, prepare, loaders, resources.threads)
+        recipe = reporter.recipe = find_lr(recipe, prepare, loaders, threads)
         # Lightning tells the sampler only after loader workers have been asked for the first batches.
         loaders.train.sampler.set_epoch(len(reporter.reports))
-        state = _fit(prepare(recipe, loaders.batch_sizes), loaders, reporter, checkpoint, resources.threads)
+        return _fit(prepare(recipe, loaders.batch_sizes), loaders, reporter, checkpoint, threads)
     finally:
         loaders.close()
-    return Outcome(state, recipe, data.classes, reporter.reports)
 
 
-def _prepare(data: ImageData, device: str, recipe: Recipe, batch_sizes: tuple[int, ...]) -> Classifier:
+def _prepare(data: ImageData, device: str, rank: Rank, recipe: Recipe, batch_sizes: tuple[int, ...]) -> Classifier:
     image_size = recipe.preprocessing.image_size
     assert isinstance(image_size, int)  # resolved
     model = build_model(recipe.backbone, len(data.classes), image_size)
     counts = tuple(np.bincount(data.train.labels, minlength=len(data.classes)).tolist())
-    setup = TrainingSetup(model, device, len(data.classes), batch_sizes, image_size, counts)
+    setup = TrainingSetup(model, device, len(data.classes), batch_sizes, image_size, counts, rank)
     for technique in recipe.techniques():
         technique.apply(setup)
     return Classifier(recipe, setup)
@@ -104,7 +113,9 @@ def _fit(
     classifier: Classifier, loaders: Loaders, reporter: EpochReporter, checkpoint: Path | None, threads: int
 ) -> Literal["completed", "stopped", "diverged"]:
     finders = [FindAgain(threads)] if classifier.recipe.unfreeze.milestone_lr != "keep" else []
-    trainer = make_trainer(classifier, [*finders, NaNStop(), reporter], max_epochs=classifier.recipe.epochs)
+    trainer = make_trainer(
+        classifier, [*finders, NaNStop(reporter.rank), reporter], max_epochs=classifier.recipe.epochs
+    )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Lightning's advice on loader workers and intervals

@@ -62,6 +62,24 @@ def test_a_batch_size_that_only_a_gpu_can_find_is_taken_out_on_cpus():
         fit_to_cluster(load_space("quick", ["batch_size=auto"]), can_bf16=True, has_gpus=False)
 
 
+def test_more_devices_than_a_trial_gets_are_taken_out_and_said():
+    space = load_space("quick", ["data_parallel={devices: {choice: [1, 2, 4]}}"])
+    reduced, notes = fit_to_cluster(space, can_bf16=True, has_gpus=False, devices=2)
+    assert reduced.values_of("data_parallel.devices") == {1, 2}
+    assert notes == [
+        "Taken out of the space: data_parallel.devices=4 (a trial gets 2 CPU; --cpus-per-trial=4 would allow it)."
+    ]
+    with pytest.raises(
+        UserError, match=r"data_parallel.devices=2: a trial gets 1 GPU; --gpus-per-trial=2 would allow it"
+    ):
+        fit_to_cluster(load_space("quick", ["data_parallel={devices: 2}"]), can_bf16=True, has_gpus=True)
+
+
+@pytest.mark.parametrize(("cpus", "gpus", "devices"), [(1, 0, 1), (0.5, 0, 1), (4, 0, 4), (8, 0.5, 1), (8, 2, 2)])
+def test_a_trial_has_its_gpus_as_devices_or_else_its_cpus(cpus, gpus, devices):
+    assert plan_demand([Node("a", "one", 16, 4)], cpus, gpus).devices == devices
+
+
 def test_every_backbone_a_space_asks_for_is_prepared():
     space = load_space(
         "quick", ["backbone={choice: [{name: resnet18, weights: none}, {name: test_resnet, weights: letters}]}"]

@@ -25,6 +25,7 @@ def test_random_recipes_of_the_full_space_train(tmp_path):
         "precision.mode",
         "precision.float32",
         "cudnn_benchmark.enabled",
+        "data_parallel.devices",
     }
     trial, switched_on = RandomTrial(seed=0), set()
     threads = torch.get_num_threads()
@@ -35,6 +36,6 @@ def test_random_recipes_of_the_full_space_train(tmp_path):
         assert outcome.state in ("stopped", "diverged"), recipe
         switched_on |= {name for name, value in Recipe() if getattr(recipe, name) != value}
     assert torch.get_num_threads() == threads
-    # Every technique was among them but what needs a GPU or is left out above.
+    # Every technique was among them but what needs a GPU or several CPUs, or is left out above.
     techniques = {name for name, value in Recipe() if type(value).__module__.startswith("training.techniques")}
-    assert techniques - switched_on == {"compilation", "cudnn_benchmark"}
+    assert techniques - switched_on == {"compilation", "cudnn_benchmark", "data_parallel"}

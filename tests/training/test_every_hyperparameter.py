@@ -114,6 +114,8 @@ BESIDE: dict[str, Any] = {"lora": {"unfreeze": {"level": "last"}}}
 # These need files or a GPU, or change how something is computed rather than what: tested where that shows.
 TESTED_ELSEWHERE = {
     "activation_checkpointing.enabled",
+    "data_parallel.devices",
+    "data_parallel.sync_batch_norm",
     "channels_last.enabled",
     "compilation.backend",
     "cudnn_benchmark.enabled",

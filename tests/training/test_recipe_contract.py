@@ -18,6 +18,7 @@ DIGITS = {"data": {"name": "digits", "train_size": 100}, "backbone": {"name": "t
 
 # Every technique switched on, with what it needs beside it; and parts that are no techniques.
 ON = {
+    "data_parallel": {"data_parallel": {"devices": 2}},
     "unfreeze": {"unfreeze": {"level": "most"}},
     "lora": {"lora": {"rank": 4}, "unfreeze": {"level": "last"}},
     "drop_path": {"drop_path": {"rate": 0.1}},
@@ -47,6 +48,8 @@ ON = {
 
 # Values other than off, where adding a half to the default makes none; [] for fields that need another beside them.
 OTHERS = {
+    "data_parallel.devices": [2],
+    "data_parallel.sync_batch_norm": [],
     "unfreeze.level": ["last", "most"],
     "precision.mode": ["bf16-mixed", "64-true"],
     "unfreeze.milestones": [],

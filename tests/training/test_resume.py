@@ -13,6 +13,7 @@ from training.recipe import Recipe
 from training.techniques.base import Technique
 
 NEEDS_A_GPU = {"cudnn_benchmark"}
+NEEDS_PROCESSES = {"data_parallel"}  # and goes on in test_data_parallel.py
 
 # Every technique that a CPU can run is in one of them, beside others: what has a state must survive.
 RECIPES = {
@@ -95,7 +96,7 @@ def test_a_stopped_training_goes_on_to_the_same_numbers(name, fit, load_weights,
 
 def test_every_technique_is_among_what_is_resumed():
     switchable = {name for name, info in Recipe.model_fields.items() if isinstance(info.default, Technique)}
-    assert switchable - NEEDS_A_GPU <= set().union(*RECIPES.values())
+    assert switchable - NEEDS_A_GPU - NEEDS_PROCESSES <= set().union(*RECIPES.values())
 
 
 class Killed(BaseException):

@@ -16,7 +16,7 @@ from training.data.decode import printable, read_image
 from training.data.encoded import read_encoded
 from training.data.images import ImageFiles, ImagePart
 from training.data.preprocess import is_fitting
-from training.data.sampling import Draw, EpochSampler
+from training.data.sampling import Draw, ShareSampler
 from training.errors import UserError
 from training.recipe import Recipe
 
@@ -33,7 +33,7 @@ class DaliLoader:
         self.images, self.labels = part.images, torch.from_numpy(part.labels)
         self.recipe, self.threads, self.device = recipe, threads, device
         self.batch_sampler: Any = batches  # of draws, where torch's type says positions
-        assert isinstance(batches.sampler, EpochSampler)
+        assert isinstance(batches.sampler, ShareSampler)
         self.sampler = batches.sampler  # Lightning tells it the epoch
         self.encoded: bool = isinstance(part.images, ImageFiles)
         self.fitting: bool = not self.encoded and is_fitting(part.images[0], recipe.preprocessing)

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import torch
 
 from training.data.dali_choices import change_by_choice, draw_choice_inputs
 from training.data.draws import draw_changes, draw_crops
@@ -46,7 +47,8 @@ def make_pipeline(recipe: Recipe, *, encoded: bool, fitting: bool, threads: int,
     options = {"batch_size": recipe.batch_size, "num_threads": threads, "prefetch_queue_depth": 1, "seed": 0}
     branches = isinstance(policy, TrivialAugment | RandAugment)
     with warnings.catch_warnings(record=True):  # DALI's own changes use names that it deprecates
-        pipeline = pipeline_def(enable_conditionals=branches)(graph)(device_id=0 if on_gpu else None, **options)
+        device_id = torch.cuda.current_device() if on_gpu else None
+        pipeline = pipeline_def(enable_conditionals=branches)(graph)(device_id=device_id, **options)
         pipeline.build()
     return pipeline
 

@@ -13,8 +13,10 @@ from torch.utils.data import BatchSampler, DataLoader
 from training.data.datasets import GAP, EvalImages, EvalPixels, EvalTensor, TrainImages, keep_batch
 from training.data.images import ImageData, ImageFiles, ImagePart
 from training.data.preprocess import fit_all, resized_side
-from training.data.sampling import EpochSampler
+from training.data.sampling import EpochSampler, ShareSampler
 from training.data.tensor_images import TensorImages
+from training.errors import UserError
+from training.rank import ALONE, Rank
 from training.recipe import Recipe
 from training.techniques.class_balance import BalancedSampler
 
@@ -29,7 +31,7 @@ class Loaders:
     train: Any  # augmented: a DataLoader, or what walks and quacks like one
     val: DataLoader[Any]
     train_probe: DataLoader[Any]  # a fixed choice of training images, preprocessed as validation images are
-    batch_sizes: tuple[int, ...]  # images of each training batch of an epoch, the same in every epoch
+    batch_sizes: tuple[int, ...]  # images of each training batch of an epoch over all ranks, the same in every epoch
 
     def close(self) -> None:
         """End the worker processes now.
@@ -46,43 +48,46 @@ class Loaders:
                 iterator._shutdown_workers()  # type: ignore[attr-defined]
 
 
-def make_loaders(data: ImageData, recipe: Recipe, *, workers: int, device: str = "cpu") -> Loaders:
+def make_loaders(data: ImageData, recipe: Recipe, *, workers: int, device: str = "cpu", rank: Rank = ALONE) -> Loaders:
     """Build the loaders of one run; each yields (float32 (N, 3, side, side) normalised, int64 (N,)).
 
-    The recipe's preprocessing and backend hold no `auto` any more. The test part is not touched.
+    The recipe's preprocessing and backend hold no `auto` any more. The test part is not touched. Each rank gets its share
+    of every training batch, and of the images to evaluate.
 
     Raises:
-        UserError: this machine cannot use the backend, or an image cannot be read.
+        UserError: this machine cannot use the backend, an image cannot be read, or there are fewer images than devices.
     """
     assert isinstance(recipe.batch_size, int)  # resolved
     cv2.setNumThreads(1)  # one image is too little work for a pool of threads
     balanced = data.train.labels if isinstance(recipe.class_balance, BalancedSampler) else None
     sampler = EpochSampler(len(data.train), recipe.data.epoch_size, recipe.seed, balanced)
-    # BatchNorm cannot take a batch of one.
-    drop_last = len(sampler) > 1 and len(sampler) % recipe.batch_size == 1
-    train = _make_train_loader(data.train, recipe, sampler, drop_last, workers, device)
-    val = make_eval_loader(data.val, recipe, workers=workers, device=device)
+    _refuse_too_few(len(sampler), len(data.val), rank)
+    batch_sizes = list_batch_sizes(len(sampler), recipe.batch_size, rank)
+    own = ShareSampler(sampler, batch_sizes, rank)
+    train = _make_train_loader(data.train, recipe, own, workers, device)
+    val = make_eval_loader(data.val, recipe, workers=workers, device=device, rank=rank)
     probe = data.train.select(choose_probe(len(data.train), recipe.data.split_seed))
-    train_probe = make_eval_loader(probe, recipe, workers=workers, device=device)
-    return Loaders(train, val, train_probe, list_batch_sizes(len(sampler), recipe.batch_size, drop_last))
+    train_probe = make_eval_loader(probe, recipe, workers=workers, device=device, rank=rank)
+    return Loaders(train, val, train_probe, batch_sizes)
 
 
-def _make_train_loader(
-    part: ImagePart, recipe: Recipe, sampler: EpochSampler, drop_last: bool, workers: int, device: str
-) -> Any:
-    order: dict[str, Any] = {"batch_size": recipe.batch_size, "sampler": sampler, "drop_last": drop_last}
+def _make_train_loader(part: ImagePart, recipe: Recipe, sampler: ShareSampler, workers: int, device: str) -> Any:
+    assert isinstance(recipe.batch_size, int)  # resolved
+    order: dict[str, Any] = {"batch_size": len(sampler.rank.share(range(recipe.batch_size))), "sampler": sampler}
     if recipe.augmentation.backend == "dali":
         from training.data.dali_loader import DaliLoader
 
-        return DaliLoader(part, recipe, BatchSampler(**order), max(1, workers), device)
+        return DaliLoader(part, recipe, BatchSampler(**order, drop_last=False), max(1, workers), device)
     if recipe.augmentation.backend == "tensor":
         return DataLoader(TensorImages(part, recipe, device), **order, **_options(recipe.seed, 0, "cpu"))
     images = TrainImages(part, recipe)
     return DataLoader(images, **order, **_options(recipe.seed, _needed(workers, images.images, recipe), device))
 
 
-def make_eval_loader(part: ImagePart, recipe: Recipe, *, workers: int, device: str = "cpu") -> DataLoader[Any]:
-    """Build a loader over one part in its own order, without augmentation.
+def make_eval_loader(
+    part: ImagePart, recipe: Recipe, *, workers: int, device: str = "cpu", rank: Rank = ALONE
+) -> DataLoader[Any]:
+    """Build a loader over one part, or a rank's share of it, in its own order, without augmentation.
 
     Raises:
         UnreadableImage: among files that are few enough to be decoded now.
@@ -97,7 +102,7 @@ def make_eval_loader(part: ImagePart, recipe: Recipe, *, workers: int, device: s
     else:
         dataset = EvalPixels(part, preprocessing, pixels)
     options = _options(recipe.seed, _needed(workers, pixels, recipe), device)
-    return DataLoader(dataset, batch_size=EVAL_BATCH_SIZE, shuffle=False, **options)
+    return DataLoader(dataset, batch_size=EVAL_BATCH_SIZE, sampler=rank.share(range(len(part))), **options)
 
 
 def choose_probe(count: int, seed: int) -> np.ndarray:
@@ -105,9 +110,19 @@ def choose_probe(count: int, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng([seed, count]).permutation(count)[:PROBE_SIZE])
 
 
-def list_batch_sizes(count: int, batch_size: int, drop_last: bool) -> tuple[int, ...]:
+def list_batch_sizes(count: int, batch_size: int, rank: Rank) -> tuple[int, ...]:
+    """Of an epoch of so many images; BatchNorm cannot take a share of one, so a last batch of such shares is dropped."""
     full, rest = divmod(count, batch_size)
-    return (batch_size,) * full + ((rest,) if rest and not drop_last else ())
+    is_kept = rest >= 2 * rank.count or (rest and not full)
+    return (batch_size,) * full + ((rest,) if is_kept else ())
+
+
+def _refuse_too_few(epoch_size: int, val_count: int, rank: Rank) -> None:
+    if rank.count > 1 and (epoch_size < 2 * rank.count or val_count < rank.count):
+        raise UserError(
+            f"data_parallel.devices={rank.count}: {epoch_size} training images an epoch and {val_count} validation images "
+            "are too few for two and one on each device. Take fewer devices."
+        )
 
 
 def _needed(workers: int, images: np.ndarray | ImageFiles, recipe: Recipe) -> int:

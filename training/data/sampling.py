@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 from torch.utils.data import Sampler
 
 from training.data.draws import draw_uniform
+from training.rank import Rank
 
 Draw = tuple[int, int]  # position of the image, seed of its augmentation
 
@@ -64,3 +66,21 @@ class EpochSampler(Sampler[Draw]):
         order = draw_uniform(base + np.arange(first, last + 1, dtype=np.uint64), count).argsort(axis=1)
         shuffled = np.take_along_axis(images, order, axis=1).ravel()
         return shuffled[start - first * count :][: self.epoch_size]
+
+
+class ShareSampler(Sampler[Draw]):
+    """Of each batch of the epoch, one rank's share: what all ranks draw together is what one alone would."""
+
+    def __init__(self, whole: EpochSampler, batch_sizes: tuple[int, ...], rank: Rank) -> None:
+        self.whole, self.batch_sizes, self.rank = whole, batch_sizes, rank
+
+    def set_epoch(self, epoch: int) -> None:
+        self.whole.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return sum(len(self.rank.share(range(size))) for size in self.batch_sizes)
+
+    def __iter__(self) -> Iterator[Draw]:
+        draws = iter(self.whole)
+        for size in self.batch_sizes:
+            yield from self.rank.share(list(islice(draws, size)))

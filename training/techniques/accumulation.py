@@ -10,6 +10,7 @@ from pydantic import Field
 from training.techniques.base import Technique, TrainingSetup
 
 if TYPE_CHECKING:
+    from training.rank import Rank
     from training.recipe import Recipe
 
 
@@ -53,13 +54,14 @@ class Accumulation(Technique):
         return None
 
 
-def weigh_batches(batch_sizes: tuple[int, ...], batches: int) -> tuple[float, ...]:
+def weigh_batches(batch_sizes: tuple[int, ...], batches: int, rank: Rank) -> tuple[float, ...]:
     """Weights that turn Lightning's sum of mean losses / k into the mean over the images of each group.
 
-    Lightning divides by k in the last, partial group too, which would shrink that step.
+    Lightning divides by k in the last, partial group too, which would shrink that step; and it takes the mean over the
+    ranks, whatever share of a batch each of them had.
     """
     weights: list[float] = []
     for start in range(0, len(batch_sizes), batches):
         group = batch_sizes[start : start + batches]
-        weights += [size * batches / sum(group) for size in group]
+        weights += [len(rank.share(range(size))) * rank.count * batches / sum(group) for size in group]
     return tuple(weights)

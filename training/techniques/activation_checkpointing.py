@@ -61,9 +61,9 @@ def _make_contexts(block: nn.Module) -> tuple[AbstractContextManager, AbstractCo
 @contextmanager
 def _on_copies_of_statistics(block: nn.Module) -> Iterator[None]:
     """BatchNorm would count the batch a second time."""
-    from torch import nn
+    from torch.nn.modules.batchnorm import _BatchNorm
 
-    norms = [m for m in block.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d | nn.SyncBatchNorm)]
+    norms = [m for m in block.modules() if isinstance(m, _BatchNorm)]
     kept = [(norm, name, buffer) for norm in norms for name, buffer in norm.named_buffers(recurse=False)]
     for norm, name, buffer in kept:
         setattr(norm, name, buffer.clone())

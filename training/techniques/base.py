@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+from training.rank import ALONE, Rank
+
 if TYPE_CHECKING:
     import torch
     from torch import nn
@@ -48,16 +50,17 @@ class Technique(Part):
 class TrainingSetup:
     """The parts of one run before it starts; techniques change these and nothing else.
 
-    The first six are facts. The slots that are None at first and the keys of `trainer` hold one value each: the second
+    The first seven are facts. The slots that are None at first and the keys of `trainer` hold one value each: the second
     technique that sets one is refused. The lists take any number of entries.
     """
 
     model: nn.Module
     device: str  # "cpu" or "cuda"
     class_count: int
-    batch_sizes: tuple[int, ...]  # images in each forward pass of an epoch
+    batch_sizes: tuple[int, ...]  # images in each forward pass of an epoch, over all devices
     image_size: int  # side of the images, in pixels
     class_images: tuple[int, ...] | None = None  # training images of each class
+    rank: Rank = ALONE  # this process among those of one training
 
     class_weights: torch.Tensor | None = None  # float32 (class_count,): of each class in the loss
     criterion: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
@@ -78,7 +81,7 @@ class TrainingSetup:
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in {slot.name for slot in fields(self)}:
             raise AttributeError(f"TrainingSetup has no part {name!r}")
-        if getattr(self, name, None) is not None:
+        if vars(self).get(name) is not None:
             raise ValueError(f"two techniques set TrainingSetup.{name}")
         super().__setattr__(name, value)
 

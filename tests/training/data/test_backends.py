@@ -15,6 +15,8 @@ from training.data.decode import UnreadableImage
 from training.data.feeding import make_loaders
 from training.data.images import ImageData, ImageFiles, ImagePart
 from training.data.load import load_data
+from training.errors import UserError
+from training.rank import Rank
 from training.recipe import read_recipe
 
 OFF = {"translate": 0.0, "scale": 0.0, "rotate": 0.0, "rgb_shift": 0.0, "brightness": 0.0, "contrast": 0.0}
@@ -331,3 +333,40 @@ def test_the_tensor_is_several_times_as_fast_as_albumentations():
     finally:
         torch.set_num_threads(before)
     assert best["albumentations"] > 3 * best["tensor"], best
+
+
+def wide_data_of(count):
+    """With a validation image for each of three ranks."""
+    data = data_of(smooth(count))
+    return replace(data, val=data.train.select(np.arange(3)))
+
+
+@pytest.mark.parametrize("backend", ["albumentations", "tensor", "dali"])
+def test_the_ranks_of_a_training_share_each_batch(backend):
+    data, recipe = wide_data_of(47), recipe_of(backend, 8)
+    whole = make_loaders(data, recipe, workers=0)
+    ranks = [Rank(number, 3) for number in range(3)]
+    shares = [make_loaders(data, recipe, workers=0, rank=rank) for rank in ranks]
+    try:
+        for loaders in (whole, *shares):
+            loaders.train.sampler.set_epoch(2)
+            # A last batch of 7 images has two for each.
+            assert loaders.batch_sizes == (8, 8, 8, 8, 8, 7)
+        for batch, *parts in zip(whole.train, *(loaders.train for loaders in shares), strict=True):
+            for rank, (images, labels) in zip(ranks, parts, strict=True):
+                assert torch.equal(labels, batch[1][rank.number :: rank.count])
+                torch.testing.assert_close(images, batch[0][rank.number :: rank.count], rtol=0, atol=1e-4)
+        assert [len(loaders.train) for loaders in shares] == [6, 6, 6]
+    finally:
+        for loaders in (whole, *shares):
+            loaders.close()
+
+
+def test_a_last_batch_too_small_for_two_images_on_each_device_is_dropped():
+    for count, sizes in ((21, (16,)), (22, (16, 6)), (13, (13,))):
+        for rank in (Rank(0, 3), Rank(2, 3)):
+            loaders = make_loaders(wide_data_of(count), recipe_of("tensor", 16), workers=0, rank=rank)
+            assert loaders.batch_sizes == sizes
+            assert len(loaders.train) == len(sizes)
+    with pytest.raises(UserError, match="devices=3: 5 training images an epoch and 2 validation images are too few"):
+        make_loaders(data_of(smooth(5)), recipe_of("tensor", 16), workers=0, rank=Rank(0, 3))
