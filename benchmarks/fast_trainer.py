@@ -31,6 +31,7 @@ class Resources:
     threads: int
     workers: int
     device: str
+    gpus: int
 
 
 def train(recipe: Any, folder: Path, *, metric: str, resources: Resources, on_report: Any) -> Any:
