@@ -22,7 +22,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +118,11 @@ class Scene:
         log = (self.folder / "driver.log").open("a")
         self.driver = subprocess.Popen([*self.command, *arguments], cwd=self.folder, stdout=log, stderr=log)
 
+    def restart_driver(self) -> None:
+        """After it ended by itself: what it said is the finding."""
+        print((self.folder / "driver.log").read_text()[-2000:], file=sys.stderr, flush=True)
+        self.start_driver()
+
     def kill_driver(self) -> None:
         self.driver.kill()
         self.driver.wait()
@@ -166,13 +171,15 @@ def _kill_and_count(scene: Scene, kills: list[str], draw: random.Random) -> dict
             if scene.driver.returncode == 0:
                 break  # the sweep was over before its kills
             gave_up += 1
-            print((scene.folder / "driver.log").read_text()[-500:], file=sys.stderr)
-            scene.start_driver()
+            scene.restart_driver()
             continue
         getattr(scene, f"kill_{kind}")()
         done[kind] += 1
     wait_until(scene.has_ended, "the end of the sweep", 4 * PATIENCE_SECONDS)
-    gave_up += scene.driver.returncode != 0
+    while scene.driver.returncode != 0 and gave_up < len(kills):
+        gave_up += 1
+        scene.restart_driver()
+        wait_until(scene.has_ended, "the end of the sweep", 4 * PATIENCE_SECONDS)
     late = 0
     while scene.undelivered() and late < 3:  # the server was away at the end, and the sweep said so
         late += 1
@@ -252,9 +259,13 @@ def count_reports(events: list[Event]) -> int:
 
 
 def find_workers() -> list[psutil.Process]:
-    """The Ray workers that hold trials."""
-    processes = psutil.process_iter(["cmdline"])
-    return [process for process in processes if "ray::ImplicitFunc" in " ".join(process.info["cmdline"] or [])]
+    """The Ray workers of this cluster that hold trials; its nodes are children of this process."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "ray::ImplicitFunc" in " ".join(process.cmdline()):
+                found.append(process)
+    return found
 
 
 def find_free_port() -> int:

@@ -13,3 +13,10 @@ def own_cache_home(tmp_path_factory):
         del os.environ["XDG_CACHE_HOME"]
     else:
         os.environ["XDG_CACHE_HOME"] = before
+
+
+def pytest_collection_modifyitems(items):
+    """Sweeps use both cores and count processes, so they run one after the other, beside everything else."""
+    groups = {"search": "sweeps", "benchmarks": "sweeps", "analysis": "analysis"}
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(groups.get(item.path.parent.name, item.path.stem)))
