@@ -79,8 +79,8 @@ class Asha:
         return this.decision
 
     def end(self, trial: int, state: str) -> None:
-        """A trial ended; an interrupted one may start again."""
-        self._trials[trial].ended = state != "interrupted"
+        """A trial ended; an interrupted or paused one may start again."""
+        self._trials[trial].ended = state not in ("interrupted", "paused")
 
     def promotable(self) -> int | None:
         """The paused trial to resume next: of those that pass by now, the best at the highest rung."""

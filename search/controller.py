@@ -66,20 +66,33 @@ class Controller:
     def take_over(self) -> None:
         """Settle what a driver that died left open: trials end as their last reports imply, or are interrupted."""
         for trial in list(self.trials):
-            if trial.state == "running" and self.decisions.get(trial.number) is Decision.STOP:
-                self.end(trial.number, "stopped")
-            elif trial.state in UNFINISHED and trial.epoch >= trial.epochs:
+            if trial.state in UNFINISHED and trial.epoch >= trial.epochs:
                 self.end(trial.number, "completed")
             elif trial.state == "running":
+                self._settle(trial.number)
+            if trial.state == "running":
                 self.end(trial.number, "interrupted", "the driver died")
 
     def next_trial(self) -> Trial | None:
-        """A trial to go on with, else a new one; None when neither is left."""
+        """A trial to go on with, else a new one; None when neither is left, and then paused trials are over."""
         waiting = next((trial for trial in self.trials if trial.state == "interrupted"), None)
-        if waiting is None:
-            return self.propose()
-        self.record(event="resume", trial=waiting.number)
-        return waiting
+        if waiting is None and self.asha and (promotable := self.asha.promotable()) is not None:
+            waiting = self.trials.by_number[promotable]
+        if waiting is not None:
+            self.record(event="resume", trial=waiting.number)
+            return waiting
+        new = self.propose()
+        if new is None:
+            self._end_paused()
+        return new
+
+    def _end_paused(self) -> None:
+        """With no trial left to run, nothing can lift a paused one among the best any more."""
+        if any(trial.state == "running" for trial in self.trials):
+            return
+        for trial in self.trials:
+            if trial.state == "paused":
+                self.end(trial.number, "stopped")
 
     def propose(self) -> Trial | None:
         """Start the next trial; None when the budget or the grid is used up.
@@ -118,9 +131,16 @@ class Controller:
             self.record(event="report", trial=number, **report)
             if trial.epoch >= trial.epochs:
                 self.end(number, "completed")
-            elif self.decisions[number] is Decision.STOP:
-                self.end(number, "stopped")
+            else:
+                self._settle(number)
         return self.decisions.get(number, Decision.STOP)
+
+    def _settle(self, number: int) -> None:
+        """Do what the rungs decided about a trial's last report."""
+        if self.decisions.get(number) is Decision.STOP:
+            self.end(number, "stopped")
+        elif self.decisions.get(number) is Decision.PAUSE:
+            self.end(number, "paused")
 
     def end(self, number: int, state: State, reason: str = "") -> None:
         """A trial ended, unless it had already."""

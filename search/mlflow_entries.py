@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 STATUS = {
     "running": "RUNNING",
-    "paused": "RUNNING",
+    "paused": "KILLED",  # reopened when it goes on
     "completed": "FINISHED",
     "stopped": "FINISHED",
     "diverged": "FINISHED",

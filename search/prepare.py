@@ -96,18 +96,31 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
 def prepare_cluster(
     inputs: list[dict[str, Any]], storage: Path, nodes: list[Node], gpus: float
 ) -> list[dict[str, Any]]:
-    """Prepare every machine of a cluster at once, each by a task that runs there."""
+    """Prepare every machine of a cluster at once, each by a task that runs there; one that dies meanwhile is left out.
+
+    Raises:
+        UserError: none is left.
+    """
     import ray
+    from ray.exceptions import NodeDiedError, TaskUnschedulableError, WorkerCrashedError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    prepare = ray.remote(max_retries=0)(bootstrap(project_root(), "search.prepare", "prepare_machine"))
+    prepare = ray.remote(max_retries=2)(bootstrap(project_root(), "search.prepare", "prepare_machine"))
     answers = []
     for node in nodes:
         here = NodeAffinitySchedulingStrategy(node.id, soft=False)
         own = min(gpus, node.gpus)
         task = prepare.options(num_cpus=1, num_gpus=own, scheduling_strategy=here)
         answers.append(task.remote(str(storage), inputs, own))
-    return ray.get(answers)
+    facts, reason = [], ""
+    for answer in answers:
+        try:
+            facts.append(ray.get(answer))
+        except (NodeDiedError, TaskUnschedulableError, WorkerCrashedError) as error:
+            reason = str(error).split("\n")[0].rstrip(".")
+    if not facts:
+        raise UserError(f"--address: no machine of the cluster lived long enough to be prepared ({reason}). Try again.")
+    return facts
 
 
 def make_resolver(facts: list[dict[str, Any]]) -> Callable[[Recipe], Recipe]:

@@ -113,7 +113,8 @@ def describe_size(space: Space) -> str:
         size += f" and {_count(continuous, 'continuous range')}"
     how = "each trained to its last epoch"
     if scheduler.name == "asha":
-        how = f"stopped early by ASHA: after {_count(scheduler.min_epochs, 'epoch')} or more, "
+        verb = "stopped early" if scheduler.kind == "stop" else "paused"
+        how = f"{verb} by ASHA: after {_count(scheduler.min_epochs, 'epoch')} or more, "
         how += f"the best 1 in {scheduler.reduction_factor} at each rung go on"
     return (
         f"{size}. {_count(search.trials, 'trial')}, ranked by {search.metric}: the baseline at three learning rates, "

@@ -70,6 +70,9 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         super().__init__()
         self.controller = controller
         self.stopping = stopping
+        self.left: set[str] = (
+            set()
+        )  # Ray's trials that were told to leave their worker: what is said of them later is old
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         number = trial.config["trial"]
@@ -83,9 +86,15 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
             self.controller.end(number, message["end"], message["reason"])
             return self.CONTINUE  # the worker has nothing more to do, and leaves by itself
         decision = self.controller.report(number, message["report"])
-        return {Decision.CONTINUE: self.CONTINUE, Decision.STOP: self.STOP, Decision.PAUSE: self.PAUSE}[decision]
+        if decision is Decision.CONTINUE:
+            return self.CONTINUE
+        # A paused trial leaves its worker too: the controller resumes it from its checkpoint, wherever there is room.
+        self.left.add(trial.trial_id)
+        return self.STOP
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
+        if trial.trial_id in self.left:
+            return
         number, reason = trial.config["trial"], describe_death(trial)
         if "low on memory" in reason or "OutOfMemory" in reason:
             self.controller.end(number, "out_of_memory", reason)
@@ -94,7 +103,7 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
         # Also called for trials that the end of the sweep cut short.
-        if not self.stopping():
+        if not self.stopping() and trial.trial_id not in self.left:
             self.controller.end(trial.config["trial"], "failed", "the worker returned before the last epoch")
 
     def choose_trial_to_run(self, tune_controller: Any) -> Any:

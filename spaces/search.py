@@ -24,6 +24,9 @@ class AshaScheduler(_Section):
     rungs: Literal["shares", "epochs"] = Field("shares", description="Of each trial's own length, or the same for all.")
     first_share: float = Field(1 / 32, gt=0, lt=1, description="The first rung, as a share of a trial's length.")
     last_share: float = Field(1 / 4, gt=0, lt=1, description="The last rung, likewise.")
+    kind: Literal["stop", "promote"] = Field(
+        "stop", description="Trials that do not pass stop for good, or pause until they are among the best."
+    )
     group: str = Field("unfreeze.level", description="Trials pass as the best of all, or of those alike in this.")
 
     @model_validator(mode="after")

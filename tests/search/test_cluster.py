@@ -3,8 +3,8 @@ from itertools import product
 
 import pytest
 
-from search.cluster import Node, fit_to_cluster, plan_demand, start_ray
-from search.prepare import input_key, inputs_of, prepare_machine
+from search.cluster import Node, fit_to_cluster, list_nodes, plan_demand, start_ray
+from search.prepare import input_key, inputs_of, prepare_cluster, prepare_machine
 from search.trial import split_cpus
 from spaces.load import load_space
 from training.errors import UserError
@@ -167,3 +167,17 @@ def test_ray_is_tried_again_on_a_busy_machine_and_then_given_up_in_one_sentence(
     answers[1:] = answers[:1]
     with pytest.raises(UserError, match=r"Ray did not start \(The current node timed out during startup\)\. Try again"):
         start_ray(None)
+
+
+def test_a_machine_that_is_gone_is_not_waited_for(tmp_path):
+    import ray
+
+    start_ray(None)
+    try:
+        gone = Node("0f" * 28, "gone", 1, 0)
+        (fact,) = prepare_cluster([], tmp_path, [gone, *list_nodes()], 0)
+        assert fact["problem"] is None
+        with pytest.raises(UserError, match="no machine of the cluster lived long enough"):
+            prepare_cluster([], tmp_path, [gone], 0)
+    finally:
+        ray.shutdown()

@@ -10,6 +10,7 @@ from search.trials import Trials
 from spaces.load import load_space
 
 SPACE = load_space("quick", ["search.trials=9", "epochs=9"])
+PAUSING = load_space("quick", ["search.trials=9", "epochs=9", "search.scheduler={name: asha, kind: promote}"])
 
 
 def play(controller, rng, steps, workers=3):
@@ -17,7 +18,7 @@ def play(controller, rng, steps, workers=3):
     for _ in range(steps):
         running = [trial for trial in controller.trials if trial.state == "running"]
         if len(running) < workers and (rng.random() < 0.5 or not running):
-            if controller.propose() is None and not running:
+            if controller.next_trial() is None and not running:
                 return
             continue
         trial = rng.choice(running)
@@ -38,31 +39,65 @@ def decisions(controller):
     return [
         {key: value for key, value in event.items() if key != "time"}
         for event in controller.ledger.events
-        if event.get("event") in ("start", "end", "infeasible")
+        if event.get("event") in ("start", "resume", "end", "infeasible")
     ]
 
 
-@settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10_000), cut=st.floats(0, 1))
-def test_cutting_the_ledger_and_going_on_changes_no_later_decision(tmp_path_factory, seed, cut):
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), cut=st.floats(0, 1), space=st.sampled_from([SPACE, PAUSING]))
+def test_cutting_the_ledger_and_going_on_changes_no_later_decision(tmp_path_factory, seed, cut, space):
     folder = tmp_path_factory.mktemp("ledger")
-    whole = Controller(SPACE, Ledger(folder / "whole.jsonl"), seed=seed)
+    whole = Controller(space, Ledger(folder / "whole.jsonl"), seed=seed)
     play(whole, random.Random(seed), 120)
     lines = (folder / "whole.jsonl").read_bytes().splitlines(keepends=True)
     kept = max(1, int(cut * len(lines)))
     (folder / "cut.jsonl").write_bytes(b"".join(lines[:kept]) + b'{"event":"torn')
-    again = Controller(SPACE, Ledger(folder / "cut.jsonl"), seed=seed)
+    again = Controller(space, Ledger(folder / "cut.jsonl"), seed=seed)
     # The same arrivals as before must lead to the same trials and the same ends.
     for event in whole.ledger.events[kept:]:
         kind, number = event.get("event"), event.get("trial")
-        if kind == "start" and number not in again.trials.by_number:
-            again.propose()
+        new = kind == "start" and number not in again.trials.by_number
+        if new or (kind == "resume" and again.trials.by_number[number].state == "paused"):
+            again.next_trial()
         elif kind == "report":
             again.report(number, {key: event[key] for key in make_report(0, 0)})
         elif kind == "end" and event["state"] in ("diverged", "failed"):
             again.end(number, event["state"], event["reason"])
     again.take_over()  # an end that was cut off right after its report
+    if whole.is_done:
+        again.next_trial()  # none: paused trials end
     assert sorted(map(repr, decisions(again))) == sorted(map(repr, decisions(whole)))
+
+
+def test_a_paused_trial_goes_on_when_it_is_among_the_best_and_ends_when_nothing_can_lift_it(tmp_path):
+    space = load_space(
+        "quick",
+        [
+            "search.trials=7",
+            "epochs=4",
+            "search.scheduler={name: asha, kind: promote, rungs: epochs, group: data.name}",
+        ],
+    )
+    controller = Controller(space, Ledger(tmp_path / "ledger.jsonl"))
+    for score in (0.9, 0.8, 0.01):  # baselines never pause
+        number = controller.next_trial().number
+        for epoch in range(1, 5):
+            controller.report(number, make_report(epoch, score))
+
+    def run_to_the_next_rung(score):
+        trial = controller.next_trial()
+        controller.report(trial.number, make_report(trial.epoch + 1, score))
+        return trial.number, trial.epoch, trial.state
+
+    assert run_to_the_next_rung(0.05) == (3, 1, "paused")  # third of four, of which two pass
+    assert run_to_the_next_rung(0.04) == (4, 1, "paused")
+    assert run_to_the_next_rung(0.03) == (5, 1, "paused")
+    assert run_to_the_next_rung(0.05) == (3, 2, "paused")  # third of six
+    assert run_to_the_next_rung(0.02) == (6, 1, "paused")
+    assert not controller.is_done
+    assert controller.next_trial() is None
+    assert [trial.state for trial in controller.trials][3:] == ["stopped"] * 4
+    assert controller.is_done
 
 
 def test_a_report_that_comes_twice_changes_nothing(tmp_path):

@@ -96,7 +96,7 @@ def mlflow_runs(folder, name, field="tags.sweep"):
     return client, client.search_runs([experiment.experiment_id], f"{field} = '{name}'", max_results=100)
 
 
-def check_truth(folder, name, trial_count):
+def check_truth(folder, name, trial_count, rungs_say="stop"):
     """Ledger, its replay, MLflow and the folder tell the same story, and nothing is left running."""
     path = folder / "sweeps" / name
     events = list(read_events(path / "ledger.jsonl"))
@@ -109,7 +109,7 @@ def check_truth(folder, name, trial_count):
         assert (trial.epoch == 3) == (trial.state == "completed")
     replayed = Controller(load_space(path / "space.yaml"), Ledger(path / "ledger.jsonl"))
     for trial in trials:
-        assert (replayed.decisions[trial.number] == "stop") == (trial.state == "stopped")
+        assert (replayed.decisions[trial.number] == rungs_say) == (trial.state == "stopped")
     client, runs = mlflow_runs(folder, name)
     parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
     children = {run.data.tags["trial"]: run for run in runs if run not in parents}
@@ -164,6 +164,22 @@ def test_a_sweep_runs_from_one_command_in_a_folder_with_packages_like_ours(folde
     assert "sweep ui" in swept
     kept = list((folder / "sweeps" / "one" / "trials").glob("*/best.ckpt"))
     assert len(kept) == 2
+
+
+def test_paused_trials_go_on_from_their_checkpoints_or_end_as_stopped(folder):
+    scheduler = "search.scheduler={name: asha, kind: promote, rungs: epochs, group: data.name}"
+    options = "--name pausing --trials 20 search.sampler=random".split()
+    output = call(folder, "run", "tiny.yaml", *options, scheduler, command=FAST)
+    events = list(read_events(folder / "sweeps" / "pausing" / "ledger.jsonl"))
+    paused = [event["trial"] for event in events if event.get("state") == "paused"]
+    resumed = [event["trial"] for event in events if event.get("event") == "resume"]
+    assert paused
+    assert resumed
+    assert set(resumed) <= set(paused)
+    trials = check_truth(folder, "pausing", 20, rungs_say="pause")  # each epoch once: none was trained again
+    logs = [(folder / "sweeps" / "pausing" / "trials" / trial.name / "log.txt").read_text() for trial in trials]
+    assert [log.count("begins.") for log in logs] == [trial.epoch for trial in trials]
+    assert f"{len(trials)} trials after" in output
 
 
 def test_the_exported_recipe_trains_again_to_the_same_score(folder, swept):
