@@ -168,7 +168,7 @@ def test_a_sweep_runs_from_one_command_in_a_folder_with_packages_like_ours(folde
 
 def test_paused_trials_go_on_from_their_checkpoints_or_end_as_stopped(folder):
     scheduler = "search.scheduler={name: asha, kind: promote, rungs: epochs, group: data.name}"
-    options = "--name pausing --trials 20 search.sampler=random".split()
+    options = ["--name", "pausing", "--trials", "20", "search.sampler=random"]
     output = call(folder, "run", "tiny.yaml", *options, scheduler, command=FAST)
     events = list(read_events(folder / "sweeps" / "pausing" / "ledger.jsonl"))
     paused = [event["trial"] for event in events if event.get("state") == "paused"]
