@@ -110,7 +110,8 @@ def prepare_cluster(
     for node in nodes:
         here = NodeAffinitySchedulingStrategy(node.id, soft=False)
         own = min(gpus, node.gpus)
-        task = prepare.options(num_cpus=1, num_gpus=own, scheduling_strategy=here)
+        # No CPU of its own: Ray may still count one as taken by a driver that was killed, and never give it back.
+        task = prepare.options(num_cpus=0, num_gpus=own, scheduling_strategy=here)
         answers.append(task.remote(str(storage), inputs, own))
     facts, reason = [], ""
     for answer in answers:
