@@ -20,7 +20,7 @@ demo: setup
 	$(VENV)/bin/sweep run quick
 
 test: setup
-	$(VENV)/bin/python -m pytest -q -n 2 --dist loadgroup
+	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile
 
 # From the techniques' own words, the full space and the measured costs.
 docs: setup

@@ -13,11 +13,3 @@ def own_cache_home(tmp_path_factory):
         del os.environ["XDG_CACHE_HOME"]
     else:
         os.environ["XDG_CACHE_HOME"] = before
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items):
-    """What shares a fixture stays in one process; sweeps, which want both cores, run one after the other."""
-    groups = {"search": "sweeps", "analysis": "analysis"}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(groups.get(item.path.parent.name, item.path.stem)))
