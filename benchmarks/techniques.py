@@ -126,6 +126,7 @@ def run(rounds: int, variants: list[Values], resources: Resources) -> list[dict[
     for model, common in MODELS.items():
         bare: list[dict[str, float]] = []
         seen: dict[int, list[dict[str, float]]] = {}
+        measure(read_recipe(common), resources)  # a process trains its first recipe more slowly
         for number in range(rounds):
             print(f"{model}: round {number + 1} of {rounds}", flush=True)
             bare.append(measure(read_recipe({**common, "seed": number}), resources))
