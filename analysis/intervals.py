@@ -50,7 +50,7 @@ def score_noise(scores: Scores) -> Noise:
 
 
 def difference_noise(scores: Scores) -> Noise:
-    """What a seed changes in the difference of two recipes trained on it: twice the residual of randomized blocks.
+    """What a seed changes in the difference of two recipes trained on it: the residual of randomized blocks, twice over.
 
     What a seed does to all recipes alike falls out (Fisher 1935). Of two recipes it is the paired t test's.
     """

@@ -60,7 +60,7 @@ class Controller:
     @property
     def is_done(self) -> bool:
         """Whether nothing is left to run."""
-        used_up = len(self.trials) >= self.budget or (self.space.search.sampler == "grid" and self._grid_is_used_up())
+        used_up = len(self.trials) >= self.budget or self.sampler.is_used_up
         return used_up and not any(trial.state in UNFINISHED for trial in self.trials)
 
     def take_over(self) -> None:
@@ -154,9 +154,6 @@ class Controller:
         self.record(event="lost", trial=number, reason=reason)
         if self.trials.by_number[number].losses > RESTARTS:
             self.end(number, "failed", f"{RESTARTS + 1} workers died under it, the last because: {reason}")
-
-    def _grid_is_used_up(self) -> bool:
-        return len(self.trials) >= len(self.baselines) + len(self.warm_starts) + self.space.count()
 
     def _start(self, number: int, recipe: Recipe, params: dict[str, Any] | None, origin: str) -> Trial:
         self.record(event="start", trial=number, recipe=self.resolve(recipe).model_dump(), params=params, origin=origin)

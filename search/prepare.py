@@ -120,7 +120,7 @@ def prepare_cluster(
         except (NodeDiedError, TaskUnschedulableError, WorkerCrashedError) as error:
             reason = str(error).split("\n")[0].rstrip(".")
     if not facts:
-        raise UserError(f"--address: no machine of the cluster lived long enough to be prepared ({reason}). Try again.")
+        raise UserError(f"No machine of the cluster lived long enough to be prepared ({reason}). Try again.")
     return facts
 
 

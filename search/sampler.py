@@ -91,13 +91,21 @@ class Sampler:
     def _seen(self) -> list[dict[str, Any]]:
         return [fact.params for fact in self._facts.values()] + [fact.params for _, fact in self._infeasible]
 
-    def _ask_grid(self, trial: int) -> tuple[dict[str, Any], Any] | None:
+    @property
+    def is_used_up(self) -> bool:
+        """Whether every point of a grid is taken, be it by a baseline, or refused."""
+        return self.name == "grid" and self._next_point() is None
+
+    def _next_point(self) -> dict[str, Any] | None:
         seen = self._seen()
-        for params in self._grid:
-            if params not in seen:
-                self.add(trial, params)
-                return params, self.suggest(FixedTrial(params))  # type: ignore[arg-type]
-        return None
+        return next((params for params in self._grid if params not in seen), None)
+
+    def _ask_grid(self, trial: int) -> tuple[dict[str, Any], Any] | None:
+        params = self._next_point()
+        if params is None:
+            return None
+        self.add(trial, params)
+        return params, self.suggest(FixedTrial(params))  # type: ignore[arg-type]
 
     def _build_study(self, trial: int) -> optuna.Study:
         attempt = sum(number == trial for number, _ in self._infeasible)

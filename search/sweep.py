@@ -240,6 +240,8 @@ def _prepare(space: Space, settings: Settings, storage: Path, tracking: Tracking
     if demand.gpus or not facts:
         facts = prepare_cluster(inputs, storage, nodes, demand.gpus)
         _raise_problems(facts)
+        if died := len(nodes) - len(facts):
+            notes.append(f"Of {len(nodes)} machines {died} died while being prepared; their trials start elsewhere.")
     if demand.gpus:
         space, more = fit_to_cluster(
             space, can_bf16=any(fact["bf16"] for fact in facts), has_gpus=True, devices=demand.devices

@@ -70,9 +70,7 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         super().__init__()
         self.controller = controller
         self.stopping = stopping
-        self.left: set[str] = (
-            set()
-        )  # Ray's trials that were told to leave their worker: what is said of them later is old
+        self.left: set[str] = set()  # Ray's trials that were told to leave: what is said of them later is old
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         number = trial.config["trial"]

@@ -103,14 +103,14 @@ class _Narrowed:
         self._suggest: Callable[[str, Sequence[Any]], Any] = trial.suggest_categorical
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        left = [option for option in choices if any(way.taken.get(name, way) == option for way in self.ways)]
+        left = [option for option in choices if any((name, option) in way.taken.items() for way in self.ways)]
         if len(left) == 1:
             option = left[0]
         elif len(left) == len(choices):
             option = self._suggest(name, choices)
         else:
             option = self._suggest(f"{name}{_OF}{'|'.join(map(format_value, left))}", left)
-        self.ways = [way for way in self.ways if way.taken.get(name, way) == option]
+        self.ways = [way for way in self.ways if (name, option) in way.taken.items()]
         return option
 
 
@@ -122,7 +122,7 @@ class Retrace:
         self.asked: dict[str, Any] = {}
 
     def _answer(self, name: str, *_: Any, **__: Any) -> Any:
-        self.asked[name] = self.params[name.partition(_OF)[0]]
+        self.asked[name] = self.params[name if name in self.params else name.rpartition(_OF)[0]]
         return self.asked[name]
 
     suggest_categorical = suggest_float = suggest_int = _answer

@@ -177,7 +177,7 @@ def test_a_machine_that_is_gone_is_not_waited_for(tmp_path):
         gone = Node("0f" * 28, "gone", 1, 0)
         (fact,) = prepare_cluster([], tmp_path, [gone, *list_nodes()], 0)
         assert fact["problem"] is None
-        with pytest.raises(UserError, match="no machine of the cluster lived long enough"):
+        with pytest.raises(UserError, match="No machine of the cluster lived long enough"):
             prepare_cluster([], tmp_path, [gone], 0)
     finally:
         ray.shutdown()

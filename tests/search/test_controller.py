@@ -100,6 +100,21 @@ def test_a_paused_trial_goes_on_when_it_is_among_the_best_and_ends_when_nothing_
     assert controller.is_done
 
 
+def test_a_grid_is_done_when_no_point_is_left_whatever_conflicts_or_is_a_baseline(tmp_path):
+    (tmp_path / "grid.yaml").write_text(
+        "format: 1\n"
+        "recipe: {epochs: 1, unfreeze: {level: {choice: [last, full]}}, lora: {rank: {choice: [0, 4]}}}\n"
+        "search: {trials: 20, sampler: grid, scheduler: {name: none}}\n"
+    )
+    controller = Controller(load_space(tmp_path / "grid.yaml"), Ledger(tmp_path / "ledger.jsonl"))
+    while (trial := controller.next_trial()) is not None:
+        assert not controller.is_done
+        controller.report(trial.number, make_report(1, 0.5))
+    # Of the four points one conflicts, and one is the first baseline.
+    assert [trial.origin for trial in controller.trials] == ["baseline"] * 3 + ["sampler"] * 2
+    assert controller.is_done
+
+
 def test_a_report_that_comes_twice_changes_nothing(tmp_path):
     controller = Controller(SPACE, Ledger(tmp_path / "ledger.jsonl"))
     trial = controller.propose()
