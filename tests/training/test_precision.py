@@ -96,14 +96,14 @@ def test_the_scaler_of_16_mixed_starts_and_grows_as_the_recipe_says(monkeypatch)
 
 def test_rounding_of_float32_is_set_for_products_and_convolutions_and_ends_with_the_training(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.conv.fp32_precision
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     for mode in ("high", "medium"):
         with isolated_process(0, 1):
-            assert torch.backends.cudnn.conv.fp32_precision == "ieee"
+            assert not torch.backends.cudnn.allow_tf32
             Precision(float32=mode).apply(TrainingSetup(torch.nn.Identity(), "cuda", 10, (4,), 8))
             assert torch.get_float32_matmul_precision() == mode
-            assert torch.backends.cudnn.conv.fp32_precision == "tf32"
-        assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.conv.fp32_precision) == before
+            assert torch.backends.cudnn.allow_tf32
+        assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
 
 
 def test_rounding_of_float32_is_refused_without_tf32(fit, monkeypatch):
@@ -165,3 +165,14 @@ def test_the_nan_stop_does_not_wait_for_the_gpu():
             stop.on_train_batch_end(None, None, {"loss": loss}, None, 0)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_model_can_be_exported_within_a_training_and_after_it(monkeypatch):
+    """Torch cannot read its settings of cuDNN, which it does to trace a model, where only some of their names were set."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    model, images = torch.nn.Linear(2, 2), (torch.zeros(1, 2),)
+    with isolated_process(0, 1):
+        torch.export.export(model, images)
+        Precision(float32="high").apply(TrainingSetup(torch.nn.Identity(), "cuda", 10, (4,), 8))
+        torch.export.export(model, images)
+    torch.export.export(model, images)

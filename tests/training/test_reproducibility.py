@@ -35,7 +35,7 @@ def settings():
         "dtype": torch.get_default_dtype(),
         "threads": torch.get_num_threads(),
         "products": torch.get_float32_matmul_precision(),
-        "convolutions": cudnn.conv.fp32_precision,
+        "convolutions": cudnn.allow_tf32,
         "benchmark": cudnn.benchmark,
         "deterministic": cudnn.deterministic,
         "algorithms": torch.are_deterministic_algorithms_enabled(),
@@ -74,7 +74,7 @@ def test_nothing_leaks_from_a_training_however_it_ends(end, fit):
     from training.errors import UserError
 
     torch.set_float32_matmul_precision("high")
-    cudnn.conv.fp32_precision, cudnn.benchmark = "tf32", True
+    cudnn.allow_tf32, cudnn.benchmark = True, True
     try:
         before = settings()
         if end == "refused":
@@ -88,7 +88,7 @@ def test_nothing_leaks_from_a_training_however_it_ends(end, fit):
         assert settings() == before
     finally:
         torch.set_float32_matmul_precision("highest")
-        cudnn.conv.fp32_precision, cudnn.benchmark = "ieee", False
+        cudnn.allow_tf32, cudnn.benchmark = True, False
 
 
 def test_numeric_settings_are_plain_inside_whatever_they_were_before(fit, monkeypatch):
@@ -96,18 +96,18 @@ def test_numeric_settings_are_plain_inside_whatever_they_were_before(fit, monkey
     step = Classifier.training_step
 
     def look(self, batch, index):
-        seen.append((torch.get_float32_matmul_precision(), cudnn.conv.fp32_precision, cudnn.benchmark))
+        seen.append((torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.benchmark))
         return step(self, batch, index)
 
     monkeypatch.setattr(Classifier, "training_step", look)
     torch.set_float32_matmul_precision("medium")
-    cudnn.conv.fp32_precision, cudnn.benchmark = "tf32", True
+    cudnn.allow_tf32, cudnn.benchmark = True, True
     try:
         fit(epochs=1)
     finally:
         torch.set_float32_matmul_precision("highest")
-        cudnn.conv.fp32_precision, cudnn.benchmark = "ieee", False
-    assert set(seen) == {("highest", "ieee", False)}
+        cudnn.allow_tf32, cudnn.benchmark = True, False
+    assert set(seen) == {("highest", False, False)}
 
 
 def test_a_finished_training_leaves_no_tensors_and_no_memory_behind(fit):

@@ -85,7 +85,7 @@ def allow_rounding(mode: str) -> None:
 
     torch.set_float32_matmul_precision(mode)
     # Not set by the line above. Convolutions know no bfloat16 here, so medium is TF32 for them too.
-    torch.backends.cudnn.conv.fp32_precision = "tf32"  # type: ignore[attr-defined]
+    torch.backends.cudnn.allow_tf32 = True
 
 
 def make_scaling(init_scale: float, growth_interval: int, device: str):
