@@ -163,20 +163,21 @@ def fit_to_cluster(space: Space, can_bf16: bool, has_gpus: bool, devices: int = 
     reason = "the GPUs here have neither bfloat16 nor TF32 arithmetic" if has_gpus else "no GPU here"
     for path, impossible in (NEEDS_NEW_GPU if has_gpus else NEEDS_GPU).items():
         if out := sorted(space.values_of(path) & impossible):
-            space = space.without(path, out)
-            notes.append(_describe_removal(path, out, reason))
+            space, note = _take_out(space, path, out, reason)
+            notes.append(note)
     return space, notes
 
 
 def _fit_devices(space: Space, has: int, kind: str) -> tuple[Space, list[str]]:
-    offered = space.values_of(DEVICES)
-    if not (out := sorted(devices for devices in offered if devices > has)):
+    if not (out := sorted(devices for devices in space.values_of(DEVICES) if devices > has)):
         return space, []
     reason = f"a trial gets {has} {kind.upper()}; --{kind}s-per-trial={out[-1]} would allow it"
-    if len(out) == len(offered):
-        raise UserError(f"{DEVICES}={', '.join(map(str, out))}: {reason}.")
-    return space.without(DEVICES, out), [_describe_removal(DEVICES, out, reason)]
+    space, note = _take_out(space, DEVICES, out, reason)
+    return space, [note]
 
 
-def _describe_removal(path: str, values: list[Any], reason: str) -> str:
-    return f"Taken out of the space: {path}={', '.join(map(format_value, values))} ({reason})."
+def _take_out(space: Space, path: str, values: list[Any], reason: str) -> tuple[Space, str]:
+    what = f"{path}={', '.join(map(format_value, values))}"
+    if len(values) == len(space.values_of(path)):
+        raise UserError(f"{what}: {reason}. The space offers nothing else.")
+    return space.without(path, values), f"Taken out of the space: {what} ({reason})."

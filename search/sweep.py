@@ -61,7 +61,7 @@ def run_sweep(
     `opening` are the ledger's first events after its header: warm starts, or the list of all trials.
 
     Raises:
-        UserError: something is wrong with the space, the data, the machines or the tracking server; nothing was made.
+        UserError: something is wrong with the space, the data, the machines or the tracking server; no sweep was made.
     """
     probe_cluster(settings.address)
     dataset = check_data(space) if settings.address is None else None

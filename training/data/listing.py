@@ -23,7 +23,8 @@ def find_parts(spec: ImageFolder, root: str) -> dict[str, str]:
         UserError: there is no such folder, or nothing in it.
     """
     if not os.path.isdir(root):
-        what = "a file, not a folder" if os.path.exists(root) else f"no such folder (looked in {printable(root)})"
+        where = "" if spec.root == root else f" (looked in {printable(root)})"
+        what = "a file, not a folder" if os.path.exists(root) else f"no such folder{where}"
         refuse(spec, what, "Give the folder that holds one subfolder per class.")
     folders = _subfolders(spec, root)
     if "train" in folders and _subfolders(spec, os.path.join(root, "train")):

@@ -132,6 +132,8 @@ def test_a_missing_folder_is_named_as_written_and_as_looked_for(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=rf"data\.root=photos: no such folder \(looked in {tmp_path}/photos\)"):
         load("photos")
+    with pytest.raises(UserError, match=rf"data\.root={tmp_path}/photos: no such folder\. Give"):
+        load(tmp_path / "photos")
     (tmp_path / "photos").write_bytes(b"")
     with pytest.raises(UserError, match="a file, not a folder"):
         load("photos")
