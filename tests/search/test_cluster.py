@@ -1,5 +1,6 @@
 import os
 from itertools import product
+from unittest.mock import Mock
 
 import pytest
 
@@ -169,8 +170,9 @@ def test_ray_is_tried_again_on_a_busy_machine_and_then_given_up_in_one_sentence(
         start_ray(None)
 
 
-def test_a_machine_that_is_gone_is_not_waited_for(tmp_path):
+def test_a_machine_that_is_gone_is_not_waited_for(tmp_path, monkeypatch):
     import ray
+    from ray.exceptions import NodeDiedError, WorkerCrashedError
 
     start_ray(None)
     try:
@@ -179,5 +181,9 @@ def test_a_machine_that_is_gone_is_not_waited_for(tmp_path):
         assert fact["problem"] is None
         with pytest.raises(UserError, match="No machine of the cluster lived long enough"):
             prepare_cluster([], tmp_path, [gone], 0)
+        for death in (NodeDiedError("its node died"), WorkerCrashedError()):
+            monkeypatch.setattr(ray, "get", Mock(side_effect=[death, fact]))
+            assert prepare_cluster([], tmp_path, list_nodes() * 2, 0) == [fact]
+            monkeypatch.undo()
     finally:
         ray.shutdown()

@@ -98,6 +98,9 @@ def test_a_paused_trial_goes_on_when_it_is_among_the_best_and_ends_when_nothing_
     assert controller.next_trial() is None
     assert [trial.state for trial in controller.trials][3:] == ["stopped"] * 4
     assert controller.is_done
+    controller.record(event="extend", trials=2)
+    assert run_to_the_next_rung(0.01) == (7, 1, "paused")  # with it, trial 4 would be among the best half of eight
+    assert run_to_the_next_rung(0.01) == (8, 1, "paused")
 
 
 def test_a_grid_is_done_when_no_point_is_left_whatever_conflicts_or_is_a_baseline(tmp_path):
