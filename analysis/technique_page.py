@@ -79,12 +79,19 @@ def _describe_costs(card: Card) -> list[str]:
             f"`{c['values']}`",
             _spread(c["time"]),
             f"{c['memory']:.2f}×",
-            "–" if c["accuracy"] is None else f"{100 * c['accuracy']:+.1f} points",
+            describe_gain(c["accuracy"]),
         )
         for c in card.costs
     ]
     table = _table(("model", "values", "time per image", "peak memory", "accuracy"), rows)
     return [f"*Cost* beside the baseline, as measured on {read_costs()['machine']}.", "", table]
+
+
+def describe_gain(gain: dict[str, float] | None) -> str:
+    """An interval of accuracies in points; a dash where it was not asked."""
+    if gain is None:
+        return "–"
+    return f"{100 * gain['mean']:+.1f} ± {50 * (gain['high'] - gain['low']):.1f} points"
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -43,9 +43,11 @@ def test_a_card_tells_what_the_techniques_file_says():
 
 
 def test_a_card_tells_the_costs_that_were_measured():
-    cost = {"values": "mixup.alpha=1.0", "model": "resnet18", "time": [1.1, 1.3], "memory": 1.05, "accuracy": -0.012}
-    text = format_card(replace(find_card("mixup"), costs=(cost,)))
-    assert "| resnet18 | `mixup.alpha=1.0` | 1.20× (1.10-1.30) | 1.05× | -1.2 points |" in text
+    cost = {"values": "mixup.alpha=1.0", "model": "resnet18", "time": [1.1, 1.3], "memory": 1.05}
+    gain = {"mean": -0.012, "low": -0.02, "high": -0.004}
+    text = format_card(replace(find_card("mixup"), costs=({**cost, "accuracy": gain}, {**cost, "accuracy": None})))
+    assert "| resnet18 | `mixup.alpha=1.0` | 1.20× (1.10-1.30) | 1.05× | -1.2 ± 0.8 points |" in text
+    assert "| 1.05× | – |" in text
     assert "Not measured yet" in format_card(replace(find_card("mixup"), costs=()))
 
 
