@@ -1,1 +1,20 @@
-"""What a sweep found: its best recipe, exported and ready to train again."""
+"""What a sweep found: `load` gives its tables, and its best recipe is exported, ready to train again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from analysis.sweep import load as load
+
+TRACKING_URI = "sqlite:///mlflow.db"
+EXPERIMENT = "technique-search"
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when it is asked for: the command needs the names above, and not pandas.
+    if name == "load":
+        from analysis.sweep import load
+
+        return load
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

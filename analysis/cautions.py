@@ -15,7 +15,7 @@ from spaces.schema import slot_of
 from training.recipe import Recipe
 
 if TYPE_CHECKING:
-    from analysis.load import Sweep
+    from analysis.sweep import Sweep
 
 EDGE = 0.05  # of an interval's width
 FEW = 12  # trials of full length

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
-    from analysis.load import Sweep
+    from analysis.sweep import Sweep
 
 
 def pareto_front(cost: Any, score: Any) -> np.ndarray:

@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.holes import Hole, encode, list_holes
 
 if TYPE_CHECKING:
-    from analysis.load import Sweep
+    from analysis.sweep import Sweep
 
 TRIALS = 800  # that enter the model, spread evenly over the sweep; the time it takes grows with their cube
 

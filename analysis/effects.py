@@ -20,7 +20,7 @@ from analysis.holes import Hole, Level, is_interval, likeness, list_levels, matc
 from analysis.model import Contrast, Model, fit_model
 
 if TYPE_CHECKING:
-    from analysis.load import Sweep
+    from analysis.sweep import Sweep
 
 CONFIDENCE = 0.90
 WIDER = 1.1  # no model is quite right: what intervals need to hold what they say (benchmarks/verdict.py)

@@ -10,7 +10,7 @@ from analysis.design import make_design
 from analysis.holes import is_interval
 
 if TYPE_CHECKING:
-    from analysis.load import Sweep
+    from analysis.sweep import Sweep
 
 FEWEST = 8  # trials of full length, for a forest to tell anything
 

@@ -11,16 +11,17 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from analysis import EXPERIMENT, TRACKING_URI
 from analysis.cautions import list_cautions
 from analysis.costs import compare_at_equal_time, measure_savings
 from analysis.effects import fit_sweep, measure_effects, measure_interactions
 from analysis.holes import list_holes
 from analysis.importance import measure_importance
-from analysis.load import EXPERIMENT, TRACKING_URI, Sweep, load
 from analysis.plots.costs import plot_costs, plot_equal_time
 from analysis.plots.curves import plot_curves, plot_parallel, plot_progress, plot_timeline
 from analysis.plots.effects import plot_effects, plot_importance, plot_isolation
 from analysis.plots.style import to_svg
+from analysis.sweep import Sweep, load
 from analysis.wording import format_effect, format_points, format_score, format_seconds, plural
 from training.errors import UserError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.load import load
+from analysis.sweep import load
 from search.mlflow_store import open_store
 from spaces.load import load_space
 from training.recipe import flatten

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import accumulate
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from analysis.cards import COSTS, technique_names
 from analysis.intervals import paired_interval
-from analysis.technique_page import describe_gain
+from analysis.technique_page import describe_gain, describe_times
 from training.errors import UserError
 from training.recipe import Recipe, flatten, read_recipe
 from training.train import Resources, train
@@ -177,12 +177,11 @@ def attempt(values: Values, resources: Resources, work: Any) -> Any:
 
 def show(costs: list[dict[str, Any]]) -> None:
     for model in MODELS:
-        table = Table("values", "× time per image", "× peak memory", "accuracy", title=model)
+        table = Table("values", "time per image", "peak memory", "accuracy", title=model)
         for cost in costs:
             if cost["model"] == model:
-                low, high = min(cost["time"]), max(cost["time"])
-                spread = f"{mean(cost['time']):.2f} ({low:.2f}-{high:.2f})"
-                table.add_row(cost["values"], spread, f"{cost['memory']:.2f}", describe_gain(cost["accuracy"]))
+                times = describe_times(cost["time"])
+                table.add_row(cost["values"], times, f"{cost['memory']:.2f}×", describe_gain(cost["accuracy"]))
         Console().print(table)
 
 

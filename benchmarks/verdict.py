@@ -25,7 +25,7 @@ import pandas as pd
 from analysis.design import make_design
 from analysis.effects import fit_sweep, judge, measure_effects
 from analysis.holes import Level, encode, encode_draw, list_holes, list_levels, matches
-from analysis.load import Sweep
+from analysis.sweep import Sweep
 from search.asha import Decision
 from search.controller import Controller
 from spaces.load import load_space

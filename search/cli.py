@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from analysis import EXPERIMENT, TRACKING_URI
+from search.arguments import absolute_paths, absolute_uri, check_positive, parse_duration
 from training.errors import UserError
-
-if TYPE_CHECKING:
-    from search.folder import SweepFolder
-    from search.sweep import Result
 
 app = typer.Typer(
     help="Search which techniques are worth using to fine-tune an image classifier, and with what values.",
@@ -38,8 +35,6 @@ Name = Annotated[str, typer.Argument(help="Name of a sweep; `sweep list` shows t
 TimeBudget = Annotated[str | None, typer.Option(help="Stop after this time, such as `90s`, `15m` or `2h`.")]
 
 STORAGE = Path("sweeps")
-TRACKING_URI = "sqlite:///mlflow.db"
-EXPERIMENT = "technique-search"
 
 
 def main() -> None:
@@ -89,18 +84,19 @@ def run(
 
     Ctrl-C ends the sweep cleanly; `sweep resume` goes on with it.
     """
-    _check_positive("--cpus-per-trial", cpus_per_trial)
-    _check_positive("--gpus-per-trial", gpus_per_trial, or_zero=True)
+    check_positive("--cpus-per-trial", cpus_per_trial)
+    check_positive("--gpus-per-trial", gpus_per_trial, or_zero=True)
     seconds = parse_duration(time_budget) if time_budget else None
     from search.folder import new_folder, open_folder
     from search.tables import make_console
     from spaces.load import load_space
 
     if trials is not None:
-        _check_positive("--trials", trials)
+        check_positive("--trials", trials)
         overrides = [*(overrides or []), f"search.trials={trials}"]
     loaded = absolute_paths(load_space(space, overrides or []))
     folder = new_folder(storage.absolute(), name, loaded.name)
+    from search.conclude import conclude
     from search.sweep import Settings, run_sweep
     from search.warm_start import collect_warm_starts
 
@@ -110,12 +106,13 @@ def run(
         absolute_uri(tracking_uri), experiment, seed, keep_best, cpus_per_trial, gpus_per_trial, seconds, address
     )
     console = make_console()
-    _conclude(folder, run_sweep(folder, loaded, settings, console, opening), settings.tracking_uri, console)
+    conclude(folder, run_sweep(folder, loaded, settings, console, opening), settings.tracking_uri, console)
 
 
 @app.command()
 def resume(name: Name, storage: Storage = STORAGE, time_budget: TimeBudget = None) -> None:
     """Go on with a sweep that was interrupted: its ledger tells which trials ran and how far."""
+    from search.conclude import conclude
     from search.folder import open_folder
     from search.sweep import read_settings, resume_sweep
     from search.tables import make_console
@@ -123,7 +120,7 @@ def resume(name: Name, storage: Storage = STORAGE, time_budget: TimeBudget = Non
     seconds = parse_duration(time_budget) if time_budget else None
     folder = open_folder(storage.absolute(), name)
     console = make_console()
-    _conclude(folder, resume_sweep(folder, console, seconds), read_settings(folder).tracking_uri, console)
+    conclude(folder, resume_sweep(folder, console, seconds), read_settings(folder).tracking_uri, console)
 
 
 @app.command()
@@ -134,16 +131,17 @@ def extend(
     time_budget: TimeBudget = None,
 ) -> None:
     """Go on with a sweep beyond its budget: the sampler knows everything it learned so far."""
+    from search.conclude import conclude
     from search.folder import open_folder
     from search.sweep import read_settings, resume_sweep
     from search.tables import make_console
 
-    _check_positive("--trials", trials)
+    check_positive("--trials", trials)
     seconds = parse_duration(time_budget) if time_budget else None
     folder = open_folder(storage.absolute(), name)
     console = make_console()
     result = resume_sweep(folder, console, seconds, more_trials=trials)
-    _conclude(folder, result, read_settings(folder).tracking_uri, console)
+    conclude(folder, result, read_settings(folder).tracking_uri, console)
 
 
 @app.command()
@@ -294,13 +292,14 @@ def confirm(
     storage: Storage = STORAGE,
 ) -> None:
     """Train the best recipes and the baseline on fresh seeds; then score the winner, once, on the test part."""
+    from search.conclude import conclude_list
     from search.confirm import run_confirmation
     from search.listed import list_folder, open_searched
     from search.tables import make_console
 
     source, console = open_searched(storage.absolute(), name), make_console()
     state = run_confirmation(source, top, seeds, console)
-    _conclude_list(list_folder(source, "confirm"), state, console)
+    conclude_list(list_folder(source, "confirm"), state, console)
     if final:
         from search.release import train_release
 
@@ -315,12 +314,13 @@ def ablate(
 ) -> None:
     """Say what each technique is worth: the winner without it and the baseline with it, on the same fresh seeds."""
     from search.ablate import run_ablation
+    from search.conclude import conclude_list
     from search.listed import list_folder, open_searched
     from search.tables import make_console
 
     source, console = open_searched(storage.absolute(), name), make_console()
     state = run_ablation(source, seeds, console)
-    _conclude_list(list_folder(source, "ablate"), state, console)
+    conclude_list(list_folder(source, "ablate"), state, console)
 
 
 @app.command(name="list")
@@ -399,98 +399,3 @@ def ui(
     from search.ui import serve_ui
 
     serve_ui(absolute_uri(tracking_uri), port)
-
-
-def parse_duration(text: str) -> float:
-    """`90s`, `15m`, `2h` or `1h30m` to seconds."""
-    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text)
-    seconds = (
-        sum(int(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
-    )
-    if seconds <= 0:
-        raise UserError(f"--time-budget={text}: not a time. Write it as 90s, 15m, 2h or 1h30m.")
-    return float(seconds)
-
-
-def absolute_uri(uri: str) -> str:
-    """A database file relative to here, whatever folder a process works in later."""
-    path = uri.removeprefix("sqlite:///")
-    return f"sqlite:///{os.path.abspath(path)}" if path != uri else uri
-
-
-def absolute_paths(space):
-    """Paths in a space made absolute once, or files taken in, so that they mean the same wherever they are read."""
-    from dataclasses import replace
-
-    recipe = dict(space.recipe)
-    given = recipe.get("data", {})
-    paths = {name: os.path.abspath(os.path.expanduser(given[name])) for name in ("root", "path") if given.get(name)}
-    if paths:
-        recipe["data"] = {**given, **paths}
-    weights = recipe.get("backbone", {}).get("weights")
-    if isinstance(weights, str) and weights not in ("none", "pretrained", "letters"):
-        recipe["backbone"] = {**recipe["backbone"], "weights": os.path.abspath(os.path.expanduser(weights))}
-    if "augmentation" in recipe:
-        recipe["augmentation"] = _take_in_files(recipe["augmentation"])
-    return replace(space, recipe=recipe)
-
-
-def _take_in_files(augmentation):
-    """A policy's file as part of the space: who resumes it must not need the file, or find another in its place."""
-    from dataclasses import replace
-
-    from spaces.domains import Choice
-
-    if isinstance(augmentation, Choice):
-        return replace(augmentation, options=tuple(map(_take_in_files, augmentation.options)))
-    path = augmentation.get("path")
-    if not isinstance(path, str) or augmentation.get("pipeline"):
-        return augmentation
-    from training.data.augmentation_file import read_pipeline
-
-    return {**augmentation, "pipeline": read_pipeline(path)}
-
-
-def _check_positive(option: str, value: float | None, or_zero: bool = False) -> None:
-    if value is not None and (value < 0 or (value == 0 and not or_zero)):
-        raise UserError(f"{option}={value:g}: give a number above 0{' or 0' if or_zero else ''}.")
-
-
-def _conclude(folder: SweepFolder, result: Result, tracking_uri: str, console) -> None:
-    """Print what came out and exit with the code that says how it ended."""
-    from search.export import export_trial
-    from search.tables import leaderboard
-
-    if result.controller.listed:
-        _conclude_list(folder, result.state, console)
-        return
-    trials = result.controller.trials
-    console.print(leaderboard(trials))
-    if trials.best():
-        console.print(export_trial(folder, None, None))
-    if result.undelivered:
-        console.print(f"{result.undelivered} events did not reach MLflow; sweep resume {folder.name} sends them again.")
-    console.print(
-        f"MLflow UI: sweep ui{'' if tracking_uri == absolute_uri(TRACKING_URI) else f' --tracking-uri {tracking_uri}'}"
-    )
-    if result.state != "completed":
-        console.print(f"Go on with it: sweep resume {folder.name}")
-    if result.state == "interrupted":
-        raise typer.Exit(130)
-    if not trials.best():
-        console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")
-        raise typer.Exit(1)
-
-
-def _conclude_list(folder: SweepFolder, state: str, console) -> None:
-    """Print what a sweep over a list found, once all of it ran."""
-    from search.ablate import conclude_ablation
-    from search.confirm import conclude_confirmation
-    from search.listed import read_list
-
-    if state != "completed":
-        console.print(f"Go on with it: sweep resume {folder.name}")
-        raise typer.Exit(130)
-    listed = read_list(folder)
-    conclude = conclude_confirmation if listed.kind == "confirm" else conclude_ablation
-    conclude(folder, listed, console)

@@ -12,7 +12,7 @@ from analysis.costs import pareto_front
 from analysis.plots.style import BLUE, GREY, INK, ORANGE, finish, label_of, new_figure, unit_of, wrap_axes
 
 if TYPE_CHECKING:
-    from analysis.load import Sweep
+    from analysis.sweep import Sweep
 
 COSTS = {"seconds": "training (s)", "memory_mb": "peak memory (MB)", "ece": "calibration error (ECE)"}
 

@@ -29,7 +29,7 @@ from analysis.plots.style import (
 )
 
 if TYPE_CHECKING:
-    from analysis.load import Sweep
+    from analysis.sweep import Sweep
 
 OVERLAP_SECONDS = 0.05  # a worker's next trial may be noted before the last one's end is
 

@@ -12,7 +12,7 @@ from analysis.holes import is_interval, list_holes, list_levels, matches
 from analysis.plots.style import BLUE, GREY, INK, ORANGE, VERDICTS, finish, label_of, new_figure, unit_of, wrap_axes
 
 if TYPE_CHECKING:
-    from analysis.load import Sweep
+    from analysis.sweep import Sweep
 
 COLUMNS = 3
 

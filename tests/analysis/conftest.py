@@ -9,7 +9,7 @@ from made_up import SPACE, send, simulate
 from PIL import Image
 
 from analysis.export import Source, export_model
-from analysis.load import Sweep, load
+from analysis.sweep import Sweep, load
 from search import tracking
 from spaces.load import load_space
 from training.data.load import load_data

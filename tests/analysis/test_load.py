@@ -1,12 +1,15 @@
 """A sweep comes back from MLflow as its ledger told it, from a database and from a server alike."""
 
+import subprocess
+import sys
 import threading
 
 import pandas as pd
 import pytest
 from made_up import simulate
 
-from analysis.load import load
+import analysis
+from analysis.sweep import load
 from search.trials import Trials
 from training.errors import UserError
 from training.recipe import flatten
@@ -72,3 +75,11 @@ def test_a_wrong_name_or_store_is_one_sentence(uri, name, where, words):
     with pytest.raises(UserError, match=words) as caught:
         load(name, where or uri)
     assert "\n" not in str(caught.value)
+
+
+def test_the_package_itself_loads_a_sweep_and_is_light_until_then():
+    assert analysis.load is load
+    code = "import sys, analysis; sys.exit('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    with pytest.raises(AttributeError, match="has no attribute 'laod'"):
+        analysis.laod  # noqa: B018

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from analysis.load import load
 from analysis.report import find, render_report
+from analysis.sweep import load
 from search.report_command import report_sweep
 from training.errors import UserError
 

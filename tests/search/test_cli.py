@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from search.cli import absolute_uri, app, parse_duration
+from search.arguments import absolute_uri, parse_duration
+from search.cli import app
 from search.folder import SweepFolder
 from search.ledger import Ledger
 from spaces.load import load_space

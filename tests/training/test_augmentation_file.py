@@ -8,7 +8,7 @@ import albumentations as A
 import numpy as np
 import pytest
 
-from search.cli import absolute_paths
+from search.arguments import absolute_paths
 from spaces.load import dump_recipe, load_recipe, load_space
 from training.data.load import load_data
 from training.errors import UserError

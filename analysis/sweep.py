@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis import EXPERIMENT, TRACKING_URI
 from analysis.store import Found
 from spaces.load import load_space
 from spaces.space import Space
 
-TRACKING_URI = "sqlite:///mlflow.db"
-EXPERIMENT = "technique-search"
 SCORE = ("score", "standard_error", "best_epoch")
 CURVES = ("val_loss", "val_ece", "train_loss", "train_seconds", "peak_memory_mb")
 FACTS = ["trial", "state", "reason", "origin", "is_baseline", "score", "standard_error", "best_epoch", "epochs_done"]

@@ -1,0 +1,64 @@
+"""What a user typed, checked and made to mean the same everywhere."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from training.errors import UserError
+
+if TYPE_CHECKING:
+    from spaces.space import Space
+
+
+def parse_duration(text: str) -> float:
+    """`90s`, `15m`, `2h` or `1h30m` to seconds."""
+    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text)
+    seconds = (
+        sum(int(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
+    )
+    if seconds <= 0:
+        raise UserError(f"--time-budget={text}: not a time. Write it as 90s, 15m, 2h or 1h30m.")
+    return float(seconds)
+
+
+def absolute_uri(uri: str) -> str:
+    """A database file relative to here, whatever folder a process works in later."""
+    path = uri.removeprefix("sqlite:///")
+    return f"sqlite:///{os.path.abspath(path)}" if path != uri else uri
+
+
+def absolute_paths(space: Space) -> Space:
+    """Paths in a space made absolute once, or files taken in, so that they mean the same wherever they are read."""
+    recipe = dict(space.recipe)
+    given = recipe.get("data", {})
+    paths = {name: os.path.abspath(os.path.expanduser(given[name])) for name in ("root", "path") if given.get(name)}
+    if paths:
+        recipe["data"] = {**given, **paths}
+    weights = recipe.get("backbone", {}).get("weights")
+    if isinstance(weights, str) and weights not in ("none", "pretrained", "letters"):
+        recipe["backbone"] = {**recipe["backbone"], "weights": os.path.abspath(os.path.expanduser(weights))}
+    if "augmentation" in recipe:
+        recipe["augmentation"] = _take_in_files(recipe["augmentation"])
+    return replace(space, recipe=recipe)
+
+
+def _take_in_files(augmentation: Any) -> Any:
+    """A policy's file as part of the space: who resumes it must not need the file, or find another in its place."""
+    from spaces.domains import Choice
+
+    if isinstance(augmentation, Choice):
+        return replace(augmentation, options=tuple(map(_take_in_files, augmentation.options)))
+    path = augmentation.get("path")
+    if not isinstance(path, str) or augmentation.get("pipeline"):
+        return augmentation
+    from training.data.augmentation_file import read_pipeline
+
+    return {**augmentation, "pipeline": read_pipeline(path)}
+
+
+def check_positive(option: str, value: float | None, or_zero: bool = False) -> None:
+    if value is not None and (value < 0 or (value == 0 and not or_zero)):
+        raise UserError(f"{option}={value:g}: give a number above 0{' or 0' if or_zero else ''}.")

@@ -1,0 +1,61 @@
+"""What a sweep's command prints at its end, and the exit code that says how it ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from analysis import TRACKING_URI
+from search.arguments import absolute_uri
+from search.export import export_trial
+from search.folder import SweepFolder
+from search.tables import leaderboard
+
+if TYPE_CHECKING:
+    from search.sweep import Result
+
+
+def conclude(folder: SweepFolder, result: Result, tracking_uri: str, console: Any) -> None:
+    """Of a search: the leaderboard, the export of its best, and how to go on.
+
+    Raises:
+        typer.Exit: it was interrupted, or no trial completed.
+    """
+    if result.controller.listed:
+        conclude_list(folder, result.state, console)
+        return
+    trials = result.controller.trials
+    console.print(leaderboard(trials))
+    if trials.best():
+        console.print(export_trial(folder, None, None))
+    if result.undelivered:
+        console.print(f"{result.undelivered} events did not reach MLflow; sweep resume {folder.name} sends them again.")
+    console.print(
+        f"MLflow UI: sweep ui{'' if tracking_uri == absolute_uri(TRACKING_URI) else f' --tracking-uri {tracking_uri}'}"
+    )
+    if result.state != "completed":
+        console.print(f"Go on with it: sweep resume {folder.name}")
+    if result.state == "interrupted":
+        raise typer.Exit(130)
+    if not trials.best():
+        console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")
+        raise typer.Exit(1)
+
+
+def conclude_list(folder: SweepFolder, state: str, console: Any) -> None:
+    """Of a confirmation or an ablation: what it found, once all of it ran.
+
+    Raises:
+        typer.Exit: it was interrupted.
+    """
+    from search.ablate import conclude_ablation
+    from search.confirm import conclude_confirmation
+    from search.listed import read_list
+
+    if state != "completed":
+        console.print(f"Go on with it: sweep resume {folder.name}")
+        raise typer.Exit(130)
+    listed = read_list(folder)
+    tell = conclude_confirmation if listed.kind == "confirm" else conclude_ablation
+    tell(folder, listed, console)
