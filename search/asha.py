@@ -33,7 +33,8 @@ class Asha:
     `rungs="shares"` puts rungs at `last_share` of each trial's own length, 1/η of that, and so on down to
     `first_share`; later ones cost more than they tell where techniques cross. `"epochs"` puts them at r, rη, rη², ...
     epochs. A trial passes as one of the best 1/η of all, or of its `group`: groups that learn late
-    are not judged by those that learn early. Rungs that fall on one epoch count as one of 1/η², 1/η³, ...
+    are not judged by those that learn early. Rungs that fall on one epoch count as one where 1/η² pass, and the last
+    one is left out where it stands an epoch after the one before: so little more to see does not pay for another cut.
     `kind="stop"` stops a trial that does not pass when it arrives; `"promote"` pauses it until it does.
     """
 
@@ -89,15 +90,11 @@ class Asha:
         return -max(able)[2] if able else None
 
     def rungs(self) -> list[tuple[str, int, float | None]]:
-        """Per rung: where it stands, how many trials reached it, the score among the best 1/η of them."""
-        reached: dict[int, list[float]] = {}
-        for trial in self._trials.values():
-            for rung, score in trial.scores.items():
-                reached.setdefault(rung, []).append(score)
-        count = len(self._shares) if self._shares else max(reached, default=-1) + 1
+        """Per rung that a trial has: where it stands, how many reached it, the score among the best 1/η of them."""
+        standing = {rung for trial in self._trials.values() for rungs in trial.rungs.values() for rung in rungs}
         lines = []
-        for rung in range(count):
-            scores = reached.get(rung, [])
+        for rung in sorted(standing):
+            scores = [trial.scores[rung] for trial in self._trials.values() if rung in trial.scores]
             places = max(1, self._count_places(len(scores), self.reduction_factor))
             lines.append((self._label(rung), len(scores), sorted(scores)[-places] if scores else None))
         return lines
@@ -112,6 +109,9 @@ class Asha:
         for rung, epoch in enumerate(epochs):
             if epoch < length:
                 placed.setdefault(epoch, []).append(rung)
+        *_, before, last = 0, 0, *placed
+        if self._shares and before and last - before < 2:
+            del placed[last]
         return placed
 
     def _label(self, rung: int) -> str:
@@ -127,7 +127,7 @@ class Asha:
         groups = [rivals] if this.group is None else [rivals, [t for t in rivals if t.group == this.group]]
         for group in groups:
             better = sum(t.scores[rung] > this.scores[rung] for t in group)
-            if better < self._count_places(len(group), self.reduction_factor ** len(together)):
+            if better < self._count_places(len(group), self.reduction_factor ** min(2, len(together))):
                 return True
         return False
 

@@ -51,12 +51,21 @@ def test_a_group_that_learns_late_is_compared_with_itself() -> None:
 
 
 def test_rungs_that_fall_on_one_epoch_are_one_harder_rung() -> None:
-    # 1/32, 1/16 and 1/8 of 9 epochs all round to the first: one in eight passes, not one in two.
+    # 1/32, 1/16 and 1/8 of 9 epochs all round to the first: one in four passes, not one in two, nor one in eight.
     asha = Asha()
-    for trial in range(8):
+    for trial in range(9):
         asha.start(trial, 9)
-    decisions = [asha.report(trial, 1, score) for trial, score in enumerate([1, 2, 3, 4, 5, 6, 7, 6.9])]
-    assert decisions == [Decision.CONTINUE] * 7 + [Decision.STOP]
+    decisions = [asha.report(trial, 1, score) for trial, score in enumerate([1, 2, 3, 4, 5, 6, 7, 6.9, 4.5])]
+    assert decisions == [Decision.CONTINUE] * 8 + [Decision.STOP]
+
+
+@pytest.mark.parametrize(("length", "rungs"), [(9, 3), (12, 3), (14, 4), (20, 4), (64, 4)])
+def test_the_last_rung_is_left_out_an_epoch_after_the_one_before(length: int, rungs: int) -> None:
+    asha = Asha()
+    asha.start(0, length)
+    for epoch in range(1, length + 1):
+        asha.report(0, epoch, 0.5)
+    assert [reached for _, reached, _ in asha.rungs()] == [1] * rungs
 
 
 def test_a_protected_trial_is_never_stopped_unless_it_diverges() -> None:
