@@ -90,12 +90,18 @@ class Asha:
         return -max(able)[2] if able else None
 
     def rungs(self) -> list[tuple[str, int, float | None]]:
-        """Per rung that a trial has: where it stands, how many reached it, the score among the best 1/η of them."""
-        standing = {rung for trial in self._trials.values() for rungs in trial.rungs.values() for rung in rungs}
+        """Per rung that decides for a trial: where it stands, how many reached it, the score that is enough there.
+
+        Of rungs that fall together the highest decides. Where they do in short trials alone, the score is the long ones'.
+        """
+        factors: dict[int, int] = {}
+        for trial in self._trials.values():
+            for rungs in trial.rungs.values():
+                factors[rungs[-1]] = min(self._factor(rungs), factors.get(rungs[-1], self._factor(rungs)))
         lines = []
-        for rung in sorted(standing):
+        for rung, factor in sorted(factors.items()):
             scores = [trial.scores[rung] for trial in self._trials.values() if rung in trial.scores]
-            places = max(1, self._count_places(len(scores), self.reduction_factor))
+            places = max(1, self._count_places(len(scores), factor))
             lines.append((self._label(rung), len(scores), sorted(scores)[-places] if scores else None))
         return lines
 
@@ -127,9 +133,13 @@ class Asha:
         groups = [rivals] if this.group is None else [rivals, [t for t in rivals if t.group == this.group]]
         for group in groups:
             better = sum(t.scores[rung] > this.scores[rung] for t in group)
-            if better < self._count_places(len(group), self.reduction_factor ** min(2, len(together))):
+            if better < self._count_places(len(group), self._factor(together)):
                 return True
         return False
+
+    def _factor(self, together: list[int]) -> int:
+        """One in so many passes where these rungs fall together."""
+        return int(self.reduction_factor ** min(2, len(together)))
 
     def _count_places(self, arrived: int, factor: int) -> int:
         """How many of `arrived` pass. A promotion rounds down: a paused trial can wait for rivals."""

@@ -57,9 +57,10 @@ def test_rungs_that_fall_on_one_epoch_are_one_harder_rung() -> None:
         asha.start(trial, 9)
     decisions = [asha.report(trial, 1, score) for trial, score in enumerate([1, 2, 3, 4, 5, 6, 7, 6.9, 4.5])]
     assert decisions == [Decision.CONTINUE] * 8 + [Decision.STOP]
+    assert asha.rungs() == [("12.5% of its epochs", 9, 6)]  # the third of nine is the last that passes
 
 
-@pytest.mark.parametrize(("length", "rungs"), [(9, 3), (12, 3), (14, 4), (20, 4), (64, 4)])
+@pytest.mark.parametrize(("length", "rungs"), [(9, 1), (12, 2), (14, 3), (20, 3), (64, 4)])
 def test_the_last_rung_is_left_out_an_epoch_after_the_one_before(length: int, rungs: int) -> None:
     asha = Asha()
     asha.start(0, length)
