@@ -49,9 +49,10 @@ def show_data(source: str, overrides: Sequence[str], out: Path, check: bool, spe
 
 def find_recipe(source: str, overrides: Sequence[str]) -> Any:
     """A recipe from a data set's name, a folder, a manifest, a recipe's file, or a space: there, the first augmented draw."""
+    from spaces.document import did_you_mean
     from spaces.domains import find_holes
     from spaces.draws import RandomTrial
-    from spaces.load import load_recipe, load_space
+    from spaces.load import bundled_names, load_recipe, load_space
     from training.recipe import read_recipe
 
     if data := _name_data(source):
@@ -59,6 +60,10 @@ def find_recipe(source: str, overrides: Sequence[str]) -> Any:
             file = Path(folder) / f"{Path(source).stem or 'data'}.yaml"
             file.write_text(f"format: 1\nrecipe:\n  backbone: {{weights: none}}\n  data: {data}\n", encoding="utf-8")
             return load_recipe(file, overrides)
+    if not Path(source).exists() and source not in (names := bundled_names()):
+        raise UserError(
+            f"{source}: there is no such space, data set, folder or file.{did_you_mean(source, [*names, *_DATASETS])}"
+        )
     space = load_space(source, overrides)
     if not list(find_holes(space.recipe, ("recipe",))):
         return read_recipe(space.recipe)

@@ -86,8 +86,10 @@ def test_a_word_may_be_a_data_set_a_folder_a_manifest_a_recipe_or_a_space(photos
     assert find_recipe(str(tmp_path / "list.csv"), []).data.name == "manifest"
     assert find_recipe(str(tmp_path / "mine.yaml"), []).epochs == 3
     assert find_recipe("card", []).augmentation.policy == "small_images"
-    with pytest.raises(UserError, match="there is no such space"):
+    with pytest.raises(UserError, match=r"there is no such space, data set, folder or file\. Did you mean card\?"):
         find_recipe("cardd", [])
+    with pytest.raises(UserError, match="there is no such space, data set, folder or file"):
+        find_recipe("photos/cats", [])
 
 
 def test_check_of_data_without_files_is_refused(tmp_path):
