@@ -2,8 +2,8 @@
 
     python benchmarks/fast_trainer.py run SPACE ...
 
-Everything but the fit is the product's own. An epoch is a short sleep and a score that follows from the recipe; its
-checkpoint and its reports keep the real trainer's contract.
+Everything but the fit is the product's own. An epoch is a short sleep and a score that follows from what the
+recipe sets; its checkpoint and its reports keep the real trainer's contract.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def train(recipe: Any, folder: Path, *, metric: str, resources: Resources, on_re
     checkpoint = folder / "last.ckpt"
     reports = [Report(**report) for report in json.loads(checkpoint.read_text())] if checkpoint.exists() else []
     going = all(list(map(on_report, reports)))  # each is told, also after one that stops
-    quality = int(hashlib.sha256(recipe.model_dump_json().encode()).hexdigest()[:8], 16) / 2**32
+    quality = int(hashlib.sha256(recipe.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:8], 16) / 2**32
     for epoch in range(len(reports) + 1, recipe.epochs + 1 if going else 0):
         logger.info("Epoch %d begins.", epoch)
         time.sleep(EPOCH_SECONDS)
