@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from training.classifier import Classifier
+from training.sharding import divide_like, gather_whole
 from training.techniques.averaging import Ema, Swa
 
 
@@ -33,9 +34,12 @@ class WeightAverage(pl.Callback):
         assert isinstance(pl_module, Classifier)
         self.share = self.technique.shares(pl_module.recipe, pl_module.epoch_steps)
         # Weights that a model shares between layers come once.
-        self.weights = list({value.data_ptr(): value for value in pl_module.model.state_dict().values()}.values())
-        saved = self.saved or self.weights
-        self.beside = [value.to(own.device, copy=True) for value, own in zip(saved, self.weights, strict=True)]
+        weights = {id(value): value.detach() for value in pl_module.model.state_dict(keep_vars=True).values()}
+        self.weights = list(weights.values())
+        if self.saved is None:
+            self.beside = [value.clone() for value in self.weights]
+        else:
+            self.beside = [divide_like(value, own) for value, own in zip(self.saved, self.weights, strict=True)]
         self.seen = trainer.global_step
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -50,11 +54,11 @@ class WeightAverage(pl.Callback):
         self.seen = step
         if step == before or not (share := self.share(step)):
             return
-        for kind in {value.dtype for value in self.weights}:
+        for kind in {(type(value), value.dtype) for value in self.weights}:  # of a sharded model not all are sharded
             average, weights = (
-                [value for value in side if value.dtype == kind] for side in (self.beside, self.weights)
+                [value for value in side if (type(value), value.dtype) == kind] for side in (self.beside, self.weights)
             )
-            if kind.is_floating_point:
+            if kind[1].is_floating_point:
                 get_ema_multi_avg_fn(1 - share)(average, weights, 0)
             else:  # counts, of which the latest are right
                 for count, latest in zip(average, weights, strict=True):
@@ -78,7 +82,11 @@ class WeightAverage(pl.Callback):
         self.is_in_place = not self.is_in_place
 
     def state_dict(self) -> dict[str, Any]:
-        return {"has_begun": self.has_begun, "is_in_place": self.is_in_place, "beside": self.beside}
+        return {
+            "has_begun": self.has_begun,
+            "is_in_place": self.is_in_place,
+            "beside": [gather_whole(value) for value in self.beside],
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.has_begun, self.is_in_place = state_dict["has_begun"], state_dict["is_in_place"]

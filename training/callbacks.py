@@ -6,12 +6,14 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.strategies import DDPStrategy
 from timm.utils import distribute_bn
 from torch import nn
 
 from training.errors import Diverged
 from training.isolation import derive_seed, seed_process
 from training.rank import ALONE, Rank
+from training.techniques.base import Stage
 
 
 class EpochSeeds(pl.Callback):
@@ -29,9 +31,8 @@ class EpochSeeds(pl.Callback):
 class Thaw(pl.Callback):
     """After each milestone more parameters train. Follows from the epoch alone, so a resume finds it as it was."""
 
-    def __init__(self, frozen: list[nn.Module], stages: dict[int, tuple[set[nn.Parameter], list[nn.Module]]]) -> None:
-        self.frozen = frozen  # the set-up's own list
-        self.stages = stages  # epochs done -> what trains from then on, and what is frozen
+    def __init__(self, frozen: list[nn.Module], stages: dict[int, Stage]) -> None:
+        self.frozen, self.stages = frozen, stages  # the set-up's own
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         passed = [stage for epoch, stage in self.stages.items() if epoch <= trainer.current_epoch]
@@ -88,9 +89,9 @@ class Rewrap(pl.Callback):
         self.known = self._count_trained(pl_module)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.known != (now := self._count_trained(pl_module)):
+        strategy = trainer.strategy
+        if isinstance(strategy, DDPStrategy) and self.known != (now := self._count_trained(pl_module)):
             self.known = now
-            strategy: Any = trainer.strategy
             strategy.model = pl_module
             strategy.configure_ddp()
 

@@ -14,6 +14,7 @@ from training.errors import Diverged
 from training.metrics import measure
 from training.parameter_groups import group_parameters
 from training.recipe import Recipe
+from training.sharding import gather_whole
 from training.techniques.accumulation import weigh_batches
 from training.techniques.base import TrainingSetup
 from training.techniques.mixing import change_batch
@@ -47,8 +48,15 @@ class Classifier(pl.LightningModule):
         return self
 
     def plain_weights(self) -> dict[str, torch.Tensor]:
-        """Weights that the backbone takes as it comes from its library, whatever trains beside or around it."""
-        return (self.plan.plain_weights or nn.Module.state_dict)(self.model)
+        """Weights that the backbone takes as it comes from its library, whatever trains beside or around it.
+
+        All ranks must ask.
+        """
+        weights = (self.plan.plain_weights or nn.Module.state_dict)(self.model)
+        return {name: gather_whole(value) for name, value in weights.items()}
+
+    def configure_model(self) -> None:
+        """Nothing: the set-up divided the model among ranks, where it is. Lightning insists on the hook."""
 
     def batches_in(self, epoch: int) -> int:
         """Forward passes per optimizer step after so many epochs."""

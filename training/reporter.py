@@ -108,10 +108,11 @@ class EpochReporter(pl.Callback):
         assert isinstance(pl_module, Classifier)
         report = self._make_report(trainer.current_epoch + 1, pl_module)
         self.reports.append(report)
-        if self.rank.leads and report.best_epoch == report.epoch:
+        if report.best_epoch == report.epoch:
             weights = {"state_dict": pl_module.plain_weights(), "epoch": report.epoch, **self.described}
-            torch.save(weights, self.folder / "best.partial")
-            (self.folder / "best.partial").replace(self.folder / "best.next")
+            if self.rank.leads:
+                torch.save(weights, self.folder / "best.partial")
+                (self.folder / "best.partial").replace(self.folder / "best.next")
         trainer.save_checkpoint(self.folder / "last.partial")  # by all, as they wait for each other in it
         if self.rank.leads:
             (self.folder / "last.partial").replace(self.folder / "last.ckpt")  # from here on, the epoch counts

@@ -27,6 +27,7 @@ from training.recipe import Recipe
 from training.report import Outcome, Report
 from training.reporter import EpochReporter
 from training.resolve import resolve_recipe
+from training.sharding import shard
 from training.techniques.base import TrainingSetup
 from training.trainer import make_trainer
 
@@ -106,6 +107,8 @@ def _prepare(data: ImageData, device: str, rank: Rank, recipe: Recipe, batch_siz
     setup = TrainingSetup(model, device, len(data.classes), batch_sizes, image_size, counts, rank)
     for technique in recipe.techniques():
         technique.apply(setup)
+    if recipe.data_parallel.strategy == "fsdp":
+        shard(setup)  # as the techniques left it
     return Classifier(recipe, setup)
 
 

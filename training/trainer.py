@@ -12,6 +12,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from training.callbacks import EpochSeeds, Rewrap, SharedStatistics
 from training.classifier import Classifier
 from training.rank import Rank
+from training.sharding import Sharded
 
 for _source in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero", "lightning.fabric", "bitsandbytes"):
     logging.getLogger(_source).setLevel(logging.ERROR)  # tips and adverts, and kernels that nothing here would use
@@ -26,8 +27,7 @@ def make_trainer(classifier: Classifier, callbacks: list[pl.Callback], **argumen
         own = [SharedStatistics(plan.rank), *own, SharedStatistics(plan.rank), Rewrap()]
     return pl.Trainer(
         accelerator="gpu" if plan.device == "cuda" else "cpu",
-        # Buffers are shared once an epoch, not by one rank before each step.
-        strategy=DDPStrategy(broadcast_buffers=False) if plan.rank.count > 1 else "auto",
+        strategy=_make_strategy(classifier),
         # A Slurm job's variables are Ray's business, not the trial's.
         plugins=[OneMachine(plan.rank), *plan.plugins],
         callbacks=[EpochSeeds(classifier.recipe.seed, plan.rank), *own, *callbacks],
@@ -40,6 +40,16 @@ def make_trainer(classifier: Classifier, callbacks: list[pl.Callback], **argumen
         **{"devices": 1, **plan.trainer},
         **arguments,
     )
+
+
+def _make_strategy(classifier: Classifier) -> Any:
+    count = classifier.plan.rank.count
+    if count == 1:
+        return "auto"
+    if classifier.recipe.data_parallel.strategy == "fsdp":
+        return Sharded(count)
+    # Buffers are shared once an epoch, not by one rank before each step.
+    return DDPStrategy(broadcast_buffers=False)
 
 
 class OneMachine(LightningEnvironment):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from timm.layers import BatchNormAct2d
 from torch import distributed, nn
 
 from training import parallel
+from training.classifier import Classifier
 from training.errors import UserError
 from training.job import Resources
 from training.rank import Rank
@@ -67,7 +69,8 @@ def assert_same(one: Path, other: Path, *outcomes):
         assert first.best_epoch == second.best_epoch
 
 
-def test_a_training_on_two_devices_that_is_stopped_and_goes_on_ends_as_on_one(tmp_path):
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_training_on_two_devices_that_is_stopped_and_goes_on_ends_as_on_one(strategy, tmp_path):
     recipe = {
         "epochs": 2,
         "augmentation": {"policy": "small_images"},
@@ -75,11 +78,15 @@ def test_a_training_on_two_devices_that_is_stopped_and_goes_on_ends_as_on_one(tm
         "label_smoothing": {"alpha": 0.1},
         "accumulation": {"batches": 2},
         "gradient_clipping": {"value": 1.0},
+        "layer_decay": {"factor": 0.7},
+        "no_decay": {"enabled": True},
+        "optimizer": {"name": "momentum", "lr": 0.05, "weight_decay": 0.1},
         "averaging": {"name": "ema"},
         "activation_checkpointing": {"enabled": True},
         "schedule": {"name": "cosine"},
     }
     alone = run(tmp_path / "alone", 1, **recipe)
+    recipe["data_parallel"] = {"strategy": strategy}
     stopped = run(tmp_path / "both", 2, **recipe, on_report=lambda report: False)
     assert (stopped.state, len(stopped.reports)) == ("stopped", 1)
     heard = []
@@ -90,19 +97,38 @@ def test_a_training_on_two_devices_that_is_stopped_and_goes_on_ends_as_on_one(tm
     assert both.reports[-1].metrics["peak_memory_mb"] > 1.3 * alone.reports[-1].metrics["peak_memory_mb"]
 
 
-def test_a_training_that_thaws_and_averages_ends_on_two_devices_as_on_one(tmp_path):
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_training_that_thaws_and_averages_ends_on_two_devices_as_on_one(strategy, tmp_path):
     recipe = {
         "epochs": 3,
         "class_balance": {"name": "sampler"},
         "optimizer": {"name": "sgd", "lr": 0.01},
         "lr_scaling": {"rule": "linear", "reference": 14},
         # The gradients of what thaws are averaged as well.
-        "unfreeze": {"level": "most", "milestones": [1], "milestone_lr": "auto/3"},
+        "unfreeze": {"level": "most", "milestones": [1], "milestone_lr": "auto/3" if strategy == "ddp" else "keep"},
         "averaging": {"name": "swa", "start": 0.3},
     }
     alone = run(tmp_path / "alone", 1, **recipe)
+    recipe["data_parallel"] = {"strategy": strategy}
+    if strategy == "fsdp":  # plain sgd keeps nothing to divide, and some of the weights are not its yet
+        run(tmp_path / "both", 2, **recipe, on_report=lambda report: report.epoch < 2)
     both = run(tmp_path / "both", 2, **recipe)
     assert_same(tmp_path / "alone", tmp_path / "both", alone, both)
+
+
+def test_a_device_holds_its_share_of_a_sharded_model_and_of_what_its_optimizer_keeps(tmp_path):
+    seen = []
+
+    def look(report):
+        classifier = next(thing for thing in gc.get_objects() if isinstance(thing, Classifier))
+        states = [state for one in classifier.trainer.optimizers[0].state.values() for state in one.values()]
+        seen.extend([list(classifier.parameters()), [state for state in states if state.dim()]])
+        return True
+
+    parallel = {"strategy": "fsdp"}
+    run(tmp_path, 2, epochs=1, optimizer={"name": "adamw"}, data_parallel=parallel, on_report=look)
+    shares = [sum(part.to_local().numel() for part in parts) / sum(map(torch.numel, parts)) for parts in seen]
+    assert shares == pytest.approx([0.5, 0.5], abs=0.02)
 
 
 def test_a_device_that_dies_ends_the_training_within_seconds(tmp_path):
@@ -179,9 +205,10 @@ def test_a_loss_that_is_no_number_on_one_device_ends_the_training_on_both(tmp_pa
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
-def test_two_gpus_train_as_one(tmp_path):
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_gpus_train_as_one(strategy, tmp_path):
     for count in (1, 2):
-        parallel_fields = {"devices": count, "sync_batch_norm": count > 1}
+        parallel_fields = {"devices": count, "sync_batch_norm": True, "strategy": strategy} if count > 1 else {}
         (tmp_path / str(count)).mkdir()
         resources = Resources(threads=2, device="cuda", gpus=count)
         train(read_recipe({**TINY, "data_parallel": parallel_fields}), tmp_path / str(count), resources=resources)
@@ -215,6 +242,14 @@ def test_devices_divide_the_cpus():
         (
             {"data_parallel": {"sync_batch_norm": True}},
             "sync_batch_norm=true does nothing with data_parallel.devices=1",
+        ),
+        (
+            {"data_parallel": {"strategy": "fsdp"}},
+            "data_parallel.strategy=fsdp does nothing with data_parallel.devices=1",
+        ),
+        (
+            {"data_parallel": {"devices": 2, "strategy": "fsdp"}, "channels_last": {"enabled": True}},
+            "strategy=fsdp cannot divide what channels_last.enabled=true makes: leave one out, or take strategy=ddp",
         ),
         ({"data_parallel": {"devices": 3}, "batch_size": 5}, "raise batch_size to 6, or take fewer devices"),
         ({"data_parallel": {"devices": 2}, "batch_size": "auto"}, "batch_size=auto is found by filling one GPU"),

@@ -115,6 +115,7 @@ BESIDE: dict[str, Any] = {"lora": {"unfreeze": {"level": "last"}}}
 TESTED_ELSEWHERE = {
     "activation_checkpointing.enabled",
     "data_parallel.devices",
+    "data_parallel.strategy",
     "data_parallel.sync_batch_norm",
     "channels_last.enabled",
     "compilation.backend",

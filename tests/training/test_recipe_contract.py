@@ -49,6 +49,7 @@ ON = {
 # Values other than off, where adding a half to the default makes none; [] for fields that need another beside them.
 OTHERS = {
     "data_parallel.devices": [2],
+    "data_parallel.strategy": [],
     "data_parallel.sync_batch_norm": [],
     "unfreeze.level": ["last", "most"],
     "precision.mode": ["bf16-mixed", "64-true"],

@@ -48,6 +48,7 @@ RECIPES = {
         "activation_checkpointing": {"enabled": True},
         "channels_last": {"enabled": True},
     },
+    "64 bits": {"precision": {"mode": "64-true"}},
     "compiled": {"compilation": {"backend": "aot_eager"}, "epochs": 2},
     "grouped": {
         "optimizer": {"name": "adam8bit", "lr": 0.01, "weight_decay": 0.1},

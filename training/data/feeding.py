@@ -102,7 +102,9 @@ def make_eval_loader(
     else:
         dataset = EvalPixels(part, preprocessing, pixels)
     options = _options(recipe.seed, _needed(workers, pixels, recipe), device)
-    return DataLoader(dataset, batch_size=EVAL_BATCH_SIZE, sampler=rank.share(range(len(part))), **options)
+    # As many batches on each rank, as ranks that share a model wait for each other in each.
+    batches = np.array_split(rank.share(range(len(part))), -(-len(part) // (EVAL_BATCH_SIZE * rank.count)))
+    return DataLoader(dataset, batch_sampler=[batch.tolist() for batch in batches], **options)
 
 
 def choose_probe(count: int, seed: int) -> np.ndarray:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from training.recipe import Recipe
 
+# What trains, and the modules in which nothing does.
+Stage = tuple[set["nn.Parameter"], list["nn.Module"]]
 BatchTransform = Callable[["torch.Tensor", "torch.Tensor"], tuple["torch.Tensor", "torch.Tensor"]]
 
 
@@ -68,7 +70,7 @@ class TrainingSetup:
     lr_factor: float | None = None  # of optimizer.lr, for all parameters
     lr_shares: dict[nn.Parameter, float] | None = None  # of the base rate; 1 where nothing is said
     undecayed: set[nn.Parameter] | None = None  # weight decay leaves these alone
-    thawed_later: set[nn.Parameter] = field(default_factory=set)  # frozen now, and trained after a milestone
+    stages: dict[int, Stage] = field(default_factory=dict)  # epochs done at a milestone -> what it leads to
     batch_transforms: list[BatchTransform] = field(default_factory=list)  # each changes every training batch
     mixers: list[BatchTransform] = field(default_factory=list)  # of these, each batch gets at most one
     mixing_probability: float | None = None  # None mixes every batch
@@ -84,6 +86,17 @@ class TrainingSetup:
         if vars(self).get(name) is not None:
             raise ValueError(f"two techniques set TrainingSetup.{name}")
         super().__setattr__(name, value)
+
+    def replace_parameters(self, new: dict[nn.Parameter, nn.Parameter]) -> None:
+        """Mean other parameters wherever these were meant."""
+        if self.lr_shares is not None:
+            shares = {new[parameter]: share for parameter, share in self.lr_shares.items()}
+            self.lr_shares.clear()
+            self.lr_shares.update(shares)
+        for chosen in (self.undecayed or set(), *(trained for trained, _ in self.stages.values())):
+            others = {new[parameter] for parameter in chosen}
+            chosen.clear()
+            chosen.update(others)
 
     def set_trainer(self, **arguments: Any) -> None:
         """Set keyword arguments of the Lightning Trainer, each at most once."""

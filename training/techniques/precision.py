@@ -42,6 +42,11 @@ class Precision(Technique):
             allow_rounding(self.float32)
         if self.mode == "16-mixed":
             setup.plugins.append(make_scaling(self.init_scale, self.growth_interval, setup.device))
+        elif self.mode == "64-true":
+            from lightning.pytorch.plugins import DoublePrecision
+
+            setup.plugins.append(DoublePrecision())  # by its name Lightning refuses it where the model is sharded
+            setup.model.double()  # before a checkpoint is read: Lightning would round it to float32 first
         else:
             setup.set_trainer(precision=self.mode)
 

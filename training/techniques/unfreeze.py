@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from training.techniques.base import Technique, TrainingSetup
+from training.techniques.base import Stage, Technique, TrainingSetup
 
 if TYPE_CHECKING:
     from torch import nn
@@ -48,11 +48,10 @@ class Unfreeze(Technique):
         first = LEVELS.index(self.level)
         levels = LEVELS[first : first + len(self.milestones) + 1]
         stages = [set_level(setup.model, level) for level in reversed(levels)][::-1]  # the model is left at the first
-        trained, frozen = stages[0]
-        setup.frozen.extend(frozen)
+        setup.frozen.extend(stages[0][1])
         if self.milestones:
-            setup.thawed_later.update(stages[-1][0] - trained)
-            setup.callbacks.append(Thaw(setup.frozen, dict(zip(self.milestones, stages[1:], strict=True))))
+            setup.stages.update(zip(self.milestones, stages[1:], strict=True))
+            setup.callbacks.append(Thaw(setup.frozen, setup.stages))
 
     def conflict(self, recipe: Recipe) -> str | None:
         if not self.milestones:
@@ -67,8 +66,8 @@ class Unfreeze(Technique):
         return None
 
 
-def set_level(model: nn.Module, level: str) -> tuple[set[nn.Parameter], list[nn.Module]]:
-    """Let a level's parameters train and no others; returns them, and the modules in which nothing trains."""
+def set_level(model: nn.Module, level: str) -> Stage:
+    """Let a level's parameters train and no others."""
     trained = find_trained(model, level)
     for parameter in model.parameters():
         parameter.requires_grad_(parameter in trained)

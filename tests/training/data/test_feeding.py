@@ -13,6 +13,7 @@ from training.data.defaults import resolve_preprocessing
 from training.data.feeding import make_eval_loader, make_loaders
 from training.data.images import ImageData, ImagePart
 from training.data.load import load_data
+from training.rank import Rank
 from training.recipe import read_recipe
 
 
@@ -183,6 +184,17 @@ def test_the_test_part_has_a_loader_of_its_own():
     data, recipe = few_digits()
     loader = make_eval_loader(data.test, recipe, workers=0)
     assert torch.equal(torch.cat([labels for _, labels in loader]), torch.from_numpy(data.test.labels))
+
+
+@pytest.mark.parametrize("count", [2, 8, 9, 16, 17, 31])
+def test_each_of_several_ranks_evaluates_its_images_in_as_many_batches(count, monkeypatch):
+    monkeypatch.setattr("training.data.feeding.EVAL_BATCH_SIZE", 4)
+    data, recipe = few_digits()
+    part, ranks = data.test.select(np.arange(count)), [Rank(number, 2) for number in range(2)]
+    labels = [[labels for _, labels in make_eval_loader(part, recipe, workers=0, rank=rank)] for rank in ranks]
+    assert {len(own) for own in labels} == {-(-count // 8)}
+    assert max(len(batch) for own in labels for batch in own) <= 4
+    assert ranks[0].join([torch.cat(own) for own in labels]).tolist() == part.labels.tolist()
 
 
 def test_preparing_each_time_gives_what_preparing_once_gives(monkeypatch):
