@@ -60,13 +60,20 @@ class DataParallel(Technique):
 
 
 def _find_undivided(recipe: Recipe) -> str | None:
-    """The first field of a recipe that needs whole weights, or weights of a layout of their own."""
-    fields = {
-        f"lora.rank={recipe.lora.rank}": recipe.lora.is_on,
-        f"unfreeze.milestone_lr={recipe.unfreeze.milestone_lr}": recipe.unfreeze.milestone_lr != "keep",
-        f"optimizer.name={recipe.optimizer.name}": recipe.optimizer.name in ("adafactor", "adam8bit"),
-        "precision.mode=16-mixed": recipe.precision.mode == "16-mixed",
-        "channels_last.enabled=true": recipe.channels_last.is_on,
-        f"compilation.backend={recipe.compilation.backend}": recipe.compilation.is_on,
-    }
-    return next((field for field, is_so in fields.items() if is_so), None)
+    """The first field of a recipe that needs whole weights, or weights of a layout of their own.
+
+    In the order in which fields are drawn, as a space asks before all of them are.
+    """
+    if (rate := recipe.unfreeze.milestone_lr) != "keep":
+        return f"unfreeze.milestone_lr={rate}"
+    if recipe.lora.is_on:
+        return f"lora.rank={recipe.lora.rank}"
+    if (optimizer := recipe.optimizer.name) in ("adafactor", "adam8bit"):
+        return f"optimizer.name={optimizer}"
+    if recipe.precision.mode == "16-mixed":
+        return "precision.mode=16-mixed"
+    if recipe.channels_last.is_on:
+        return "channels_last.enabled=true"
+    if recipe.compilation.is_on:
+        return f"compilation.backend={recipe.compilation.backend}"
+    return None
