@@ -37,7 +37,7 @@ from spaces.load import load_space
 
 KINDS = ("driver", "worker", "node", "server")
 SLOTS = 2
-PATIENCE_SECONDS = 300
+PATIENCE_SECONDS = 600
 SPACE = """
 format: 1
 recipe:

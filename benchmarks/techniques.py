@@ -5,10 +5,10 @@
 Two set-ups: a ResNet-18 on 32×32 images in batches of 128, where kernels are what takes time, and the demo's small model on
 200 digits, with three times as many rounds. Rounds are interleaved, each with a seed of its own. Time is that of a training
 image, without the first epoch; memory is the most that torch had allocated at once, validation included: on a GPU as its
-allocator says, on a CPU by the profiler's account of an epoch, which other processes cannot disturb; of several devices, on
-one of them. Accuracy is the demo's alone, on the validation images after the last epoch, paired by seed with the baseline:
-three epochs from nothing teach a ResNet-18 little. --save writes the costs that the cards tell; `make docs` puts them on
-their page. Needs no network.
+allocator says, on a CPU by the profiler's account of an epoch up to its report, which other processes cannot disturb; of
+several devices, on one of them. Accuracy is the demo's alone, on the validation images after the last epoch, paired by seed
+with the baseline: three epochs from nothing teach a ResNet-18 little. --save writes the costs that the cards tell; `make
+docs` puts them on their page. Needs no network.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ DEMO_ROUNDS = 3  # for each of the other model's: its trainings are short, and a
 # The first part named is the technique; others are what it needs beside it.
 VARIANTS: list[Values] = [
     {"data_parallel": {"devices": 2}},
+    {"data_parallel": {"devices": 2, "strategy": "fsdp"}},
     {"unfreeze": {"level": "last"}},
     {"unfreeze": {"level": "most"}},
     {"lora": {"rank": 8}, "unfreeze": {"level": "last"}},
@@ -117,8 +118,9 @@ def measure_peak_mb(recipe: Recipe, resources: Resources) -> float:
         if resources.device == "cuda":
             return train(short, Path(folder), resources=resources).reports[-1].metrics["peak_memory_mb"]
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-            train(short, Path(folder), resources=resources, on_report=lambda report: False)
-    events = sorted(memory_events(seen), key=lambda event: event[0])
+            (report,) = train(short, Path(folder), resources=resources, on_report=lambda report: False).reports
+    # The checkpoint comes after the report, and is put together in the host's memory.
+    events = sorted(event for event in memory_events(seen) if event[0] <= report.time * 1e9)
     return max(accumulate(size for _, size in events)) / 2**20
 
 
@@ -194,8 +196,6 @@ def main() -> None:
     arguments = parser.parse_args()
     if missing := set(technique_names()) - {next(iter(variant)) for variant in VARIANTS}:
         raise SystemExit(f"No variant measures {', '.join(sorted(missing))}: add one to VARIANTS.")
-    if arguments.only and arguments.save:
-        raise SystemExit("--save with --only would forget the costs of all others: leave one out.")
     variants = [v for v in VARIANTS if not arguments.only or next(iter(v)) in arguments.only]
     threads = len(os.sched_getaffinity(0))
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -208,8 +208,31 @@ def main() -> None:
         f"{arguments.rounds * DEMO_ROUNDS}",
         "costs": costs,
     }
-    for path in [arguments.json] * bool(arguments.json) + [COSTS] * arguments.save:
-        path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    if arguments.json:
+        write(arguments.json, result)
+    if arguments.save:
+        write(COSTS, merge(result, arguments.only))
+
+
+def merge(result: dict[str, Any], only: list[str] | None) -> dict[str, Any]:
+    """The costs to keep: of what was left out now, those measured before.
+
+    Raises:
+        SystemExit: those were measured elsewhere, or on another number of rounds.
+    """
+    if not only:
+        return result
+    before = json.loads(COSTS.read_text())
+    if before["machine"] != result["machine"]:
+        raise SystemExit(f"Not saved: the others were measured on {before['machine']}.")
+    names = [next(iter(variant)) for variant in VARIANTS]
+    costs = [cost for cost in before["costs"] if cost["technique"] not in only] + result["costs"]
+    costs.sort(key=lambda cost: (list(MODELS).index(cost["model"]), names.index(cost["technique"])))
+    return {**result, "costs": costs}
+
+
+def write(path: Path, result: dict[str, Any]) -> None:
+    path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

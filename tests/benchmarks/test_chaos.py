@@ -4,9 +4,7 @@ import pytest
 
 from benchmarks.chaos import KINDS, find_faults, run_chaos
 
-pytestmark = pytest.mark.timeout(
-    900
-)  # a cluster, a server and two drivers start, one after the other on a busy machine
+pytestmark = pytest.mark.timeout(1800)  # a cluster, a server and two drivers start, one after the other
 
 
 def test_a_sweep_survives_its_workers_nodes_server_and_driver(tmp_path):

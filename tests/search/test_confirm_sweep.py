@@ -12,14 +12,14 @@ import pytest
 from search.folder import SweepFolder
 from search.listed import read_list
 
-pytestmark = pytest.mark.timeout(900)  # two drivers, each with workers that import the whole stack
+pytestmark = pytest.mark.timeout(1800)  # two drivers, each with workers that import the whole stack
 
 SWEEP = Path(sys.executable).parent / "sweep"
 
 
 def call(folder, *arguments):
     environment = {**{k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"}, "COLUMNS": "200"}
-    done = subprocess.run([SWEEP, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=400)
+    done = subprocess.run([SWEEP, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stdout + done.stderr
     return done.stdout
