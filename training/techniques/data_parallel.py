@@ -20,10 +20,10 @@ class DataParallel(Technique):
         "batch_size stays the images of one forward pass over all devices together, so steps, schedules, lr_scaling and "
         "accumulation mean the same on any number of devices. BatchNorm sees one device's share, unless sync_batch_norm lets "
         "it see the whole batch; mixup, cutmix and fmix mix within a share. A last batch with fewer than two images for each "
-        "device is dropped. batch_size=auto is found for one device only. fsdp changes memory and "
-        "time only, up to rounding: for backbones that do not fit into one device, with activation_checkpointing; it refuses "
-        "lora, channels_last, compilation, adafactor, adam8bit and 16-mixed. Several devices pay where a batch keeps each "
-        "busy: a trial that has more of them leaves fewer for others beside it."
+        "device is dropped. batch_size=auto is found for one device only. fsdp changes memory and time only, up to rounding: "
+        "for backbones that do not fit into one device, with activation_checkpointing; it refuses milestone_lr, lora, "
+        "channels_last, compilation, adafactor, adam8bit and 16-mixed. Several devices pay where a batch keeps each busy: a "
+        "trial that has more of them leaves fewer for others beside it."
     )
 
     devices: int = Field(1, ge=1, description="GPUs of one trial; without GPUs, processes that divide its CPUs.")
