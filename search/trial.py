@@ -63,8 +63,6 @@ def run_trial(config: dict[str, Any]) -> None:
 
 def _train(config: dict[str, Any], tell) -> dict[str, Any] | None:
     """Train and tell each new epoch; returns the message about an end that is no last epoch."""
-    import torch
-
     from training.errors import UserError
     from training.recipe import read_recipe
     from training.train import Resources, train
@@ -96,9 +94,11 @@ def _train(config: dict[str, Any], tell) -> dict[str, Any] | None:
             return _describe_failure(error, config)
         # Every other trial would fail too: the sweep must end, and this trial go on when there is room.
         return {"end": "interrupted", "reason": f"{folder}: {error.strerror}", "fatal": True}
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        return {"end": "out_of_memory", "reason": str(error).split("\n")[0] or "out of memory"}
     except Exception as error:  # noqa: BLE001 - whatever it was, it is this trial's and not the worker's
+        import torch
+
+        if isinstance(error, torch.OutOfMemoryError | MemoryError):
+            return {"end": "out_of_memory", "reason": str(error).split("\n")[0] or "out of memory"}
         return _describe_failure(error, config)
 
 
