@@ -110,21 +110,15 @@ def _describe_failure(error: Exception, config: dict[str, Any]) -> dict[str, Any
 def killed_for_memory(folder: Path) -> bool:
     """Whether the system killed a process for memory since a worker last began this trial on this machine.
 
-    A worker killed that way cannot say so itself; the count is Linux's own (proc(5), /proc/vmstat: oom_kill).
+    A worker killed that way cannot say so itself.
     """
+    from training.memory import count_memory_kills
+
     mark = folder / "worker.json"
-    host, kills = socket.gethostname(), _count_memory_kills()
+    host, kills = socket.gethostname(), count_memory_kills()
     before: dict[str, Any] = json.loads(mark.read_text()) if mark.exists() else {"host": host, "kills": kills}
     mark.write_text(json.dumps({"host": host, "kills": kills}))
     return before["host"] == host and before["kills"] < kills
-
-
-def _count_memory_kills() -> int:
-    try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
 class _logged_to:

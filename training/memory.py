@@ -1,10 +1,8 @@
-"""Peak memory of a stretch of work: the GPU's allocator, or the process's resident set on Linux."""
+"""Peak memory of a stretch of work: the GPU's allocator, or the process's resident set on Linux. And who died of it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-import torch
 
 MB = 2**20
 
@@ -15,6 +13,8 @@ class PeakMemory:
     def __init__(self, device: str) -> None:
         self.device = device
         if device == "cuda":
+            import torch
+
             torch.cuda.reset_peak_memory_stats()
             return
         try:
@@ -26,8 +26,19 @@ class PeakMemory:
     def read_mb(self) -> float | None:
         """Megabytes (2**20 bytes); None where the system does not tell."""
         if self.device == "cuda":
+            import torch
+
             return torch.cuda.max_memory_allocated() / MB
         if not self.readable:
             return None
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def count_memory_kills() -> int:
+    """Processes that this machine's system has killed for memory: Linux's own count (proc(5), /proc/vmstat: oom_kill)."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from training.memory import count_memory_kills
 from training.rank import Rank
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,7 +32,8 @@ def lead(job: Any, count: int, device: str) -> Iterator[None]:
     """Be the first of `count` ranks; start the others, each of which calls `train_beside` with this job.
 
     Raises:
-        RuntimeError: another rank's process died. Or whatever another rank raised.
+        RuntimeError: another rank's process died.
+        MemoryError: the system killed it for memory. Or whatever another rank raised.
     """
     if count == 1:
         yield
@@ -39,9 +41,10 @@ def lead(job: Any, count: int, device: str) -> Iterator[None]:
     from torch.distributed import TCPStore
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    kills = count_memory_kills()
     others = [_start(job, Rank(number, count), store.port) for number in range(1, count)]
     try:
-        _await_ready(others, store)
+        _await_ready(others, store, kills)
         with connected(store, Rank(0, count), device):
             for other in others:
                 Thread(target=_abort_without, args=[other], daemon=True).start()
@@ -49,7 +52,7 @@ def lead(job: Any, count: int, device: str) -> Iterator[None]:
                 yield
             except RuntimeError as error:
                 # Asked before this rank leaves, which would make the others fail in turn.
-                raise _find_reason(others, store, error) from error
+                raise _find_reason(others, store, kills, error) from error
         for other in others:
             with suppress(subprocess.TimeoutExpired):
                 other.wait(GRACE_SECONDS)
@@ -111,11 +114,11 @@ def _end_with_leader() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _await_ready(others: list[subprocess.Popen[bytes]], store: Any) -> None:
+def _await_ready(others: list[subprocess.Popen[bytes]], store: Any, kills: int) -> None:
     keys = [READY.format(number) for number in range(1, len(others) + 1)]
     while not store.check(keys):
         if any(other.poll() is not None for other in others):
-            raise _find_reason(others, store, RuntimeError("it ended before the training began"))
+            raise _find_reason(others, store, kills, RuntimeError("it ended before the training began"))
         time.sleep(0.02)
 
 
@@ -127,8 +130,8 @@ def _abort_without(other: subprocess.Popen[bytes]) -> None:
         distributed.group.WORLD.abort()  # type: ignore[union-attr]
 
 
-def _find_reason(others: list[subprocess.Popen[bytes]], store: Any, error: RuntimeError) -> BaseException:
-    """What ended the training: what another rank raised or died of, else this error."""
+def _find_reason(others: list[subprocess.Popen[bytes]], store: Any, kills: int, error: RuntimeError) -> BaseException:
+    """What ended the training: what another rank raised or died of, else this error. `kills`: for memory, before it."""
     deadline = time.monotonic() + GRACE_SECONDS
     while not (codes := [code for other in others if (code := other.poll())]) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -136,8 +139,11 @@ def _find_reason(others: list[subprocess.Popen[bytes]], store: Any, error: Runti
         return pickle.loads(bytes.fromhex(store.get("error").decode()))  # type: ignore[no-any-return]
     if not codes:
         return error
+    field = f"data_parallel.devices={len(others) + 1}"
+    if codes[0] == -signal.SIGKILL and count_memory_kills() > kills:
+        return MemoryError(f"{field}: the system killed the process of one device for memory")
     how = f"was ended by signal {-codes[0]}" if codes[0] < 0 else f"ended with exit code {codes[0]}"
-    return RuntimeError(f"data_parallel.devices={len(others) + 1}: the process of one device {how}.")
+    return RuntimeError(f"{field}: the process of one device {how}.")
 
 
 def _end(other: subprocess.Popen[bytes]) -> None:

@@ -156,6 +156,17 @@ def test_a_device_that_does_not_start_is_told(tmp_path, monkeypatch):
     assert_alone()
 
 
+def test_a_device_that_the_system_killed_for_memory_is_told_as_that(tmp_path, monkeypatch):
+    monkeypatch.setattr(parallel, "PROGRAM", "import os; os.kill(os.getpid(), 9)")
+    with pytest.raises(RuntimeError, match="was ended by signal 9"):
+        run(tmp_path, 2)
+    counts = iter([7, 8])
+    monkeypatch.setattr(parallel, "count_memory_kills", lambda: next(counts))
+    with pytest.raises(MemoryError, match=r"^data_parallel.devices=2: the system killed the process of one device for"):
+        run(tmp_path, 2)
+    assert_alone()
+
+
 def test_no_device_outlives_the_process_that_leads(tmp_path):
     # From a folder that holds a package of the same name, as a user's may.
     (tmp_path / "training").mkdir()
