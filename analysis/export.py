@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.model_card import write_card
+from analysis.writable import check_folder
 from spaces.load import dump_recipe, load_recipe
 from training.errors import UserError
 from training.recipe import Recipe
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 FORMAT = 1
@@ -57,28 +61,39 @@ class Exported:
         return tuple(self.summary["classes"])
 
 
+def check_out(out: Path) -> None:
+    """Find out whether an export can be written to `out`, and leave nothing there.
+
+    Raises:
+        UserError: it is a file, holds something else than an earlier export, or cannot be written to.
+    """
+    check_folder("--out", out)
+    if out.is_dir() and any(out.iterdir()) and not (out / "recipe.yaml").exists():
+        raise UserError(f"--out={out}: there is something else already. Name a new folder.")
+
+
 def export_recipe(recipe: Recipe, out: Path) -> None:
     """Write `recipe.yaml`.
 
     Raises:
-        UserError: `out` is a file, or holds something else than an earlier export.
+        UserError: as `check_out`.
     """
-    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not (out / "recipe.yaml").exists()):
-        raise UserError(f"--out={out}: there is something else already. Name a new folder.")
+    check_out(out)
     out.mkdir(parents=True, exist_ok=True)
     (out / "recipe.yaml").write_text(dump_recipe(recipe))
 
 
-def export_model(recipe: Recipe, checkpoint: Path, source: Source, out: Path) -> None:
+def export_model(recipe: Recipe, state: Mapping[str, torch.Tensor], source: Source, out: Path) -> None:
     """Write `recipe.yaml`, `weights.safetensors`, `summary.json` and `MODEL_CARD.md` into `out`.
 
-    `recipe` is resolved: nothing is left `auto`. The weights are those of `source.best_epoch`.
+    `recipe` is resolved: nothing is left `auto`. `state` are the weights of `source.best_epoch`.
+
+    Raises:
+        UserError: as `check_out`.
     """
-    import torch
     from safetensors.torch import save_file
 
     export_recipe(recipe, out)
-    state = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
     # Clones, because safetensors refuses tensors that share memory, as tied weights do.
     save_file({name: value.clone().contiguous() for name, value in state.items()}, out / "weights.safetensors")
     for name in ("model.onnx", "model.int8.onnx"):  # of an earlier export, with other weights
@@ -92,6 +107,17 @@ def write_summary(recipe: Recipe, summary: dict[str, Any], out: Path) -> None:
     write_card(recipe, summary, out / "MODEL_CARD.md")
 
 
+def check_export(folder: Path) -> None:
+    """Find out whether a folder has the files of an export, without reading them.
+
+    Raises:
+        UserError: one is missing.
+    """
+    for name in ("recipe.yaml", "summary.json", "weights.safetensors"):
+        if not os.path.isfile(folder / name):
+            raise UserError(f"{folder}: not an export with weights, as {name} is missing. Make one: sweep export NAME.")
+
+
 def read_export(folder: Path) -> Exported:
     """The model of an export, without unpickling anything.
 
@@ -103,9 +129,7 @@ def read_export(folder: Path) -> Exported:
 
     from training.evaluate import restore_model
 
-    for name in ("recipe.yaml", "summary.json", "weights.safetensors"):
-        if not (folder / name).is_file():
-            raise UserError(f"{folder}: not an export with weights, as {name} is missing. Make one: sweep export NAME.")
+    check_export(folder)
     try:
         summary = json.loads((folder / "summary.json").read_text())
         weights = load_file(folder / "weights.safetensors")

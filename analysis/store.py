@@ -14,9 +14,6 @@ from urllib.request import url2pathname
 import numpy as np
 import pandas as pd
 
-from analysis.wording import without_password
-from training.errors import UserError
-
 Points = tuple[Any, np.ndarray, np.ndarray]  # run ids, steps, values
 
 
@@ -40,20 +37,6 @@ def as_points(rows: Sequence[Any], known: pd.Index) -> Points:
     steps = np.array([row[1] for row in rows], dtype=int)
     values = np.array([row[2] for row in rows], dtype=float)
     return ids[inside], steps[inside], values[inside]
-
-
-def choose(sweeps: list[dict[str, Any]], name: str, uri: str, experiment: str) -> dict[str, Any]:
-    """The first of this name, in an order that puts the latest first.
-
-    Raises:
-        UserError: there is none.
-    """
-    for sweep in sweeps:
-        if sweep["name"] == name:
-            return sweep
-    known = ", ".join(dict.fromkeys(str(sweep["name"]) for sweep in sweeps[:10]))
-    hint = f"There are: {known}." if known else f"There are none in the experiment {experiment}."
-    raise UserError(f"{name}: no such sweep in {without_password(uri)}. {hint}")
 
 
 def read_artifact(address: str, uri: str) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.store import Found, as_points, choose, read_artifact
+from analysis.find import choose
+from analysis.store import Found, as_points, read_artifact
 from analysis.wording import without_password
 from training.errors import UserError
 

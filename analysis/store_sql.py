@@ -6,27 +6,14 @@ MLflow's client takes 2 ms for a run and 30 µs for a point, which for 10,000 tr
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import sqlalchemy
 
-from analysis.store import Found, as_points, choose, read_artifact
-from analysis.wording import without_password
-from training.errors import UserError
+from analysis.find import connect, find_sweep
+from analysis.store import Found, as_points, read_artifact
 
-SWEEPS = """
-SELECT r.run_uuid AS run_id, r.artifact_uri, t.value AS name, i.value AS sweep_id, s.value AS state
-FROM runs r
-JOIN experiments e ON e.experiment_id = r.experiment_id
-JOIN tags t ON t.run_uuid = r.run_uuid AND t.key = 'sweep'
-JOIN tags i ON i.run_uuid = r.run_uuid AND i.key = 'sweep_id'
-JOIN tags s ON s.run_uuid = r.run_uuid AND s.key = 'state'
-LEFT JOIN tags p ON p.run_uuid = r.run_uuid AND p.key = 'mlflow.parentRunId'
-WHERE e.name = :experiment AND r.lifecycle_stage = 'active' AND p.value IS NULL
-ORDER BY r.start_time DESC
-"""
 ACTIVE = "r.lifecycle_stage = 'active'"
 TRIALS = """
 FROM runs r
@@ -41,27 +28,8 @@ def read_from_database(uri: str, experiment: str, name: str, keys: list[str]) ->
     Raises:
         UserError: there is no such database or sweep.
     """
-    engine = _open(uri)
-    try:
-        with engine.connect() as connection:
-            sweeps = _query(connection, SWEEPS, experiment=experiment).to_dict("records")
-            sweep: dict[str, Any] = choose(sweeps, name, uri, experiment)
-            return _read(connection, sweep, keys, uri)
-    except sqlalchemy.exc.DBAPIError as error:
-        reason = str(error.orig).splitlines()[0]
-        raise UserError(f"--tracking-uri {without_password(uri)}: no MLflow store ({reason}).") from None
-    finally:
-        engine.dispose()
-
-
-def _open(uri: str) -> sqlalchemy.Engine:
-    shown, file = without_password(uri), uri.removeprefix("sqlite:///").partition("?")[0]
-    if uri.startswith("sqlite:") and not Path(file).exists():
-        raise UserError(f"--tracking-uri {shown}: no such database. Run this where the sweep was started, or name it.")
-    try:
-        return sqlalchemy.create_engine(uri)
-    except (sqlalchemy.exc.ArgumentError, ModuleNotFoundError) as error:
-        raise UserError(f"--tracking-uri {shown}: not a database ({str(error).splitlines()[0]}).") from None
+    with connect(uri) as connection:
+        return _read(connection, find_sweep(connection, uri, experiment, name), keys, uri)
 
 
 def _read(connection: sqlalchemy.Connection, sweep: dict[str, Any], keys: list[str], uri: str) -> Found:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import ast
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from analysis import EXPERIMENT, TRACKING_URI
+from analysis.find import SERVERS
 from analysis.store import Found
-from spaces.load import load_space
+from spaces.load import parse_space
 from spaces.space import Space
 
 SCORE = ("score", "standard_error", "best_epoch")
@@ -73,21 +72,14 @@ def load(
         UserError: there is no such store, experiment or sweep.
     """
     keys = list(dict.fromkeys([*SCORE, *metrics]))
-    if tracking_uri.startswith(("http://", "https://")):
+    if tracking_uri.startswith(SERVERS):
         from analysis.store_rest import read_from_server as read
     else:
         from analysis.store_sql import read_from_database as read
     found = read(tracking_uri, experiment, name, keys)
-    space = _parse_space(found.space)
+    space = parse_space(found.space, "space.yaml")
     curves = _tidy_curves(found)
     return Sweep(name, found.run_id, found.state, space, _tidy_trials(found, curves), curves)
-
-
-def _parse_space(text: str) -> Space:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "space.yaml")
-        path.write_text(text)
-        return load_space(path)
 
 
 def _tidy_curves(found: Found) -> pd.DataFrame:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.errors import UserError
 
 if TYPE_CHECKING:
     from spaces.space import Space
+
+STORES = r"(https?|(postgresql|mysql|mssql)(\+\w+)?)://.|sqlite:///.|databricks"
 
 
 def parse_duration(text: str) -> float:
@@ -28,6 +31,27 @@ def absolute_uri(uri: str) -> str:
     """A database file relative to here, whatever folder a process works in later."""
     path = uri.removeprefix("sqlite:///")
     return f"sqlite:///{os.path.abspath(path)}" if path != uri else uri
+
+
+def check_store(uri: str, experiment: str) -> None:
+    """What can be known of an MLflow store before MLflow is imported.
+
+    Raises:
+        UserError: it is none, or its database could not be written.
+    """
+    from analysis.wording import without_password
+    from analysis.writable import check_file
+
+    if not experiment.strip():
+        raise UserError(
+            f"--experiment={experiment!r}: an experiment needs a name. Leave the option out for the default."
+        )
+    if not re.match(STORES, uri):
+        raise UserError(
+            f"--tracking-uri={without_password(uri)}: no MLflow store. Write it as sqlite:///mlflow.db or http://host:5000."
+        )
+    if uri.startswith("sqlite:///"):
+        check_file("--tracking-uri", Path(uri.removeprefix("sqlite:///").partition("?")[0]))
 
 
 def absolute_paths(space: Space) -> Space:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from analysis import EXPERIMENT, TRACKING_URI
-from search.arguments import absolute_paths, absolute_uri, check_positive, parse_duration
+from search.arguments import absolute_paths, absolute_uri, check_positive, check_store, parse_duration
 from training.errors import UserError
 
 app = typer.Typer(
@@ -88,6 +88,12 @@ def run(
     check_positive("--gpus-per-trial", gpus_per_trial, or_zero=True)
     seconds = parse_duration(time_budget) if time_budget else None
     from search.folder import new_folder, open_folder
+    from search.names import check_name
+
+    if name is not None:
+        check_name(name, "--name")
+    earlier = [open_folder(storage.absolute(), sweep, "--warm-start") for sweep in warm_start or []]
+    check_store(tracking_uri, experiment)
     from search.tables import make_console
     from spaces.load import load_space
 
@@ -100,7 +106,6 @@ def run(
     from search.sweep import Settings, run_sweep
     from search.warm_start import collect_warm_starts
 
-    earlier = [open_folder(storage.absolute(), sweep) for sweep in warm_start or []]
     opening = [{"event": "warm_start", "recipes": collect_warm_starts(loaded, earlier)}]
     settings = Settings(
         absolute_uri(tracking_uri), experiment, seed, keep_best, cpus_per_trial, gpus_per_trial, seconds, address
@@ -112,13 +117,14 @@ def run(
 @app.command()
 def resume(name: Name, storage: Storage = STORAGE, time_budget: TimeBudget = None) -> None:
     """Go on with a sweep that was interrupted: its ledger tells which trials ran and how far."""
-    from search.conclude import conclude
+    seconds = parse_duration(time_budget) if time_budget else None
     from search.folder import open_folder
+
+    folder = open_folder(storage.absolute(), name)
+    from search.conclude import conclude
     from search.sweep import read_settings, resume_sweep
     from search.tables import make_console
 
-    seconds = parse_duration(time_budget) if time_budget else None
-    folder = open_folder(storage.absolute(), name)
     console = make_console()
     conclude(folder, resume_sweep(folder, console, seconds), read_settings(folder).tracking_uri, console)
 
@@ -131,14 +137,15 @@ def extend(
     time_budget: TimeBudget = None,
 ) -> None:
     """Go on with a sweep beyond its budget: the sampler knows everything it learned so far."""
-    from search.conclude import conclude
+    check_positive("--trials", trials)
+    seconds = parse_duration(time_budget) if time_budget else None
     from search.folder import open_folder
+
+    folder = open_folder(storage.absolute(), name)
+    from search.conclude import conclude
     from search.sweep import read_settings, resume_sweep
     from search.tables import make_console
 
-    check_positive("--trials", trials)
-    seconds = parse_duration(time_budget) if time_budget else None
-    folder = open_folder(storage.absolute(), name)
     console = make_console()
     result = resume_sweep(folder, console, seconds, more_trials=trials)
     conclude(folder, result, read_settings(folder).tracking_uri, console)
@@ -221,6 +228,7 @@ def train(
     experiment: Experiment = EXPERIMENT,
 ) -> None:
     """Train one recipe, without a search: the same trainer and the same logging as in a sweep."""
+    check_store(tracking_uri, experiment)
     from search.single import train_single
     from search.tables import make_console
     from spaces.load import load_recipe
@@ -253,10 +261,11 @@ def export(
     storage: Storage = STORAGE,
 ) -> None:
     """Write the best trial's recipe, weights, summary and card, ready for `sweep train` and `sweep predict`."""
-    from search.export import Extras, export_trial
     from search.folder import open_folder
 
     folder = open_folder(storage.absolute(), name)
+    from search.export import Extras, export_trial
+
     print(export_trial(folder, trial, out, Extras(onnx, int8, register)))
     if optuna:
         from search.study import write_study
@@ -271,6 +280,11 @@ def predict(
     out: Annotated[Path, typer.Option(help="The table to write.")] = Path("predictions.csv"),
 ) -> None:
     """Label a folder of images: a line for each, with the probability of every class."""
+    from analysis.export import check_export
+    from analysis.writable import check_file
+
+    check_export(export)
+    check_file("--out", out)
     from analysis.predict import predict_folder
 
     predicted, unreadable = predict_folder(export, images, out)
@@ -292,12 +306,13 @@ def confirm(
     storage: Storage = STORAGE,
 ) -> None:
     """Train the best recipes and the baseline on fresh seeds; then score the winner, once, on the test part."""
-    from search.conclude import conclude_list
-    from search.confirm import run_confirmation
     from search.listed import list_folder, open_searched
     from search.tables import make_console
 
     source, console = open_searched(storage.absolute(), name), make_console()
+    from search.conclude import conclude_list
+    from search.confirm import run_confirmation
+
     state = run_confirmation(source, top, seeds, console)
     conclude_list(list_folder(source, "confirm"), state, console)
     if final:
@@ -313,12 +328,13 @@ def ablate(
     storage: Storage = STORAGE,
 ) -> None:
     """Say what each technique is worth: the winner without it and the baseline with it, on the same fresh seeds."""
-    from search.ablate import run_ablation
-    from search.conclude import conclude_list
     from search.listed import list_folder, open_searched
     from search.tables import make_console
 
     source, console = open_searched(storage.absolute(), name), make_console()
+    from search.ablate import run_ablation
+    from search.conclude import conclude_list
+
     state = run_ablation(source, seeds, console)
     conclude_list(list_folder(source, "ablate"), state, console)
 
@@ -326,11 +342,16 @@ def ablate(
 @app.command(name="list")
 def list_(storage: Storage = STORAGE) -> None:
     """List the sweeps in the storage folder."""
-    from search.export import describe_sweep
+    from search.export import describe_sweeps
     from search.folder import list_folders
     from search.tables import make_console, sweeps_table
 
-    make_console().print(sweeps_table([describe_sweep(folder) for folder in list_folders(storage.absolute())]))
+    console = make_console()
+    rows, problems = describe_sweeps(list_folders(storage.absolute()))
+    if rows or not problems:
+        console.print(sweeps_table(rows))
+    for problem in problems:
+        console.print(f"! {problem}", markup=False)
 
 
 @app.command()
@@ -340,11 +361,13 @@ def show(
     storage: Storage = STORAGE,
 ) -> None:
     """Show a sweep's leaderboard, each score with its standard error, and how many trials tie with the best."""
-    from search.export import read_trials
     from search.folder import open_folder
+
+    folder = open_folder(storage.absolute(), name)
+    from search.export import read_trials
     from search.tables import leaderboard, make_console
 
-    make_console().print(leaderboard(read_trials(open_folder(storage.absolute(), name)), limit=limit))
+    make_console().print(leaderboard(read_trials(folder), limit=limit))
 
 
 @app.command()
@@ -355,10 +378,18 @@ def report(
     experiment: Experiment = EXPERIMENT,
 ) -> None:
     """Say what each technique was worth, what it cost and how sure that is: one HTML page, its gist here."""
+    from analysis.find import check_sweep
+    from analysis.writable import check_file
+    from search.names import check_name
+
+    check_name(name)
+    out = out or Path("reports") / f"{name}.html"
+    check_file("--out", out)
+    check_sweep(absolute_uri(tracking_uri), experiment, name)
     from search.report_command import report_sweep
     from search.tables import make_console
 
-    report_sweep(name, out or Path("reports") / f"{name}.html", absolute_uri(tracking_uri), experiment, make_console())
+    report_sweep(name, out, absolute_uri(tracking_uri), experiment, make_console())
 
 
 @app.command()
@@ -380,14 +411,23 @@ def rm(
     storage: Storage = STORAGE,
 ) -> None:
     """Remove a sweep's folder: ledger, recipes and weights. Its runs in MLflow stay."""
-    from search.folder import open_folder
+    from search.folder import find_folder
 
-    folder = open_folder(storage.absolute(), name)
+    folder = find_folder(storage.absolute(), name)
     if folder.is_running():
         raise UserError(f"{name} is running. Stop it first: sweep stop {name}.")
     if yes or typer.confirm(f"Remove {folder.path} and all weights in it?"):
         folder.remove()
         print(f"Removed {folder.path}; its runs in MLflow are still there.")
+
+
+@app.command()
+def repair(name: Name, storage: Storage = STORAGE) -> None:
+    """Save what can be saved of a damaged sweep: every whole line of its ledger; the damaged file stays beside it."""
+    from search.folder import find_folder
+    from search.repair import repair_sweep
+
+    print(repair_sweep(find_folder(storage.absolute(), name)))
 
 
 @app.command()

@@ -139,7 +139,8 @@ def _score_test(folder: SweepFolder, findings: dict[str, Any]) -> Event:
     """Open the test part, once: the searched sweep's ledger counts how often that was done for it."""
     from analysis.held_out import score_test
     from search.listed import read_list
-    from training.evaluate import load_same_data, predict_part, read_checkpoint, restore_model
+    from training.checkpoint import read_checkpoint
+    from training.evaluate import load_same_data, predict_part, restore_model
     from training.recipe import read_recipe
 
     listed = read_list(folder)

@@ -100,9 +100,9 @@ class Controller:
         Raises:
             UserError: no recipe without conflicts could be drawn.
         """
-        number = len(self.trials)
-        if number >= self.budget:
+        if len(self.trials) >= self.budget:
             return None
+        number = self.trials.next_number()
         if self.listed:
             entry = self.listed[number]
             return self._start(number, read_recipe(entry["recipe"]), None, entry["origin"])

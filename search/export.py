@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.export import Source, export_model, export_recipe
-from search.folder import SweepFolder
-from search.ledger import Event, read_events
+from analysis.export import Source, check_out, export_model, export_recipe
+from search.folder import SweepFolder, describe_loss
+from search.ledger import Event, read_events, sweep_header
 from search.tables import SweepRow
 from search.trials import UNFINISHED, Trial, Trials
-from spaces.load import load_space
+from spaces.load import parse_space
+from spaces.space import Space
 from training.errors import UserError
-from training.recipe import Recipe, read_recipe
+from training.recipe import read_recipe
 
 
 def read_trials(folder: SweepFolder) -> Trials:
     """The trials of a sweep, running or not."""
-    return Trials(load_space(folder.space).search.metric, read_events(folder.ledger))
+    events = list(read_events(folder.ledger))
+    return Trials(read_space(folder, events).search.metric, events)
+
+
+def read_space(folder: SweepFolder, events: list[Event]) -> Space:
+    """The space of a sweep, as its ledger has it."""
+    return parse_space(sweep_header(folder.ledger, events)["space"], str(folder.space))
 
 
 @dataclass(frozen=True)
@@ -45,35 +53,47 @@ def export_trial(folder: SweepFolder, name: str | None, out: Path | None, extras
     test = next((event for event in read_events(folder.ledger) if event.get("event") == "test"), None)
     trial = trials.by_number[test["trial"]] if test and name is None else _choose(trials, name, folder.name)
     out = out or Path("exports") / (f"{folder.name}-{trial.name}" if name else folder.name)
+    check_out(out)
     checkpoint = folder.trial(trial.number) / "best.ckpt"
     train_again = f"Train it again: sweep train {out}/recipe.yaml"
-    if not checkpoint.exists():
+    saved, why = _read_weights(checkpoint, trial)
+    if saved is None:
         export_recipe(read_recipe(trial.recipe), out)
-        why = f"it was {trial.state}" if trial.state != "completed" else "only the best few keep theirs"
         if extras:
             raise UserError(
                 f"trial {trial.name} of {folder.name} has no weights ({why}), so only its recipe can be exported. {train_again}"
             )
         return f"Exported the recipe of trial {trial.name} to {out}; its weights are gone ({why}). {train_again}"
-    recipe, _ = _read_described(checkpoint)
-    source = source_of(folder, trial, test)
-    export_model(recipe, checkpoint, source, out)
+    source = source_of(folder, trial, test, saved["classes"])
+    export_model(read_recipe(saved["recipe"]), saved["state_dict"], source, out)
     more = _add(folder, out, extras) if extras else ""
     return f"Exported trial {trial.name} to {out}: recipe, weights, summary, card.{more} {train_again}"
 
 
-def source_of(folder: SweepFolder, trial: Trial, test: Event | None) -> Source:
+def _read_weights(checkpoint: Path, trial: Trial) -> tuple[dict[str, Any] | None, str]:
+    """The trial's best weights, else why there are none."""
+    if not checkpoint.exists():
+        return None, f"it was {trial.state}" if trial.state != "completed" else "only the best few keep theirs"
+    from training.checkpoint import read_checkpoint
+
+    try:
+        return read_checkpoint(checkpoint), ""
+    except UserError as error:
+        return None, str(error).rstrip(".")
+
+
+def source_of(folder: SweepFolder, trial: Trial, test: Event | None, classes: Sequence[str]) -> Source:
     """What an export says of where it comes from; `test` is the sweep's test score, of whichever trial."""
-    facts = read_facts(folder)
-    _, classes = _read_described(folder.trial(trial.number) / "best.ckpt")
-    best = trial.reports[trial.reports[-1]["best_epoch"] - 1]
+    facts, metric, last = read_facts(folder), read_trials(folder).metric, trial.reports[-1]
+    # A ledger that was repaired may have lost the report itself, and still says the score.
+    metrics = {report["epoch"]: report["metrics"] for report in trial.reports}
     return Source(
-        metrics=best["metrics"],
-        metric=read_trials(folder).metric,
-        score=trial.reports[-1]["score"],
+        metrics=metrics.get(last["best_epoch"], {metric: last["score"]}),
+        metric=metric,
+        score=last["score"],
         standard_error=trial.standard_error,
-        best_epoch=best["epoch"],
-        classes=classes,
+        best_epoch=last["best_epoch"],
+        classes=tuple(classes),
         threads=facts["threads"],
         sweep=folder.name,
         trial=trial.name,
@@ -123,10 +143,27 @@ def read_facts(folder: SweepFolder) -> dict[str, Any]:
     return facts
 
 
+def describe_sweeps(folders: Iterable[SweepFolder]) -> tuple[list[SweepRow], list[str]]:
+    """The lines of `sweep list`, and a sentence for each sweep that is damaged."""
+    rows, problems = [], []
+    for folder in folders:
+        try:
+            rows.append(describe_sweep(folder))
+        except UserError as error:
+            problems.append(str(error))
+    return rows, problems
+
+
 def describe_sweep(folder: SweepFolder) -> SweepRow:
-    """A line of `sweep list`."""
+    """A line of `sweep list`.
+
+    Raises:
+        UserError: the sweep is damaged.
+    """
+    if not folder.ledger.is_file():
+        raise UserError(describe_loss(folder))
     events = list(read_events(folder.ledger))
-    space = load_space(folder.space)
+    space = read_space(folder, events)
     trials = Trials(space.search.metric, events)
     closes = [event["state"] for event in events if event.get("event") == "close"]
     total = space.search.trials + trials.extra
@@ -147,11 +184,3 @@ def _choose(trials: Trials, name: str | None, sweep: str) -> Trial:
     if not name.isdigit() or int(name) not in trials.by_number:
         raise UserError(f"--trial={name}: {sweep} has no such trial; its trials are 0000 to {len(trials) - 1:04d}.")
     return trials.by_number[int(name)]
-
-
-def _read_described(checkpoint: Path) -> tuple[Recipe, tuple[str, ...]]:
-    """The resolved recipe and the class names that travel with the weights."""
-    import torch
-
-    saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
-    return read_recipe(saved["recipe"]), tuple(saved["classes"])

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,15 +56,59 @@ def read_events(path: Path) -> Iterator[Event]:
     Raises:
         UserError: not a ledger, of another format, or damaged before its last line.
     """
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline is empty or torn
+    number = 0
+    for number, event in enumerate(read_lines(path), start=1):
+        if event is None:
+            raise UserError(f"{path}:{number}: not a line of a ledger; the file is damaged. {_way_out(path)}")
+        if number == 1:
+            check_format(path, event)
+        yield event
+    if number == 0:
+        raise UserError(f"{path}: the ledger is empty. {_way_out(path)}")
+
+
+def read_lines(path: Path) -> Iterator[Event | None]:
+    """The lines of a ledger, without a torn last one; None for a line that is no event.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise UserError(f"{path}: the ledger cannot be read ({error.strerror}).") from None
+    for line in lines[:-1]:  # what follows the last newline is empty or torn
         try:
             event = json.loads(line)
-        except ValueError:
-            raise UserError(f"{path}:{number}: not a line of a ledger; the file is damaged.") from None
-        if number == 1 and event.get("format") != FORMAT:
-            raise UserError(f"{path}: format {event.get('format')} is not the {FORMAT} that this version reads.")
-        yield event
+        except (ValueError, RecursionError):
+            event = None
+        yield event if isinstance(event, dict) else None
+
+
+def check_format(path: Path, first: Event) -> None:
+    """Refuse a ledger of another format than this version reads.
+
+    Raises:
+        UserError: it is one.
+    """
+    if first.get("format") != FORMAT:
+        raise UserError(f"{path}: format {first.get('format')} is not the {FORMAT} that this version reads.")
+
+
+def sweep_header(path: Path, events: Iterable[Event]) -> Event:
+    """The event that says what the sweep is.
+
+    Raises:
+        UserError: there is none.
+    """
+    for event in events:
+        if event.get("event") == "sweep":
+            return event
+    raise UserError(f"{path}: the line that says what the sweep is is missing. {_way_out(path)}")
+
+
+def _way_out(path: Path) -> str:
+    return f"Keep its whole lines: sweep repair {path.parent.name}."
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search.folder import SweepFolder
-from search.ledger import read_events
+from search.ledger import read_events, sweep_header
 from search.mlflow_entries import to_milliseconds
 from search.mlflow_store import is_outage, open_store
 
@@ -31,9 +31,9 @@ def log_results(
     """
     from mlflow.entities import Metric
 
-    from search.sweep import read_settings, sweep_header
+    from search.sweep import read_settings
 
-    settings, sweep_id = read_settings(folder), sweep_header(list(read_events(folder.ledger)))["id"]
+    settings, sweep_id = read_settings(folder), sweep_header(folder.ledger, read_events(folder.ledger))["id"]
     try:
         store = open_store(settings.tracking_uri, settings.experiment)
         if (run_id := find_parent(store, sweep_id)) is None:

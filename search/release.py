@@ -24,13 +24,14 @@ def train_release(folder: SweepFolder, console: Any) -> None:
     import torch
 
     from analysis.export import export_model
-    from training.evaluate import read_checkpoint
+    from training.checkpoint import read_checkpoint
     from training.train import Resources, train
 
     test, listed = read_test(folder), read_list(folder)
     assert test is not None  # it was just concluded
     trial, own = listed.trials.by_number[test["trial"]], folder.path / "final"
-    recipe = read_recipe(read_checkpoint(folder.trial(trial.number) / "best.ckpt")["recipe"])
+    confirmed = read_checkpoint(folder.trial(trial.number) / "best.ckpt")
+    recipe = read_recipe(confirmed["recipe"])
     own.mkdir(exist_ok=True)
     threads, workers = split_cpus(os.cpu_count() or 1, recipe.data.name not in FILE_DATA)
     resources = Resources(threads, workers, "cuda" if torch.cuda.is_available() else "cpu", torch.cuda.device_count())
@@ -52,7 +53,11 @@ def train_release(folder: SweepFolder, console: Any) -> None:
         raise typer.Exit(1)
     out = Path("exports") / f"{listed.of}-final"
     source = replace(
-        source_of(folder, trial, test), best_epoch=recipe.epochs, threads=threads, run_id=None, release=True
+        source_of(folder, trial, test, confirmed["classes"]),
+        best_epoch=recipe.epochs,
+        threads=threads,
+        run_id=None,
+        release=True,
     )
-    export_model(outcome.recipe, own / "best.ckpt", source, out)
+    export_model(outcome.recipe, read_checkpoint(own / "best.ckpt")["state_dict"], source, out)
     console.print(f"Exported the model to release to {out}: recipe, weights, summary, card.", markup=False)

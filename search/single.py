@@ -98,6 +98,8 @@ def _train(recipe: Recipe, out: Path, metric: str, resources: Any, tracking: Tra
 
 
 def _export(outcome: Any, out: Path, metric: str, threads: int, run_id: str | None) -> None:
+    from training.checkpoint import read_checkpoint
+
     last = outcome.reports[-1]
     best = outcome.reports[last.best_epoch - 1]
     source = Source(
@@ -110,7 +112,7 @@ def _export(outcome: Any, out: Path, metric: str, threads: int, run_id: str | No
         threads=threads,
         run_id=run_id,
     )
-    export_model(outcome.recipe, out / "best.ckpt", source, out)
+    export_model(outcome.recipe, read_checkpoint(out / "best.ckpt")["state_dict"], source, out)
     for name in ("best.ckpt", "last.ckpt"):
         (out / name).unlink()
 

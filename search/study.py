@@ -7,10 +7,10 @@ import warnings
 from datetime import datetime
 from typing import Any
 
-from search.export import read_trials
+from search.export import read_space, read_trials
 from search.folder import SweepFolder
+from search.ledger import read_events
 from search.trials import Trial
-from spaces.load import load_space
 from training.errors import UserError
 from training.recipe import flatten
 
@@ -25,7 +25,7 @@ def write_study(folder: SweepFolder, url: str) -> str:
     from sqlalchemy.exc import SQLAlchemyError
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    space, trials = load_space(folder.space), read_trials(folder)
+    trials, space = read_trials(folder), read_space(folder, list(read_events(folder.ledger)))
     try:
         study = optuna.create_study(
             storage=url, study_name=folder.name, direction="maximize" if trials.sign > 0 else "minimize"

@@ -19,7 +19,7 @@ from search.cluster import Demand, fit_to_cluster, list_nodes, plan_demand, prob
 from search.controller import Controller
 from search.folder import SweepFolder
 from search.interrupt import interruptible
-from search.ledger import Event, Ledger, read_events
+from search.ledger import Event, Ledger, read_events, sweep_header
 from search.progress import Progress
 from search.tracking import Tracking
 from search.trial import bootstrap, project_root, split_cpus
@@ -127,7 +127,7 @@ def resume_sweep(
     """
     with folder.locked():
         ledger = Ledger(folder.ledger)
-        header = sweep_header(ledger.events)
+        header = sweep_header(folder.ledger, ledger.events)
         space = read_frozen_space(folder, header)
         settings = Settings(**{**header["settings"], "time_budget_seconds": time_budget_seconds})
         controller = Controller(space, ledger, seed=settings.seed)
@@ -145,11 +145,6 @@ def resume_sweep(
         controller.listeners.append(tracking)
         controller.take_over()
         return _drive(folder, controller, settings, plan, tracking, console)
-
-
-def sweep_header(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """The event that says what the sweep is."""
-    return next(event for event in events if event.get("event") == "sweep")
 
 
 def check_data(space: Space) -> dict[str, Any]:
@@ -170,7 +165,7 @@ def check_data(space: Space) -> dict[str, Any]:
 
 def read_settings(folder: SweepFolder) -> Settings:
     """How the sweep was started."""
-    return Settings(**sweep_header(list(read_events(folder.ledger)))["settings"])
+    return Settings(**sweep_header(folder.ledger, read_events(folder.ledger))["settings"])
 
 
 def read_frozen_space(folder: SweepFolder, header: dict[str, Any]) -> Space:
@@ -181,14 +176,20 @@ def read_frozen_space(folder: SweepFolder, header: dict[str, Any]) -> Space:
     """
     from spaces.load import load_space
 
-    now, then = folder.space.read_text().splitlines(), header["space"].splitlines()
+    try:
+        now, then = folder.space.read_text().splitlines(), header["space"].splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
+        raise UserError(
+            f"{folder.space}: cannot be read ({reason}). Put it back: sweep repair {folder.name}."
+        ) from None
     if now != then:
         number = next((i for i, pair in enumerate(zip(now, then, strict=False)) if pair[0] != pair[1]), len(then))
         line = now[number].strip() if number < len(now) else "(missing)"
         was = then[number].strip() if number < len(then) else "(nothing)"
         raise UserError(
             f"{folder.space}:{number + 1}: changed since the sweep started, from `{was}` to `{line}`. A sweep has one "
-            "space: put the line back, or start a new sweep."
+            f"space: put it back (sweep repair {folder.name}), or start a new sweep."
         )
     return load_space(folder.space)
 

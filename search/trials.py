@@ -88,6 +88,12 @@ class Trials:
     def __len__(self) -> int:
         return len(self.by_number)
 
+    def next_number(self) -> int:
+        """The number of a new trial: a repaired ledger may have lost the start of one, whose number is free again."""
+        if (count := len(self)) not in self.by_number:
+            return count
+        return min(set(range(count)) - self.by_number.keys())
+
     def count(self) -> dict[State, int]:
         """How many trials are in each state that any is in."""
         states = [trial.state for trial in self]

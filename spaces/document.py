@@ -51,6 +51,15 @@ def read_document(path: Path, name: str) -> Document:
         raise UserError(f"{name}: the file is not text in UTF-8. Save it as UTF-8.") from None
     except OSError as error:
         raise UserError(f"{name}: the file cannot be read ({error.strerror}).") from None
+    return parse_document(text, name)
+
+
+def parse_document(text: str, name: str) -> Document:
+    """Read a YAML text that errors call by this name.
+
+    Raises:
+        UserError: it is empty or is not YAML.
+    """
     places: dict[Steps, Place] = {}
     tree = parse_yaml(text, name, places)
     if tree is None:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from spaces.check import check_part
-from spaces.document import Document, did_you_mean, path_of, read_document
+from spaces.document import Document, did_you_mean, parse_document, path_of, read_document
 from spaces.domains import DISCRIMINATORS, find_holes, format_value, word_of
 from spaces.feasibility import check_feasible
 from spaces.overrides import apply_overrides
@@ -34,13 +34,26 @@ def load_space(source: str | Path, overrides: Sequence[str] = ()) -> Space:
     Raises:
         UserError: naming the file and line, or the override, the reason and the way out.
     """
-    document, recipe, search = _load(source, overrides)
+    return _make_space(read_document(*_find(source)), Path(source).stem, overrides)
+
+
+def parse_space(text: str, name: str) -> Space:
+    """The space in a YAML text that errors call by this name.
+
+    Raises:
+        UserError: as for a file.
+    """
+    return _make_space(parse_document(text, name), Path(name).stem, [])
+
+
+def _make_space(document: Document, name: str, overrides: Sequence[str]) -> Space:
+    document, recipe, search = _load(document, overrides)
     for steps, hole in find_holes(recipe, ("recipe",)):
         if steps[1] in ("data", "seed"):
             raise document.error(
                 steps, f"{path_of(steps)} cannot be a hole ({word_of(hole)}): all trials of a sweep share it. Fix it."
             )
-    space = Space(Path(source).stem, recipe, Search.model_validate(search))
+    space = Space(name, recipe, Search.model_validate(search))
     check_feasible(space, document)
     return space
 
@@ -51,7 +64,7 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     Raises:
         UserError: as for a space; or it has a hole.
     """
-    document, recipe, _ = _load(source, overrides)
+    document, recipe, _ = _load(read_document(*_find(source)), overrides)
     for steps, hole in find_holes(recipe, ("recipe",)):
         path = path_of(steps)
         raise document.error(
@@ -74,10 +87,8 @@ def _name_first(values: dict[str, Any]) -> dict[str, Any]:
     return {key: _name_first(value) if isinstance(value, dict) else value for key, value in ordered.items()}
 
 
-def _load(source: str | Path, overrides: Sequence[str]) -> tuple[Document, dict[str, Any], dict[str, Any]]:
+def _load(document: Document, overrides: Sequence[str]) -> tuple[Document, dict[str, Any], dict[str, Any]]:
     """The document, its recipe and its search: names known, values legal, domains for holes."""
-    path, name = _find(source)
-    document = read_document(path, name)
     _check_top(document)
     document = apply_overrides(document, overrides)
     recipe = _read_section("recipe", Recipe, document)

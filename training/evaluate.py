@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import torch
 from torch import nn
 
@@ -14,12 +11,6 @@ from training.data.images import ImageData, ImagePart
 from training.data.load import load_data
 from training.errors import UserError
 from training.recipe import Recipe
-
-
-def read_checkpoint(path: Path) -> dict[str, Any]:
-    """A `best.ckpt`: the weights as `state_dict`, the resolved `recipe`, the names of the `classes`, the `epoch`."""
-    saved: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    return saved
 
 
 def restore_model(recipe: Recipe, weights: dict[str, torch.Tensor], class_count: int) -> nn.Module:

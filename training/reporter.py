@@ -12,6 +12,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
+from training.checkpoint import read_checkpoint
 from training.classifier import Classifier
 from training.errors import UserError
 from training.memory import PeakMemory
@@ -57,14 +58,24 @@ class EpochReporter(pl.Callback):
             UserError: it is of another recipe or metric.
         """
         path = self.folder / "last.ckpt"
-        if path.exists():
-            saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)["callbacks"][self.state_key]
+        if path.exists() and (saved := self._read(path)):
             self._refuse_another(saved, path)
             self.load_state_dict(saved)
         if self.rank.leads:
             self._settle_best()
         self.stopped = not all(self.on_report(report) for report in self.reports)
         return path if self.reports else None
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        """Our part of a checkpoint; None of a damaged one, as the same epochs can be trained again."""
+        try:
+            found: dict[str, Any] | None = read_checkpoint(path, ["callbacks"], mmap=True)["callbacks"].get(
+                self.state_key
+            )
+        except UserError as error:
+            logger.warning("%s The training starts anew.", error)
+            return None
+        return found
 
     def _refuse_another(self, saved: dict[str, Any], path: Path) -> None:
         before, now = (flatten({**state["asked"], "metric": state["metric"]}) for state in (saved, self.state_dict()))
@@ -125,8 +136,7 @@ class EpochReporter(pl.Callback):
         new = self.folder / "best.next"
         if not new.exists():
             return
-        epoch = torch.load(new, map_location="cpu", weights_only=True, mmap=True)["epoch"]
-        if self.reports and epoch == self.reports[-1].best_epoch:
+        if self.reports and read_checkpoint(new, mmap=True)["epoch"] == self.reports[-1].best_epoch:
             new.replace(self.folder / "best.ckpt")
         else:
             new.unlink()

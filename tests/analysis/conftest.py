@@ -12,6 +12,7 @@ from analysis.export import Source, export_model
 from analysis.sweep import Sweep, load
 from search import tracking
 from spaces.load import load_space
+from training.checkpoint import read_checkpoint
 from training.data.load import load_data
 from training.recipe import read_recipe
 from training.train import train
@@ -37,7 +38,8 @@ def make_export(tmp_path_factory):
             classes=outcome.classes,
             threads=torch.get_num_threads(),
         )
-        export_model(outcome.recipe, folder / "training" / "best.ckpt", source, folder / "export")
+        weights = read_checkpoint(folder / "training" / "best.ckpt")["state_dict"]
+        export_model(outcome.recipe, weights, source, folder / "export")
         return folder / "export"
 
     return make

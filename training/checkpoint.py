@@ -1,0 +1,33 @@
+"""Reading a checkpoint, whatever became of its file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from training.errors import UserError
+
+BEST = ("state_dict", "recipe", "classes", "epoch")  # what `best.ckpt` holds
+
+
+def read_checkpoint(path: Path, keys: Sequence[str] = BEST, mmap: bool = False) -> dict[str, Any]:
+    """The content of a checkpoint, without unpickling code. Of `best.ckpt` by default.
+
+    `best.ckpt` has the weights as `state_dict`, the resolved `recipe`, the names of the `classes` and the `epoch`.
+
+    Raises:
+        UserError: the file is damaged or lacks one of the keys.
+    """
+    try:
+        saved: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - torch has a dozen errors for a file that is cut short or junk
+        reason = (str(error).strip() or type(error).__name__).split("\n")[0].split(". ")[0].rstrip(".")
+        raise UserError(f"{path}: the checkpoint is damaged ({reason}).") from None
+    if missing := [key for key in keys if not isinstance(saved, dict) or key not in saved]:
+        raise UserError(f"{path}: the checkpoint is damaged (it has no {missing[0]}).")
+    return saved
