@@ -9,8 +9,8 @@ from pathlib import Path
 from training.errors import UserError
 
 
-def check_folder(field: str, folder: Path) -> None:
-    """Try to make a folder and a file in it, and leave nothing of that behind.
+def check_folder(field: str, folder: Path, shown: Path | None = None) -> None:
+    """Try to make a folder and a file in it, and leave nothing of that behind; `shown` is what the user named.
 
     Raises:
         UserError: it is a file, or nothing can be written there.
@@ -23,7 +23,7 @@ def check_folder(field: str, folder: Path) -> None:
                 made.append(part)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise cannot_write(field, folder, error) from None
+        raise cannot_write(field, shown or folder, error) from None
     finally:
         for part in reversed(made):
             with suppress(OSError):  # somebody else uses it by now
@@ -42,7 +42,7 @@ def check_file(field: str, file: Path) -> None:
         raise cannot_write(field, file, error) from None
     if is_folder:
         raise UserError(f"{field}={file}: this is a folder. Name a file.")
-    check_folder(field, file.parent)
+    check_folder(field, file.parent, file)
 
 
 def cannot_write(field: str, path: Path, error: OSError) -> UserError:
