@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,8 @@ import typer
 
 from analysis import EXPERIMENT, TRACKING_URI
 from search.arguments import absolute_paths, absolute_uri, check_positive, check_store, parse_duration
+from search.interrupt import Interrupted, leave_on_signals, listen
+from search.output import guard_output, report_lost_output
 from training.errors import UserError
 
 app = typer.Typer(
@@ -39,10 +42,15 @@ STORAGE = Path("sweeps")
 
 def main() -> None:
     """Run the command; a user's mistake ends in one sentence and exit code 2."""
+    guard_output()
+    listen()
     code = _run_command()
+    # Nothing is left to save: another signal ends the clean-up.
+    leave_on_signals(code)
     # Ray, MLflow and temporary folders clean up here. To take torch's modules apart after that would cost seconds.
     atexit._run_exitfuncs()
-    sys.stdout.flush()
+    if report_lost_output():
+        code = code or 2
     sys.stderr.flush()
     os._exit(code)
 
@@ -53,12 +61,19 @@ def _run_command() -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except UserError as error:
-        print(f"sweep: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("sweep: interrupted.", file=sys.stderr)
-        return 130
+        return _say(str(error), 2)
+    except Interrupted as end:
+        return _say(str(end), end.exit_code)
+    except Exception:  # noqa: BLE001 - a fault of ours, shown whole
+        traceback.print_exc()
+        return 1
     return 0
+
+
+def _say(sentence: str, code: int) -> int:
+    sys.stdout.flush()  # this is the last line
+    print(f"sweep: {sentence}", file=sys.stderr)
+    return code
 
 
 @app.command()

@@ -34,12 +34,13 @@ def conclude(folder: SweepFolder, result: Result, tracking_uri: str, console: An
     console.print(
         f"MLflow UI: sweep ui{'' if tracking_uri == absolute_uri(TRACKING_URI) else f' --tracking-uri {tracking_uri}'}"
     )
+    if result.state != "interrupted" and not trials.best():
+        console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")
     if result.state != "completed":
-        console.print(f"Go on with it: sweep resume {folder.name}")
+        console.print(f"Go on with it: sweep resume {folder.name}", markup=False)
     if result.state == "interrupted":
         raise typer.Exit(130)
     if not trials.best():
-        console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")
         raise typer.Exit(1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,7 @@ class Controller:
         self.warm_starts: list[dict[str, Any]] = []  # recipes of earlier sweeps
         self.listed: list[dict[str, Any]] = []  # of a sweep over a list: every trial, in order
         self.fatal = ""  # why the sweep cannot go on
+        self.is_over = False  # the driver leaves: what workers report from now on waits in their checkpoints
         self.resolve: Callable[[Recipe], Recipe] = lambda recipe: recipe  # replaces `auto`, where that is known
         self.listeners: list[Callable[[Event], None]] = []
         self.decisions: dict[int, Decision] = {}  # of running trials
@@ -47,10 +49,13 @@ class Controller:
         except OSError as error:
             self.fatal = f"{self.ledger.path}: {error.strerror}"
             raise
+        self._spread(event)
+        return event
+
+    def _spread(self, event: Event) -> None:
         self._fold(event)
         for listener in self.listeners:
             listener(event)
-        return event
 
     @property
     def budget(self) -> int:
@@ -73,8 +78,22 @@ class Controller:
             if trial.state == "running":
                 self.end(trial.number, "interrupted", "the driver died")
 
+    def interrupt(self, reason: str) -> None:
+        """The driver leaves: what runs is interrupted, in the ledger first, and nothing else happens after that."""
+        self.is_over = True
+        for trial in list(self.trials):
+            if trial.state != "running":
+                continue
+            end: Event = {"event": "end", "trial": trial.number, "state": "interrupted", "reason": reason}
+            try:
+                self.record(**end)
+            except OSError:  # the next driver concludes the same from a ledger without this line
+                self._spread({"time": time.time(), **end})
+
     def next_trial(self) -> Trial | None:
         """A trial to go on with, else a new one; None when neither is left, and then paused trials are over."""
+        if self.is_over:
+            return None
         waiting = next((trial for trial in self.trials if trial.state == "interrupted"), None)
         if waiting is None and self.asha and (promotable := self.asha.promotable()) is not None:
             waiting = self.trials.by_number[promotable]
@@ -127,6 +146,8 @@ class Controller:
     def report(self, number: int, report: dict[str, Any]) -> Decision:
         """An epoch arrived from a worker; one that came before changes nothing."""
         trial = self.trials.by_number[number]
+        if self.is_over:
+            return Decision.STOP
         if report["epoch"] > trial.epoch:
             self.record(event="report", trial=number, **report)
             if trial.epoch >= trial.epochs:
@@ -144,12 +165,12 @@ class Controller:
 
     def end(self, number: int, state: State, reason: str = "") -> None:
         """A trial ended, unless it had already."""
-        if self.trials.by_number[number].state in UNFINISHED:
+        if not self.is_over and self.trials.by_number[number].state in UNFINISHED:
             self.record(event="end", trial=number, state=state, reason=reason)
 
     def lose(self, number: int, reason: str) -> None:
         """A trial's worker died: it goes on elsewhere from its last checkpoint, a few times."""
-        if self.trials.by_number[number].state not in UNFINISHED:
+        if self.is_over or self.trials.by_number[number].state not in UNFINISHED:
             return
         self.record(event="lost", trial=number, reason=reason)
         if self.trials.by_number[number].losses > RESTARTS:

@@ -19,9 +19,13 @@ from training.recipe import read_recipe
 
 
 def read_trials(folder: SweepFolder) -> Trials:
-    """The trials of a sweep, running or not."""
+    """The trials of a sweep, running or not; without a driver none is running, whatever its ledger could still say."""
     events = list(read_events(folder.ledger))
-    return Trials(read_space(folder, events).search.metric, events)
+    trials = Trials(read_space(folder, events).search.metric, events)
+    if any(trial.state == "running" for trial in trials) and not folder.is_running():
+        for trial in trials:
+            trial.state = "interrupted" if trial.state == "running" else trial.state
+    return trials
 
 
 def read_space(folder: SweepFolder, events: list[Event]) -> Space:

@@ -40,6 +40,7 @@ class Progress:
         self.started = self.spoke = time.time()
         self.rungs: list[tuple[str, int, float | None]] = []
         self.reasons: set[str] = set()  # of failures that were told
+        self.said: set[str] = set()
         self.live: Live | None = None
 
     def __enter__(self) -> Self:
@@ -49,6 +50,8 @@ class Progress:
                 get_renderable=self.render, console=self.console, refresh_per_second=REFRESH, transient=True
             )
             self.live.start()
+        else:
+            self.say(f"Training, up to {self.slots} at a time; a line for each trial when it ends.")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -64,6 +67,12 @@ class Progress:
         """A line that stays: above the live part, where there is one."""
         self.spoke = time.time()
         self.console.print(Text(text), soft_wrap=not self.console.is_interactive)
+
+    def say_once(self, text: str) -> None:
+        """A line that stays, however often it is asked for."""
+        if text not in self.said:
+            self.said.add(text)
+            self.say(text)
 
     def __call__(self, event: Event) -> None:
         """A listener of the controller."""
@@ -100,7 +109,7 @@ class Progress:
         trials, width = self._snapshot(), self.console.width
         running = [trial for trial in trials if trial.state == "running"]
         above = [
-            Text(f"{format_counts(trials) or 'no trial yet'}, of {self.controller.budget}"),
+            Text(f"{format_counts(trials) or 'the first trials start'}, of {self.controller.budget}"),
             self._render_bar(trials, width),
             self._render_best(trials, width),
             *self._render_rungs(trials),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import typer
 from search.confirm import read_test
 from search.export import source_of
 from search.folder import SweepFolder
-from search.interrupt import interruptible
+from search.interrupt import Interrupted, interruptible
 from search.listed import read_list
 from search.trial import split_cpus
 from training.data.specs import FILE_DATA
@@ -46,8 +47,7 @@ def train_release(folder: SweepFolder, console: Any) -> None:
             release=True,
         )
     if outcome.state == "stopped":
-        console.print(f"Interrupted. Go on: sweep confirm {listed.of} --final")
-        raise typer.Exit(130)
+        raise Interrupted(interrupted.number or signal.SIGINT, f"Go on with it: sweep confirm {listed.of} --final")
     if outcome.state == "diverged":
         console.print("It diverged on training and validation images together, so there is no model to release.")
         raise typer.Exit(1)

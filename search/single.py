@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 import uuid
 from dataclasses import asdict
@@ -14,7 +15,7 @@ import typer
 
 from analysis.export import Source, export_model, export_recipe
 from analysis.wording import format_score
-from search.interrupt import interruptible
+from search.interrupt import URGENT_CLOSE_SECONDS, Interrupted, interruptible
 from search.tracking import Tracking
 from search.trial import split_cpus
 from spaces.load import load_recipe
@@ -52,8 +53,13 @@ def train_single(
     resources = _plan_resources(recipe, source, cpus, device)
     tracking.wait_ready()
     console.print(f"Training {source} on {resources.threads} CPU thread(s), {resources.device}.")
+    way_on = f"Go on with it: repeat the command, with --out {out}"
     try:
         outcome = _train(recipe, out, metric, resources, tracking, console)
+    except Interrupted as end:
+        tracking(_event("end", state="interrupted", reason=""))
+        tracking.close("interrupted", at_most_seconds=URGENT_CLOSE_SECONDS)
+        raise Interrupted(end.number, way_on) from None
     except BaseException:
         tracking(_event("end", state="failed", reason="did not train"))
         tracking.close("failed")
@@ -63,8 +69,8 @@ def train_single(
         console.print("Diverged: the loss became infinite or NaN. Lower optimizer.lr, or clip the gradient.")
         raise typer.Exit(1)
     if outcome.state == "stopped":
-        console.print(f"Interrupted after {len(outcome.reports)} epochs. Go on: sweep train {source} --out {out}")
-        raise typer.Exit(130)
+        console.print(f"Interrupted after {len(outcome.reports)} epochs.")
+        raise Interrupted(signal.SIGINT, way_on)
     _export(outcome, out, metric, resources.threads, tracking.run_ids.get(0))
     console.print(f"Wrote {out}: recipe.yaml, weights.safetensors, summary.json.")
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import signal
 import socket
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +21,9 @@ from search.checkpoints import Checkpoints
 from search.cluster import Demand, fit_to_cluster, list_nodes, plan_demand, probe_cluster, start_ray
 from search.controller import Controller
 from search.folder import SweepFolder
-from search.interrupt import interruptible
+from search.interrupt import URGENT_CLOSE_SECONDS, Interrupted, Request, interruptible, listen, resumable
 from search.ledger import Event, Ledger, read_events, sweep_header
+from search.phases import Phases
 from search.progress import Progress
 from search.tracking import Tracking
 from search.trial import bootstrap, project_root, split_cpus
@@ -64,12 +68,14 @@ def run_sweep(
         UserError: something is wrong with the space, the data, the machines or the tracking server; no sweep was made.
     """
     probe_cluster(settings.address)
-    dataset = check_data(space) if settings.address is None else None
-    sweep_id = uuid.uuid4().hex
-    tracking = _make_tracking(folder.name, sweep_id, space, settings, dataset)
-    console.print(f"Sweep {folder.name}: starting Ray, the MLflow store and the workers.")
-    tracking.start()
-    plan = _prepare(space, settings, folder.path.parent, tracking, console)
+    console.print(f"Sweep {folder.name} starts.", markup=False)
+    with Phases(console) as phases:
+        phases.begin("checking the data")
+        dataset = check_data(space) if settings.address is None else None
+        sweep_id = uuid.uuid4().hex
+        tracking = _make_tracking(folder.name, sweep_id, space, settings, dataset)
+        tracking.start()
+        plan = _prepare(space, settings, folder.path.parent, tracking, phases, console)
     header = {
         "event": "sweep",
         "name": folder.name,
@@ -140,7 +146,8 @@ def resume_sweep(
             return _deliver(folder, controller, tracking)
         console.print(f"Sweep {folder.name}: going on after {len(controller.trials)} of {controller.budget} trials.")
         tracking.start(patient=True)  # its runs are in the ledger: they can wait for a server that is away
-        plan = _prepare(space, settings, folder.path.parent, tracking, console)
+        with resumable(folder.name), Phases(console) as phases:
+            plan = _prepare(space, settings, folder.path.parent, tracking, phases, console)
         tracking.replay(ledger.events)
         controller.listeners.append(tracking)
         controller.take_over()
@@ -219,26 +226,31 @@ class Plan:
     seconds: dict[str, float]
 
 
-def _prepare(space: Space, settings: Settings, storage: Path, tracking: Tracking, console: Any) -> Plan:
+def _prepare(space: Space, settings: Settings, storage: Path, tracking: Tracking, phases: Phases, console: Any) -> Plan:
     """Start Ray and find out what this space can be on its machines, while the MLflow store opens."""
     from search.prepare import inputs_of, make_resolver, prepare_cluster, prepare_machine
 
     if settings.tracking_uri.startswith("http"):
+        phases.begin("asking the MLflow server")
         tracking.wait_ready()  # quick to tell; a database is made while Ray starts
     storage.mkdir(parents=True, exist_ok=True)
     inputs = [recipe.model_dump() for recipe in inputs_of(space)]
     clock = [time.perf_counter()]
-    with ThreadPoolExecutor(1) as pool:
-        # This machine is prepared in this process, which needs torch for the export anyway, while Ray starts.
-        here = pool.submit(prepare_machine, str(storage), inputs, 0) if settings.address is None else None
-        start_ray(settings.address, settings.cpus_per_trial)
-        clock.append(time.perf_counter())
-        facts = [here.result()] if here else []
+    pool = ThreadPoolExecutor(1)
+    # This machine is prepared in this process, which needs torch for the export anyway, while Ray starts.
+    here = pool.submit(prepare_machine, str(storage), inputs, 0) if settings.address is None else None
+    pool.shutdown(wait=False)  # an interrupted start-up must not wait for a download
+    phases.begin(f"starting Ray{'' if settings.address is None else f', at {settings.address}'}")
+    _start_ray(settings)
+    clock.append(time.perf_counter())
+    phases.begin("preparing this machine: weights, image sizes" if here else "asking the machines of the cluster")
+    facts = [here.result()] if here else []
     _raise_problems(facts)
     nodes = list_nodes()
     demand = plan_demand(nodes, settings.cpus_per_trial, settings.gpus_per_trial)
     space, notes = fit_to_cluster(space, can_bf16=True, has_gpus=demand.gpus > 0, devices=demand.devices)
     if demand.gpus or not facts:
+        phases.begin(f"preparing {len(nodes)} machine{'s' * (len(nodes) != 1)}: data, weights, image sizes")
         facts = prepare_cluster(inputs, storage, nodes, demand.gpus)
         _raise_problems(facts)
         if died := len(nodes) - len(facts):
@@ -249,12 +261,21 @@ def _prepare(space: Space, settings: Settings, storage: Path, tracking: Tracking
         )
         notes += more
     clock.append(time.perf_counter())
+    phases.begin("opening the MLflow store")
     tracking.wait_ready()
     clock.append(time.perf_counter())
     for note in notes:
         console.print(note)
     seconds = dict(zip(("ray", "preparation", "store"), (b - a for a, b in pairwise(clock)), strict=True))
     return Plan(space, demand, make_resolver(facts), seconds)
+
+
+def _start_ray(settings: Settings) -> None:
+    try:
+        start_ray(settings.address, settings.cpus_per_trial)
+    except SystemExit:  # what Ray makes of SIGTERM while it starts
+        raise Interrupted(signal.SIGTERM) from None
+    listen()  # Ray took SIGTERM for itself
 
 
 def _raise_problems(facts: list[dict[str, Any]]) -> None:
@@ -282,33 +303,58 @@ def _drive(
     )
     progress = Progress(controller, console=console, slots=demand.slots, deadline=deadline)
     controller.listeners += [Checkpoints(folder, controller.trials, settings.keep_best), progress]
-    with interruptible() as interrupted, progress:
+    crash: Exception | None = None
+    with interruptible() as request:
+        with progress:
 
-        def should_stop() -> bool:
-            past = deadline is not None and time.time() > deadline
-            return past or interrupted() or folder.stop_request.exists() or bool(controller.fatal)
+            def should_stop() -> bool:
+                past = deadline is not None and time.time() > deadline
+                return past or request() or folder.stop_request.exists() or bool(controller.fatal)
 
-        try:
-            _tune(folder, controller, demand, should_stop)
-        except Exception:
-            if not controller.fatal:
-                raise
-        if controller.fatal:
-            tracking.close("interrupted")
-            raise UserError(
-                f"{controller.fatal}. The sweep ended there; everything before it is kept. Mend it and go on: "
-                f"sweep resume {folder.name}."
-            )
-        for trial in controller.trials:
-            if trial.state == "running":
-                controller.end(trial.number, "interrupted", "the sweep was stopped")
-    state = (
-        "completed" if controller.is_done else "time_budget" if deadline and time.time() > deadline else "interrupted"
-    )
-    controller.record(event="close", state=state)
-    undelivered = tracking.close(state)
-    _record_runs(controller, tracking, undelivered)
+            def leave() -> None:
+                _settle(controller, request)
+                if request.is_hurried:
+                    raise Interrupted(request.number or signal.SIGTERM)
+                if request():
+                    progress.say_once("Ctrl-C: the workers end their work. Press it again to skip that.")
+
+            try:
+                _tune(folder, controller, demand, should_stop, leave)
+            except Interrupted:
+                pass  # the request remembers it
+            except Exception as error:  # noqa: BLE001 - raised again below, when all is settled
+                crash = None if controller.fatal else error
+            _settle(controller, request)
+        is_past = deadline is not None and time.time() > deadline
+        state = "completed" if controller.is_done else "time_budget" if is_past and not request() else "interrupted"
+        undelivered = _close(controller, tracking, state, request)
+    way_on = f"Go on with it: sweep resume {folder.name}"
+    if controller.fatal:
+        raise UserError(
+            f"{controller.fatal}. The sweep ended there; everything before it is kept. Mend that first. {way_on}"
+        )
+    if crash:
+        crash.add_note(f"A fault of ours. Everything before it is kept. {way_on}")
+        raise crash
+    if request.is_hurried and state != "completed":
+        raise Interrupted(request.number or signal.SIGTERM, way_on)
     return Result(controller, state, undelivered)
+
+
+def _settle(controller: Controller, request: Request) -> None:
+    with request.held():
+        controller.interrupt("the sweep was stopped")
+
+
+def _close(controller: Controller, tracking: Tracking, state: str, request: Request) -> int:
+    """Close the ledger, then MLflow's runs; returns how many events did not reach MLflow."""
+    undelivered = 0
+    with suppress(OSError), request.held():  # of a full disk, `fatal` tells
+        controller.record(event="close", state=state)
+    with suppress(Interrupted, OSError):
+        undelivered = tracking.close(state, at_most_seconds=URGENT_CLOSE_SECONDS if request.is_hurried else math.inf)
+        _record_runs(controller, tracking, undelivered)
+    return undelivered
 
 
 def _record_runs(controller: Controller, tracking: Tracking, undelivered: int) -> None:
@@ -316,7 +362,13 @@ def _record_runs(controller: Controller, tracking: Tracking, undelivered: int) -
     controller.record(event="runs", ids=ids, undelivered=undelivered)
 
 
-def _tune(folder: SweepFolder, controller: Controller, demand: Demand, should_stop: Callable[[], bool]) -> None:
+def _tune(
+    folder: SweepFolder,
+    controller: Controller,
+    demand: Demand,
+    should_stop: Callable[[], bool],
+    leave: Callable[[], None],
+) -> None:
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(demand.slots)  # or reused workers idle
     from ray import tune
 
@@ -354,7 +406,7 @@ def _tune(folder: SweepFolder, controller: Controller, demand: Demand, should_st
             storage_path=str(folder.ray),
             name=time.strftime("%Y%m%d-%H%M%S"),
             verbose=0,
-            stop=SweepStopper(should_stop),
+            stop=SweepStopper(should_stop, leave),
             failure_config=tune.FailureConfig(max_failures=0),  # the controller restarts trials, and counts
         ),
     )

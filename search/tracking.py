@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import Counter
@@ -101,7 +102,7 @@ class Tracking:
         self._queue.put(list(events))
         self._used = True
 
-    def close(self, state: str, timeout_seconds: float = 60.0) -> int:
+    def close(self, state: str, timeout_seconds: float = 60.0, at_most_seconds: float = math.inf) -> int:
         """Send what is left, and end the sweep's run in `state`; returns how many events did not arrive.
 
         A slow server is waited for as long as something arrives in `timeout_seconds`, one that is away only once.
@@ -111,7 +112,9 @@ class Tracking:
         began = time.monotonic()
         self._closing = state
         self._queue.put(None)  # wakes the thread
-        while self._thread.is_alive() and time.monotonic() < max(began, self._progress) + timeout_seconds:
+        while self._thread.is_alive() and time.monotonic() < min(
+            max(began, self._progress) + timeout_seconds, began + at_most_seconds
+        ):
             self._thread.join(0.05)
         self._given_up = True
         if self._thread.is_alive():

@@ -123,13 +123,17 @@ def describe_death(trial: Any) -> str:
 
 
 class SweepStopper(_Unpickled, Stopper):
-    """Ends the whole sweep when `should_stop` says so."""
+    """Ends the whole sweep when `should_stop` says so; `leave` is called first, as Tune's own end may take minutes."""
 
-    def __init__(self, should_stop: Callable[[], bool]) -> None:
+    def __init__(self, should_stop: Callable[[], bool], leave: Callable[[], None]) -> None:
         self.should_stop = should_stop
+        self.leave = leave
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
 
     def stop_all(self) -> bool:
-        return self.should_stop()
+        if not self.should_stop():
+            return False
+        self.leave()
+        return True

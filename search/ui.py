@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+from search.interrupt import Interrupted
 from training.errors import UserError
 
 PORTS = 50
+LAST_PORT = 65535
+END_SECONDS = 1.5
 RUNS = "/#/experiments?workflowType=machine_learning"  # without it, MLflow opens on traces of language models
 
 
@@ -17,7 +23,7 @@ def serve_ui(uri: str, port: int) -> None:
     """Serve the UI of a database on 127.0.0.1 until Ctrl-C; of a server, say where it is.
 
     Raises:
-        UserError: there is no such store, or no free port.
+        UserError: there is no such store, no free port, or the UI ended by itself.
     """
     if uri.startswith("http"):
         print(f"{uri} is a tracking server and has its own UI: open it in a browser.")
@@ -26,8 +32,9 @@ def serve_ui(uri: str, port: int) -> None:
         raise UserError(
             f"--tracking-uri={uri}: no such database. Start a sweep first, or run this where one was started."
         )
-    port = find_free_port(port)
-    print(f"MLflow UI: http://127.0.0.1:{port}{RUNS} (Ctrl-C ends it)", flush=True)
+    free = find_free_port(port)
+    used = "" if free == port else f"Port {port} is in use. "
+    print(f"{used}MLflow UI: http://127.0.0.1:{free}{RUNS} (Ctrl-C ends it)", flush=True)
     command = [
         sys.executable,
         "-m",
@@ -38,14 +45,46 @@ def serve_ui(uri: str, port: int) -> None:
         "--host",
         "127.0.0.1",
         "--port",
-        str(port),
+        str(free),
     ]
-    os.execv(sys.executable, command)  # Ctrl-C then reaches MLflow itself
+    if code := run_group(command):
+        raise UserError(f"The MLflow UI ended with exit code {code}; its last lines are above.")
+
+
+def run_group(command: list[str]) -> int:
+    """Run a command that starts processes of its own, until it ends or Ctrl-C; none of them outlives this call.
+
+    Returns its exit code; 0 after Ctrl-C.
+    """
+    server = subprocess.Popen(command, start_new_session=True)
+    try:
+        return server.wait()
+    except Interrupted as end:
+        if end.number != signal.SIGINT:
+            raise
+        return 0
+    finally:
+        _end_group(server)
+
+
+def _end_group(server: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):  # all have ended
+            os.killpg(server.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(END_SECONDS)
 
 
 def find_free_port(first: int) -> int:
-    """The first port from `first` on that nobody listens on."""
-    for port in range(first, first + PORTS):
+    """The first port from `first` on that nobody listens on.
+
+    Raises:
+        UserError: it is no port, or none of the next ones is free.
+    """
+    if not 1 <= first <= LAST_PORT:
+        raise UserError(f"--port={first}: a port is a number from 1 to {LAST_PORT}. The default is 5000.")
+    last = min(first + PORTS - 1, LAST_PORT)
+    for port in range(first, last + 1):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -53,4 +92,4 @@ def find_free_port(first: int) -> int:
             except OSError:
                 continue
             return port
-    raise UserError(f"--port={first}: this one and the {PORTS - 1} after it are in use. Name another.")
+    raise UserError(f"--port={first}: none from {first} to {last} can be opened. Name another.")

@@ -207,3 +207,32 @@ def test_a_sweep_over_a_list_runs_what_the_ledger_lists_whatever_is_cut_off(tmp_
         for epoch in range(1, 10):
             again.report(number, make_report(epoch, 0.1))
     assert again.is_done
+
+
+def test_a_driver_that_leaves_interrupts_what_runs_and_takes_nothing_more(tmp_path):
+    controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
+    first, second = controller.next_trial(), controller.next_trial()
+    controller.report(first.number, make_report(1, 0.5))
+    controller.interrupt("the sweep was stopped")
+    controller.interrupt("the sweep was stopped")
+    count = len(controller.ledger.events)
+    assert controller.report(first.number, make_report(2, 0.6)) == "stop"
+    controller.lose(second.number, "its node is gone")
+    controller.end(second.number, "failed", "the worker returned before the last epoch")
+    assert controller.next_trial() is None
+    assert len(controller.ledger.events) == count
+    assert [trial.state for trial in controller.trials] == ["interrupted", "interrupted"]
+    again = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
+    assert again.next_trial().number == first.number
+
+
+def test_a_driver_that_leaves_a_full_disk_still_says_that_nothing_runs(tmp_path, monkeypatch):
+    controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
+    controller.next_trial()
+
+    def refuse(event):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(controller.ledger, "append", refuse)
+    controller.interrupt("the sweep was stopped")
+    assert [trial.state for trial in controller.trials] == ["interrupted"]
