@@ -220,9 +220,9 @@ def data(
     check: Annotated[
         bool, typer.Option("--check", help="Read every image file, name the broken ones, and end.")
     ] = False,
-    speed: Annotated[bool, typer.Option(help="Measure images a second of each backend.")] = True,
+    speed: Annotated[bool, typer.Option("--speed", help="Measure images a second of each backend as well.")] = False,
 ) -> None:
-    """Show what would be fed: classes, split, statistics, speed, and a picture of augmented training images."""
+    """Show what would be fed: classes, split, what is odd, statistics, and a picture of augmented training images."""
     from search.data_command import show_data
     from search.tables import make_console
 
@@ -291,19 +291,19 @@ def export(
 @app.command()
 def predict(
     export: Annotated[Path, typer.Argument(help="A folder that `sweep export` wrote.")],
-    images: Annotated[Path, typer.Argument(help="A folder of images, of whatever depth.")],
+    images: Annotated[Path, typer.Argument(help="A folder of images, of whatever depth, or one image.")],
     out: Annotated[Path, typer.Option(help="The table to write.")] = Path("predictions.csv"),
 ) -> None:
-    """Label a folder of images: a line for each, with the probability of every class."""
+    """Label images: a line for each, with the probability of every class."""
     from analysis.export import check_export
     from analysis.writable import check_file
 
     check_export(export)
     check_file("--out", out)
-    from analysis.predict import predict_folder
+    from analysis.predict import predict_images
 
-    predicted, unreadable = predict_folder(export, images, out)
-    print(f"Labelled {predicted} images: {out}.")
+    predicted, unreadable = predict_images(export, images, out)
+    print(f"Labelled {predicted} image{'s' * (predicted != 1)}: {out}.")
     if unreadable:
         raise UserError(f"{len(unreadable)} of the files cannot be read and are left out: {'; '.join(unreadable[:5])}")
 

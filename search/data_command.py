@@ -10,23 +10,27 @@ from typing import Any
 
 import typer
 
+from analysis.writable import cannot_write, check_file
 from training.errors import UserError
 
-PICTURED = 32
 LISTED_CLASSES = 20
 LISTED_FILES = 50
 _DATASETS = ("digits", "cifar10", "cifar100")
+_KINDS = {
+    "image_folder": "the folder itself, as in sweep data photos",
+    "manifest": "its file, as in sweep data list.csv",
+}
 
 
 def show_data(source: str, overrides: Sequence[str], out: Path, check: bool, speed: bool, console: Any) -> None:
-    """Print the data's classes, split, statistics and speed, and write a picture of augmented training images.
+    """Print the data's classes, split, oddities and statistics, and draw augmented training images into `out`.
+
+    With `check`, read all image files and name the broken ones instead. With `speed`, measure the backends as well.
 
     Raises:
         UserError: the data, or what was asked for, is wrong.
     """
     recipe = find_recipe(source, overrides)
-    import torch
-
     from training.data.load import load_data
 
     data = load_data(recipe.data)
@@ -34,17 +38,43 @@ def show_data(source: str, overrides: Sequence[str], out: Path, check: bool, spe
         _check(data, console)
         return
     from training.data.check import check_images, count_threads
+    from training.data.remarks import list_remarks
+
+    _check_picture(out, recipe.data)
+    check_images(data)
+    _print_parts(data, console)
+    _print_remarks(list_remarks(data), console)
+    # Only now, as it takes seconds to import: what is wrong with the data is said before.
+    import torch
+
+    from training.data.picture import PICTURED, draw_training
     from training.resolve import resolve_recipe
 
-    check_images(data)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     resolved = resolve_recipe(recipe, data, device)
-    _print_parts(data, console)
     _print_statistics(data, resolved, recipe.augmentation.backend, console)
-    _draw(data, resolved, device, out)
-    console.print(f"Wrote {out}: {PICTURED} training images as the model gets them.")
+    picture = draw_training(data, resolved, device)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        picture.save(out)
+    except OSError as error:
+        raise cannot_write("--out", out, error) from None
+    console.print(f"Wrote {out}: {PICTURED} training images as the model gets them.", markup=False)
     if speed:
         _print_speed(data, resolved, device, count_threads() - 1, console)
+
+
+def _check_picture(out: Path, spec: Any) -> None:
+    """Refuse a picture that cannot be written, or that the next command would take for an image of the data."""
+    from PIL import Image
+
+    check_file("--out", out)
+    endings = Image.registered_extensions()
+    if endings.get(out.suffix.lower()) not in Image.SAVE:
+        raise UserError(f"--out={out}: no kind of picture ends in {out.suffix or 'nothing'}. Name it {out.stem}.png.")
+    root = getattr(spec, "root", None) if spec.name == "image_folder" else None
+    if root and Path(root).resolve() in out.resolve().parents:
+        raise UserError(f"--out={out}: the picture would lie among the images of {root}. Name a file elsewhere.")
 
 
 def find_recipe(source: str, overrides: Sequence[str]) -> Any:
@@ -53,6 +83,7 @@ def find_recipe(source: str, overrides: Sequence[str]) -> Any:
     from spaces.domains import find_holes
     from spaces.draws import RandomTrial
     from spaces.load import bundled_names, load_recipe, load_space
+    from training.data.listing import is_image_name
     from training.recipe import read_recipe
 
     if data := _name_data(source):
@@ -60,7 +91,11 @@ def find_recipe(source: str, overrides: Sequence[str]) -> Any:
             file = Path(folder) / f"{Path(source).stem or 'data'}.yaml"
             file.write_text(f"format: 1\nrecipe:\n  backbone: {{weights: none}}\n  data: {data}\n", encoding="utf-8")
             return load_recipe(file, overrides)
-    if not Path(source).exists() and source not in (names := bundled_names()):
+    if not os.path.exists(source) and source in _KINDS:
+        raise UserError(f"{source} is a kind of data, not data: give {_KINDS[source]}.")
+    if is_image_name(source):
+        raise UserError(f"{source}: one image is no data set. Give the folder that holds one subfolder per class.")
+    if not os.path.exists(source) and source not in (names := bundled_names()):
         raise UserError(
             f"{source}: there is no such space, data set, folder or file.{did_you_mean(source, [*names, *_DATASETS])}"
         )
@@ -87,7 +122,9 @@ def _name_data(source: str) -> str | None:
 
 def _check(data: Any, console: Any) -> None:
     from training.data.check import find_unreadable
+    from training.data.decode import printable
     from training.data.images import ImageFiles
+    from training.data.remarks import list_remarks
 
     parts = (data.train.images, data.val.images, data.test.images)
     paths = [path for images in parts if isinstance(images, ImageFiles) for path in images.paths]
@@ -95,10 +132,11 @@ def _check(data: Any, console: Any) -> None:
         raise UserError(f"--check: {data.name} has no image files. It reads a folder or a manifest.")
     bad = find_unreadable(paths, whole=True)
     for path, reason in list(bad.items())[:LISTED_FILES]:
-        console.print(f"{os.fsencode(path).decode('utf-8', 'replace')}: {reason}", markup=False, soft_wrap=True)
+        console.print(f"{printable(path)}: {reason}", markup=False, soft_wrap=True)
     if len(bad) > LISTED_FILES:
         console.print(f"… and {len(bad) - LISTED_FILES} more.")
-    console.print(f"{len(paths)} images read, {len(bad)} cannot be.")
+    _print_remarks(list_remarks(data, whole=True), console)
+    console.print(f"Checked {len(paths)} images: {len(paths) - len(bad)} can be read, {len(bad)} cannot.")
     if bad:
         raise typer.Exit(1)
 
@@ -106,16 +144,24 @@ def _check(data: Any, console: Any) -> None:
 def _print_parts(data: Any, console: Any) -> None:
     import numpy as np
     from rich.table import Table
+    from rich.text import Text
+
+    from training.data.decode import printable
 
     counts = [np.bincount(part.labels, minlength=len(data.classes)) for part in (data.train, data.val, data.test)]
     table = Table("class", *(f"{name}" for name in ("train", "validation", "test")), title=data.name)
     for label in range(min(len(data.classes), LISTED_CLASSES)):
-        table.add_row(data.classes[label], *(str(count[label]) for count in counts))
+        table.add_row(Text(printable(data.classes[label])), *(str(count[label]) for count in counts))
     if len(data.classes) > LISTED_CLASSES:
         table.add_row(f"… {len(data.classes) - LISTED_CLASSES} more", "", "", "")
     table.add_section()
     table.add_row(f"{len(data.classes)} classes", *(str(count.sum()) for count in counts))
     console.print(table)
+
+
+def _print_remarks(remarks: Sequence[Any], console: Any) -> None:
+    for remark in remarks:
+        console.print(f"! {remark.sentence}", markup=False, soft_wrap=True)
 
 
 def _print_statistics(data: Any, recipe: Any, asked: str, console: Any) -> None:
@@ -135,51 +181,18 @@ def _levels(values: Sequence[float]) -> str:
     return " ".join(f"{value:.3f}" for value in values)
 
 
-def _draw(data: Any, recipe: Any, device: str, out: Path) -> None:
-    import torch
-    from torch import nn
-
-    from training.data.feeding import make_loaders
-    from training.data.picture import caption_of, draw_sheet
-    from training.isolation import isolated_process
-    from training.techniques.base import TrainingSetup
-    from training.techniques.mixing import MIXERS, change_batch
-
-    image_size = recipe.preprocessing.image_size
-    assert isinstance(image_size, int)  # resolved
-    setup = TrainingSetup(nn.Identity(), device, len(data.classes), (), image_size)
-    for name in ("random_erasing", *MIXERS, "mixing"):
-        if (technique := getattr(recipe, name)).is_on:
-            technique.apply(setup)
-    images, targets, count = [], [], 0
-    loaders = make_loaders(data, recipe, workers=0, device=device)
-    try:
-        with isolated_process(recipe.seed, torch.get_num_threads()):
-            for batch, labels in loaders.train:
-                batch, labels = change_batch(setup, batch, labels)
-                images.append(batch)
-                targets += list(labels)
-                count += len(batch)
-                if count >= PICTURED:
-                    break
-    finally:
-        loaders.close()
-    captions = [caption_of(target, data.classes) for target in targets[:PICTURED]]
-    sheet = draw_sheet(torch.cat(images)[:PICTURED], captions, recipe.preprocessing)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(out)
-
-
 def _print_speed(data: Any, recipe: Any, device: str, workers: int, console: Any) -> None:
     from rich.table import Table
 
-    from training.data.speed import measure_backends
+    from training.data.speed import TURN_SECONDS, TURNS, measure_backends
 
     used = recipe.augmentation.backend
-    table = Table("backend", "images/s", title="Feeding")
+    table = Table("backend", "images/s", "least", "most", title="Feeding")
     for backend, speed in measure_backends(data, recipe, device, workers=workers).items():
-        table.add_row(
-            f"{backend} ←" if backend == used else backend, speed if isinstance(speed, str) else f"{speed:,.0f}"
-        )
+        cells = [speed] if isinstance(speed, str) else [f"{it:,.0f}" for it in (speed.median, speed.least, speed.most)]
+        table.add_row(f"{backend} ←" if backend == used else backend, *cells)
     console.print(table)
-    console.print(f"On {device}, with {workers} loader worker{'s' * (workers != 1)} where images are not in memory.")
+    console.print(
+        f"Medians of {TURNS} turns of {TURN_SECONDS:g} s in alternation, on {device}, with {workers} loader "
+        f"worker{'s' * (workers != 1)} where images are not in memory. Least and most far apart: the machine is busy."
+    )

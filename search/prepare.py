@@ -66,6 +66,7 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
 
     from training.data.check import check_images
     from training.data.load import load_data
+    from training.data.remarks import list_remarks, summarise_remarks
     from training.models import build_model
     from training.resolve import resolve_recipe
 
@@ -77,10 +78,13 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
                 f"{os.uname().nodename} has a GPU that torch {torch.__version__} cannot use (driver too old, or another "
                 "build of torch). Mend that, or run on the CPU with --gpus-per-trial=0."
             )
-        resolved = {}
+        resolved: dict[str, Any] = {}
+        remark: str | None = None
         for recipe in map(read_recipe, inputs):
             data = load_data(recipe.data)
             check_images(data)
+            if remark is None:  # all recipes of a space have the same data
+                remark = summarise_remarks(list_remarks(data), recipe.data)
             meant = resolve_recipe(recipe, data, "cuda" if gpus else "cpu")
             build_model(recipe.backbone, len(data.classes), meant.preprocessing.image_size)  # type: ignore[arg-type]
             resolved[input_key(recipe)] = meant.preprocessing.model_dump(), meant.augmentation.backend
@@ -88,6 +92,7 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
         return {"problem": str(error)}
     return {
         "problem": None,
+        "remark": remark,
         "resolved": resolved,
         "bf16": bool(gpus) and torch.cuda.is_bf16_supported(including_emulation=False),
     }

@@ -264,6 +264,7 @@ def _prepare(space: Space, settings: Settings, storage: Path, tracking: Tracking
     phases.begin("opening the MLflow store")
     tracking.wait_ready()
     clock.append(time.perf_counter())
+    notes += {remark for fact in facts if (remark := fact.get("remark"))}  # one line where the machines agree
     for note in notes:
         console.print(note)
     seconds = dict(zip(("ray", "preparation", "store"), (b - a for a, b in pairwise(clock)), strict=True))

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import shutil
 
@@ -11,7 +12,7 @@ from PIL import Image
 
 from analysis.export import read_export
 from analysis.onnx_export import export_onnx, quantise
-from analysis.predict import predict_folder
+from analysis.predict import predict_images
 from training.data.load import load_data
 from training.errors import UserError
 
@@ -54,7 +55,7 @@ def test_the_five_lines_of_the_card_find_the_score_where_this_project_is_not_kno
 
 
 def test_predict_finds_the_score_and_writes_every_probability(exported, validation_files, tmp_path):
-    count, unreadable = predict_folder(exported, validation_files, tmp_path / "out.csv")
+    count, unreadable = predict_images(exported, validation_files, tmp_path / "out.csv")
     assert (count, unreadable) == (350, [])
     assert accuracy_of(tmp_path / "out.csv") == pytest.approx(summary_of(exported)["score"])
     for row in list(csv.DictReader((tmp_path / "out.csv").open()))[:20]:
@@ -80,7 +81,7 @@ def test_weights_that_a_technique_made_load_into_the_plain_model_and_find_the_sc
     change, make_export, validation_files, tmp_path
 ):
     exported = make_export(**CHANGED_WEIGHTS[change])
-    predict_folder(exported, validation_files, tmp_path / "out.csv")
+    predict_images(exported, validation_files, tmp_path / "out.csv")
     assert accuracy_of(tmp_path / "out.csv") == pytest.approx(summary_of(exported)["score"], abs=1e-6)
 
 
@@ -94,7 +95,7 @@ def test_predict_turns_photos_upright_names_bad_files_and_takes_any_name(exporte
     image.rotate(90, expand=True).save(folder / "gedreht ü.png", exif=exif)
     (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff half a file")
     (folder / "notes.txt").write_text("not an image")
-    count, unreadable = predict_folder(exported, folder, tmp_path / "out.csv")
+    count, unreadable = predict_images(exported, folder, tmp_path / "out.csv")
     rows = {row.pop("file"): row for row in csv.DictReader((tmp_path / "out.csv").open(encoding="utf-8"))}
     assert count == 2
     assert len(unreadable) == 1
@@ -102,15 +103,42 @@ def test_predict_turns_photos_upright_names_bad_files_and_takes_any_name(exporte
     assert rows["gedreht ü.png"] == rows["straight.png"]
 
 
+def test_predict_labels_one_image_and_no_pipe(exported, validation_files, tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    shutil.copy(next((validation_files / "7").iterdir()), folder / "one.png")
+    os.mkfifo(folder / "pipe.png")
+    assert predict_images(exported, folder / "one.png", tmp_path / "one.csv") == (1, [])
+    assert predict_images(exported, folder, tmp_path / "all.csv") == (1, [])
+    assert (tmp_path / "one.csv").read_text() == (tmp_path / "all.csv").read_text()
+    count, [said] = predict_images(exported, folder / "pipe.png", tmp_path / "pipe.csv")
+    assert count == 0
+    assert "not a regular file" in said
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        (".", "Is a directory"),
+        ("file/out.csv", "File exists"),
+        ("x" * 300, "File name too long"),
+    ],
+)
+def test_predict_refuses_a_table_that_cannot_be_written(out, words, exported, validation_files, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=rf"--out=.*it cannot be written to \({words}\)"):
+        predict_images(exported, validation_files / "7", tmp_path / out)
+
+
 def test_predict_refuses_what_is_no_export_and_what_holds_no_image(exported, validation_files, tmp_path):
     with pytest.raises(UserError, match="not an export with weights, as recipe.yaml is missing"):
-        predict_folder(tmp_path, validation_files, tmp_path / "out.csv")
+        predict_images(tmp_path, validation_files, tmp_path / "out.csv")
     with pytest.raises(UserError, match="no image in it"):
-        predict_folder(exported, tmp_path, tmp_path / "out.csv")
+        predict_images(exported, tmp_path, tmp_path / "out.csv")
     shutil.copytree(exported, tmp_path / "damaged")
     (tmp_path / "damaged" / "weights.safetensors").write_bytes(b"cut short")
     with pytest.raises(UserError, match="the export is damaged"):
-        predict_folder(tmp_path / "damaged", validation_files, tmp_path / "out.csv")
+        predict_images(tmp_path / "damaged", validation_files, tmp_path / "out.csv")
 
 
 @pytest.mark.parametrize("name", ["test_resnet", "test_vit"])

@@ -36,7 +36,16 @@ def test_it_shows_classes_split_statistics_and_speed_and_writes_a_picture(photos
     out = tmp_path / "new" / "sheet.png"
     show_data(str(photos), ["augmentation.policy=crop_flip", "mixup.alpha=1.0"], out, False, True, make_console())
     said = capsys.readouterr().out
-    for words in ("cät", "2 classes", "Shorter side 20 pixels", "backend tensor (auto)", "albumentations", "dali"):
+    for words in (
+        "cät",
+        "2 classes",
+        "Shorter side 20 pixels",
+        "backend tensor (auto)",
+        "albumentations",
+        "dali",
+        "least",
+        "most",
+    ):
         assert words in said
     with Image.open(out) as picture:
         assert picture.width > 8 * 100
@@ -75,7 +84,7 @@ def test_check_names_every_broken_file_and_exits_with_1(photos, tmp_path):
     assert done.returncode == 1, done.stderr
     assert "dog/3.jpg: empty file" in done.stdout
     assert "cät/4.jpg: " in done.stdout
-    assert "24 images read, 2 cannot be." in done.stdout
+    assert "Checked 24 images: 22 can be read, 2 cannot." in done.stdout
 
 
 def test_a_word_may_be_a_data_set_a_folder_a_manifest_a_recipe_or_a_space(photos, tmp_path):
@@ -90,6 +99,35 @@ def test_a_word_may_be_a_data_set_a_folder_a_manifest_a_recipe_or_a_space(photos
         find_recipe("cardd", [])
     with pytest.raises(UserError, match="there is no such space, data set, folder or file"):
         find_recipe("photos/cats", [])
+    with pytest.raises(UserError, match="image_folder is a kind of data, not data: give the folder itself"):
+        find_recipe("image_folder", [])
+    with pytest.raises(UserError, match="manifest is a kind of data, not data: give its file"):
+        find_recipe("manifest", [])
+    with pytest.raises(UserError, match="one image is no data set"):
+        find_recipe(str(photos / "dog" / "1.jpg"), [])
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("photos", "this is a folder. Name a file"),
+        ("sheet.xyz", "no kind of picture ends in .xyz. Name it sheet.png"),
+        ("photos/dog/sheet.png", "the picture would lie among the images"),
+    ],
+)
+def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_printed(out, words, photos, tmp_path, capsys):
+    with pytest.raises(UserError, match=f"--out=.*{words}"):
+        show_data(str(photos), [], tmp_path / out, False, False, make_console())
+    assert capsys.readouterr().out == ""
+
+
+def test_what_is_odd_is_said_and_no_speed_is_measured_unasked(photos, tmp_path, capsys):
+    (photos / "dog" / "[red]x.heic").write_bytes(b"")
+    show_data(str(photos), [], tmp_path / "sheet.png", False, False, make_console())
+    said = capsys.readouterr().out
+    assert "1 .heic" in said
+    assert "[red]x.heic" in said
+    assert "images/s" not in said
 
 
 def test_check_of_data_without_files_is_refused(tmp_path):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import stat
 import struct
+import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +14,10 @@ import numpy as np
 from PIL import ExifTags, Image, ImageOps
 
 from training.errors import UserError
+
+# Pillow warns of what it reads all the same, such as damaged EXIF data; of large images `training.data.remarks` does. The
+# filter is global, as images are decoded in threads.
+warnings.filterwarnings("ignore", module=r"PIL\.")
 
 # What Pillow raises on broken files. A MemoryError, or a mistake of ours, is none of these.
 _BROKEN = (
@@ -73,6 +79,16 @@ def upright_size(image: Image.Image) -> tuple[int, int]:
     return (width, height) if image.getexif().get(ExifTags.Base.Orientation, 1) > 4 else (height, width)
 
 
+def refuse_irregular(path: str) -> None:
+    """Refuse what is no regular file: to open a named pipe would wait for ever.
+
+    Raises:
+        OSError: it is none, or there is none.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError("not a regular file")
+
+
 def printable(path: str) -> str:
     """A path that can be printed even where its name is not valid UTF-8."""
     return os.fsencode(path).decode("utf-8", "replace")
@@ -81,6 +97,7 @@ def printable(path: str) -> str:
 @contextmanager
 def _opened(path: str) -> Iterator[Image.Image]:
     try:
+        refuse_irregular(path)
         with Image.open(path) as image:
             yield image
     except _BROKEN as error:
@@ -93,6 +110,8 @@ def _opened(path: str) -> Iterator[Image.Image]:
 def _name_reason(path: str, error: Exception) -> str:
     if isinstance(error, Image.UnidentifiedImageError):
         return "empty file" if os.path.getsize(path) == 0 else "not an image"
+    if isinstance(error, Image.DecompressionBombError):
+        return f"more than {2 * (Image.MAX_IMAGE_PIXELS or 0) // 10**6} million pixels"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return " ".join(str(error).split()) or type(error).__name__

@@ -57,7 +57,8 @@ def _of_data(data: ImageData, wanted: set[str]) -> dict[str, Any]:
 def measure(part: ImagePart) -> tuple[int, list[float], list[float]]:
     """Return the typical shorter side of the images, and mean and deviation of each colour in [0, 1].
 
-    Measured over all pixels of at most 10,000 images; large JPEGs in reduced size, which keeps the colours.
+    Measured over at most 10,000 images, each of which weighs the same whatever its size, as it does in training; large
+    JPEGs in reduced size, which keeps the colours.
     """
     chosen = np.sort(np.random.default_rng(len(part)).permutation(len(part))[:MEASURED_IMAGES])
     if isinstance(part.images, np.ndarray):
@@ -65,7 +66,7 @@ def measure(part: ImagePart) -> tuple[int, list[float], list[float]]:
         counts = sum((count_levels(part.images[batch]) for batch in batches), np.zeros((3, 256), np.int64))
         return min(part.images.shape[1:3]), *summarise(counts)
     paths = [part.images.paths[index] for index in chosen]
-    key = key_of_files(paths, "colours", 1)
+    key = key_of_files(paths, "colours", 2)
     side, mean, std = remember("colours", key, lambda: _measure_files(paths))
     return side, mean, std
 
@@ -74,12 +75,12 @@ def _measure_files(paths: list[str]) -> tuple[int, list[float], list[float]]:
     def measure_file(path: str) -> tuple[int, np.ndarray]:
         return read_side(path), count_levels(read_image(path, reduce_to=USUAL_SIDE))
 
-    sides, counts = [], np.zeros((3, 256), np.int64)
+    sides, shares = [], np.zeros((3, 256))
     with ThreadPoolExecutor(count_threads()) as pool:
         for side, levels in pool.map(measure_file, paths):
             sides.append(side)
-            counts += levels
-    return int(np.median(sides)), *summarise(counts)
+            shares += levels / levels[0].sum()
+    return int(np.median(sides)), *summarise(shares)
 
 
 def count_levels(pixels: np.ndarray) -> np.ndarray:
@@ -88,6 +89,7 @@ def count_levels(pixels: np.ndarray) -> np.ndarray:
 
 
 def summarise(counts: np.ndarray) -> tuple[list[float], list[float]]:
+    """Mean and deviation of each colour in [0, 1], of histograms (3, 256) of counts or shares."""
     levels = np.arange(256) / 255
     mean = counts @ levels / counts.sum(axis=1)
     variance = (counts * (levels[None] - mean[:, None]) ** 2).sum(axis=1) / counts.sum(axis=1)

@@ -7,7 +7,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from training.data.decode import read_image, upright_size
+from training.data.decode import read_image, refuse_irregular, upright_size
 
 _START, _END = b"\xff\xd8\xff", b"\xff\xd9"
 _USUAL_MODES = ("RGB", "L")  # of JPEG files; CMYK comes out inverted in one decoder or the other
@@ -20,6 +20,7 @@ def read_encoded(path: str) -> tuple[np.ndarray, tuple[int, int]]:
         UnreadableImage: naming the file.
     """
     try:
+        refuse_irregular(path)
         with open(path, "rb") as file:
             content = file.read()
         if content.startswith(_START) and _END in content[-1024:]:  # a cut file would be decoded with a grey rest

@@ -11,7 +11,8 @@ import numpy as np
 from training.data.check import find_unreadable
 from training.data.decode import printable
 from training.data.images import ImageData, ImageFiles, ImagePart
-from training.data.listing import EXTENSIONS, Listing, find_parts, list_classes, refuse
+from training.data.listing import EXTENSIONS, Listing, list_classes, refuse
+from training.data.parts import find_parts
 from training.data.specs import ImageFolder
 from training.data.splits import split_stratified
 
@@ -27,7 +28,11 @@ def load_image_folder(spec: ImageFolder) -> ImageData:
         UserError: the folder is missing, empty, or too small to split.
     """
     root = os.path.abspath(os.path.expanduser(spec.root))
-    listings = {part: list_classes(spec, folder) for part, folder in find_parts(spec, root).items()}
+    listings: dict[str, Listing] = {}
+    not_read: list[str] = []
+    for part, folder in find_parts(spec, root).items():
+        listings[part], others = list_classes(folder)
+        not_read += others
     left_out: dict[str, str] = {}
     if spec.skip_unreadable:
         left_out = find_unreadable([path for files in listings.values() for paths in files.values() for path in paths])
@@ -37,7 +42,7 @@ def load_image_folder(spec: ImageFolder) -> ImageData:
     _check_sizes(spec, listings)
     parts = {part: _part(files, classes) for part, files in listings.items()}
     data = _split(parts, classes, spec)
-    return replace(data, left_out=tuple(left_out))
+    return replace(data, left_out=tuple(left_out), not_read=tuple(not_read))
 
 
 def _without(files: Listing, left_out: dict[str, str]) -> Listing:

@@ -74,3 +74,4 @@ class ImageData:
     val: ImagePart
     test: ImagePart  # for the final score only
     left_out: tuple[str, ...] = ()  # unreadable files that the user asked to go on without
+    not_read: tuple[str, ...] = ()  # files among the images that are no images

@@ -3,74 +3,118 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
-from training.data.decode import printable
+from training.data.cache import key_of_files, remember
+from training.data.decode import UnreadableImage, printable, read_side
 from training.data.specs import ImageFolder
 from training.errors import UserError
 
 Listing = dict[str, list[str]]  # class to paths, both sorted
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
-
-_PARTS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
-
-
-def find_parts(spec: ImageFolder, root: str) -> dict[str, str]:
-    """Return the folder of each part that has one; the root itself is `train` where it holds the classes.
-
-    Raises:
-        UserError: there is no such folder, or nothing in it.
-    """
-    if not os.path.isdir(root):
-        where = "" if spec.root == root else f" (looked in {printable(root)})"
-        what = "a file, not a folder" if os.path.exists(root) else f"no such folder{where}"
-        refuse(spec, what, "Give the folder that holds one subfolder per class.")
-    folders = _subfolders(spec, root)
-    if "train" in folders and _subfolders(spec, os.path.join(root, "train")):
-        found = {part: next((name for name in names if name in folders), None) for part, names in _PARTS.items()}
-        return {part: os.path.join(root, name) for part, name in found.items() if name}
-    if not folders:
-        what = "images lie in it, but no subfolders" if any(find_images(root)) else "the folder is empty"
-        refuse(
-            spec, what, "It must hold one subfolder per class, named after the class, with the images of that class."
-        )
-    # A class may well be called "test", but not every class.
-    if set(folders) <= {name for names in _PARTS.values() for name in names} - {"train"}:
-        refuse(spec, f"it has {' and '.join(folders)}, but no train with classes in it", "Add root/train/<class>.")
-    return {"train": root}
+EXTENSIONS = (
+    *(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"),  # torchvision's
+    *(".gif", ".jfif", ".jp2", ".j2k", ".avif"),
+)
+_NO_DATA = ("thumbs.db", "desktop.ini", "__macosx")  # left behind by file managers
 
 
-def list_classes(spec: ImageFolder, folder: str) -> Listing:
-    """Return the images below each class's folder, at any depth; links are followed, hidden files are not."""
-    return {name: sorted(find_images(os.path.join(folder, name))) for name in _subfolders(spec, folder)}
+def list_classes(folder: str) -> tuple[Listing, list[str]]:
+    """Return the images below each class's folder, at any depth, and the files there that are no images."""
+    found = {name: find_files(os.path.join(folder, name)) for name in list_subfolders(folder)}
+    return {name: images for name, (images, _) in found.items()}, [path for _, rest in found.values() for path in rest]
 
 
 def refuse(spec: ImageFolder, what: str, way_out: str) -> NoReturn:
     raise UserError(f"data.root={printable(spec.root)}: {what}. {way_out}")
 
 
-def _subfolders(spec: ImageFolder, folder: str) -> list[str]:
+def list_subfolders(folder: str) -> list[str]:
+    """Return the names of the folders in a folder, sorted; hidden ones are left out."""
+    return [entry.name for entry in _scan(folder) if _is_folder(entry)]
+
+
+def find_files(folder: str) -> tuple[list[str], list[str]]:
+    """Return the images below a folder, at any depth, and the other files, both sorted.
+
+    Links are followed, hidden files are left out. A file without an ending is an image if its content is one. What is no
+    regular file, such as a named pipe, is never an image. A broken link is one, so that whoever reads it names it.
+
+    Raises:
+        UserError: a folder cannot be read.
+    """
+    return _tell_apart(_walk(folder, set()))
+
+
+def list_loose_images(folder: str) -> list[str]:
+    """Return the images that lie in a folder itself, sorted."""
+    return _tell_apart(entry for entry in _scan(folder) if not _is_folder(entry))[0]
+
+
+def is_image_name(name: str) -> bool:
+    return name.lower().endswith(EXTENSIONS)
+
+
+def _tell_apart(entries: Iterable[os.DirEntry[str]]) -> tuple[list[str], list[str]]:
+    images: list[str] = []
+    unnamed: list[str] = []
+    others: list[str] = []
+    for entry in entries:
+        if not _is_regular(entry) and os.path.exists(entry.path):
+            others.append(entry.path)
+        elif is_image_name(entry.name):
+            images.append(entry.path)
+        else:
+            (others if os.path.splitext(entry.name)[1] else unnamed).append(entry.path)
+    if unnamed:
+        known = set(
+            remember("unnamed", key_of_files(unnamed, 1), lambda: [path for path in unnamed if _holds_image(path)])
+        )
+        images += [path for path in unnamed if path in known]
+        others += [path for path in unnamed if path not in known]
+    return sorted(images), sorted(others)
+
+
+def _walk(folder: str, seen: set[str]) -> Iterator[os.DirEntry[str]]:
+    seen.add(os.path.realpath(folder))
+    for entry in _scan(folder):
+        if not _is_folder(entry):
+            yield entry
+        # A link to a folder above would go round for ever.
+        elif os.path.realpath(entry.path) not in seen:
+            yield from _walk(entry.path, seen)
+
+
+def _scan(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir() and not _is_hidden(entry.name))
+            return sorted((entry for entry in entries if not _is_hidden(entry.name)), key=lambda entry: entry.name)
     except OSError as error:
-        return refuse(spec, f"{printable(folder)} cannot be read ({error.strerror})", "Check its permissions.")
-
-
-def find_images(folder: str) -> Iterator[str]:
-    """The image files below a folder, at any depth; links are followed, hidden files are not."""
-    seen = set()
-    for place, folders, files in os.walk(folder, followlinks=True):
-        seen.add(os.path.realpath(place))
-        # A link to a folder above would go round for ever.
-        folders[:] = [
-            name for name in folders if not _is_hidden(name) and os.path.realpath(os.path.join(place, name)) not in seen
-        ]
-        for name in files:
-            if name.lower().endswith(EXTENSIONS) and not _is_hidden(name):
-                yield os.path.join(place, name)
+        reason = (error.strerror or str(error)).lower()
+        raise UserError(f"{printable(folder)}: this folder cannot be read ({reason}). Check its permissions.") from None
 
 
 def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or name == "__MACOSX"
+    return name.startswith(".") or name.lower() in _NO_DATA
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def _is_regular(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
+
+
+def _holds_image(path: str) -> bool:
+    try:
+        read_side(path)
+    except UnreadableImage:
+        return False
+    return True

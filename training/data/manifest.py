@@ -10,14 +10,14 @@ from typing import NoReturn
 import numpy as np
 
 from training.data.check import find_unreadable
-from training.data.decode import printable
+from training.data.decode import printable, refuse_irregular
 from training.data.group_splits import split_groups
 from training.data.image_folder import HELD_OUT_SHARE, tell_left_out
 from training.data.images import ImageData, ImageFiles, ImagePart
+from training.data.parts import PARTS, name_part
 from training.data.specs import Manifest
 from training.errors import UserError
 
-PARTS = ("train", "val", "test")
 _COLUMNS = ("path", "label", "split", "group")
 
 
@@ -52,13 +52,14 @@ def load_manifest(spec: Manifest) -> ImageData:
         part: ImagePart(np.array([number[row.label] for row in of], np.int64), ImageFiles([row.path for row in of]))
         for part, of in parts.items()
     }
-    return ImageData(spec.name, classes, **images, left_out=tuple(left_out))
+    return ImageData(spec.name, classes, images["train"], images["val"], images["test"], left_out=tuple(left_out))
 
 
 def _read(spec: Manifest) -> list[Row]:
     path = os.path.abspath(os.path.expanduser(spec.path))
     root = os.path.abspath(os.path.expanduser(spec.root)) if spec.root else os.path.dirname(path)
     try:
+        refuse_irregular(path)
         with open(path, encoding="utf-8-sig", newline="") as file:
             table = csv.DictReader(file)
             _check_columns(spec, table.fieldnames or [])
@@ -76,9 +77,12 @@ def _check_columns(spec: Manifest, found: object) -> None:
     names = list(found) if isinstance(found, (list, tuple)) else []
     if missing := [name for name in ("path", "label") if name not in names]:
         have = ", ".join(names) or "none"
-        refuse(
-            spec, f"it has no column {' and no column '.join(missing)} (it has {have})", "Name them in its first line."
-        )
+        way_out = "Name them in its first line."
+        if len(names) == 1 and (other := next((mark for mark in ";\t|" if mark in names[0]), None)):
+            way_out = f"Separate its columns by commas, not by {other!r}."
+        refuse(spec, f"it has no column {' and no column '.join(missing)} (it has {have})", way_out)
+    if twice := next((name for name in names if names.count(name) > 1 and name in _COLUMNS), None):
+        refuse(spec, f"it has the column {twice} twice", "Keep one of them.")
     if unknown := [name for name in names if name not in _COLUMNS and name.lower().strip() in _COLUMNS]:
         refuse(spec, f"its column {unknown[0]!r} is not known", f"Write it {unknown[0].lower().strip()}.")
 
@@ -88,16 +92,18 @@ def _read_row(spec: Manifest, root: str, line: int, values: dict[str, str | None
     for name, value in (("path", path), ("label", label)):
         if not value:
             refuse(spec, f"line {line} has no {name}", "Fill it in, or take the line away.")
-    if split and split not in PARTS:
+    if split and not name_part(split):
         refuse(spec, f"line {line} has split={split}", f"Write {', '.join(PARTS[:-1])} or {PARTS[-1]}.")
-    return Row(line, os.path.join(root, os.path.expanduser(path)), label, split, group)
+    if None in values:
+        refuse(spec, f"line {line} has more values than the first line has columns", "Quote values that hold commas.")
+    return Row(line, os.path.join(root, os.path.expanduser(path)), label, name_part(split) or "", group)
 
 
 def _check_rows(spec: Manifest, rows: list[Row]) -> None:
     first: dict[str, Row] = {}
     part: dict[str, Row] = {}
     for row in rows:
-        if (before := first.setdefault(row.path, row)) is not row:
+        if (before := first.setdefault(os.path.normpath(row.path), row)) is not row:
             refuse(spec, f"lines {before.line} and {row.line} name the same file", "Take one of them away.")
         if row.group and (before := part.setdefault(row.group, row)).split != row.split:
             refuse(

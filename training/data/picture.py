@@ -7,12 +7,45 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
+from torch import nn
 
+from training.data.feeding import make_loaders
+from training.data.images import ImageData
 from training.data.specs import Preprocessing
+from training.isolation import isolated_process
+from training.recipe import Recipe
+from training.techniques.base import TrainingSetup
+from training.techniques.mixing import MIXERS, change_batch
 
+PICTURED = 32
 COLUMNS = 8
 _LEAST_SIDE = 112  # smaller images are enlarged, pixel by pixel
 _TEXT = 15
+
+
+def draw_training(data: ImageData, recipe: Recipe, device: str) -> Image.Image:
+    """Draw the first training images of a resolved recipe, augmented, erased and mixed."""
+    image_size = recipe.preprocessing.image_size
+    assert isinstance(image_size, int)  # resolved
+    setup = TrainingSetup(nn.Identity(), device, len(data.classes), (), image_size)
+    for name in ("random_erasing", *MIXERS, "mixing"):
+        if (technique := getattr(recipe, name)).is_on:
+            technique.apply(setup)
+    images, targets, count = [], [], 0
+    loaders = make_loaders(data, recipe, workers=0, device=device)
+    try:
+        with isolated_process(recipe.seed, torch.get_num_threads()):
+            for batch, labels in loaders.train:
+                batch, labels = change_batch(setup, batch, labels)
+                images.append(batch)
+                targets += list(labels)
+                count += len(batch)
+                if count >= PICTURED:
+                    break
+    finally:
+        loaders.close()
+    captions = [caption_of(target, data.classes) for target in targets[:PICTURED]]
+    return draw_sheet(torch.cat(images)[:PICTURED], captions, recipe.preprocessing)
 
 
 def draw_sheet(images: torch.Tensor, captions: Sequence[str], preprocessing: Preprocessing) -> Image.Image:

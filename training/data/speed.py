@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -13,14 +14,25 @@ from training.errors import UserError
 from training.recipe import Recipe
 
 BACKENDS = ("albumentations", "tensor", "dali")
+TURNS = 7
+TURN_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Training images a second over several turns."""
+
+    median: float
+    least: float
+    most: float
 
 
 def measure_backends(
-    data: ImageData, recipe: Recipe, device: str, *, workers: int, seconds: float = 1.0, turns: int = 3
-) -> dict[str, float | str]:
-    """Training images a second by backend, the median of the turns; a sentence where a backend cannot."""
+    data: ImageData, recipe: Recipe, device: str, *, workers: int, seconds: float = TURN_SECONDS, turns: int = TURNS
+) -> dict[str, Speed | str]:
+    """Return the speed of each backend, or a sentence where a backend cannot feed this recipe."""
     loaders: dict[str, Any] = {}
-    found: dict[str, float | str] = {}
+    found: dict[str, Speed | str] = {}
     try:
         for backend in BACKENDS:
             try:
@@ -38,7 +50,7 @@ def measure_backends(
     finally:
         for one in loaders.values():
             one.close()
-    return found | {backend: median(values) for backend, values in speeds.items()}
+    return found | {backend: Speed(median(values), min(values), max(values)) for backend, values in speeds.items()}
 
 
 def with_backend(recipe: Recipe, backend: str) -> Recipe:

@@ -4,8 +4,9 @@ import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from training.data.listing import EXTENSIONS
+from training.data.listing import EXTENSIONS, find_files
 from training.data.load import absolute, load_data
 from training.data.specs import ImageFolder
 from training.errors import UserError
@@ -53,8 +54,39 @@ def test_missing_parts_come_out_of_train(photos):
 
 
 def test_train_may_be_the_name_of_a_class(photos):
-    data = load(photos({"train": 4, "bus": 4, "test": 4}))
-    assert data.classes == ("bus", "test", "train")
+    assert load(photos({"train": 4, "bus": 4})).classes == ("bus", "train")
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "test"),
+    [("Train", "VAL", "Test"), ("training", "Validation", "testing"), ("training_set", "Valid", "test set")],
+)
+def test_parts_are_recognised_whatever_their_case_and_usual_name(photos, train, val, test):
+    root = photos({f"{part}/{name}": 5 for part in (train, val, test) for name in ("cat", "dog")})
+    data = load(root)
+    assert data.classes == ("cat", "dog")
+    assert [len(part) for part in (data.train, data.val, data.test)] == [10, 10, 10]
+
+
+def test_files_that_are_not_read_are_listed_and_those_that_can_be_are_read(photos):
+    root = photos({"cat": 10, "dog": 10})
+    with Image.open(root / "cat" / "000.png") as image:
+        image.save(root / "cat" / "a.gif")
+        image.save(root / "cat" / "b.jp2")
+    (root / "cat" / "001.png").rename(root / "cat" / "without_ending")
+    (root / "dog" / "notes.heic").write_bytes(b"x")
+    (root / "dog" / "README").write_text("no image")
+    os.mkfifo(root / "dog" / "pipe.png")
+    os.mkfifo(root / "dog" / "pipe")
+    data = load(root)
+    assert sum(map(len, (data.train, data.val, data.test))) == 22
+    assert [os.path.basename(path) for path in data.not_read] == ["README", "notes.heic", "pipe", "pipe.png"]
+    assert all(data.train.images[index].shape == (12, 10, 3) for index in range(len(data.train)))
+
+
+def test_a_folder_that_cannot_be_read_is_named(photos):
+    with pytest.raises(UserError, match=r"nowhere: this folder cannot be read \(no such file or directory\)"):
+        find_files(str(photos({"cat": 1}) / "nowhere"))
 
 
 def test_extensions_count_in_any_case_and_hidden_files_do_not(photos):
@@ -70,10 +102,10 @@ def test_extensions_count_in_any_case_and_hidden_files_do_not(photos):
     assert len(data.train) + len(data.val) + len(data.test) == 6
 
 
-def test_extensions_are_those_of_torchvision():
+def test_every_extension_of_torchvision_is_read():
     from torchvision.datasets.folder import IMG_EXTENSIONS
 
-    assert set(EXTENSIONS) == set(IMG_EXTENSIONS)
+    assert set(EXTENSIONS) >= set(IMG_EXTENSIONS)
 
 
 def test_links_are_followed_and_circles_end(photos, tmp_path):
@@ -120,6 +152,13 @@ def test_a_relative_root_is_resolved_where_the_command_runs(photos, monkeypatch)
         ({"train/a": 5, "train/b": 5, "val/a": 0}, "its val folder holds no image"),
         ({"train/a": 1, "train/b": 5, "val/a": 1}, "'a' has 1 image, but needs at least 2 to split test off"),
         ({"val/a": 5, "test/a": 5}, "it has test and val, but no train"),
+        ({"Train": 5, "Val": 5}, "'Train' and 'Val' look like parts of the data, not like classes.*root/train/<class>"),
+        ({"train": 5, "test": 5, "bus": 5}, "'test' and 'train' look like parts"),
+        ({"seg_train/a": 5, "seg_test/a": 5}, "'seg_test' and 'seg_train' look like parts"),
+        ({"cat/train": 5, "cat/val": 5, "dog/train": 5}, "class 'cat' is itself divided into train and val"),
+        ({"train/a": 5, "train/b": 5, "val/a": 1, "Valid/a": 1}, "Valid and val both name its val part"),
+        ({"cat": 5, "dog": 5, ".": 2}, "2 images lie in .*photos.* itself, outside the class folders.*Move each"),
+        ({"train/a": 5, "train/b": 5, "test": 1}, "an image lies in .*test itself"),
     ],
 )
 def test_a_folder_that_cannot_be_used_is_refused_with_a_way_out(photos, counts, words):

@@ -1,4 +1,5 @@
 import csv
+import os
 
 import numpy as np
 import pytest
@@ -82,6 +83,18 @@ def test_a_split_that_is_given_is_kept(table):
     assert all(int(path[-7:-4]) < 5 for path in data.val.images.paths)
 
 
+def test_a_split_may_be_written_in_any_case(table):
+    part = lambda name, n: "Validation" if n < 5 else "TEST" if n < 10 else "Training"  # noqa: E731
+    data = load_data(table(rows_of(splits=part), ("path", "label", "split")))
+    assert [len(of) for of in (data.train, data.val, data.test)] == [40, 10, 10]
+
+
+def test_a_named_pipe_is_no_manifest(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(UserError, match=r"it cannot be read \(not a regular file\)"):
+        load_data(Manifest(path=str(tmp_path / "pipe.csv")))
+
+
 def test_paths_may_be_relative_to_a_root_or_absolute(table):
     rows = [(f"{name}/{n:03}.png", name) for name in ("cat", "dog") for n in range(30)]
     assert len(load_data(table(rows, root=str(table.root))).train) == 42
@@ -102,6 +115,10 @@ def test_paths_may_be_relative_to_a_root_or_absolute(table):
             {3: ("photos/cat/003.png", "cat", "dev")},
             r"line 5 has split=dev\. Write train, val",
         ),
+        (("path;label",), {}, r"Separate its columns by commas, not by ';'"),
+        (("path", "label", "label"), {}, r"it has the column label twice"),
+        (("path", "label"), {3: ("photos/cat/003.png", "cat", "x")}, r"line 5 has more values than the first line"),
+        (("path", "label"), {3: ("./photos/cat/002.png", "cat")}, r"lines 4 and 5 name the same file"),
         (
             ("path", "label", "split"),
             {3: ("photos/cat/003.png", "cat", "train")},

@@ -73,10 +73,21 @@ def test_colours_are_measured_as_numpy_does_in_files_of_several_sizes(photos):
     photos({"ant": 5}, size=(9, 50))
     paths = sorted(str(path) for path in root.rglob("*.png"))
     side, mean, std = measure(ImagePart(np.zeros(12, np.int64), ImageFiles(paths)))
-    pixels = np.concatenate([read_image(path).reshape(-1, 3) for path in paths]) / 255
+    images = [read_image(path).reshape(-1, 3) / 255 for path in paths]
+    expected = np.mean([image.mean(axis=0) for image in images], axis=0)
     assert side == 20
-    np.testing.assert_allclose(mean, pixels.mean(axis=0), atol=1e-6)
-    np.testing.assert_allclose(std, pixels.std(axis=0), atol=1e-6)
+    np.testing.assert_allclose(mean, expected, atol=1e-6)
+    squares = np.mean([(image**2).mean(axis=0) for image in images], axis=0)
+    np.testing.assert_allclose(std, np.sqrt(squares - expected**2), atol=1e-6)
+
+
+def test_one_huge_image_weighs_no_more_than_another(tmp_path):
+    sizes = [(8, 8), (8, 8), (8, 8), (800, 800)]
+    for number, size in enumerate(sizes):
+        Image.new("RGB", size, "black" if number == 3 else "white").save(tmp_path / f"{number}.png")
+    paths = sorted(str(path) for path in tmp_path.iterdir())
+    _, mean, _ = measure(ImagePart(np.zeros(4, np.int64), ImageFiles(paths)))
+    assert mean == [0.75] * 3
 
 
 def test_colours_come_from_training_images_only(photos):
