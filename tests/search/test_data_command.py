@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from search.data_command import find_recipe, show_data
+from search.prepare import prepare_machine
 from search.tables import make_console
 from training.data.picture import caption_of, draw_sheet
 from training.data.specs import Preprocessing
@@ -147,3 +148,12 @@ def test_a_caption_tells_the_shares_of_what_is_mixed():
     assert caption_of(torch.tensor(1), ("cat", "dog")) == "dog"
     assert caption_of(torch.tensor([0.3, 0.7]), ("cat", "dog")) == "dog 70% + cat 30%"
     assert caption_of(torch.tensor([1.0, 0.0]), ("cat", "dog")) == "cat"
+
+
+def test_preparing_a_machine_says_in_one_line_what_is_odd(photos, tmp_path):
+    (photos / "dog" / "x.heic").write_bytes(b"")
+    recipe = find_recipe(str(photos), ["backbone.name=test_resnet"])
+    facts = prepare_machine(str(tmp_path), [recipe.model_dump()], 0)
+    assert facts["problem"] is None
+    assert facts["remark"].startswith("Data: 1 file not read, ")
+    assert facts["remark"].endswith(f"See: sweep data {photos}")
