@@ -9,6 +9,7 @@ import pandas as pd
 from scipy.stats import fisher_exact
 
 from analysis.holes import is_interval, list_holes, list_levels, matches, scale
+from analysis.selection import luck_of_best
 from analysis.wording import format_points, format_score, plural
 from spaces.domains import Choice, Interval, IntUniform, LogUniform, find_holes, format_value
 from spaces.schema import slot_of
@@ -111,25 +112,27 @@ def _warn_of_losses(sweep: Sweep) -> Iterator[str]:
 
 
 def _warn_of_noise(sweep: Sweep) -> Iterator[str]:
-    """A winner that is not ahead of the baseline, or of others, by more than the noise of validation."""
+    """A winner that is not ahead of the baseline, or of others, by more than the luck of the best of so many."""
     done = sweep.completed
     if len(done) < 2:
         return
     best = done.iloc[0]
     gap = (done.score - best.score).abs()
     error = (done.standard_error**2 + best.standard_error**2) ** 0.5
-    tied = done[gap <= error]
+    luck = luck_of_best(len(done)) * error
+    tied = done[gap <= luck]
     if len(tied) > 1:
         yield (
             f"{len(tied)} of {len(done)} completed trials, the best ({best.trial:04d}, "
-            f"{format_score(sweep.metric, best.score, best.standard_error)}) included, tie within the noise of validation: "
+            f"{format_score(sweep.metric, best.score, best.standard_error)}) included, cannot be told apart on these "
+            f"validation images, as the best was picked among {len(done)} (95 %): "
             f"sweep confirm {sweep.name} trains the best again with other seeds."
         )
     base = done[done.is_baseline]
     if best.is_baseline:
         yield f"No recipe beat the baseline: the best trial, {best.trial:04d}, is one."
-    elif len(base) and gap[base.index[0]] <= 2 * error[base.index[0]]:
+    elif len(base) and gap[base.index[0]] <= luck[base.index[0]]:
         yield (
-            f"The best is ahead of the best baseline by {format_points(sweep.metric, gap[base.index[0]])}, less than "
-            "two standard errors: a hint, no proof."
+            f"The best is ahead of the best baseline by {format_points(sweep.metric, gap[base.index[0]])}: a "
+            f"hint, no proof, as the best of {len(done)} may be this far ahead by luck."
         )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.wording import without_password
+from analysis.wording import mask_secrets
 from training.errors import UserError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def connect(uri: str) -> Iterator[Connection]:
     Raises:
         UserError: there is no such database, or it is not MLflow's.
     """
-    shown, file = without_password(uri), uri.removeprefix("sqlite:///").partition("?")[0]
+    shown, file = mask_secrets(uri), uri.removeprefix("sqlite:///").partition("?")[0]
     if uri.startswith("sqlite:") and not Path(file).exists():
         raise UserError(f"--tracking-uri {shown}: no such database. Run this where the sweep was started, or name it.")
     import sqlalchemy
@@ -53,12 +53,16 @@ def connect(uri: str) -> Iterator[Connection]:
     try:
         engine = sqlalchemy.create_engine(uri)
     except (sqlalchemy.exc.ArgumentError, ModuleNotFoundError) as error:
-        raise UserError(f"--tracking-uri {shown}: not a database ({str(error).splitlines()[0]}).") from None
+        raise UserError(
+            f"--tracking-uri {shown}: not a database ({mask_secrets(str(error).splitlines()[0])})."
+        ) from None
     try:
         with engine.connect() as connection:
             yield connection
     except sqlalchemy.exc.DBAPIError as error:
-        raise UserError(f"--tracking-uri {shown}: no MLflow store ({str(error.orig).splitlines()[0]}).") from None
+        raise UserError(
+            f"--tracking-uri {shown}: no MLflow store ({mask_secrets(str(error.orig).splitlines()[0])})."
+        ) from None
     finally:
         engine.dispose()
 
@@ -86,4 +90,4 @@ def choose(sweeps: list[dict[str, Any]], name: str, uri: str, experiment: str) -
             return sweep
     known = ", ".join(dict.fromkeys(str(sweep["name"]) for sweep in sweeps[:10]))
     hint = f"There are: {known}." if known else f"There are none in the experiment {experiment}."
-    raise UserError(f"{name}: no such sweep in {without_password(uri)}. {hint}")
+    raise UserError(f"{name}: no such sweep in {mask_secrets(uri)}. {hint}")

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.find import choose
 from analysis.store import Found, as_points, read_artifact
-from analysis.wording import without_password
+from analysis.wording import mask_secrets
 from training.errors import UserError
 
 RUNS_PER_CALL = 100  # what the server's bulk interface takes
@@ -35,8 +35,10 @@ def read_from_server(uri: str, experiment: str, name: str, keys: list[str]) -> F
         if found and not sweeps:  # to name those there are
             sweeps = _list_sweeps(_search(client, found.experiment_id, "tags.sweep != ''"))
     except MlflowException as error:
-        shown = without_password(uri)
-        raise UserError(f"--tracking-uri {shown}: the server does not answer ({str(error)[:100]}).") from None
+        shown = mask_secrets(uri)
+        raise UserError(
+            f"--tracking-uri {shown}: the server does not answer ({mask_secrets(str(error))[:100]})."
+        ) from None
     sweep = choose(sweeps, name, uri, experiment)
     trials = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == sweep["run_id"]]
     trials = [run for run in trials if "trial" in run.data.tags]

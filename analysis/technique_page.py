@@ -1,11 +1,11 @@
-"""Method cards as Markdown, for `sweep techniques` and docs/techniques.md alike."""
+"""Method cards as Markdown: docs/techniques.md, and `sweep techniques --markdown`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
-from analysis.cards import SPACE, Card, read_costs
+from analysis.cards import SPACE, Card, Hyperparameter, read_costs
 
 PREFACE = f"""# Techniques
 
@@ -51,10 +51,6 @@ def _describe_kinds(card: Card) -> Iterator[str]:
 
 
 def _hyperparameter_table(card: Card) -> str:
-    """Kinds that share a field, its bounds and its default share a line."""
-    lines: dict[tuple[str, ...], list[str]] = {}
-    for field in card.hyperparameters:
-        lines.setdefault((f"`{field.name}`", field.legal, field.default, field.description), []).append(field.kind)
     with_kinds = bool(card.kinds)
     header = (
         *(["kind"] if with_kinds else []),
@@ -63,18 +59,40 @@ def _hyperparameter_table(card: Card) -> str:
         "default" if with_kinds else "off",
         "meaning",
     )
-    rows = [(*([_name_kinds(kinds, card)] if with_kinds else []), *line) for line, kinds in lines.items()]
+    rows = [
+        (*([kinds] if with_kinds else []), f"`{field.name}`", field.legal, field.default, field.description)
+        for kinds, field in share_fields(card)
+    ]
     return _table(header, rows)
+
+
+def share_fields(card: Card) -> list[tuple[str, Hyperparameter]]:
+    """The hyperparameters, each with the names of its kinds: those that share bounds and default share an entry."""
+    shared: dict[tuple[str, ...], list[Hyperparameter]] = {}
+    for field in card.hyperparameters:
+        shared.setdefault((field.name, field.legal, field.default, field.description), []).append(field)
+    return [(_name_kinds([field.kind for field in fields], card), fields[0]) for fields in shared.values()]
 
 
 def _name_kinds(kinds: list[str], card: Card) -> str:
     return "all" if kinds == list(card.kinds) and len(kinds) > 1 else ", ".join(kinds)
 
 
+NOT_MEASURED = "Not measured yet."
+
+
+def describe_measurement() -> str:
+    """What the costs of a card are relative to, and where they were measured."""
+    return (
+        f"beside the baseline, nothing tuned to it, as measured on {read_costs()['machine']}; accuracy with its 95 % "
+        "interval over seeds."
+    )
+
+
 def _describe_costs(card: Card) -> list[str]:
     """Relative to the baseline of the same run, as measured."""
     if not card.costs:
-        return ["*Cost.* Not measured yet.", ""]
+        return [f"*Cost.* {NOT_MEASURED}", ""]
     rows = [
         (
             c["model"],
@@ -86,8 +104,7 @@ def _describe_costs(card: Card) -> list[str]:
         for c in card.costs
     ]
     table = _table(("model", "values", "time per image", "peak memory", "accuracy"), rows)
-    words = f"*Cost* beside the baseline, nothing tuned to it, as measured on {read_costs()['machine']}"
-    return [f"{words}; accuracy with its 95 % interval over seeds.", "", table]
+    return [f"*Cost* {describe_measurement()}", "", table]
 
 
 def describe_gain(gain: dict[str, float] | None) -> str:

@@ -56,6 +56,17 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
-def without_password(uri: str) -> str:
-    """The address as it may be shown."""
-    return re.sub(r"//[^/@]*@", "//", uri)
+MASK = "***"
+# Of a server all before the @ of its host, a lone token included; of a database the password, which may hold a slash.
+_SERVER = re.compile(r"""(?i)(https?://)([^\s'"/?#:]*)(:[^\s'"/?#]*)?@""")
+_DATABASE = re.compile(r"""(?i)\b((?!https?:)[a-z][\w+.-]*://)([^\s'"/?#:@]*)(:[^\s'"@]*(?:@[^\s'"@/?#]*)*)@""")
+_QUERY = re.compile(
+    r"""(?i)([?&;](?:[\w.-]*(?:pass(?!file)|pwd|token|secret|credential|signature|api_?key)[\w.-]*|sig)=)[^\s'"&;#)]+"""
+)
+
+
+def mask_secrets(text: str) -> str:
+    """A text as it may be shown: in its addresses, passwords and tokens are masked, names of users and hosts kept."""
+    for pattern in (_SERVER, _DATABASE):
+        text = pattern.sub(lambda found: f"{found[1]}{f'{found[2]}:' if found[3] else ''}{MASK}@", text)
+    return _QUERY.sub(rf"\1{MASK}", text)

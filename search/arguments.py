@@ -29,7 +29,9 @@ def parse_duration(text: str) -> float:
 
 def absolute_uri(uri: str) -> str:
     """A database file relative to here, whatever folder a process works in later."""
-    path = uri.removeprefix("sqlite:///")
+    from search.secrets import refuse_secret
+
+    path = refuse_secret(uri).removeprefix("sqlite:///")
     return f"sqlite:///{os.path.abspath(path)}" if path != uri else uri
 
 
@@ -39,7 +41,7 @@ def check_store(uri: str, experiment: str) -> None:
     Raises:
         UserError: it is none, or its database could not be written.
     """
-    from analysis.wording import without_password
+    from analysis.wording import mask_secrets
     from analysis.writable import check_file
 
     if not experiment.strip():
@@ -48,7 +50,7 @@ def check_store(uri: str, experiment: str) -> None:
         )
     if not re.match(STORES, uri):
         raise UserError(
-            f"--tracking-uri={without_password(uri)}: no MLflow store. Write it as sqlite:///mlflow.db or http://host:5000."
+            f"--tracking-uri={mask_secrets(uri)}: no MLflow store. Write it as sqlite:///mlflow.db or http://host:5000."
         )
     if uri.startswith("sqlite:///"):
         check_file("--tracking-uri", Path(uri.removeprefix("sqlite:///").partition("?")[0]))

@@ -12,9 +12,11 @@ from typing import Annotated
 import typer
 
 from analysis import EXPERIMENT, TRACKING_URI
+from analysis.wording import mask_secrets
 from search.arguments import absolute_paths, absolute_uri, check_positive, check_store, parse_duration
 from search.interrupt import Interrupted, leave_on_signals, listen
 from search.output import guard_output, report_lost_output
+from search.secrets import mask_logs
 from training.errors import UserError
 
 app = typer.Typer(
@@ -44,6 +46,7 @@ def main() -> None:
     """Run the command; a user's mistake ends in one sentence and exit code 2."""
     guard_output()
     listen()
+    mask_logs()
     code = _run_command()
     # Nothing is left to save: another signal ends the clean-up.
     leave_on_signals(code)
@@ -65,14 +68,14 @@ def _run_command() -> int:
     except Interrupted as end:
         return _say(str(end), end.exit_code)
     except Exception:  # noqa: BLE001 - a fault of ours, shown whole
-        traceback.print_exc()
+        print(mask_secrets(traceback.format_exc()), file=sys.stderr, end="")
         return 1
     return 0
 
 
 def _say(sentence: str, code: int) -> int:
     sys.stdout.flush()  # this is the last line
-    print(f"sweep: {sentence}", file=sys.stderr)
+    print(f"sweep: {mask_secrets(sentence)}", file=sys.stderr)
     return code
 
 
@@ -191,23 +194,21 @@ def space(
 @app.command()
 def techniques(
     name: Annotated[str | None, typer.Argument(help="One of them. Default: all, a line each.")] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print all cards: docs/techniques.md.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown: one card, or all of them, as in docs/techniques.md.")
+    ] = False,
 ) -> None:
     """Show what techniques there are, or one's card: what it does, its fields, domain, interactions and cost."""
     from analysis.cards import find_card, read_cards
-    from analysis.technique_page import format_card, format_index, format_page
+    from analysis.technique_page import format_card, format_page
+    from search.tables import make_console
+    from search.technique_view import show_card, show_index
 
     if markdown:
-        print(format_page(read_cards()), end="")
+        print(format_card(find_card(name)) if name else format_page(read_cards()), end="")
         return
-    text = format_card(find_card(name)) if name else format_index(read_cards())
-    if not sys.stdout.isatty():  # rich would fill its lines up with blanks
-        print(text, end="")
-        return
-    from rich.console import Console
-    from rich.markdown import Markdown
-
-    Console().print(Markdown(text))
+    console = make_console()
+    console.print(show_card(find_card(name), console.width) if name else show_index(read_cards()))
 
 
 @app.command()

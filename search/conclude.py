@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -10,6 +11,7 @@ from analysis import TRACKING_URI
 from search.arguments import absolute_uri
 from search.export import export_trial
 from search.folder import SweepFolder
+from search.secrets import URI
 from search.tables import leaderboard
 
 if TYPE_CHECKING:
@@ -31,9 +33,9 @@ def conclude(folder: SweepFolder, result: Result, tracking_uri: str, console: An
         console.print(export_trial(folder, None, None))
     if result.undelivered:
         console.print(f"{result.undelivered} events did not reach MLflow; sweep resume {folder.name} sends them again.")
-    console.print(
-        f"MLflow UI: sweep ui{'' if tracking_uri == absolute_uri(TRACKING_URI) else f' --tracking-uri {tracking_uri}'}"
-    )
+    # Without the option, `sweep ui` takes the address from the environment, where a password stays.
+    default = absolute_uri(os.environ.get(URI) or TRACKING_URI)
+    console.print(f"MLflow UI: sweep ui{'' if tracking_uri == default else f' --tracking-uri {tracking_uri}'}")
     if result.state != "interrupted" and not trials.best():
         console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")
     if result.state != "completed":

@@ -53,6 +53,8 @@ def export_trial(folder: SweepFolder, name: str | None, out: Path | None, extras
     Raises:
         UserError: there is no such trial, none completed, or there are no weights for the extras.
     """
+    from search.listed import describe_trial
+
     trials = read_trials(folder)
     test = next((event for event in read_events(folder.ledger) if event.get("event") == "test"), None)
     trial = trials.by_number[test["trial"]] if test and name is None else _choose(trials, name, folder.name)
@@ -67,11 +69,11 @@ def export_trial(folder: SweepFolder, name: str | None, out: Path | None, extras
             raise UserError(
                 f"trial {trial.name} of {folder.name} has no weights ({why}), so only its recipe can be exported. {train_again}"
             )
-        return f"Exported the recipe of trial {trial.name} to {out}; its weights are gone ({why}). {train_again}"
+        return f"Exported the recipe of {describe_trial(folder, trial)} to {out}; its weights are gone ({why}). {train_again}"
     source = source_of(folder, trial, test, saved["classes"])
     export_model(read_recipe(saved["recipe"]), saved["state_dict"], source, out)
     more = _add(folder, out, extras) if extras else ""
-    return f"Exported trial {trial.name} to {out}: recipe, weights, summary, card.{more} {train_again}"
+    return f"Exported {describe_trial(folder, trial)} to {out}: recipe, weights, summary, card.{more} {train_again}"
 
 
 def _read_weights(checkpoint: Path, trial: Trial) -> tuple[dict[str, Any] | None, str]:

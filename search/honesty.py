@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from analysis.selection import luck_of_best
 from analysis.wording import format_points
 from search.trials import Trial, Trials
 
 # Trials are validated on the same images, so their errors mostly rise and fall together: the error of a difference is
-# at most that of independent scores, which is all that a ledger can tell.
+# at most that of independent scores, which is all that a ledger can tell. Each recipe was trained once, so a ledger says
+# nothing of the noise between seeds: the sentences speak of the validation images alone.
 
 
 def describe_ties(trials: Trials) -> list[str]:
-    """How many completed trials tie with the best within the standard error of the difference."""
+    """How many completed trials may be the best on these validation images, as it was picked among them."""
     completed = [trial for trial in trials if trial.state == "completed" and trial.score is not None]
     if not completed:
         return ["No trial completed, so none can be called the best."] if len(trials) else ["No trial has started yet."]
@@ -26,12 +28,14 @@ def describe_ties(trials: Trials) -> list[str]:
         ]
     if len(tied) == 1:
         return [
-            f"The best of {len(completed)} completed trials, {best.name}, is ahead of the rest by more than the noise."
+            f"On these validation images {best.name} is ahead of the rest by more than the luck of the best of "
+            f"{len(completed)} explains (95 %). Seeds have noise of their own, which sweep confirm measures."
         ]
-    error = max(_error_of_difference(best, trial) for trial in tied[1:])
+    luck = luck_of_best(len(completed)) * max(_error_of_difference(best, trial) for trial in tied[1:])
     return [
-        f"{len(tied)} of {len(completed)} completed trials, the best included, tie within the noise "
-        f"(± {format_points(trials.metric, error)} at most): more images or seeds are needed to tell them apart."
+        f"{len(tied)} of {len(completed)} completed trials, the best included, cannot be told apart on these validation "
+        f"images: by luck the best of {len(completed)} may be up to {format_points(trials.metric, luck)} ahead (95 %). "
+        "More images help; sweep confirm adds seeds."
     ]
 
 
@@ -50,10 +54,11 @@ def compare_with_baseline(trials: Trials) -> list[str]:
     gap = format_points(trials.metric, difference, error)
     start = f"The best, {best.name}, is better than the best baseline, {base.name}, by {gap}"
     if difference <= error:
-        return [f"{start}: no more than the noise."]
-    if difference <= 2 * error:
-        return [f"{start}: more than one standard error, less than two; a hint, no proof."]
-    return [f"{start}: more than two standard errors, though the best of many is always a little lucky."]
+        return [f"{start}: no more than the noise of the validation images."]
+    count = trials.count()["completed"]
+    if difference <= luck_of_best(count) * error:
+        return [f"{start}: a hint, no proof, as the best of {count} may be this far ahead by luck."]
+    return [f"{start}: on these validation images more than the luck of the best of {count} explains (95 %)."]
 
 
 def _has_rivals(trials: Trials) -> bool:

@@ -133,6 +133,18 @@ def read_list(folder: SweepFolder) -> Listed:
     return Listed(event["kind"], event["of"], event["seeds"], event["notes"], trials, by_label)
 
 
+def describe_trial(folder: SweepFolder, trial: Trial) -> str:
+    """A trial as a person finds it again: one of a list by its recipe's name in the searched sweep, its seed and its own."""
+    event = next((event for event in read_events(folder.ledger) if event.get("event") == "list"), None)
+    if event is None:
+        return f"trial {trial.name}"
+    label = event["trials"][trial.number]["label"]
+    recipe = (
+        f"trial {label}'s recipe" if label.isdigit() else f"the {label}" if " " not in label else f"the recipe {label}"
+    )
+    return f"{recipe} of {event['of']}, as trained on seed {trial.recipe['seed']} (trial {trial.name} of {folder.name})"
+
+
 def check_same(folder: SweepFolder, seeds: int | None) -> None:
     """Refuse another number of seeds than those of the sweep that is there."""
     there = len(_list_event(folder)["seeds"])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.wording import without_password
+from analysis.wording import mask_secrets
 from training.errors import UserError
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _probe(uri: str) -> None:
             return
         reason = f"HTTP status {status}"
     raise ServerAway(
-        f"--tracking-uri {without_password(uri)}: the MLflow server does not answer ({reason}). "
+        f"--tracking-uri {mask_secrets(uri)}: the MLflow server does not answer ({reason}). "
         "Start it, or name another; sqlite:///mlflow.db needs no server."
     )
 
@@ -154,4 +154,4 @@ def _shorten(error: Exception) -> str:
     for words, reason in {"refused": "connection refused", "resolve": "unknown host"}.items():
         if words in text:
             return reason
-    return text.split("\n")[0][:200]
+    return mask_secrets(text.split("\n")[0])[:200]

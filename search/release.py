@@ -14,7 +14,7 @@ from search.confirm import read_test
 from search.export import source_of
 from search.folder import SweepFolder
 from search.interrupt import Interrupted, interruptible
-from search.listed import read_list
+from search.listed import describe_trial, read_list
 from search.trial import split_cpus
 from training.data.specs import FILE_DATA
 from training.recipe import read_recipe
@@ -36,7 +36,9 @@ def train_release(folder: SweepFolder, console: Any) -> None:
     own.mkdir(exist_ok=True)
     threads, workers = split_cpus(os.cpu_count() or 1, recipe.data.name not in FILE_DATA)
     resources = Resources(threads, workers, "cuda" if torch.cuda.is_available() else "cpu", torch.cuda.device_count())
-    console.print(f"Training trial {trial.name}'s recipe on training and validation images, {recipe.epochs} epochs.")
+    console.print(
+        f"Training on training and validation images, {recipe.epochs} epochs: {describe_trial(folder, trial)}."
+    )
     with interruptible() as interrupted:
         outcome = train(
             recipe,

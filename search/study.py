@@ -7,6 +7,7 @@ import warnings
 from datetime import datetime
 from typing import Any
 
+from analysis.wording import mask_secrets
 from search.export import read_space, read_trials
 from search.folder import SweepFolder
 from search.ledger import read_events
@@ -31,15 +32,20 @@ def write_study(folder: SweepFolder, url: str) -> str:
             storage=url, study_name=folder.name, direction="maximize" if trials.sign > 0 else "minimize"
         )
     except optuna.exceptions.DuplicatedStudyError:
-        raise UserError(f"--optuna={url}: it has a study called {folder.name}. Name another storage.") from None
+        raise UserError(
+            f"--optuna={mask_secrets(url)}: it has a study called {folder.name}. Name another storage."
+        ) from None
     except (SQLAlchemyError, ImportError, ValueError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise UserError(f"--optuna={url}: Optuna cannot open it ({reason}). Write it as sqlite:///study.db.") from None
+        reason = mask_secrets(str(error).strip().split("\n")[0])
+        raise UserError(
+            f"--optuna={mask_secrets(url)}: Optuna cannot open it ({reason}). Write it as sqlite:///study.db."
+        ) from None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # names are for Optuna's plots alone
         study.set_metric_names([trials.metric])
     study.add_trials([_translate(trial, trials.metric, space.suggest) for trial in trials])
-    return f"Wrote {len(trials)} trials to {url}: optuna.load_study(study_name={folder.name!r}, storage={url!r})."
+    shown = mask_secrets(url)
+    return f"Wrote {len(trials)} trials to {shown}: optuna.load_study(study_name={folder.name!r}, storage={shown!r})."
 
 
 def _translate(trial: Trial, metric: str, suggest: Any) -> Any:

@@ -12,11 +12,12 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from analysis.wording import mask_secrets
 from search.checkpoints import Checkpoints
 from search.cluster import Demand, fit_to_cluster, list_nodes, plan_demand, probe_cluster, start_ray
 from search.controller import Controller
@@ -25,6 +26,7 @@ from search.interrupt import URGENT_CLOSE_SECONDS, Interrupted, Request, interru
 from search.ledger import Event, Ledger, read_events, sweep_header
 from search.phases import Phases
 from search.progress import Progress
+from search.secrets import complete_uri
 from search.tracking import Tracking
 from search.trial import bootstrap, project_root, split_cpus
 from search.trials import Trial
@@ -76,15 +78,8 @@ def run_sweep(
         tracking = _make_tracking(folder.name, sweep_id, space, settings, dataset)
         tracking.start()
         plan = _prepare(space, settings, folder.path.parent, tracking, phases, console)
-    header = {
-        "event": "sweep",
-        "name": folder.name,
-        "id": sweep_id,
-        "space": plan.space.to_yaml(),
-        "settings": asdict(settings),
-        "dataset": dataset,
-    }
-    create_folder(folder, header, *opening)
+    header = make_header(folder.name, sweep_id, plan.space, settings)
+    create_folder(folder, {**header, "dataset": dataset}, *opening)
     with folder.locked():
         controller = Controller(plan.space, Ledger(folder.ledger), seed=settings.seed)
         controller.listeners.append(tracking)
@@ -111,6 +106,12 @@ def _deliver(folder: SweepFolder, controller: Controller, tracking: Tracking) ->
     return Result(controller, "completed", undelivered)
 
 
+def make_header(name: str, sweep_id: str, space: Space, settings: Settings) -> dict[str, Any]:
+    """The event that says what the sweep is; a password of its store stays in the environment."""
+    kept = asdict(settings) | {"tracking_uri": mask_secrets(settings.tracking_uri)}
+    return {"event": "sweep", "name": name, "id": sweep_id, "space": space.to_yaml(), "settings": kept}
+
+
 def create_folder(folder: SweepFolder, header: dict[str, Any], *events: dict[str, Any]) -> None:
     """Make a sweep's folder with its space and the first events of its ledger, whole or not at all."""
     partial = SweepFolder(folder.path.with_name(f".{folder.name}-{header['id']}"))
@@ -135,7 +136,7 @@ def resume_sweep(
         ledger = Ledger(folder.ledger)
         header = sweep_header(folder.ledger, ledger.events)
         space = read_frozen_space(folder, header)
-        settings = Settings(**{**header["settings"], "time_budget_seconds": time_budget_seconds})
+        settings = replace(_settings_of(header), time_budget_seconds=time_budget_seconds)
         controller = Controller(space, ledger, seed=settings.seed)
         if more_trials:
             if controller.listed:
@@ -171,8 +172,17 @@ def check_data(space: Space) -> dict[str, Any]:
 
 
 def read_settings(folder: SweepFolder) -> Settings:
-    """How the sweep was started."""
-    return Settings(**sweep_header(folder.ledger, read_events(folder.ledger))["settings"])
+    """How the sweep was started.
+
+    Raises:
+        UserError: its store needs a password, which is not in the environment.
+    """
+    return _settings_of(sweep_header(folder.ledger, read_events(folder.ledger)))
+
+
+def _settings_of(header: dict[str, Any]) -> Settings:
+    kept = header["settings"]
+    return Settings(**{**kept, "tracking_uri": complete_uri(kept["tracking_uri"])})
 
 
 def read_frozen_space(folder: SweepFolder, header: dict[str, Any]) -> Space:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from analysis.wording import without_password
+from analysis.wording import mask_secrets
 from search.ledger import Event
 from search.mlflow_runs import SweepRuns
 from search.mlflow_store import is_outage, make_absolute, open_store
@@ -203,10 +203,10 @@ class Tracking:
     def _note_outage(self, error: Exception) -> None:
         self._failures += 1
         if self._failures == 2:  # a single failure may be a connection that the server closed
-            reason = without_password(str(error).split("\n")[0][:200])
+            reason = mask_secrets(str(error).split("\n")[0])[:200]
             logger.warning(
                 "MLflow at %s does not answer; training goes on, and what is logged is sent later. (%s)",
-                without_password(self.uri),
+                mask_secrets(self.uri),
                 reason,
             )
 
@@ -214,9 +214,9 @@ class Tracking:
 def _as_user_error(error: Exception, uri: str) -> BaseException:
     if isinstance(error, UserError):
         return error
-    logger.debug("opening %s", uri, exc_info=error)
-    reason = without_password(str(error).strip().split("\n")[0].split(". ")[0].rstrip("."))
+    logger.debug("opening %s", mask_secrets(uri), exc_info=error)
+    reason = mask_secrets(str(error).strip().split("\n")[0].split(". ")[0].rstrip("."))
     return UserError(
-        f"--tracking-uri {without_password(uri)}: MLflow cannot open it ({reason}). "
+        f"--tracking-uri {mask_secrets(uri)}: MLflow cannot open it ({reason}). "
         "Mend it, or name another, as in sqlite:///mlflow.db or http://host:5000."
     )

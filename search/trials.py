@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from analysis.selection import luck_of_best
 from search.ledger import Event
 from training.ranking import MAXIMISED
 
@@ -115,16 +116,16 @@ class Trials:
         return ranked[0] if ranked and ranked[0].state == "completed" else None
 
     def tied_with_best(self) -> list[Trial]:
-        """Completed trials within one standard error of the difference to the best, the best included."""
+        """Completed trials that may be the best on the same validation images at 95 %, the best included."""
         best = self.best()
         if best is None:
             return []
         completed = [trial for trial in self.ranked() if trial.state == "completed"]
-        return [trial for trial in completed if _ties(trial, best)]
+        return [trial for trial in completed if _ties(trial, best, luck_of_best(len(completed)))]
 
 
-def _ties(trial: Trial, best: Trial) -> bool:
+def _ties(trial: Trial, best: Trial, errors: float) -> bool:
     assert trial.score is not None
     assert best.score is not None
     error = (trial.standard_error**2 + best.standard_error**2) ** 0.5
-    return abs(best.score - trial.score) <= error
+    return abs(best.score - trial.score) <= errors * error

@@ -7,9 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from analysis.wording import mask_secrets
 from search.interrupt import Interrupted
 from training.errors import UserError
 
@@ -26,7 +28,7 @@ def serve_ui(uri: str, port: int) -> None:
         UserError: there is no such store, no free port, or the UI ended by itself.
     """
     if uri.startswith("http"):
-        print(f"{uri} is a tracking server and has its own UI: open it in a browser.")
+        print(f"{mask_secrets(uri)} is a tracking server and has its own UI: open it in a browser.")
         return
     if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
         raise UserError(
@@ -40,23 +42,22 @@ def serve_ui(uri: str, port: int) -> None:
         "-m",
         "mlflow",
         "ui",
-        "--backend-store-uri",
-        uri,
         "--host",
         "127.0.0.1",
         "--port",
         str(free),
     ]
-    if code := run_group(command):
+    # Not an argument, which every user of the machine can read: the address of a database may hold a password.
+    if code := run_group(command, {"MLFLOW_BACKEND_STORE_URI": uri}):
         raise UserError(f"The MLflow UI ended with exit code {code}; its last lines are above.")
 
 
-def run_group(command: list[str]) -> int:
+def run_group(command: list[str], more: Mapping[str, str] | None = None) -> int:
     """Run a command that starts processes of its own, until it ends or Ctrl-C; none of them outlives this call.
 
-    Returns its exit code; 0 after Ctrl-C.
+    `more` is added to the environment. Returns its exit code; 0 after Ctrl-C.
     """
-    server = subprocess.Popen(command, start_new_session=True)
+    server = subprocess.Popen(command, start_new_session=True, env=os.environ | dict(more or {}))
     try:
         return server.wait()
     except Interrupted as end:

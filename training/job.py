@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from training.errors import UserError
-from training.recipe import Recipe
+from training.recipe import Recipe, read_recipe
 
 
 @dataclass(frozen=True)
@@ -47,3 +47,12 @@ class Job:
     metric: str
     resources: Resources  # of each
     release: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, as another process reads them."""
+        return {**asdict(self), "recipe": self.recipe.model_dump(), "folder": str(self.folder)}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Job:
+        read = {"recipe": read_recipe(values["recipe"]), "folder": Path(values["folder"])}
+        return cls(**{**values, **read, "resources": Resources(**values["resources"])})

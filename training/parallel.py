@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from training.errors import Diverged, UserError
+from training.job import Job
 from training.memory import count_memory_kills
 from training.rank import Rank
 
@@ -25,10 +30,12 @@ PROGRAM = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from training.paralle
 PATIENCE = timedelta(minutes=30)  # of one rank with another that lives; a dead one is noticed at once
 READY = "ready/{}"
 GRACE_SECONDS = 10.0  # for others to end after the first, or to say why they failed
+# What callers tell apart keeps its type on the way between processes; every other error becomes a RuntimeError.
+ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (UserError, Diverged, MemoryError, OSError)}
 
 
 @contextmanager
-def lead(job: Any, count: int, device: str) -> Iterator[None]:
+def lead(job: Job, count: int, device: str) -> Iterator[None]:
     """Be the first of `count` ranks; start the others, each of which calls `train_beside` with this job.
 
     Raises:
@@ -38,27 +45,30 @@ def lead(job: Any, count: int, device: str) -> Iterator[None]:
     if count == 1:
         yield
         return
-    from torch.distributed import TCPStore
+    from torch.distributed import FileStore
 
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    kills = count_memory_kills()
-    others = [_start(job, Rank(number, count), store.port) for number in range(1, count)]
-    try:
-        _await_ready(others, store, kills)
-        with connected(store, Rank(0, count), device):
+    # The ranks meet in a file of a private folder: unlike a port, no other user of the machine can reach it.
+    with tempfile.TemporaryDirectory(prefix="technique-search-") as folder:
+        path = str(Path(folder, "ranks"))
+        store = FileStore(path, count)
+        kills = count_memory_kills()
+        others = [_start(job, Rank(number, count), path) for number in range(1, count)]
+        try:
+            _await_ready(others, store, kills)
+            with connected(store, Rank(0, count), device):
+                for other in others:
+                    Thread(target=_abort_without, args=[other], daemon=True).start()
+                try:
+                    yield
+                except RuntimeError as error:
+                    # Asked before this rank leaves, which would make the others fail in turn.
+                    raise _find_reason(others, store, kills, error) from error
             for other in others:
-                Thread(target=_abort_without, args=[other], daemon=True).start()
-            try:
-                yield
-            except RuntimeError as error:
-                # Asked before this rank leaves, which would make the others fail in turn.
-                raise _find_reason(others, store, kills, error) from error
-        for other in others:
-            with suppress(subprocess.TimeoutExpired):
-                other.wait(GRACE_SECONDS)
-    finally:
-        for other in others:
-            _end(other)
+                with suppress(subprocess.TimeoutExpired):
+                    other.wait(GRACE_SECONDS)
+        finally:
+            for other in others:
+                _end(other)
 
 
 @contextmanager
@@ -72,6 +82,7 @@ def connected(store: Any, rank: Rank, device: str) -> Iterator[None]:
     if not rank.leads:
         store.set(READY.format(rank.number), "")
     backend, hook = "nccl" if device == "cuda" else "gloo", sys.excepthook
+    _stay_on_this_machine()
     distributed.init_process_group(backend, store=store, rank=rank.number, world_size=rank.count, timeout=PATIENCE)
     try:
         yield
@@ -82,31 +93,64 @@ def connected(store: Any, rank: Rank, device: str) -> Iterator[None]:
 
 def follow() -> None:
     """The program of every rank but the first."""
-    rank, port, job = pickle.load(sys.stdin.buffer)
+    message = json.loads(sys.stdin.buffer.readline())
+    rank = Rank(**message["rank"])
     Thread(target=_end_with_leader, daemon=True).start()
-    from torch.distributed import TCPStore
+    from torch.distributed import FileStore
 
-    store = TCPStore("127.0.0.1", port, is_master=False)
+    store = FileStore(message["store"], rank.count)
     try:
         from training.train import train_beside
 
-        train_beside(pickle.loads(job), rank, store)
+        train_beside(Job.from_json(message["job"]), rank, store)
     except BaseException as error:  # noqa: BLE001 - whatever it was, the first rank raises it
-        error.add_note(f"On device {rank.number + 1} of {rank.count}:\n{traceback.format_exc()}")
-        store.compare_set("error", "", pickle.dumps(error).hex())  # unless another failed before
+        store.compare_set("error", "", _write_error(error, rank))  # unless another failed before
         os._exit(1)
     os._exit(0)  # taking modules apart would take seconds
 
 
-def _start(job: Any, rank: Rank, port: int) -> subprocess.Popen[bytes]:
+def _start(job: Job, rank: Rank, store: str) -> subprocess.Popen[bytes]:
     # In a session of its own: Ctrl-C is the first rank's, and the loader workers can be ended with it.
     other = subprocess.Popen(
         [sys.executable, "-P", "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
     )
     assert other.stdin is not None
-    pickle.dump((rank, port, pickle.dumps(job)), other.stdin)
-    other.stdin.flush()  # and left open: it closes when this process ends, however it does
+    message = {"rank": asdict(rank), "store": store, "job": job.to_json()}
+    with suppress(BrokenPipeError):  # it died already; its exit code says why
+        other.stdin.write(json.dumps(message).encode() + b"\n")
+        other.stdin.flush()  # and left open: it closes when this process ends, however it does
     return other
+
+
+def _stay_on_this_machine() -> None:
+    """Have the ranks of one machine listen on its loopback interface only, unless the user names another."""
+    loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
+    if loopback:
+        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            os.environ.setdefault(name, loopback)
+
+
+def _write_error(error: BaseException, rank: Rank) -> str:
+    """An error as text, which can do no harm to who reads it."""
+    import torch
+
+    kind = next((name for name, known in ERRORS.items() if isinstance(error, known)), type(error).__name__)
+    if isinstance(error, torch.OutOfMemoryError):
+        kind = MemoryError.__name__
+    note = f"On device {rank.number + 1} of {rank.count}:\n{traceback.format_exc()}"
+    has_number = isinstance(error, OSError) and error.errno is not None
+    arguments = [error.errno, error.strerror, error.filename] if has_number else [str(error)]  # type: ignore[attr-defined]
+    return json.dumps({"kind": kind, "arguments": arguments, "note": note}, default=str)
+
+
+def _read_error(text: str) -> Exception:
+    found = json.loads(text)
+    if known := ERRORS.get(found["kind"]):
+        error = known(*found["arguments"])
+    else:
+        error = RuntimeError(f"{found['kind']}: {found['arguments'][0]}")
+    error.add_note(found["note"])
+    return error
 
 
 def _end_with_leader() -> None:
@@ -136,7 +180,7 @@ def _find_reason(others: list[subprocess.Popen[bytes]], store: Any, kills: int, 
     while not (codes := [code for other in others if (code := other.poll())]) and time.monotonic() < deadline:
         time.sleep(0.02)
     if store.check(["error"]):
-        return pickle.loads(bytes.fromhex(store.get("error").decode()))  # type: ignore[no-any-return]
+        return _read_error(store.get("error").decode())
     if not codes:
         return error
     field = f"data_parallel.devices={len(others) + 1}"

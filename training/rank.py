@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import torch
@@ -38,14 +39,23 @@ class Rank:
         return whole
 
     def gather(self, value: T) -> list[T]:
-        """Each rank's value, by number."""
+        """Each rank's value, by number: plain values and tensors, as what comes from another process is not unpickled."""
         if self.count == 1:
             return [value]
+        import torch
         from torch import distributed
 
-        values: list[Any] = [None] * self.count
-        distributed.all_gather_object(values, value)
-        return values
+        file = io.BytesIO()
+        torch.save(value, file)
+        device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+        own = torch.frombuffer(file.getbuffer(), dtype=torch.uint8).to(device)
+        sizes = [torch.empty(1, dtype=torch.int64, device=device) for _ in range(self.count)]
+        distributed.all_gather(sizes, torch.tensor([len(own)], device=device))
+        longest = max(int(size) for size in sizes)
+        shares = [torch.empty(longest, dtype=torch.uint8, device=device) for _ in range(self.count)]
+        distributed.all_gather(shares, torch.nn.functional.pad(own, (0, longest - len(own))))
+        files = [share[: int(size)].cpu().numpy().tobytes() for share, size in zip(shares, sizes, strict=True)]
+        return [torch.load(io.BytesIO(file), map_location="cpu", weights_only=True) for file in files]
 
     def sum(self, value: torch.Tensor) -> torch.Tensor:
         """The sum over all ranks, without waiting for a GPU."""

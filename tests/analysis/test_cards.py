@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
+from rich.console import Console
 
 from analysis.cards import find_card, full_space, read_cards, technique_names
 from analysis.technique_page import format_card, format_page
 from search.cli import app
+from search.technique_view import show_card
 from spaces.domains import find_holes
 from training.errors import UserError
 from training.recipe import Recipe
@@ -67,6 +72,25 @@ def test_the_command_shows_all_techniques_or_one(capsys):
     shown = capsys.readouterr().out
     assert "last, most or full" in shown
     assert "Yosinski" in shown
+
+
+@pytest.mark.parametrize("name", technique_names())
+def test_a_card_fits_80_columns_with_every_value_whole(name):
+    card, screen = find_card(name), io.StringIO()
+    Console(file=screen, width=80).print(show_card(card, 80))
+    text = screen.getvalue()
+    assert [line for line in text.splitlines() if cell_len(line) > 80] == []
+    assert "…" not in text
+    for cost in card.costs:
+        assert all(word in text.split() for word in cost["values"].split())
+
+
+def test_a_piped_card_is_plain_text_and_markdown_where_it_is_asked_for(capsys):
+    app(["techniques", "optimizer"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert not re.search(r"\*\*|`|^#|\| ---| $", shown, re.MULTILINE)
+    app(["techniques", "optimizer", "--markdown"], standalone_mode=False)
+    assert capsys.readouterr().out == format_card(find_card("optimizer"))
 
 
 def test_cards_import_nothing_heavy():

@@ -26,12 +26,11 @@ def sweep_here(folder, space, settings, console, opening=()):
     from search.checkpoints import Checkpoints
     from search.controller import Controller
     from search.ledger import Ledger
-    from search.sweep import Result, create_folder
+    from search.sweep import Result, create_folder, make_header
     from training.recipe import read_recipe
     from training.train import train
 
-    header = {"event": "sweep", "name": folder.name, "id": uuid.uuid4().hex, "space": space.to_yaml()}
-    create_folder(folder, {**header, "settings": asdict(settings)}, *opening)
+    create_folder(folder, make_header(folder.name, uuid.uuid4().hex, space, settings), *opening)
     controller = Controller(space, Ledger(folder.ledger), seed=settings.seed)
     controller.record(event="driver", threads=1)
     controller.listeners.append(Checkpoints(folder, controller.trials, settings.keep_best))

@@ -7,8 +7,9 @@ import pytest
 
 from search.cli import app
 from search.folder import SweepFolder
-from search.ledger import read_events
-from search.listed import read_list
+from search.ledger import Ledger, read_events
+from search.listed import describe_trial, read_list
+from search.trials import Trial
 from training.data import load
 
 
@@ -60,6 +61,13 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
     said = capsys.readouterr().out
     assert "Test part, scored" in said
     assert "before:" not in said
+    winner, trial = findings["recipes"][0]["label"], findings["test"]["trial"]
+    whose = "the baseline" if winner == "baseline" else f"trial {winner}'s recipe"
+    seed = listed.trials.by_number[trial].recipe["seed"]
+    assert (
+        f"Exported {whose} of tiny, as trained on seed {seed} (trial {trial:04d} of tiny-confirm) to"
+        in said.replace("\n", " ")
+    )
 
     # A second time, nothing is trained or opened: the ledger knows.
     opened = []
@@ -128,6 +136,19 @@ def test_each_technique_is_switched_alone_and_paired_by_seed(home, sent, capsys)
     assert worth == sorted(worth, reverse=True)
     assert "in the winner" in capsys.readouterr().out
     assert (folder.path / "ablate.html").exists()
+
+
+def test_a_trial_of_a_confirmation_is_named_by_the_recipe_that_it_trained_and_its_seed(tmp_path):
+    folder = SweepFolder(tmp_path / "quick-1-confirm")
+    folder.path.mkdir()
+    labels = ["baseline", "0014"]
+    ledger = Ledger(folder.ledger)
+    ledger.append({"event": "list", "of": "quick-1", "trials": [{"label": label} for label in labels]})
+    ledger.close()
+    trials = [Trial(number, {"seed": 3}, None, "listed", 0.0) for number in range(2)]
+    told = [describe_trial(folder, trial) for trial in trials]
+    assert told[0] == "the baseline of quick-1, as trained on seed 3 (trial 0000 of quick-1-confirm)"
+    assert told[1] == "trial 0014's recipe of quick-1, as trained on seed 3 (trial 0001 of quick-1-confirm)"
 
 
 MISTAKES = {

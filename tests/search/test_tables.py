@@ -3,6 +3,7 @@
 import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -112,25 +113,51 @@ def test_the_leaderboard_says_how_many_it_leaves_out():
     assert "… and 990 more" in show(leaderboard(sweep_of(*[("completed", 0.5)] * 1000)), 80)
 
 
-def test_ties_within_the_standard_error_of_the_difference_are_counted():
+def test_trials_that_the_luck_of_the_best_explains_are_counted():
     text = sentences(leaderboard(sweep_of(("completed", 0.95), ("completed", 0.94), ("completed", 0.80))))
-    assert "2 of 3 completed trials, the best included, tie within the noise (± 1.4 points at most)" in text
+    assert (
+        "2 of 3 completed trials, the best included, cannot be told apart on these validation images: by luck the best "
+        "of 3 may be up to 2.8 points ahead (95 %)."
+    ) in text
+
+
+def test_the_best_of_six_is_not_called_ahead_for_a_gap_of_little_more_than_one_standard_error():
+    others = [("completed", score, 0.012) for score in (0.946, 0.94, 0.93, 0.92, 0.91)]
+    text = sentences(leaderboard(sweep_of(("completed", 0.966, 0.010), *others)))
+    assert "4 of 6 completed trials, the best included, cannot be told apart on these validation images" in text
+    assert "sweep confirm adds seeds" in text
+
+
+def test_the_truly_best_recipe_is_among_those_that_cannot_be_told_apart_at_95_percent():
+    rng, kept = np.random.default_rng(0), 0
+    for _ in range(2000):
+        # Equal recipes are the hardest case: luck alone says which comes first.
+        scores = 0.9 + 0.01 * rng.standard_normal(8)
+        trials = sweep_of(*[("completed", float(score)) for score in scores])
+        kept += 0 in [trial.number for trial in trials.tied_with_best()]
+    assert kept / 2000 >= 0.95
 
 
 def test_a_best_that_no_other_ties_with_is_said_to_be_ahead():
     text = sentences(leaderboard(sweep_of(("completed", 0.95), ("completed", 0.80))))
-    assert "The best of 2 completed trials, 0000, is ahead of the rest by more than the noise." in text
+    assert (
+        "On these validation images 0000 is ahead of the rest by more than the luck of the best of 2 explains (95 %). "
+        "Seeds have noise of their own, which sweep confirm measures."
+    ) in text
 
 
 @pytest.mark.parametrize(
     ("score", "verdict"),
     [
-        (0.91, "by 1.0 points (± 1.4 at most): no more than the noise."),
-        (0.92, "by 2.0 points (± 1.4 at most): more than one standard error, less than two; a hint, no proof."),
-        (0.95, "by 5.0 points (± 1.4 at most): more than two standard errors"),
+        (0.91, "by 1.0 points (± 1.4 at most): no more than the noise of the validation images."),
+        (0.92, "by 2.0 points (± 1.4 at most): a hint, no proof, as the best of 3 may be this far ahead by luck."),
+        (
+            0.95,
+            "by 5.0 points (± 1.4 at most): on these validation images more than the luck of the best of 3 explains (95 %)",
+        ),
     ],
 )
-def test_the_best_is_compared_with_the_best_baseline_in_standard_errors(score, verdict):
+def test_the_best_is_compared_with_the_best_baseline_as_the_best_of_several(score, verdict):
     baselines = [("completed", 0.90, 0.01, "baseline"), ("completed", 0.80, 0.01, "baseline")]
     text = sentences(leaderboard(sweep_of(*baselines, ("completed", score))))
     assert f"The best, 0002, is better than the best baseline, 0000, {verdict}" in text

@@ -394,7 +394,7 @@ def test_what_mlflow_refuses_is_told_with_the_trial_and_the_rest_arrives(uri, sw
     ("bad", "words"),
     [
         ("http://127.0.0.1:9", "127.0.0.1:9: the MLflow server does not answer .connection refused"),
-        ("http://me:secret@127.0.0.1:9", "--tracking-uri http://127.0.0.1:9:"),
+        ("http://me:secret@127.0.0.1:9", r"--tracking-uri http://me:\*\*\*@127.0.0.1:9:"),
         ("sqlite:////proc/nowhere/mlflow.db", "--tracking-uri sqlite:////proc/nowhere/mlflow.db"),
         ("nonsense://here", "nonsense"),
     ],

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import io
+import ipaddress
+import json
+import pickle
 import signal
 import subprocess
 import sys
@@ -19,8 +24,8 @@ from torch import distributed, nn
 
 from training import parallel
 from training.classifier import Classifier
-from training.errors import UserError
-from training.job import Resources
+from training.errors import Diverged, UserError
+from training.job import Job, Resources
 from training.rank import Rank
 from training.recipe import read_recipe
 from training.sync_batch_norm import synchronise
@@ -147,6 +152,69 @@ def test_a_device_that_dies_ends_the_training_within_seconds(tmp_path):
     assert len(died) == 1
     assert time.monotonic() - died[0] < 10
     assert_alone()
+
+
+def test_the_processes_of_a_training_listen_on_this_machine_alone(tmp_path):
+    seen = []
+
+    def look(report):
+        own = psutil.Process()
+        seen.extend(c.laddr.ip for one in (own, *own.children()) for c in one.net_connections() if c.status == "LISTEN")
+        return True
+
+    run(tmp_path, 2, epochs=1, on_report=look)
+    assert len(seen) >= 2
+    assert [ip for ip in seen if not ipaddress.ip_address(ip).is_loopback] == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UserError("epochs=0: give 1 or more."),
+        Diverged("the loss became infinite or NaN"),
+        MemoryError("no room"),
+        OSError(errno.ENOSPC, "No space left on device", "/data/last.ckpt"),
+        OSError("a library's own words"),
+    ],
+)
+def test_an_error_of_another_process_keeps_its_kind_and_its_words(error):
+    found = parallel._read_error(parallel._write_error(error, Rank(1, 2)))
+    assert (type(found), str(found)) == (type(error), str(error))
+    assert getattr(found, "errno", None) == getattr(error, "errno", None)
+    assert found.__notes__[0].startswith("On device 2 of 2:")
+
+
+def test_an_error_of_another_process_that_nobody_tells_apart_becomes_a_runtime_error_with_its_name():
+    found = parallel._read_error(parallel._write_error(KeyError("optimizer"), Rank(1, 2)))
+    assert (type(found), str(found)) == (RuntimeError, "KeyError: 'optimizer'")
+    found = parallel._read_error(parallel._write_error(torch.OutOfMemoryError("CUDA out of memory"), Rank(1, 2)))
+    assert (type(found), str(found)) == (MemoryError, "CUDA out of memory")
+
+
+def test_a_job_comes_back_from_json_as_it_was(tmp_path):
+    job = Job(read_recipe(TINY), tmp_path, "val_loss", Resources(2, 1, "cuda", 2), release=True)
+    assert Job.from_json(json.loads(json.dumps(job.to_json()))) == job
+
+
+class Harm:
+    """An object whose pickle, once loaded, would have done something."""
+
+    def __reduce__(self):
+        return pytest.fail, ("a pickle from another process was loaded",)
+
+
+def test_what_another_process_sends_is_never_unpickled(monkeypatch, group_of_one):
+    file = io.BytesIO()
+    torch.save(Harm(), file)
+    sent = torch.tensor(list(file.getvalue()), dtype=torch.uint8)
+
+    def receive(shares, own):
+        for share in shares:
+            share.copy_(torch.tensor(len(sent)) if own.dtype == torch.int64 else sent)
+
+    monkeypatch.setattr(distributed, "all_gather", receive)
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        Rank(0, 2).gather(1.0)
 
 
 def test_a_device_that_does_not_start_is_told(tmp_path, monkeypatch):
