@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from analysis import TRACKING_URI
+from analysis.wording import mask_secrets
 from search.arguments import absolute_uri
 from search.export import export_trial
 from search.folder import SweepFolder
-from search.secrets import URI
+from search.secrets import URI, has_secret
 from search.tables import leaderboard
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ def conclude(folder: SweepFolder, result: Result, tracking_uri: str, console: An
         console.print(export_trial(folder, None, None))
     if result.undelivered:
         console.print(f"{result.undelivered} events did not reach MLflow; sweep resume {folder.name} sends them again.")
-    # Without the option, `sweep ui` takes the address from the environment, where a password stays.
-    default = absolute_uri(os.environ.get(URI) or TRACKING_URI)
-    console.print(f"MLflow UI: sweep ui{'' if tracking_uri == default else f' --tracking-uri {tracking_uri}'}")
+    console.print(f"MLflow UI: {_describe_ui(tracking_uri)}")
     if result.state != "interrupted" and not trials.best():
         console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")
     if result.state != "completed":
@@ -44,6 +43,14 @@ def conclude(folder: SweepFolder, result: Result, tracking_uri: str, console: An
         raise typer.Exit(130)
     if not trials.best():
         raise typer.Exit(1)
+
+
+def _describe_ui(tracking_uri: str) -> str:
+    """The command that shows a store; an address with a password has its place in the environment."""
+    if has_secret(tracking_uri):
+        return f"sweep ui, with {URI} set to {mask_secrets(tracking_uri)}"
+    default = tracking_uri == absolute_uri(os.environ.get(URI) or TRACKING_URI)
+    return "sweep ui" if default else f"sweep ui --tracking-uri {tracking_uri}"
 
 
 def conclude_list(folder: SweepFolder, state: str, console: Any) -> None:
