@@ -16,6 +16,16 @@ from training.errors import UserError
 NEEDED = ("mlflow", "torch", "torchvision", "timm", "safetensors", "pillow", "numpy", "pandas")
 
 
+def check_model_name(name: str) -> None:
+    """Refuse what MLflow takes for no name.
+
+    Raises:
+        UserError: it is one.
+    """
+    if not name.strip() or re.search(r"[/:]", name):
+        raise UserError(f"--register={name}: a model's name is a word without / and :.")
+
+
 def register(exported: Exported, data: ImageData, *, name: str, tracking_uri: str, experiment: str) -> str:
     """Log the model on its trial's run and register it; returns its address, as in `models:/name/1`.
 
@@ -29,8 +39,7 @@ def register(exported: Exported, data: ImageData, *, name: str, tracking_uri: st
     from mlflow.types.schema import Array
     from PIL import Image
 
-    if not name.strip() or re.search(r"[/:]", name):
-        raise UserError(f"--register={name}: a model's name is a word without / and :.")
+    check_model_name(name)
     for logger in ("mlflow", "alembic"):
         logging.getLogger(logger).setLevel(logging.ERROR)
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")

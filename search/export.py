@@ -60,6 +60,10 @@ def export_trial(folder: SweepFolder, name: str | None, out: Path | None, extras
     trial = trials.by_number[test["trial"]] if test and name is None else _choose(trials, name, folder.name)
     out = out or Path("exports") / (f"{folder.name}-{trial.name}" if name else folder.name)
     check_out(out)
+    if extras.register is not None:
+        from analysis.registry import check_model_name
+
+        check_model_name(extras.register)
     checkpoint = folder.trial(trial.number) / "best.ckpt"
     train_again = f"Train it again: sweep train {out}/recipe.yaml"
     saved, why = _read_weights(checkpoint, trial)

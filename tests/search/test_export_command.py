@@ -67,7 +67,12 @@ def test_the_best_trial_exports_quantised_and_labels_a_folder(home, trained_swee
 
 MISTAKES = {
     "an export that is not there": (["predict", "nothing", "."], "nothing: not an export with weights"),
-    "images that are not there": (["predict", "nothing", "photos"], "photos: no such folder of images"),
+    "images that are not there": (["predict", "stub", "photos"], "photos: no such folder of images"),
+    "a file for an export": (["export", "tiny", "--out", "image.png"], "--out=image.png: it cannot be written to"),
+    "a folder below a file": (["export", "tiny", "--out", "image.png/x"], "--out=image.png/x: it cannot be written to"),
+    "somebody else's folder": (["export", "tiny", "--out", "sweeps"], "--out=sweeps: there is something else"),
+    "a name too long": (["export", "tiny", "--out", "x" * 300], "--out=x*: it cannot be written to"),
+    "a folder for a table": (["predict", "stub", "sweeps", "--out", "sweeps"], "--out=sweeps: this is a folder"),
     "no name for a model": (["export", "tiny", "--register", "a/b"], "--register=a/b"),
 }
 
@@ -75,9 +80,14 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_ends_in_one_sentence(mistake, home):
     Image.new("RGB", (8, 8)).save(home / "image.png")
+    (home / "stub").mkdir()
+    for name in ("recipe.yaml", "summary.json", "weights.safetensors"):
+        (home / "stub" / name).touch()
+    before = sorted(home.rglob("*"))
     arguments, words = MISTAKES[mistake]
     with pytest.raises(UserError, match=words):
         call(*arguments)
+    assert sorted(home.rglob("*")) == before
 
 
 def test_data_whose_classes_changed_since_the_training_is_refused(home, monkeypatch):

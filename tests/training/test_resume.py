@@ -100,6 +100,14 @@ def test_every_technique_is_among_what_is_resumed():
     assert switchable - NEEDS_A_GPU - NEEDS_PROCESSES <= set().union(*RECIPES.values())
 
 
+@pytest.mark.parametrize("junk", [b"", b"junk", b"\x80\x02.", b"PK\x03\x04 cut short"])
+def test_a_training_whose_checkpoint_is_damaged_starts_anew_to_the_same_numbers(junk, fit, load_weights, tmp_path):
+    recipe = {"optimizer": {"name": "sgd", "lr": 0.05}}
+    fit(folder=tmp_path, **recipe, on_report=lambda report: False)
+    (tmp_path / "last.ckpt").write_bytes(junk)
+    assert_same(fit(**recipe), fit(folder=tmp_path, **recipe), load_weights)
+
+
 class Killed(BaseException):
     """What nothing catches."""
 
