@@ -67,7 +67,7 @@ def test_the_best_trial_exports_quantised_and_labels_a_folder(home, trained_swee
 
 MISTAKES = {
     "an export that is not there": (["predict", "nothing", "."], "nothing: not an export with weights"),
-    "images that are not there": (["predict", "stub", "photos"], "photos: no such folder of images"),
+    "images that are not there": (["predict", "stub", "photos"], "photos: no such folder or image"),
     "a file for an export": (["export", "tiny", "--out", "image.png"], "--out=image.png: it cannot be written to"),
     "a folder below a file": (["export", "tiny", "--out", "image.png/x"], "--out=image.png/x: it cannot be written to"),
     "somebody else's folder": (["export", "tiny", "--out", "sweeps"], "--out=sweeps: there is something else"),
