@@ -116,6 +116,7 @@ def run(
     check_number("--seed", seed, least=0, most=LARGEST_SEED)
     check_number("--keep-best", keep_best)
     seconds = parse_duration(time_budget) if time_budget else None
+    from search.early import leave_out_noise
     from search.folder import new_folder, open_folder
     from search.names import check_name
 
@@ -131,6 +132,7 @@ def run(
         overrides = [*(overrides or []), f"search.trials={trials}"]
     loaded = absolute_paths(load_space(space, overrides or []))
     check_backbones(loaded.recipe)
+    loaded, notes = leave_out_noise(loaded)
     folder = new_folder(storage.absolute(), name, loaded.name)
     from search.conclude import conclude
     from search.sweep import Settings, run_sweep
@@ -141,6 +143,8 @@ def run(
         absolute_uri(tracking_uri), experiment, seed, keep_best, cpus_per_trial, gpus_per_trial, seconds, address
     )
     console = make_console()
+    for note in notes:
+        console.print(note)
     conclude(folder, run_sweep(folder, loaded, settings, console, opening), settings.tracking_uri, console)
 
 
@@ -260,6 +264,7 @@ def train(
 ) -> None:
     """Train one recipe, without a search: the same trainer and the same logging as in a sweep."""
     check_store(tracking_uri, experiment)
+    from search.early import warn_of_noise
     from search.single import train_single
     from search.tables import make_console
     from spaces.load import load_baseline
@@ -267,6 +272,8 @@ def train(
     check_number("--cpus", cpus)
     loaded, is_space = load_baseline(recipe, overrides or [])
     console = make_console()
+    for note in warn_of_noise(loaded):
+        console.print(note)
     if is_space:
         console.print(f"{recipe} is a space: training its baseline, with the default in every hole.")
     train_single(
