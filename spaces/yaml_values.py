@@ -86,7 +86,7 @@ def _construct_scalar(node: ScalarNode, name: str) -> Any:
         return _scalars().construct_object(node)
     except (ValueError, YAMLError):  # `!!int three`, or more digits than Python reads
         written = node.value if len(node.value) <= 20 else f"{node.value[:20]}…"
-        kind = node.tag.rpartition(":")[2]
+        kind = str(node.tag).rpartition(":")[2]
         raise UserError(
             f"{name}: {written} cannot be read as a value of type {kind}. Write it as a plain value."
         ) from None
