@@ -37,7 +37,7 @@ def inputs_of(space: Space) -> list[Recipe]:
         return list(found.values())
     # Whether one image is enough depends on the backbone and on what trains of it: only these go into the question.
     is_last = space.values_of("unfreeze.level") == {"last"} and space.values_of("unfreeze.milestones") == {()}
-    one = {"batch_size": 1, "unfreeze": Unfreeze(level="last" if is_last else "full")}
+    one: dict[str, Any] = {"batch_size": 1, "unfreeze": Unfreeze(level="last" if is_last else "full")}
     return [Recipe(**{name: getattr(recipe, name) for name in INPUTS}, **one) for recipe in found.values()]
 
 
