@@ -32,7 +32,7 @@ def check_early(
         raise UserError(f"--storage={storage}: {folder} is not a folder that can be written to. Name another.")
     backbones = dict.fromkeys(recipe.backbone for recipe in inputs_of(space))
     if any(backbone.weights not in ("none", "letters") for backbone in backbones):
-        say("Looking for the weights of the backbone.")  # importing torch takes seconds
+        say("looking for the weights of the backbone")  # importing torch takes seconds
         from training.weights import fetch_early
 
         for backbone in backbones:

@@ -5,6 +5,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from rich.console import Console
 
 from search import early, sweep
 from search.cluster import Node
@@ -35,7 +36,12 @@ def laptop(monkeypatch):
 def test_more_than_this_machine_has_is_refused_before_ray_starts(laptop, tmp_path, overrides, cpus, gpus, words):
     settings = Settings(f"sqlite:///{tmp_path}/mlflow.db", "x", cpus_per_trial=cpus, gpus_per_trial=gpus)
     with pytest.raises(UserError, match=words):
-        run_sweep(new_folder(tmp_path / "sweeps", None, "quick"), load_space("quick", overrides), settings, Mock())
+        run_sweep(
+            new_folder(tmp_path / "sweeps", None, "quick"),
+            load_space("quick", overrides),
+            settings,
+            Console(quiet=True),
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -54,7 +60,7 @@ def test_weights_that_are_not_here_are_fetched_first_with_a_line_and_a_time_out(
     space = load_space("quick", ["backbone={name: resnet18, weights: pretrained}"])
     with pytest.raises(UserError, match="the weights of timm's resnet18 are not cached here and .* does not answer"):
         check_early(space, tmp_path, None, None, said.append)
-    assert said[-1] == "Fetching the pretrained weights of timm's resnet18."
+    assert said[-1] == "fetching the pretrained weights of timm's resnet18"
 
 
 def test_a_name_server_that_is_silent_is_not_waited_for(monkeypatch):
@@ -88,7 +94,10 @@ def test_a_machine_that_refuses_a_space_leaves_no_database(laptop, tmp_path, mon
     space = load_space("quick", ["backbone={name: test_vit, weights: none}", "preprocessing={image_size: 50}"])
     with pytest.raises(UserError, match="cannot classify images of 50×50"):
         run_sweep(
-            new_folder(tmp_path / "sweeps", None, "quick"), space, Settings(f"sqlite:///{tmp_path}/m.db", "x"), Mock()
+            new_folder(tmp_path / "sweeps", None, "quick"),
+            space,
+            Settings(f"sqlite:///{tmp_path}/m.db", "x"),
+            Console(quiet=True),
         )
     assert list(tmp_path.iterdir()) == []
 
