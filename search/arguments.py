@@ -16,14 +16,21 @@ if TYPE_CHECKING:
 STORES = r"(https?|(postgresql|mysql|mssql)(\+\w+)?)://.|sqlite:///.|databricks"
 
 
+LONGEST_SECONDS = 366 * 24 * 3600
+MOST_OF_ANYTHING = 1_000_000
+LARGEST_SEED = 2**63 - 1
+
+
 def parse_duration(text: str) -> float:
     """`90s`, `15m`, `2h` or `1h30m` to seconds."""
-    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text)
+    match = re.fullmatch(r"(?:(\d{1,99})h)?(?:(\d{1,99})m)?(?:(\d{1,99})s)?", text)
     seconds = (
         sum(int(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
     )
     if seconds <= 0:
         raise UserError(f"--time-budget={text}: not a time. Write it as 90s, 15m, 2h or 1h30m.")
+    if seconds > LONGEST_SECONDS:
+        raise UserError(f"--time-budget={text}: longer than a year. Give less, or leave it out to run all trials.")
     return float(seconds)
 
 
@@ -85,6 +92,24 @@ def _take_in_files(augmentation: Any) -> Any:
     return {**augmentation, "pipeline": read_pipeline(path)}
 
 
-def check_positive(option: str, value: float | None, or_zero: bool = False) -> None:
-    if value is not None and (value < 0 or (value == 0 and not or_zero)):
-        raise UserError(f"{option}={value:g}: give a number above 0{' or 0' if or_zero else ''}.")
+def check_number(option: str, value: float | None, *, least: float = 1, most: float = MOST_OF_ANYTHING) -> None:
+    """Refuse what is not a number from `least` to `most`; None, for an option that was not given, is fine.
+
+    Raises:
+        UserError: it is outside, infinite or not a number.
+    """
+    if value is not None and not least <= value <= most:  # comparisons with nan are false
+        raise UserError(f"{option}={value}: give a number from {least:g} to {most:,}.")
+
+
+def check_share(option: str, value: float | None, *, or_zero: bool = False) -> None:
+    """Refuse what is not a finite number above 0.
+
+    Raises:
+        UserError: it is not.
+    """
+    if value is None or 0 < value <= MOST_OF_ANYTHING or (value == 0 and or_zero):
+        return
+    raise UserError(
+        f"{option}={value:g}: give a number above 0{', or 0' if or_zero else ''}, and at most {MOST_OF_ANYTHING:,}."
+    )

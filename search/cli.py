@@ -13,7 +13,15 @@ import typer
 
 from analysis import EXPERIMENT, TRACKING_URI
 from analysis.wording import mask_secrets
-from search.arguments import absolute_paths, absolute_uri, check_positive, check_store, parse_duration
+from search.arguments import (
+    LARGEST_SEED,
+    absolute_paths,
+    absolute_uri,
+    check_number,
+    check_share,
+    check_store,
+    parse_duration,
+)
 from search.interrupt import Interrupted, leave_on_signals, listen
 from search.output import guard_output, report_lost_output
 from search.secrets import mask_logs
@@ -102,9 +110,13 @@ def run(
 
     Ctrl-C ends the sweep cleanly; `sweep resume` goes on with it.
     """
-    check_positive("--cpus-per-trial", cpus_per_trial)
-    check_positive("--gpus-per-trial", gpus_per_trial, or_zero=True)
+    check_share("--cpus-per-trial", cpus_per_trial)
+    check_share("--gpus-per-trial", gpus_per_trial, or_zero=True)
+    check_number("--trials", trials)
+    check_number("--seed", seed, least=0, most=LARGEST_SEED)
+    check_number("--keep-best", keep_best)
     seconds = parse_duration(time_budget) if time_budget else None
+    from search.early import leave_out_noise
     from search.folder import new_folder, open_folder
     from search.names import check_name
 
@@ -113,12 +125,14 @@ def run(
     earlier = [open_folder(storage.absolute(), sweep, "--warm-start") for sweep in warm_start or []]
     check_store(tracking_uri, experiment)
     from search.tables import make_console
+    from spaces.backbones import check_backbones
     from spaces.load import load_space
 
     if trials is not None:
-        check_positive("--trials", trials)
         overrides = [*(overrides or []), f"search.trials={trials}"]
     loaded = absolute_paths(load_space(space, overrides or []))
+    check_backbones(loaded.recipe)
+    loaded, notes = leave_out_noise(loaded)
     folder = new_folder(storage.absolute(), name, loaded.name)
     from search.conclude import conclude
     from search.sweep import Settings, run_sweep
@@ -129,6 +143,8 @@ def run(
         absolute_uri(tracking_uri), experiment, seed, keep_best, cpus_per_trial, gpus_per_trial, seconds, address
     )
     console = make_console()
+    for note in notes:
+        console.print(note)
     conclude(folder, run_sweep(folder, loaded, settings, console, opening), settings.tracking_uri, console)
 
 
@@ -155,7 +171,7 @@ def extend(
     time_budget: TimeBudget = None,
 ) -> None:
     """Go on with a sweep beyond its budget: the sampler knows everything it learned so far."""
-    check_positive("--trials", trials)
+    check_number("--trials", trials)
     seconds = parse_duration(time_budget) if time_budget else None
     from search.folder import open_folder
 
@@ -187,8 +203,11 @@ def space(
     if space is None:
         raise UserError("sweep space: name a bundled space or a file, or ask for --default.")
     from search.tables import make_console, space_table
+    from spaces.backbones import check_backbones
 
-    make_console().print(space_table(load_space(space, overrides or [])))
+    loaded = load_space(space, overrides or [])
+    check_backbones(loaded.recipe)
+    make_console().print(space_table(loaded))
 
 
 @app.command()
@@ -232,7 +251,7 @@ def data(
 
 @app.command()
 def train(
-    recipe: Annotated[Path, typer.Argument(help="A recipe: a YAML file without holes.")],
+    recipe: Annotated[str, typer.Argument(help="A recipe: a YAML file. Of a space, its baseline is trained.")],
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="Folder for weights and summary. Default: trained/<n>.")] = None,
     metric: Annotated[str, typer.Option(help="Score that chooses the best epoch.")] = "val_accuracy",
@@ -245,21 +264,28 @@ def train(
 ) -> None:
     """Train one recipe, without a search: the same trainer and the same logging as in a sweep."""
     check_store(tracking_uri, experiment)
+    from search.early import warn_of_noise
     from search.single import train_single
     from search.tables import make_console
-    from spaces.load import load_recipe
+    from spaces.load import load_baseline
 
-    loaded = load_recipe(recipe, overrides or [])
+    check_number("--cpus", cpus)
+    loaded, is_space = load_baseline(recipe, overrides or [])
+    console = make_console()
+    for note in warn_of_noise(loaded):
+        console.print(note)
+    if is_space:
+        console.print(f"{recipe} is a space: training its baseline, with the default in every hole.")
     train_single(
         loaded,
-        recipe,
+        Path(recipe),
         out,
         metric=metric,
         cpus=cpus,
         device=device,
         tracking_uri=absolute_uri(tracking_uri),
         experiment=experiment,
-        console=make_console(),
+        console=console,
     )
 
 

@@ -17,6 +17,7 @@ from spaces.space import Space
 from training.data.specs import Preprocessing
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
+from training.techniques.unfreeze import Unfreeze
 
 COMBINATIONS = 200  # are all prepared; of more, so many random ones are, and the others left to the trials
 INPUTS = ("data", "preprocessing", "backbone", "augmentation")
@@ -32,7 +33,12 @@ def inputs_of(space: Space) -> list[Recipe]:
         with suppress(UserError):  # a draw that conflicts is none
             recipe = read_recipe(values)
             found.setdefault(input_key(recipe), recipe)
-    return list(found.values())
+    if 1 not in space.values_of("batch_size"):
+        return list(found.values())
+    # Whether one image is enough depends on the backbone and on what trains of it: only these go into the question.
+    is_last = space.values_of("unfreeze.level") == {"last"} and space.values_of("unfreeze.milestones") == {()}
+    one: dict[str, Any] = {"batch_size": 1, "unfreeze": Unfreeze(level="last" if is_last else "full")}
+    return [Recipe(**{name: getattr(recipe, name) for name in INPUTS}, **one) for recipe in found.values()]
 
 
 def _list_draws(tree: dict[str, Any]) -> list[dict[str, Any]]:
@@ -67,7 +73,7 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
     from training.data.check import check_images
     from training.data.load import load_data
     from training.data.remarks import list_remarks, summarise_remarks
-    from training.models import build_model
+    from training.models import build_model, refuse_single_images
     from training.resolve import resolve_recipe
 
     try:
@@ -86,7 +92,9 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
             if remark is None:  # all recipes of a space have the same data
                 remark = summarise_remarks(list_remarks(data), recipe.data)
             meant = resolve_recipe(recipe, data, "cuda" if gpus else "cpu")
-            build_model(recipe.backbone, len(data.classes), meant.preprocessing.image_size)  # type: ignore[arg-type]
+            side: Any = meant.preprocessing.image_size
+            model = build_model(recipe.backbone, len(data.classes), side)
+            refuse_single_images(recipe, model, side)
             resolved[input_key(recipe)] = meant.preprocessing.model_dump(), meant.augmentation.backend
     except UserError as error:
         return {"problem": str(error)}

@@ -21,6 +21,7 @@ from analysis.wording import mask_secrets
 from search.checkpoints import Checkpoints
 from search.cluster import Demand, fit_to_cluster, list_nodes, plan_demand, probe_cluster, start_ray
 from search.controller import Controller
+from search.early import check_early, nearest_folder
 from search.folder import SweepFolder
 from search.interrupt import URGENT_CLOSE_SECONDS, Interrupted, Request, interruptible, listen, resumable
 from search.ledger import Event, Ledger, read_events, sweep_header
@@ -72,11 +73,14 @@ def run_sweep(
     probe_cluster(settings.address)
     console.print(f"Sweep {folder.name} starts.", markup=False)
     with Phases(console) as phases:
-        phases.begin("checking the data")
-        dataset = check_data(space) if settings.address is None else None
+        dataset = None
+        if settings.address is None:
+            phases.begin("checking this machine")
+            check_early(space, folder.path.parent, settings.cpus_per_trial, settings.gpus_per_trial, phases.begin)
+            phases.begin("checking the data")
+            dataset = check_data(space)
         sweep_id = uuid.uuid4().hex
         tracking = _make_tracking(folder.name, sweep_id, space, settings, dataset)
-        tracking.start()
         plan = _prepare(space, settings, folder.path.parent, tracking, phases, console)
     header = make_header(folder.name, sweep_id, plan.space, settings)
     create_folder(folder, {**header, "dataset": dataset}, *opening)
@@ -146,9 +150,9 @@ def resume_sweep(
         if controller.is_done:
             return _deliver(folder, controller, tracking)
         console.print(f"Sweep {folder.name}: going on after {len(controller.trials)} of {controller.budget} trials.")
-        tracking.start(patient=True)  # its runs are in the ledger: they can wait for a server that is away
         with resumable(folder.name), Phases(console) as phases:
-            plan = _prepare(space, settings, folder.path.parent, tracking, phases, console)
+            # Its runs are in the ledger: they can wait for a server that is away.
+            plan = _prepare(space, settings, folder.path.parent, tracking, phases, console, patient=True)
         tracking.replay(ledger.events)
         controller.listeners.append(tracking)
         controller.take_over()
@@ -236,19 +240,36 @@ class Plan:
     seconds: dict[str, float]
 
 
-def _prepare(space: Space, settings: Settings, storage: Path, tracking: Tracking, phases: Phases, console: Any) -> Plan:
+def _prepare(
+    space: Space,
+    settings: Settings,
+    storage: Path,
+    tracking: Tracking,
+    phases: Phases,
+    console: Any,
+    patient: bool = False,
+) -> Plan:
     """Start Ray and find out what this space can be on its machines, while the MLflow store opens."""
     from search.prepare import inputs_of, make_resolver, prepare_cluster, prepare_machine
 
-    if settings.tracking_uri.startswith("http"):
+    is_local, is_server = settings.address is None, settings.tracking_uri.startswith("http")
+    if is_server or not is_local:
+        tracking.start(patient)
+    if is_server:
         phases.begin("asking the MLflow server")
         tracking.wait_ready()  # quick to tell; a database is made while Ray starts
-    storage.mkdir(parents=True, exist_ok=True)
     inputs = [recipe.model_dump() for recipe in inputs_of(space)]
     clock = [time.perf_counter()]
+
+    def prepare_here() -> dict[str, Any]:
+        fact = prepare_machine(str(nearest_folder(storage)), inputs, 0)
+        if not fact["problem"] and not is_server:
+            tracking.start(patient)  # only now: a sweep that is refused makes no database
+        return fact
+
     pool = ThreadPoolExecutor(1)
     # This machine is prepared in this process, which needs torch for the export anyway, while Ray starts.
-    here = pool.submit(prepare_machine, str(storage), inputs, 0) if settings.address is None else None
+    here = pool.submit(prepare_here) if is_local else None
     pool.shutdown(wait=False)  # an interrupted start-up must not wait for a download
     phases.begin(f"starting Ray{'' if settings.address is None else f', at {settings.address}'}")
     _start_ray(settings)
@@ -261,6 +282,7 @@ def _prepare(space: Space, settings: Settings, storage: Path, tracking: Tracking
     space, notes = fit_to_cluster(space, can_bf16=True, has_gpus=demand.gpus > 0, devices=demand.devices)
     if demand.gpus or not facts:
         phases.begin(f"preparing {len(nodes)} machine{'s' * (len(nodes) != 1)}: data, weights, image sizes")
+        storage.mkdir(parents=True, exist_ok=True)
         facts = prepare_cluster(inputs, storage, nodes, demand.gpus)
         _raise_problems(facts)
         if died := len(nodes) - len(facts):

@@ -10,6 +10,7 @@ from typing import Any
 
 from spaces.yaml_values import Place, Steps, parse_yaml
 from training.errors import UserError
+from training.text_files import read_text
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,10 @@ def read_document(path: Path, name: str) -> Document:
         UserError: it cannot be read, is empty or is not YAML.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path, name)
     except FileNotFoundError:
         names = [str(path.with_name(file.name)) for file in path.parent.glob("*.y*ml")]
         raise UserError(f"{name}: there is no such file.{did_you_mean(str(path), names)}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{name}: the file is not text in UTF-8. Save it as UTF-8.") from None
-    except OSError as error:
-        raise UserError(f"{name}: the file cannot be read ({error.strerror}).") from None
     return parse_document(text, name)
 
 
@@ -80,5 +77,5 @@ def path_of(steps: Steps) -> str:
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
     """A question with the nearest right name, or nothing."""
-    near = difflib.get_close_matches(str(word), list(names), n=1)
+    near = difflib.get_close_matches(str(word), list(names), n=1, cutoff=0.65)
     return f" Did you mean {near[0]}?" if near else ""

@@ -8,11 +8,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from spaces.backbones import check_backbones
+from spaces.baseline import build_baselines
 from spaces.check import check_part
 from spaces.document import Document, did_you_mean, parse_document, path_of, read_document
 from spaces.domains import DISCRIMINATORS, find_holes, format_value, word_of
 from spaces.feasibility import check_feasible
-from spaces.overrides import apply_overrides
+from spaces.overrides import apply_overrides, is_of_search
 from spaces.parse import parse
 from spaces.search import Search
 from spaces.space import Space
@@ -48,14 +50,29 @@ def parse_space(text: str, name: str) -> Space:
 
 def _make_space(document: Document, name: str, overrides: Sequence[str]) -> Space:
     document, recipe, search = _load(document, overrides)
-    for steps, hole in find_holes(recipe, ("recipe",)):
-        if steps[1] in ("data", "seed"):
-            raise document.error(
-                steps, f"{path_of(steps)} cannot be a hole ({word_of(hole)}): all trials of a sweep share it. Fix it."
-            )
+    _refuse_shared_holes(recipe, document)
     space = Space(name, recipe, Search.model_validate(search))
     check_feasible(space, document)
     return space
+
+
+def load_baseline(source: str | Path, overrides: Sequence[str] = ()) -> tuple[Recipe, bool]:
+    """The recipe in a YAML file, or the baseline of a space; and whether it was a space.
+
+    Raises:
+        UserError: as for a space; or an override is of its search.
+    """
+    for override in filter(is_of_search, overrides):
+        raise UserError(
+            f"{override}: one recipe is trained, without a search. Leave it out, or search: sweep run {source}."
+        )
+    document, recipe, _ = _load(read_document(*_find(source)), overrides)
+    _refuse_shared_holes(recipe, document)
+    check_backbones(recipe)
+    try:
+        return build_baselines(recipe)[0], any(find_holes(recipe))
+    except UserError as error:
+        raise UserError(f"{document.name}: {error}") from None
 
 
 def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -74,6 +91,14 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         return read_recipe(recipe)
     except UserError as error:
         raise UserError(f"{document.name}: {error}") from None
+
+
+def _refuse_shared_holes(recipe: dict[str, Any], document: Document) -> None:
+    for steps, hole in find_holes(recipe, ("recipe",)):
+        if steps[1] in ("data", "seed"):
+            raise document.error(
+                steps, f"{path_of(steps)} cannot be a hole ({word_of(hole)}): all trials of a sweep share it. Fix it."
+            )
 
 
 def dump_recipe(recipe: Recipe) -> str:
@@ -110,7 +135,7 @@ def _read_section(section: str, part: type[BaseModel], document: Document) -> di
 def _find(source: str | Path) -> tuple[Path, str]:
     """The file, and what errors call it."""
     names = bundled_names()
-    if source in names:
+    if str(source) in names:
         return BUNDLED / f"{source}.yaml", str(source)
     path = Path(source)
     if path.is_file() or path.suffix in (".yaml", ".yml") or len(path.parts) > 1:

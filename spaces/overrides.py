@@ -31,13 +31,27 @@ def apply_overrides(document: Document, overrides: Sequence[str]) -> Document:
         if not equals or not all(names):
             raise UserError(f"{override}: an override is path=value, as in optimizer.lr=0.1.")
         steps: Steps = tuple(names) if names[0] in _SECTIONS else ("recipe", *names)
-        value = parse_yaml(text, override)
         section = str(steps[0])
+        _refuse_stranger(section, str(names[0]), override)
+        value = parse_yaml(text, override)
         inner = _set(document.tree.get(section), None, _SECTIONS[section], (section,), steps[1:], value, override)
         document = replace(
             document, tree={**document.tree, section: inner}, places=_move(document.places, steps, override)
         )
     return document
+
+
+def is_of_search(override: str) -> bool:
+    """Whether an override sets something of the section `search`."""
+    return override.partition("=")[0].strip().split(".")[0] == "search"
+
+
+def _refuse_stranger(section: str, first: str, override: str) -> None:
+    """Refuse what stands beside the recipe in a file, or in its other section, before a technique is guessed."""
+    if first == "format":
+        raise UserError(f"{override}: the format belongs to the file and cannot be set here. Leave it out.")
+    if section == "recipe" and first in Search.model_fields:
+        raise UserError(f"{override}: a recipe has no {first}. Did you mean search.{override.strip()}?")
 
 
 def _move(places: dict[Steps, Place], steps: Steps, override: str) -> dict[Steps, Place]:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from training.ranking import MAXIMISED
+from training.techniques.base import MOST
 
 Metric = Literal["val_accuracy", "val_balanced_accuracy", "val_macro_f1", "val_loss", "val_ece"]
 
@@ -19,8 +20,8 @@ class AshaScheduler(_Section):
     """Asynchronous successive halving (Li et al. 2018); docs/search.md says why these are the defaults."""
 
     name: Literal["asha"] = "asha"
-    min_epochs: int = Field(1, ge=1, description="Epochs that every trial gets.")
-    reduction_factor: int = Field(2, ge=2, description="One in this many goes on at each rung.")
+    min_epochs: int = Field(1, ge=1, le=MOST, description="Epochs that every trial gets.")
+    reduction_factor: int = Field(2, ge=2, le=1000, description="One in this many goes on at each rung.")
     rungs: Literal["shares", "epochs"] = Field("shares", description="Of each trial's own length, or the same for all.")
     first_share: float = Field(1 / 32, gt=0, lt=1, description="The first rung, as a share of a trial's length.")
     last_share: float = Field(1 / 4, gt=0, lt=1, description="The last rung, likewise.")
@@ -41,7 +42,7 @@ class NoScheduler(_Section):
 
 
 class Search(_Section):
-    trials: int = Field(16, ge=1, description="Trials to run, baselines included.")
+    trials: int = Field(16, ge=1, le=MOST, description="Trials to run, baselines included.")
     metric: Metric = Field("val_accuracy", description="The score.")
     sampler: Literal["tpe", "random", "grid"] = Field("tpe", description="Who names the next recipe.")
     scheduler: Annotated[AshaScheduler | NoScheduler, Field(discriminator="name")] = AshaScheduler()

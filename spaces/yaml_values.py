@@ -16,6 +16,7 @@ from training.errors import UserError
 Steps = tuple[str | int, ...]
 
 DEEPEST = 50
+MOST_VALUES = 100_000  # aliases can make a billion of them out of a short text
 
 # Other scalars, dates among them, stay the text that was written.
 _TYPED = {f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float")}
@@ -30,7 +31,10 @@ def parse_yaml(text: str, name: str, places: dict[Steps, Place] | None = None) -
     """Plain values of a YAML text; where each began is added to `places`."""
     try:
         node = YAML(typ="safe", pure=True).compose(io.StringIO(text))
+        _refuse_endless(node, name)
         return None if node is None else _construct(node, name, (), {} if places is None else places)
+    except RecursionError:
+        raise _too_deep(name) from None
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark and places is not None else ""
@@ -39,9 +43,32 @@ def parse_yaml(text: str, name: str, places: dict[Steps, Place] | None = None) -
         raise UserError(f"{name}: this is not YAML: {str(error).splitlines()[0]}.") from None
 
 
+def _refuse_endless(root: Node | None, name: str) -> None:
+    """Count values as aliases repeat them, before any is built."""
+    count, waiting = 0, [(root, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        count += 1
+        if depth > DEEPEST:
+            raise _too_deep(name)
+        if count > MOST_VALUES:
+            raise UserError(
+                f"{name}: it holds more than {MOST_VALUES:,} values, counting what its aliases (*name) repeat. "
+                "Write less, without aliases of aliases."
+            )
+        if isinstance(node, MappingNode):
+            waiting += [(part, depth + 1) for pair in node.value for part in pair]
+        elif isinstance(node, SequenceNode):
+            waiting += [(part, depth + 1) for part in node.value]
+
+
+def _too_deep(name: str) -> UserError:
+    return UserError(
+        f"{name}: it is nested more than {DEEPEST} levels deep, or inside itself. A space needs fewer than ten levels."
+    )
+
+
 def _construct(node: Node, name: str, steps: Steps, places: dict[Steps, Place]) -> Any:
-    if len(steps) > DEEPEST:
-        raise UserError(f"{name}: it is nested more than {DEEPEST} levels deep, or inside itself.")
     places.setdefault(steps, Place(f"{name}:{node.start_mark.line + 1}"))
     match node:
         case MappingNode():
@@ -49,9 +76,20 @@ def _construct(node: Node, name: str, steps: Steps, places: dict[Steps, Place]) 
         case SequenceNode():
             return [_construct(item, name, (*steps, i), places) for i, item in enumerate(node.value)]
         case ScalarNode() if node.tag in _TYPED:
-            return _scalars().construct_object(node)
+            return _construct_scalar(node, name)
         case _:
             return node.value
+
+
+def _construct_scalar(node: ScalarNode, name: str) -> Any:
+    try:
+        return _scalars().construct_object(node)
+    except (ValueError, YAMLError):  # `!!int three`, or more digits than Python reads
+        written = node.value if len(node.value) <= 20 else f"{node.value[:20]}…"
+        kind = str(node.tag).rpartition(":")[2]
+        raise UserError(
+            f"{name}: {written} cannot be read as a value of type {kind}. Write it as a plain value."
+        ) from None
 
 
 def _construct_mapping(node: MappingNode, name: str, steps: Steps, places: dict[Steps, Place]) -> dict[str, Any]:

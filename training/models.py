@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from torch import nn
 from training.backbones import build_bare
 from training.errors import UserError
 from training.letters import letters_weights
-from training.recipe import Backbone
+from training.recipe import Backbone, Recipe
 from training.stages import head_of
+from training.techniques.unfreeze import set_level
 from training.weights import fetch_pretrained, read_weights
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,29 @@ def build_model(backbone: Backbone, class_count: int, image_size: int) -> nn.Mod
     elif backbone.weights != "none":
         _load(model, read_weights(Path(backbone.weights), "backbone.weights"), backbone.weights)
     return model
+
+
+def refuse_single_images(recipe: Recipe, model: nn.Module, image_size: int) -> None:
+    """Refuse to train on one image at a time where BatchNorm would have a single value of each channel.
+
+    Raises:
+        UserError: as it says; a backbone without BatchNorm, a frozen one or larger images are fine.
+    """
+    if recipe.batch_size != 1:
+        return
+    tried = copy.deepcopy(model).train()
+    _, frozen = set_level(tried, recipe.unfreeze.deepest)
+    for module in frozen:
+        module.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):  # the training's own draws stay as they are
+            tried(torch.zeros(1, 3, image_size, image_size))
+    except ValueError:
+        raise UserError(
+            f"batch_size=1: BatchNorm in {recipe.backbone.name} cannot learn from one image of {image_size}×{image_size} "
+            "at a time, as its last layers see one value of each channel. Give batch_size=2 or more, with "
+            "accumulation.batches for larger steps, or a backbone without BatchNorm."
+        ) from None
 
 
 def _load(model: nn.Module, weights: dict[str, torch.Tensor], origin: str) -> None:

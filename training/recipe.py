@@ -14,7 +14,7 @@ from training.techniques.accumulation import Accumulation
 from training.techniques.activation_checkpointing import ActivationCheckpointing
 from training.techniques.augmentation import Augmentation, NoAugmentation
 from training.techniques.averaging import Averaging, NoAveraging
-from training.techniques.base import Part, Technique
+from training.techniques.base import MOST, Part, Technique
 from training.techniques.channels_last import ChannelsLast
 from training.techniques.class_balance import ClassBalance, NoBalance
 from training.techniques.compilation import Compilation
@@ -50,11 +50,11 @@ class Recipe(Part):
     data: Data = Digits()
     preprocessing: Preprocessing = Preprocessing()
     backbone: Backbone = Backbone()
-    epochs: int = Field(10, ge=1, description="Reported epochs; see data.epoch_size.")
+    epochs: int = Field(10, ge=1, le=MOST, description="Reported epochs; see data.epoch_size.")
     seed: int = Field(
         0, ge=0, lt=2**63, description="Of initial weights, order of images, and every random draw in training."
     )
-    batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+    batch_size: Annotated[int, Field(ge=1, le=MOST)] | Literal["auto"] = Field(
         32, description="Images per forward pass; auto: the largest power of two that fits into a GPU."
     )
 

@@ -20,7 +20,7 @@ from training.errors import Diverged
 from training.finders import FindAgain, find_batch_size, find_lr
 from training.isolation import isolated_process
 from training.job import ONE_CPU, Job, Resources
-from training.models import build_model
+from training.models import build_model, refuse_single_images
 from training.parallel import connected, lead
 from training.rank import Rank
 from training.recipe import Recipe
@@ -103,6 +103,7 @@ def _prepare(data: ImageData, device: str, rank: Rank, recipe: Recipe, batch_siz
     image_size = recipe.preprocessing.image_size
     assert isinstance(image_size, int)  # resolved
     model = build_model(recipe.backbone, len(data.classes), image_size)
+    refuse_single_images(recipe, model, image_size)
     counts = tuple(np.bincount(data.train.labels, minlength=len(data.classes)).tolist())
     setup = TrainingSetup(model, device, len(data.classes), batch_sizes, image_size, counts, rank)
     for technique in recipe.techniques():

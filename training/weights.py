@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -48,6 +51,27 @@ def _read(path: Path) -> Any:
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
+def fetch_early(backbone: Backbone, say: Callable[[str], None]) -> None:
+    """Have weights at hand before anything starts that would have to end without them; say what is waited for.
+
+    Raises:
+        UserError: they cannot be had.
+    """
+    if backbone.weights == "pretrained":
+        if not _is_cached(backbone):
+            say(f"fetching the pretrained weights of {backbone.source}'s {backbone.name}")
+            fetch_pretrained(backbone)
+    elif backbone.weights not in ("none", "letters"):
+        read_weights(Path(backbone.weights), "backbone.weights")
+
+
+def _is_cached(backbone: Backbone) -> bool:
+    if backbone.source == "torchvision":
+        return _hub_file(_torchvision_weights(backbone).url).is_file()
+    config = _timm_config(backbone)
+    return bool(_cached_by_hub(config)) if config.hf_hub_id else _hub_file(str(config.url)).is_file()
+
+
 def fetch_pretrained(backbone: Backbone) -> dict[str, torch.Tensor]:
     """Weights that the backbone's library publishes, from its cache or its server.
 
@@ -84,29 +108,46 @@ def pretrained_config(backbone: Backbone) -> dict[str, Any] | None:
 
 
 def _from_timm(backbone: Backbone) -> dict[str, torch.Tensor]:
-    import timm
-    from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub import constants
     from timm.models import load_state_dict_from_hf
     from torch.hub import load_state_dict_from_url
 
-    config = timm.get_pretrained_cfg(backbone.name)
-    if config is None or not config.has_weights:
-        raise _no_weights(backbone)
+    config = _timm_config(backbone)
     if not config.hf_hub_id:
-        _reach(str(config.url), backbone)
+        if not _hub_file(str(config.url)).is_file():
+            _reach(str(config.url), backbone)
         return load_state_dict_from_url(str(config.url), map_location="cpu", weights_only=True)
-    for name in ("model.safetensors", "pytorch_model.bin"):
-        # Read from the cache by ourselves: the hub's client would ask the network first, and wait for it.
-        if isinstance(cached := try_to_load_from_cache(config.hf_hub_id, name), str):
-            return _read(Path(cached))
+    if cached := _cached_by_hub(config):
+        return _read(cached)
     _reach(constants.ENDPOINT, backbone)
     return load_state_dict_from_hf(config.hf_hub_id, weights_only=True)
 
 
+def _timm_config(backbone: Backbone) -> Any:
+    import timm
+
+    config = timm.get_pretrained_cfg(backbone.name)
+    if config is None or not config.has_weights:
+        raise _no_weights(backbone)
+    return config
+
+
+def _cached_by_hub(config: Any) -> Path | None:
+    """Found by ourselves: the hub's client would ask the network first, and wait for it."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = (try_to_load_from_cache(config.hf_hub_id, name) for name in ("model.safetensors", "pytorch_model.bin"))
+    return next((Path(file) for file in found if isinstance(file, str)), None)
+
+
+def _hub_file(address: str) -> Path:
+    """Where torch keeps what it downloads from an address."""
+    return Path(torch.hub.get_dir()) / "checkpoints" / Path(urlparse(address).path).name
+
+
 def _from_torchvision(backbone: Backbone) -> dict[str, torch.Tensor]:
     weights = _torchvision_weights(backbone)
-    cached = Path(torch.hub.get_dir()) / "checkpoints" / Path(urlparse(weights.url).path).name
-    if not cached.is_file():
+    if not _hub_file(weights.url).is_file():
         _reach(weights.url, backbone)
     return weights.get_state_dict(progress=False, check_hash=True)
 
@@ -131,11 +172,20 @@ def _reach(address: str, backbone: Backbone) -> None:
     """Refuse at once where the library itself would retry for most of a minute."""
     parts = urlparse(address)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        socket.create_connection((parts.hostname or "", port), timeout=CONNECT_SECONDS).close()
-    except OSError:
+    answers: list[bool] = []
+
+    def ask() -> None:
+        with suppress(OSError):
+            socket.create_connection((parts.hostname or "", port), timeout=CONNECT_SECONDS).close()
+            answers.append(True)
+
+    # In a thread, as the time-out does not hold for a name server that is silent.
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(CONNECT_SECONDS)
+    if not answers:
         raise UserError(
             f"backbone.weights=pretrained: the weights of {backbone.source}'s {backbone.name} are not cached here and "
             f"{parts.hostname} does not answer. Give a file (backbone.weights=path), set HF_ENDPOINT to a mirror, or "
             "use backbone.weights=letters or none."
-        ) from None
+        )

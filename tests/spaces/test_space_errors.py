@@ -1,5 +1,6 @@
 """Every mistake in a space file ends in one sentence with the line, the reason and the way out."""
 
+import os
 import re
 
 import pytest
@@ -142,8 +143,43 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
 
 
 def test_a_folder_in_place_of_a_file_is_refused(tmp_path):
-    with pytest.raises(UserError, match="cannot be read"):
+    (tmp_path / "recipe.yaml").write_text("format: 1\nrecipe: {}\n")
+    with pytest.raises(UserError, match=r"this is a folder, not a file\. Name the file in it, as in .*recipe\.yaml\."):
         load_space(tmp_path)
+
+
+LAUGHS = ["a0: &a0 [0, 0]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 40))]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("format: 1\nrecipe: " + "[" * 3000 + "]" * 3000, "nested more than 50 levels deep"),
+        ("format: 1\nrecipe:\n" + "".join(f"{'  ' * i}a:\n" for i in range(1, 400)), "nested more than 50 levels deep"),
+        ("format: 1\nrecipe: &me {a: *me}\n", "nested more than 50 levels deep, or inside itself"),
+        ("\n".join(LAUGHS), "more than 100,000 values, counting what its aliases"),
+        ("format: 1\nrecipe: {}\n" + "# much\n" * 50_000, r"the file has 0\.4 MB"),
+        ("format: 1\nrecipe: {epochs: !!int three}\n", "three cannot be read as a value of type int"),
+        (f"format: 1\nrecipe: {{epochs: {'9' * 5000}}}\n", "cannot be read as a value of type int"),
+    ],
+    ids=["deep", "deep in lines", "inside itself", "a billion laughs", "large", "a tag that lies", "5,000 digits"],
+)
+def test_a_file_that_would_take_forever_or_all_memory_is_refused(tmp_path, text, words):
+    (tmp_path / "my.yaml").write_text(text)
+    with pytest.raises(UserError, match=rf"my\.yaml: .*{words}") as caught:
+        load_space(tmp_path / "my.yaml")
+    assert len(str(caught.value)) < 1000
+
+
+def test_an_override_that_nests_without_end_is_refused(load):
+    with pytest.raises(UserError, match="nested more than 50 levels deep"):
+        load("epochs: 3", overrides=("epochs=" + "[" * 3000 + "]" * 3000,))
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "my.yaml")
+    with pytest.raises(UserError, match="a pipe or a device, not a file"):
+        load_space(tmp_path / "my.yaml")
 
 
 def test_a_missing_file_is_named_with_its_nearest_neighbour(tmp_path):

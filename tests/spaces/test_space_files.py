@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from spaces.draws import RandomTrial
-from spaces.load import bundled_names, dump_recipe, load_recipe, load_space
+from spaces.load import bundled_names, dump_recipe, load_baseline, load_recipe, load_space
 from spaces.search import Metric
 from spaces.yaml_values import dump_yaml, parse_yaml
 from training.errors import UserError
@@ -113,3 +113,24 @@ def test_every_technique_of_the_recipe_is_searched_in_the_full_space():
     techniques = {name for name, info in Recipe.model_fields.items() if isinstance(info.default, Technique)}
     searched = {row.technique for row in load_space("full").rows() if not row.is_fixed}
     assert techniques <= searched
+
+
+def test_a_space_stands_for_its_baseline_where_one_recipe_is_trained():
+    assert load_baseline("quick") == (load_space("quick").baselines()[0], True)
+    assert load_baseline("quick", ["optimizer.lr=0.5"])[0].optimizer.lr == 0.5
+
+
+def test_a_recipe_stands_for_itself(tmp_path):
+    (tmp_path / "recipe.yaml").write_text(dump_recipe(Recipe(epochs=3)))
+    assert load_baseline(tmp_path / "recipe.yaml") == (Recipe(epochs=3), False)
+
+
+@pytest.mark.parametrize("override", ["search.trials=4", "search={trials: 4}", " search.sampler=grid"])
+def test_an_override_of_the_search_is_refused_where_one_recipe_is_trained(override):
+    with pytest.raises(UserError, match=r"search.*: one recipe is trained, without a search\. .* sweep run quick"):
+        load_baseline("quick", [override])
+
+
+def test_a_hole_that_all_trials_share_has_no_baseline():
+    with pytest.raises(UserError, match="data cannot be a hole"):
+        load_baseline("quick", ["data={choice: [{name: digits}, {name: cifar10}]}"])

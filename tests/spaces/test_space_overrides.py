@@ -114,3 +114,10 @@ def test_a_bundled_space_takes_ones_own_images():
     space = load_space("card", ["data.name=image_folder", "data.root=photos", "search.trials=20"])
     assert space.recipe["data"] == {"name": "image_folder", "root": "photos"}
     assert space.name == "card"
+
+
+def test_the_format_and_a_field_of_the_search_are_no_fields_of_a_recipe(load):
+    with pytest.raises(UserError, match=r"^format=2: the format belongs to the file and cannot be set here\."):
+        load("epochs: 3", overrides=("format=2",))
+    with pytest.raises(UserError, match=r"^trials=4: a recipe has no trials\. Did you mean search\.trials=4\?"):
+        load("epochs: 3", overrides=("trials=4",))

@@ -216,3 +216,31 @@ def test_training_needs_neither_search_nor_tracking():
         "print([name for name in ('ray', 'mlflow', 'optuna', 'albumentations') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def _whole_numbers(schema, definitions, path):
+    """Every place of a JSON schema that takes whole numbers, with its rules."""
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rpartition("/")[2]]
+    if schema.get("type") == "integer":
+        yield path, schema
+    inner = [(path, one) for word in ("anyOf", "oneOf") for one in schema.get(word, [])]
+    inner += [(f"{path}.{name}", one) for name, one in schema.get("properties", {}).items()]
+    inner += [(f"{path}[]", schema["items"])] if "items" in schema else []
+    for where, one in inner:
+        yield from _whole_numbers(one, definitions, where)
+
+
+def test_every_whole_number_of_a_recipe_and_of_a_search_has_an_end():
+    from spaces.search import Search
+
+    for model in (Recipe, Search):
+        schema = model.model_json_schema()
+        found = list(_whole_numbers(schema, schema["$defs"], model.__name__))
+        assert len(found) >= 3
+        assert [path for path, rules in found if not {"maximum", "exclusiveMaximum"} & rules.keys()] == []
+
+
+def test_a_size_beyond_all_sense_is_refused():
+    with pytest.raises(UserError, match=r"batch_size=100000000000000000000: .*less than or equal to 1000000"):
+        read_recipe({"batch_size": 10**20})

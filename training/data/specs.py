@@ -9,15 +9,21 @@ from pydantic import Field
 from training.techniques.base import Part
 
 FILE_DATA = ("image_folder", "manifest")  # read from files, in loader workers
+MOST_IMAGES = 100_000_000
+LARGEST_SIDE = 4096  # of an input, in pixels
 Auto = Literal["auto"]
 Share = Annotated[float, Field(ge=0, le=1)]
 _THREE = Field(min_length=3, max_length=3)  # red, green, blue
 
 
 class _Data(Part):
-    train_size: int | None = Field(None, ge=2, description="Train on this many images only, stratified; null: all.")
-    split_seed: int = Field(0, ge=0, description="Of the split into train, validation and test.")
-    epoch_size: int | None = Field(None, ge=2, description="Images per reported epoch; null: the whole training part.")
+    train_size: int | None = Field(
+        None, ge=2, le=MOST_IMAGES, description="Train on this many images only, stratified; null: all."
+    )
+    split_seed: int = Field(0, ge=0, lt=2**63, description="Of the split into train, validation and test.")
+    epoch_size: int | None = Field(
+        None, ge=2, le=MOST_IMAGES, description="Images per reported epoch; null: the whole training part."
+    )
 
 
 class Digits(_Data):
@@ -63,7 +69,9 @@ Data = Annotated[Digits | Cifar10 | Cifar100 | ImageFolder | Manifest, Field(dis
 class Preprocessing(Part):
     """Input of the model. `auto`: the pretrained weights' own, else what the data asks for."""
 
-    image_size: Annotated[int, Field(ge=8)] | Auto = Field("auto", description="Side of the square input, in pixels.")
+    image_size: Annotated[int, Field(ge=8, le=LARGEST_SIDE)] | Auto = Field(
+        "auto", description="Side of the square input, in pixels."
+    )
     crop: Annotated[float, Field(gt=0, le=1)] | Auto = Field(
         "auto", description="Share of the resized image that the centre crop keeps."
     )

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from training.techniques.base import Technique, TrainingSetup
+from training.techniques.base import MOST, Technique, TrainingSetup
 
 if TYPE_CHECKING:
     from training.rank import Rank
     from training.recipe import Recipe
 
 
-Change = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
+Change = Annotated[list[Annotated[int, Field(ge=0, le=MOST)]], Field(min_length=2, max_length=2)]
 
 
 class Accumulation(Technique):
@@ -24,7 +24,7 @@ class Accumulation(Technique):
         "schedule that raises batches late does what a falling learning rate does (Smith et al. 2018)."
     )
 
-    batches: int = Field(1, ge=1, description="Forward passes per optimizer step.")
+    batches: int = Field(1, ge=1, le=MOST, description="Forward passes per optimizer step.")
     schedule: list[Change] = Field(
         [], description="Instead of batches: [[3, 2], [6, 4]] takes 2 after 3 epochs, 4 after 6, and 1 before."
     )

@@ -21,6 +21,9 @@ Stage = tuple[set["nn.Parameter"], list["nn.Module"]]
 BatchTransform = Callable[["torch.Tensor", "torch.Tensor"], tuple["torch.Tensor", "torch.Tensor"]]
 
 
+MOST = 1_000_000  # of whatever is counted in a recipe: beyond it stands a typing error, and memory or time without end
+
+
 class Part(BaseModel):
     """A part of a recipe: immutable, and refusing unknown names and values of another type."""
 

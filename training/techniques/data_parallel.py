@@ -26,7 +26,9 @@ class DataParallel(Technique):
         "trial that has more of them leaves fewer for others beside it."
     )
 
-    devices: int = Field(1, ge=1, description="GPUs of one trial; without GPUs, processes that divide its CPUs.")
+    devices: int = Field(
+        1, ge=1, le=1024, description="GPUs of one trial; without GPUs, processes that divide its CPUs."
+    )
     strategy: Literal["ddp", "fsdp"] = Field(
         "ddp",
         description="ddp: each device holds the whole model; fsdp: its share of it, and of the optimizer's state.",

@@ -27,7 +27,7 @@ class Lora(Technique):
         "none, nor do layers whose weights a model reads without calling them, as attention does in torchvision's ViT and Swin."
     )
 
-    rank: int = Field(0, ge=0, description="Rank of each adapter; 0 adds none.")
+    rank: int = Field(0, ge=0, le=4096, description="Rank of each adapter; 0 adds none.")
     alpha: float = Field(ALPHA, gt=0, description="Weight of the adapters: their product counts alpha / rank times.")
 
     def apply(self, setup: TrainingSetup) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from training.techniques.base import Technique, TrainingSetup
+from training.techniques.base import MOST, Technique, TrainingSetup
 
 if TYPE_CHECKING:
     from training.recipe import Recipe
@@ -24,7 +24,9 @@ class LrScaling(Technique):
     rule: Literal["none", "linear", "sqrt"] = Field(
         "none", description="optimizer.lr times the effective batch over the reference, or the root of that."
     )
-    reference: int = Field(REFERENCE, ge=1, description="Effective batch, in images, at which optimizer.lr is meant.")
+    reference: int = Field(
+        REFERENCE, ge=1, le=MOST, description="Effective batch, in images, at which optimizer.lr is meant."
+    )
 
     def apply(self, setup: TrainingSetup) -> None:
         batches = setup.batches_per_step(0) if setup.batches_per_step else 1

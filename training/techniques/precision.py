@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from training.errors import UserError
-from training.techniques.base import Technique, TrainingSetup
+from training.techniques.base import MOST, Technique, TrainingSetup
 
 if TYPE_CHECKING:
     from training.recipe import Recipe
@@ -33,7 +33,7 @@ class Precision(Technique):
         INIT_SCALE, gt=0, description="First factor on the loss; halved whenever gradients overflow."
     )
     growth_interval: int = Field(
-        GROWTH_INTERVAL, ge=1, description="Good steps in a row after which the factor doubles."
+        GROWTH_INTERVAL, ge=1, le=MOST, description="Good steps in a row after which the factor doubles."
     )
 
     def apply(self, setup: TrainingSetup) -> None:

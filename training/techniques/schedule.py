@@ -91,8 +91,8 @@ class Cosine(_Schedule):
 
 class CosineRestarts(_Schedule):
     name: Literal["cosine_restarts"] = "cosine_restarts"
-    cycles: int = Field(2, ge=2, description="Descents to zero; one alone is the plain cosine.")
-    cycle_factor: int = Field(1, ge=1, description="Length of each cycle relative to the one before.")
+    cycles: int = Field(2, ge=2, le=1000, description="Descents to zero; one alone is the plain cosine.")
+    cycle_factor: int = Field(1, ge=1, le=1000, description="Length of each cycle relative to the one before.")
 
     def after_warmup(self, steps: int) -> Curve:
         # Whole cycle lengths, as in CosineAnnealingWarmRestarts, seldom add up to the training's length: the last cycle

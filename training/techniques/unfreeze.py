@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from training.techniques.base import Stage, Technique, TrainingSetup
+from training.techniques.base import MOST, Stage, Technique, TrainingSetup
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,7 +27,7 @@ class Unfreeze(Technique):
     level: Literal["last", "most", "full"] = Field(
         "full", description="last: the head; most: the later half of the stages too; full: everything."
     )
-    milestones: list[Annotated[int, Field(ge=1)]] = Field(
+    milestones: list[Annotated[int, Field(ge=1, le=MOST)]] = Field(
         [],
         description="Epochs after which one level more trains (Howard & Ruder 2018): from last, [3, 6] is most after 3, full "
         "after 6.",
