@@ -135,16 +135,29 @@ def read_export(folder: Path) -> Exported:
         weights = load_file(folder / "weights.safetensors")
     except (ValueError, SafetensorError) as error:
         raise UserError(f"{folder}: the export is damaged ({error}). Make it again: sweep export NAME.") from None
-    if summary.get("format") != FORMAT:
-        raise UserError(
-            f"{folder}/summary.json: format {summary.get('format')} is not the {FORMAT} that this version reads."
-        )
+    _check_summary(summary, folder / "summary.json")
     recipe = load_recipe(folder / "recipe.yaml")
+    if not isinstance(recipe.preprocessing.image_size, int):
+        raise UserError(
+            f"{folder}/recipe.yaml: preprocessing.image_size=auto is no recipe of an export. Export it again."
+        )
     try:
         model = restore_model(recipe, weights, len(summary["classes"]))
     except RuntimeError:
         raise UserError(f"{folder}: weights.safetensors does not belong to its recipe.yaml. Export it again.") from None
     return Exported(folder, recipe, summary, model)
+
+
+def _check_summary(summary: Any, path: Path) -> None:
+    if not isinstance(summary, dict):
+        raise UserError(f"{path}: the export is damaged (it is no mapping). Make it again: sweep export NAME.")
+    if summary.get("format") != FORMAT:
+        raise UserError(
+            f"{path}: format {summary.get('format')} is not the {FORMAT} that this version reads. Export it again."
+        )
+    classes = summary.get("classes")
+    if not (isinstance(classes, list) and len(classes) > 1 and all(isinstance(name, str) for name in classes)):
+        raise UserError(f"{path}: its classes are not a list of two names or more. Make it again: sweep export NAME.")
 
 
 def summarise(recipe: Recipe, source: Source) -> dict[str, Any]:

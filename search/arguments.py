@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from spaces.space import Space
 
 STORES = r"(https?|(postgresql|mysql|mssql)(\+\w+)?)://.|sqlite:///.|databricks"
+DATABASE = b"SQLite format 3\0"  # how every such file begins
 
 
 LONGEST_SECONDS = 366 * 24 * 3600
@@ -23,7 +24,7 @@ LARGEST_SEED = 2**63 - 1
 
 def parse_duration(text: str) -> float:
     """`90s`, `15m`, `2h` or `1h30m` to seconds."""
-    match = re.fullmatch(r"(?:(\d{1,99})h)?(?:(\d{1,99})m)?(?:(\d{1,99})s)?", text)
+    match = re.fullmatch(r"(?:([0-9]{1,99})h)?(?:([0-9]{1,99})m)?(?:([0-9]{1,99})s)?", text)
     seconds = (
         sum(int(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
     )
@@ -35,9 +36,14 @@ def parse_duration(text: str) -> float:
 
 
 def absolute_uri(uri: str) -> str:
-    """A database file relative to here, whatever folder a process works in later."""
+    """A database file relative to here, whatever folder a process works in later.
+
+    Raises:
+        UserError: it is not the address of an MLflow store.
+    """
     from search.secrets import refuse_secret
 
+    check_address(uri)
     path = refuse_secret(uri).removeprefix("sqlite:///")
     return f"sqlite:///{os.path.abspath(path)}" if path != uri else uri
 
@@ -48,19 +54,42 @@ def check_store(uri: str, experiment: str) -> None:
     Raises:
         UserError: it is none, or its database could not be written.
     """
-    from analysis.wording import mask_secrets
     from analysis.writable import check_file
 
     if not experiment.strip():
         raise UserError(
             f"--experiment={experiment!r}: an experiment needs a name. Leave the option out for the default."
         )
+    check_address(uri)
+    if uri.startswith("sqlite:///"):
+        file = Path(uri.removeprefix("sqlite:///").partition("?")[0])
+        check_file("--tracking-uri", file)
+        if file.is_file() and not DATABASE.startswith(_read_start(file)):
+            raise UserError(f"--tracking-uri={uri}: the file is not an SQLite database. Name another file.")
+
+
+def check_address(uri: str) -> None:
+    """Refuse what MLflow could not take for the address of a store.
+
+    Raises:
+        UserError: it is none.
+    """
+    from analysis.wording import mask_secrets
+
     if not re.match(STORES, uri):
         raise UserError(
             f"--tracking-uri={mask_secrets(uri)}: no MLflow store. Write it as sqlite:///mlflow.db or http://host:5000."
         )
-    if uri.startswith("sqlite:///"):
-        check_file("--tracking-uri", Path(uri.removeprefix("sqlite:///").partition("?")[0]))
+
+
+def _read_start(file: Path) -> bytes:
+    from analysis.writable import cannot_write
+
+    try:
+        with file.open("rb") as opened:
+            return opened.read(len(DATABASE))
+    except OSError as error:
+        raise cannot_write("--tracking-uri", file, error) from None
 
 
 def absolute_paths(space: Space) -> Space:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import sys
 import traceback
@@ -25,6 +26,7 @@ from search.arguments import (
 from search.interrupt import Interrupted, leave_on_signals, listen
 from search.output import guard_output, report_lost_output
 from search.secrets import mask_logs
+from search.usage import UsageError, describe_usage, make_plain
 from training.errors import UserError
 
 app = typer.Typer(
@@ -68,22 +70,30 @@ def main() -> None:
 
 def _run_command() -> int:
     try:
-        app()
+        return app(standalone_mode=False) or 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except UsageError as error:
+        if len(sys.argv) < 2:
+            error.show()  # the help
+            return 2
+        return _say(describe_usage(error, sys.argv[1:]), 2)
+    except typer.Abort:
+        return _say("nobody answered the question, so nothing was done. Give --yes to be asked none.", 2)
     except UserError as error:
         return _say(str(error), 2)
     except Interrupted as end:
         return _say(str(end), end.exit_code)
-    except Exception:  # noqa: BLE001 - a fault of ours, shown whole
+    except Exception as error:  # noqa: BLE001 - a fault of ours, shown whole
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            return _say(f"{error.filename}: no file can have so long a name. Shorten it.", 2)
         print(mask_secrets(traceback.format_exc()), file=sys.stderr, end="")
         return 1
-    return 0
 
 
 def _say(sentence: str, code: int) -> int:
     sys.stdout.flush()  # this is the last line
-    print(f"sweep: {mask_secrets(sentence)}", file=sys.stderr)
+    print(f"sweep: {make_plain(mask_secrets(sentence))}", file=sys.stderr)
     return code
 
 
@@ -115,7 +125,7 @@ def run(
     check_number("--trials", trials)
     check_number("--seed", seed, least=0, most=LARGEST_SEED)
     check_number("--keep-best", keep_best)
-    seconds = parse_duration(time_budget) if time_budget else None
+    seconds = parse_duration(time_budget) if time_budget is not None else None
     from search.early import leave_out_noise
     from search.folder import new_folder, open_folder
     from search.names import check_name
@@ -151,7 +161,7 @@ def run(
 @app.command()
 def resume(name: Name, storage: Storage = STORAGE, time_budget: TimeBudget = None) -> None:
     """Go on with a sweep that was interrupted: its ledger tells which trials ran and how far."""
-    seconds = parse_duration(time_budget) if time_budget else None
+    seconds = parse_duration(time_budget) if time_budget is not None else None
     from search.folder import open_folder
 
     folder = open_folder(storage.absolute(), name)
@@ -172,7 +182,7 @@ def extend(
 ) -> None:
     """Go on with a sweep beyond its budget: the sampler knows everything it learned so far."""
     check_number("--trials", trials)
-    seconds = parse_duration(time_budget) if time_budget else None
+    seconds = parse_duration(time_budget) if time_budget is not None else None
     from search.folder import open_folder
 
     folder = open_folder(storage.absolute(), name)
@@ -201,7 +211,7 @@ def space(
         print(dump_recipe(Recipe()), end="")
         return
     if space is None:
-        raise UserError("sweep space: name a bundled space or a file, or ask for --default.")
+        raise UserError("Name a bundled space or a file, or ask for --default.")
     from search.tables import make_console, space_table
     from spaces.backbones import check_backbones
 
@@ -224,10 +234,10 @@ def techniques(
     from search.technique_view import show_card, show_index
 
     if markdown:
-        print(format_card(find_card(name)) if name else format_page(read_cards()), end="")
+        print(format_card(find_card(name)) if name is not None else format_page(read_cards()), end="")
         return
     console = make_console()
-    console.print(show_card(find_card(name), console.width) if name else show_index(read_cards()))
+    console.print(show_card(find_card(name), console.width) if name is not None else show_index(read_cards()))
 
 
 @app.command()
@@ -309,7 +319,7 @@ def export(
     from search.export import Extras, export_trial
 
     print(export_trial(folder, trial, out, Extras(onnx, int8, register)))
-    if optuna:
+    if optuna is not None:
         from search.study import write_study
 
         print(write_study(folder, optuna))

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from spaces.document import Document, did_you_mean, path_of
 from spaces.domains import WORDS, Choice, Interval, IntUniform, LogUniform, Uniform, format_value, is_scalar, word_of
 from spaces.schema import Slot, slot_of
+from spaces.search import Search
 from spaces.yaml_values import Steps
 from training.errors import UserError
 
@@ -139,4 +140,6 @@ def _unknown(field: str, part: type[BaseModel], steps: Steps, kind: str = "") ->
     owner = path_of(steps)
     names = list(part.model_fields)
     near = did_you_mean(field, [*names, *WORDS] if owner else names)
+    if not owner and field in Search.model_fields:
+        near = f" Did you mean search.{field}?"
     return f"{owner or 'a recipe'}{kind} has no {field}; it has {', '.join(names)}.{near}"

@@ -46,7 +46,7 @@ def read_document(path: Path, name: str) -> Document:
     try:
         text = read_text(path, name)
     except FileNotFoundError:
-        names = [str(path.with_name(file.name)) for file in path.parent.glob("*.y*ml")]
+        names = [str(path.with_name(file.name)) for file in path.parent.glob("*.y*ml") if file.exists()]
         raise UserError(f"{name}: there is no such file.{did_you_mean(str(path), names)}") from None
     return parse_document(text, name)
 

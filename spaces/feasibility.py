@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from spaces.document import Document
 from spaces.domains import Choice, IntUniform
 from spaces.draws import RandomTrial
+from spaces.schema import slot_of
 from spaces.search import AshaScheduler
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
@@ -25,6 +26,7 @@ def check_feasible(space: Space, document: Document) -> None:
         UserError: naming what stands in the way.
     """
     _check_first_rung(space, document)
+    _check_group(space, document)
     if space.search.sampler == "grid":
         try:
             space.grid()
@@ -48,6 +50,21 @@ def _check_first_rung(space: Space, document: Document) -> None:
             ("search", "scheduler", "min_epochs"),
             f"epochs={epochs} is below search.scheduler.min_epochs={scheduler.min_epochs}: no trial could reach the "
             "first rung. Raise epochs or lower min_epochs.",
+        )
+
+
+def _check_group(space: Space, document: Document) -> None:
+    """The field by which trials pass is one of the recipe's, as in `unfreeze.level` or `batch_size`."""
+    scheduler = space.search.scheduler
+    if not isinstance(scheduler, AshaScheduler):
+        return
+    name, _, field = scheduler.group.partition(".")
+    parts = slot_of(Recipe, name).parts if name in Recipe.model_fields else ()
+    fields = {field for part in parts for field in part.model_fields} if parts else {""}
+    if name not in Recipe.model_fields or field not in fields:
+        raise document.error(
+            ("search", "scheduler", "group"),
+            f"search.scheduler.group={scheduler.group}: a recipe has no such field. Name one, as in unfreeze.level.",
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from spaces.backbones import check_backbones
 from spaces.baseline import build_baselines
@@ -51,7 +51,12 @@ def parse_space(text: str, name: str) -> Space:
 def _make_space(document: Document, name: str, overrides: Sequence[str]) -> Space:
     document, recipe, search = _load(document, overrides)
     _refuse_shared_holes(recipe, document)
-    space = Space(name, recipe, Search.model_validate(search))
+    try:
+        checked = Search.model_validate(search)
+    except ValidationError as error:  # fields that are right by themselves and wrong together
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise document.error(("search", "scheduler"), f"search.scheduler: {reason}.") from None
+    space = Space(name, recipe, checked)
     check_feasible(space, document)
     return space
 
@@ -97,7 +102,8 @@ def _refuse_shared_holes(recipe: dict[str, Any], document: Document) -> None:
     for steps, hole in find_holes(recipe, ("recipe",)):
         if steps[1] in ("data", "seed"):
             raise document.error(
-                steps, f"{path_of(steps)} cannot be a hole ({word_of(hole)}): all trials of a sweep share it. Fix it."
+                steps,
+                f"{path_of(steps)} cannot be a hole ({word_of(hole)}): all trials of a sweep share it. Give it one value.",
             )
 
 
@@ -138,7 +144,7 @@ def _find(source: str | Path) -> tuple[Path, str]:
     if str(source) in names:
         return BUNDLED / f"{source}.yaml", str(source)
     path = Path(source)
-    if path.is_file() or path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
+    if path.is_file() or (source and path.is_dir()) or path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         return path, str(source)
     raise UserError(
         f"{source}: there is no such space.{did_you_mean(str(source), names)} "
@@ -153,9 +159,8 @@ def _check_top(document: Document) -> None:
     known = ("format", "recipe", "search")
     for key in tree:
         if key not in known:
-            raise document.error(
-                (key,), f"there is no {key} in a space; it has {', '.join(known)}.{did_you_mean(key, known)}"
-            )
+            hint = f" Write {key} below recipe:." if key in Recipe.model_fields else did_you_mean(key, known)
+            raise document.error((key,), f"there is no {key} in a space; it has {', '.join(known)}.{hint}")
     if "format" not in tree:
         raise document.error((), f"the file does not say its format. Add the line `format: {FORMAT}` at its top.")
     if tree["format"] != FORMAT or type(tree["format"]) is not int:

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from training.errors import plain_reason
+
 
 @dataclass(frozen=True, eq=False)
 class Slot:
@@ -52,8 +54,8 @@ class Slot:
         try:
             self._adapter.validate_python(value)
         except ValidationError as error:
-            reasons = [problem["msg"] for problem in error.errors()]
-            return " or ".join(dict.fromkeys(reason[0].lower() + reason[1:] for reason in reasons))
+            first, *others = dict.fromkeys(plain_reason(problem["msg"]) for problem in error.errors())
+            return " or ".join([first, *(reason.removeprefix("input should be ") for reason in others)])
         return None
 
 

@@ -33,7 +33,9 @@ class AshaScheduler(_Section):
     @model_validator(mode="after")
     def _order_shares(self) -> Self:
         if self.first_share > self.last_share:
-            raise ValueError(f"first_share={self.first_share:g} is above last_share={self.last_share:g}")
+            raise ValueError(
+                f"first_share={self.first_share:g} is above last_share={self.last_share:g}; change one of them"
+            )
         return self
 
 

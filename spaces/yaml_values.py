@@ -38,7 +38,10 @@ def parse_yaml(text: str, name: str, places: dict[Steps, Place] | None = None) -
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark and places is not None else ""
-        raise UserError(f"{name}{line}: this is not YAML: {error.problem or error.context}.") from None
+        problem = error.problem or error.context or ""
+        if problem.startswith("but "):  # the second half of a sentence
+            problem = f"{error.context}, {problem}"
+        raise UserError(f"{name}{line}: this is not YAML: {problem}.") from None
     except YAMLError as error:
         raise UserError(f"{name}: this is not YAML: {str(error).splitlines()[0]}.") from None
 

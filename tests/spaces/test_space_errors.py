@@ -40,7 +40,7 @@ MISTAKES = {
         "my.yaml:6: mixup[1].alpha=-1",
     ),
     "illegal fixed value": ("epochs: 0", "my.yaml:3: epochs=0: input should be greater than or equal to 1"),
-    "text for a number": ('epochs: "3"', "my.yaml:3: epochs=3: input should be a valid integer"),
+    "text for a number": ('epochs: "3"', "my.yaml:3: epochs=3: input should be a whole number"),
     "empty choice": ("batch_size: {choice: []}", "an empty choice offers nothing"),
     "choice without a list": ("batch_size: {choice: 3}", "choice takes a list"),
     "duplicated option": ("batch_size: {choice: [16, 32, 16]}", "the option 16 stands there twice"),

@@ -79,7 +79,7 @@ def test_a_whole_choice_can_be_replaced(load):
         ("=3", "an override is path=value"),
         ("epochs.=3", "an override is path=value"),
         ("epochs=[3", "epochs=[3: this is not YAML"),
-        ("epochs=", "epochs=null: input should be a valid integer"),
+        ("epochs=", "epochs=null: input should be a whole number"),
         ("epochs.length=3", "epochs takes a value or a hole, and length is neither"),
         ("search=3", "search=3: search takes a mapping"),
     ],

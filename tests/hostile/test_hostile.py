@@ -1,0 +1,102 @@
+"""Bad input to every command: exit code 2, one sentence with a way out, no traceback, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from hostile_home import build_home
+from rows_data import DATA
+from rows_files import FILES
+from rows_sweeps import SWEEPS
+from rows_values import VALUES
+
+import search.cli
+
+TABLES = {**VALUES, **FILES, **DATA, **SWEEPS}
+ENVIRONMENT = ("MLFLOW_TRACKING_URI", "SWEEP_STORAGE", "RAY_ADDRESS")
+LONGEST = 700  # characters; a sentence that lists all techniques is the longest
+
+
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory):
+    """The folder of the commands; a row that changes it fails, and those after it get a fresh one."""
+
+    def make() -> Path:
+        home = tmp_path_factory.mktemp("hostile")
+        build_home(home)
+        return home
+
+    return {"make": make, "home": make()}
+
+
+@pytest.fixture(autouse=True)
+def nothing_starts(monkeypatch):
+    """A command that gets as far as Ray, a training or a server was not refused."""
+    import search.single
+    import search.sweep
+    import search.ui
+    import spaces.feasibility
+
+    def refuse(*arguments, **options):
+        raise AssertionError("the command was not refused")
+
+    monkeypatch.setattr(search.sweep, "start_ray", refuse)
+    monkeypatch.setattr(search.single, "_train", refuse)
+    monkeypatch.setattr(search.ui, "run_group", refuse)
+    monkeypatch.setattr(spaces.feasibility, "DRAWS", 20)  # of the 200 recipes that a whole check takes
+    for name in ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+
+
+def run(line: str, monkeypatch) -> int:
+    """Run a command line as a shell would read it, with its variables in front."""
+    words = shlex.split(line)
+    while "=" in words[0]:
+        monkeypatch.setenv(*words.pop(0).split("=", 1))
+    monkeypatch.setattr(sys, "argv", ["sweep", *words])
+    with open(os.devnull) as nobody:
+        monkeypatch.setattr(sys, "stdin", nobody)
+        return search.cli._run_command()
+
+
+def take_stock(home: Path) -> dict[str, object]:
+    """Every entry below a folder, the files with what they hold."""
+    found: dict[str, object] = {}
+    for place, folders, files in os.walk(home):
+        found |= {os.path.relpath(os.path.join(place, name), home): None for name in folders}
+        for name in files:
+            path = os.path.join(place, name)
+            readable = os.path.isfile(path) and not os.path.islink(path)
+            found[os.path.relpath(path, home)] = Path(path).read_bytes() if readable else None
+    return found
+
+
+@pytest.mark.timeout(120, func_only=True)  # without the imports
+@pytest.mark.parametrize("row", TABLES)
+def test_bad_input_ends_in_one_sentence_and_leaves_nothing(row, homes, monkeypatch, capfd):
+    line, *words = TABLES[row]
+    home = homes["home"]
+    monkeypatch.chdir(home)
+    before = take_stock(home)
+    capfd.readouterr()
+    code = run(line, monkeypatch)
+    said = capfd.readouterr()
+    if take_stock(home) != before:
+        left = take_stock(home).keys() ^ before.keys()
+        homes["home"] = homes["make"]()
+        shutil.rmtree(home)
+        pytest.fail(f"{line} changed or left {sorted(left) or 'the content of a file'}; it said: {said.err}")
+    assert code == 2, said
+    assert "Traceback" not in said.out + said.err
+    sentence = said.err.removesuffix("\n")
+    assert sentence.isprintable(), f"not one line of plain text: {sentence!r}"
+    assert sentence.startswith("sweep: ")
+    assert sentence[-1] in ".?)", sentence
+    assert len(sentence) <= LONGEST
+    for word in words:
+        assert word in sentence, f"{word!r} is not in: {sentence}"
