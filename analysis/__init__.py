@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.sweep import load as load
+    from analysis.reading.sweep_tables import load as load
 
 TRACKING_URI = "sqlite:///mlflow.db"
 EXPERIMENT = "technique-search"
@@ -14,7 +14,7 @@ EXPERIMENT = "technique-search"
 def __getattr__(name: str) -> Any:
     # Imported when it is asked for: the command needs the names above, and not pandas.
     if name == "load":
-        from analysis.sweep import load
+        from analysis.reading.sweep_tables import load
 
         return load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

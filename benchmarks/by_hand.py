@@ -21,11 +21,11 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torchvision.transforms import v2
 
-from training.data.load import load_data
-from training.data.specs import Digits
-from training.letters import letters_weights
+from training.contract.specs import Digits
+from training.data.sources.load_data import load_data
+from training.model.letters import letters_weights
+from training.model.stages import stages_of
 from training.recipe import Backbone
-from training.stages import stages_of
 
 
 class Net(pl.LightningModule):

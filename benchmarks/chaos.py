@@ -30,9 +30,9 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from search.controller import Controller
-from search.ledger import Event, Ledger, read_events
-from search.trials import Trials
+from search.core.controller import Controller
+from search.core.ledger import Event, Ledger, read_events
+from search.core.trials import Trials
 from spaces.load import load_space
 
 KINDS = ("driver", "worker", "node", "server")

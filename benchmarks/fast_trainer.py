@@ -36,7 +36,7 @@ class Resources:
 
 def train(recipe: Any, folder: Path, *, metric: str, resources: Resources, on_report: Any) -> Any:
     """The contract of `training.train.train`: checkpoint first, then the report; earlier reports first on resume."""
-    from training.report import Outcome, Report
+    from training.loop.epoch_report import Outcome, Report
 
     checkpoint = folder / "last.ckpt"
     reports = [Report(**report) for report in json.loads(checkpoint.read_text())] if checkpoint.exists() else []
@@ -59,11 +59,11 @@ def train(recipe: Any, folder: Path, *, metric: str, resources: Resources, on_re
 
 
 def run_trial(config: dict[str, Any]) -> None:
-    """`search.trial.run_trial` over the fast trainer."""
+    """`search.runner.worker.run_trial` over the fast trainer."""
     module = ModuleType("training.train")
     module.train, module.Resources = train, Resources  # type: ignore[attr-defined]
     sys.modules["training.train"] = module
-    from search.trial import run_trial
+    from search.runner.worker import run_trial
 
     run_trial(config)
 
@@ -75,19 +75,19 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
 
 def main() -> None:
     sys.path.insert(0, str(ROOT))
-    import search.cluster
-    import search.prepare
-    import search.sweep
-    from search.cli import main as run_command
-    from search.trial import bootstrap
+    import search.runner.cluster
+    import search.runner.driver
+    import search.runner.preparation
+    from search.cli.main import main as run_command
+    from search.runner.worker import bootstrap
 
     def fast(root: str, module: str, function: str) -> Any:
         return bootstrap(root, "benchmarks.fast_trainer", function)
 
-    search.sweep.bootstrap = search.prepare.bootstrap = fast
-    search.prepare.prepare_machine = prepare_machine
-    search.sweep.check_data = lambda space: None
-    os.environ.update(dict.fromkeys(search.cluster.PRELOADED, ""))  # nothing here needs torch's libraries
+    search.runner.driver.bootstrap = search.runner.preparation.bootstrap = fast
+    search.runner.preparation.prepare_machine = prepare_machine
+    search.runner.driver.check_data = lambda space: None
+    os.environ.update(dict.fromkeys(search.runner.cluster.PRELOADED, ""))  # nothing here needs torch's libraries
     run_command()
 
 

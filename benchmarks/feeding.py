@@ -17,10 +17,10 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from training.data.feeding import make_loaders
-from training.data.images import ImageData, ImageFiles, ImagePart
-from training.data.speed import run_for, with_backend
-from training.data.store import LIMIT_VARIABLE
+from training.data.files.images import ImageData, ImageFiles, ImagePart
+from training.data.files.pixel_store import LIMIT_VARIABLE
+from training.data.inspection.speed import run_for, with_backend
+from training.data.pipelines.loaders import make_loaders
 from training.recipe import Recipe, read_recipe
 
 BATCH = 128

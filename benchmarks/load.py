@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.sweep import load
-from search.mlflow_store import open_store
+from analysis.reading.sweep_tables import load
+from search.tracking.mlflow_store import open_store
 from spaces.load import load_space
 from training.recipe import flatten
 

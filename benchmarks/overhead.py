@@ -22,9 +22,9 @@ from statistics import mean
 from rich.console import Console
 from rich.table import Table
 
-from search.ledger import read_events
-from search.trials import Trials
-from training.letters import letters_weights
+from search.core.ledger import read_events
+from search.core.trials import Trials
+from training.model.letters import letters_weights
 from training.recipe import Backbone
 
 SWEEP = Path(sys.executable).parent / "sweep"

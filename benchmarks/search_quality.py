@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 import optuna
 
-from search.asha import Asha, Decision
-from search.sampler import Sampler
+from search.core.asha import Asha, Decision
+from search.core.sampler import Sampler
 
 LEVEL = "unfreeze.level"  # the parameter that the effect reports judge, where a set has it
 RESUME_COST = 0.25  # units of fidelity charged for every resume of a paused trial: start-up and checkpoint

@@ -29,9 +29,9 @@ from rich.console import Console
 from rich.table import Table
 from torch.profiler import ProfilerActivity, profile
 
-from analysis.cards import COSTS, technique_names
-from analysis.intervals import paired_interval
-from analysis.technique_page import describe_gain, describe_times
+from analysis.effects.intervals import paired_interval
+from analysis.report.technique_cards import COSTS, technique_names
+from analysis.report.technique_page import describe_gain, describe_times
 from training.errors import UserError
 from training.recipe import Recipe, flatten, read_recipe
 from training.train import Resources, train

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.design import make_design
-from analysis.effects import fit_sweep, judge, measure_effects
-from analysis.holes import Level, encode, encode_draw, list_holes, list_levels, matches
-from analysis.sweep import Sweep
-from search.asha import Decision
-from search.controller import Controller
+from analysis.effects.design import make_design
+from analysis.effects.search_parameters import Level, encode, encode_draw, list_holes, list_levels, matches
+from analysis.effects.technique_effects import fit_sweep, judge, measure_effects
+from analysis.reading.sweep_tables import Sweep
+from search.core.asha import Decision
+from search.core.controller import Controller
 from spaces.load import load_space
 from training.recipe import flatten
 

@@ -7,11 +7,11 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from spaces.domains import Choice, IntUniform, LogUniform, Uniform, find_holes
+from spaces.parameters.domains import Choice, IntUniform, LogUniform, Uniform, find_holes
 from spaces.schema import Slot, slot_of
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
-from training.techniques.optimizer import AutoLr
+from training.techniques.optimization.optimizer import AutoLr
 
 
 def build_baselines(tree: dict[str, Any]) -> list[Recipe]:

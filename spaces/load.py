@@ -8,17 +8,17 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from spaces.backbones import check_backbones
 from spaces.baseline import build_baselines
-from spaces.check import check_part
-from spaces.document import Document, did_you_mean, parse_document, path_of, read_document
-from spaces.domains import DISCRIMINATORS, find_holes, format_value, word_of
-from spaces.feasibility import check_feasible
-from spaces.overrides import apply_overrides, is_of_search
-from spaces.parse import parse
+from spaces.parameters.domains import DISCRIMINATORS, find_holes, format_value, word_of
+from spaces.parameters.feasibility import check_feasible
+from spaces.reading.check import check_part
+from spaces.reading.document import Document, did_you_mean, parse_document, path_of, read_document
+from spaces.reading.known_backbones import check_backbones
+from spaces.reading.overrides import apply_overrides, is_of_search
+from spaces.reading.parse import parse
+from spaces.reading.yaml_values import dump_yaml
 from spaces.search import Search
 from spaces.space import Space
-from spaces.yaml_values import dump_yaml
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 

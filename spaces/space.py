@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from spaces import draws
 from spaces.baseline import build_baselines
-from spaces.conditions import Retrace, Way, list_ways, suggest
-from spaces.domains import unparse
-from spaces.draws import Trial
-from spaces.rows import Row, list_rows
+from spaces.parameters import draws
+from spaces.parameters.conditions import Retrace, Way, list_ways, suggest
+from spaces.parameters.domains import unparse
+from spaces.parameters.draws import Trial
+from spaces.parameters.rows import Row, list_rows
+from spaces.parameters.views import encode, prune, values_at
+from spaces.reading.yaml_values import dump_yaml
 from spaces.search import Search
-from spaces.views import encode, prune, values_at
-from spaces.yaml_values import dump_yaml
 from training.errors import UserError
 from training.recipe import Recipe
 

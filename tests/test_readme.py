@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from search.cli import app
+from search.cli.main import app
 from spaces.load import load_space
 
 ROOT = Path(__file__).parents[1]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from training.backbones import build_bare
-from training.data.feeding import make_eval_loader
-from training.data.images import ImageData, ImagePart
-from training.data.load import load_data
+from training.data.files.images import ImageData, ImagePart
+from training.data.pipelines.loaders import make_eval_loader
+from training.data.sources.load_data import load_data
 from training.errors import UserError
+from training.model.backbones import build_bare
 from training.recipe import Recipe
 
 

@@ -8,34 +8,34 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from training.data.specs import Data, Digits, Preprocessing
+from training.contract.specs import Data, Digits, Preprocessing
 from training.errors import UserError
-from training.techniques.accumulation import Accumulation
-from training.techniques.activation_checkpointing import ActivationCheckpointing
-from training.techniques.augmentation import Augmentation, NoAugmentation
-from training.techniques.averaging import Averaging, NoAveraging
 from training.techniques.base import MOST, Part, Technique
-from training.techniques.channels_last import ChannelsLast
-from training.techniques.class_balance import ClassBalance, NoBalance
-from training.techniques.compilation import Compilation
-from training.techniques.cudnn_benchmark import CudnnBenchmark
-from training.techniques.cutmix import CutMix
-from training.techniques.data_parallel import DataParallel
-from training.techniques.drop_path import DropPath
-from training.techniques.fmix import FMix
-from training.techniques.gradient_clipping import GradientClipping
-from training.techniques.label_smoothing import LabelSmoothing
-from training.techniques.layer_decay import LayerDecay
-from training.techniques.lora import Lora
-from training.techniques.lr_scaling import LrScaling
-from training.techniques.mixing import Mixing
-from training.techniques.mixup import MixUp
-from training.techniques.no_decay import NoDecay
-from training.techniques.optimizer import Momentum, Optimizer
-from training.techniques.precision import Precision
-from training.techniques.random_erasing import RandomErasing
-from training.techniques.schedule import Constant, Schedule
-from training.techniques.unfreeze import Unfreeze
+from training.techniques.compute.activation_checkpointing import ActivationCheckpointing
+from training.techniques.compute.channels_last import ChannelsLast
+from training.techniques.compute.compilation import Compilation
+from training.techniques.compute.cudnn_benchmark import CudnnBenchmark
+from training.techniques.compute.data_parallel import DataParallel
+from training.techniques.compute.precision import Precision
+from training.techniques.data.augmentation import Augmentation, NoAugmentation
+from training.techniques.data.class_balance import ClassBalance, NoBalance
+from training.techniques.data.cutmix import CutMix
+from training.techniques.data.fmix import FMix
+from training.techniques.data.label_smoothing import LabelSmoothing
+from training.techniques.data.mixing import Mixing
+from training.techniques.data.mixup import MixUp
+from training.techniques.data.random_erasing import RandomErasing
+from training.techniques.model.drop_path import DropPath
+from training.techniques.model.lora import Lora
+from training.techniques.model.unfreeze import Unfreeze
+from training.techniques.optimization.accumulation import Accumulation
+from training.techniques.optimization.averaging import Averaging, NoAveraging
+from training.techniques.optimization.gradient_clipping import GradientClipping
+from training.techniques.optimization.layer_decay import LayerDecay
+from training.techniques.optimization.lr_scaling import LrScaling
+from training.techniques.optimization.no_decay import NoDecay
+from training.techniques.optimization.optimizer import Momentum, Optimizer
+from training.techniques.optimization.schedule import Constant, Schedule
 
 
 class Backbone(Part):

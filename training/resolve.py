@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from training.backbones import check_backbone
-from training.data.augmentation_file import resolve_pipeline
-from training.data.backends import resolve_backend
-from training.data.defaults import resolve_preprocessing
-from training.data.images import ImageData
+from training.data.files.images import ImageData
+from training.data.pipelines.augmentation_file import resolve_pipeline
+from training.data.pipelines.backends import resolve_backend
+from training.data.preprocessing.defaults import resolve_preprocessing
 from training.errors import UserError
+from training.model.backbones import check_backbone
+from training.model.weights import pretrained_config
 from training.recipe import Recipe
-from training.weights import pretrained_config
 
 
 def resolve_recipe(recipe: Recipe, data: ImageData, device: str) -> Recipe:

@@ -12,24 +12,24 @@ from typing import Any, Literal
 
 import numpy as np
 
-from training.callbacks import NaNStop
-from training.classifier import Classifier
-from training.data.feeding import Loaders, make_loaders
-from training.data.load import ImageData, load_data
+from training.data.pipelines.loaders import Loaders, make_loaders
+from training.data.sources.load_data import ImageData, load_data
+from training.distributed.parallel import connected, lead
+from training.distributed.rank import Rank
+from training.distributed.sharding import shard
 from training.errors import Diverged
-from training.finders import FindAgain, find_batch_size, find_lr
-from training.isolation import isolated_process
-from training.job import ONE_CPU, Job, Resources
-from training.models import build_model, refuse_single_images
-from training.parallel import connected, lead
-from training.rank import Rank
+from training.loop.callbacks import NaNStop
+from training.loop.classifier import Classifier
+from training.loop.epoch_report import Outcome, Report
+from training.loop.epoch_reporter import EpochReporter
+from training.loop.finders import FindAgain, find_batch_size, find_lr
+from training.loop.job import ONE_CPU, Job, Resources
+from training.loop.trainer import make_trainer
+from training.model.build import build_model, refuse_single_images
+from training.process.isolation import isolated_process
 from training.recipe import Recipe
-from training.report import Outcome, Report
-from training.reporter import EpochReporter
 from training.resolve import resolve_recipe
-from training.sharding import shard
 from training.techniques.base import TrainingSetup
-from training.trainer import make_trainer
 
 
 def train(

@@ -8,12 +8,12 @@ import torch
 from made_up import SPACE, send, simulate
 from PIL import Image
 
-from analysis.export import Source, export_model
-from analysis.sweep import Sweep, load
-from search import tracking
+from analysis.export.bundle import Source, export_model
+from analysis.reading.sweep_tables import Sweep, load
+from search.tracking import writer as tracking
 from spaces.load import load_space
-from training.checkpoint import read_checkpoint
-from training.data.load import load_data
+from training.data.sources.load_data import load_data
+from training.loop.checkpoint import read_checkpoint
 from training.recipe import read_recipe
 from training.train import train
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from search.asha import Decision
-from search.controller import Controller
-from search.tracking import Tracking
+from search.core.asha import Decision
+from search.core.controller import Controller
+from search.tracking.writer import Tracking
 
 EXPERIMENT = "technique-search"
 START = 1_700_000_000.0

@@ -271,7 +271,7 @@ def _make_exports(exports: Path) -> None:
     from safetensors.torch import save_file
 
     from spaces.load import dump_recipe
-    from training.models import build_model
+    from training.model.build import build_model
     from training.recipe import read_recipe
 
     values = {

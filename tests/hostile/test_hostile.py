@@ -15,7 +15,7 @@ from rows_files import FILES
 from rows_sweeps import SWEEPS
 from rows_values import VALUES
 
-import search.cli
+import search.cli.main
 
 TABLES = {**VALUES, **FILES, **DATA, **SWEEPS}
 ENVIRONMENT = ("MLFLOW_TRACKING_URI", "SWEEP_STORAGE", "RAY_ADDRESS")
@@ -37,17 +37,17 @@ def homes(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def nothing_starts(monkeypatch):
     """A command that gets as far as Ray, a training or a server was not refused."""
-    import search.single
-    import search.sweep
-    import search.ui
-    import spaces.feasibility
+    import search.cli.mlflow_ui
+    import search.runner.driver
+    import search.runner.single_training
+    import spaces.parameters.feasibility
 
     def refuse(*arguments, **options):
         raise AssertionError("the command was not refused")
 
-    monkeypatch.setattr(search.sweep, "start_ray", refuse)
+    monkeypatch.setattr(search.runner.driver, "start_ray", refuse)
     monkeypatch.setattr(search.single, "_train", refuse)
-    monkeypatch.setattr(search.ui, "run_group", refuse)
+    monkeypatch.setattr(search.cli.mlflow_ui, "run_group", refuse)
     monkeypatch.setattr(spaces.feasibility, "DRAWS", 20)  # of the 200 recipes that a whole check takes
     for name in ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
@@ -61,7 +61,7 @@ def run(line: str, monkeypatch) -> int:
     monkeypatch.setattr(sys, "argv", ["sweep", *words])
     with open(os.devnull) as nobody:
         monkeypatch.setattr(sys, "stdin", nobody)
-        return search.cli._run_command()
+        return search.cli.main._run_command()
 
 
 def take_stock(home: Path) -> dict[str, object]:

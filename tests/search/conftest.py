@@ -23,10 +23,10 @@ search: {trials: 5, scheduler: {name: none}}
 
 def sweep_here(folder, space, settings, console, opening=()):
     """`run_sweep` without Ray and MLflow."""
-    from search.checkpoints import Checkpoints
-    from search.controller import Controller
-    from search.ledger import Ledger
-    from search.sweep import Result, create_folder, make_header
+    from search.core.controller import Controller
+    from search.core.ledger import Ledger
+    from search.runner.checkpoints import Checkpoints
+    from search.runner.driver import Result, create_folder, make_header
     from training.recipe import read_recipe
     from training.train import train
 
@@ -48,9 +48,9 @@ def sweep_here(folder, space, settings, console, opening=()):
 @pytest.fixture(scope="session")
 def trained_sweep(tmp_path_factory):
     """The folder of a sweep of five trials, three of them baselines."""
-    from search.folder import SweepFolder
-    from search.sweep import Settings
-    from search.tables import make_console
+    from search.core.folder import SweepFolder
+    from search.display.tables import make_console
+    from search.runner.driver import Settings
     from spaces.load import load_space
 
     home = tmp_path_factory.mktemp("trained")
@@ -64,6 +64,6 @@ def trained_sweep(tmp_path_factory):
 
 @pytest.fixture
 def without_ray(monkeypatch):
-    import search.sweep
+    import search.runner.driver
 
-    monkeypatch.setattr(search.sweep, "run_sweep", sweep_here)
+    monkeypatch.setattr(search.runner.driver, "run_sweep", sweep_here)

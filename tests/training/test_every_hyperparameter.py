@@ -15,8 +15,8 @@ import torch
 from pydantic import BaseModel
 
 import training.train
-from training.data.load import load_data
-from training.data.specs import Digits
+from training.contract.specs import Digits
+from training.data.sources.load_data import load_data
 from training.recipe import Recipe, read_recipe
 
 BASE: dict[str, Any] = {

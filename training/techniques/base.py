@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from training.rank import ALONE, Rank
+from training.distributed.rank import ALONE, Rank
 
 if TYPE_CHECKING:
     import torch

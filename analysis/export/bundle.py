@@ -1,0 +1,197 @@
+"""Export of one trial: the complete recipe, its best weights, what they are and how they scored, and a card that says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.export.model_card import write_card
+from analysis.export.writable import check_folder
+from spaces.load import dump_recipe, load_recipe
+from training.errors import UserError
+from training.recipe import Recipe
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+FORMAT = 1
+LIBRARIES = ("torch", "torchvision", "timm", "lightning", "albumentations", "ray", "optuna", "mlflow")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an export comes from; `sweep`, `trial` and `run_id` are None for a recipe trained by itself.
+
+    `test` is what `sweep confirm` found on the test part, where it scored this model. A `release` was trained on the
+    validation part too, so all scores are those of the same recipe trained without.
+    """
+
+    metrics: dict[str, float]
+    metric: str
+    score: float
+    standard_error: float
+    best_epoch: int
+    classes: tuple[str, ...]
+    threads: int
+    sweep: str | None = None
+    trial: str | None = None
+    run_id: str | None = None
+    test: dict[str, Any] | None = None
+    release: bool = False
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An export read back; `model` in eval mode."""
+
+    folder: Path
+    recipe: Recipe
+    summary: dict[str, Any]
+    model: nn.Module
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(self.summary["classes"])
+
+
+def check_out(out: Path) -> None:
+    """Find out whether an export can be written to `out`, and leave nothing there.
+
+    Raises:
+        UserError: it is a file, holds something else than an earlier export, or cannot be written to.
+    """
+    check_folder("--out", out)
+    if out.is_dir() and any(out.iterdir()) and not (out / "recipe.yaml").exists():
+        raise UserError(f"--out={out}: there is something else already. Name a new folder.")
+
+
+def export_recipe(recipe: Recipe, out: Path) -> None:
+    """Write `recipe.yaml`.
+
+    Raises:
+        UserError: as `check_out`.
+    """
+    check_out(out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "recipe.yaml").write_text(dump_recipe(recipe))
+
+
+def export_model(recipe: Recipe, state: Mapping[str, torch.Tensor], source: Source, out: Path) -> None:
+    """Write `recipe.yaml`, `weights.safetensors`, `summary.json` and `MODEL_CARD.md` into `out`.
+
+    `recipe` is resolved: nothing is left `auto`. `state` are the weights of `source.best_epoch`.
+
+    Raises:
+        UserError: as `check_out`.
+    """
+    from safetensors.torch import save_file
+
+    export_recipe(recipe, out)
+    # Clones, because safetensors refuses tensors that share memory, as tied weights do.
+    save_file({name: value.clone().contiguous() for name, value in state.items()}, out / "weights.safetensors")
+    for name in ("model.onnx", "model.int8.onnx"):  # of an earlier export, with other weights
+        (out / name).unlink(missing_ok=True)
+    write_summary(recipe, summarise(recipe, source), out)
+
+
+def write_summary(recipe: Recipe, summary: dict[str, Any], out: Path) -> None:
+    """Write `summary.json`, and the card, which tells the same in words."""
+    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    write_card(recipe, summary, out / "MODEL_CARD.md")
+
+
+def check_export(folder: Path) -> None:
+    """Find out whether a folder has the files of an export, without reading them.
+
+    Raises:
+        UserError: one is missing.
+    """
+    for name in ("recipe.yaml", "summary.json", "weights.safetensors"):
+        if not os.path.isfile(folder / name):
+            raise UserError(f"{folder}: not an export with weights, as {name} is missing. Make one: sweep export NAME.")
+
+
+def read_export(folder: Path) -> Exported:
+    """The model of an export, without unpickling anything.
+
+    Raises:
+        UserError: not a complete export.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    from training.evaluate import restore_model
+
+    check_export(folder)
+    try:
+        summary = json.loads((folder / "summary.json").read_text())
+        weights = load_file(folder / "weights.safetensors")
+    except (ValueError, SafetensorError) as error:
+        raise UserError(f"{folder}: the export is damaged ({error}). Make it again: sweep export NAME.") from None
+    _check_summary(summary, folder / "summary.json")
+    recipe = load_recipe(folder / "recipe.yaml")
+    if not isinstance(recipe.preprocessing.image_size, int):
+        raise UserError(
+            f"{folder}/recipe.yaml: preprocessing.image_size=auto is no recipe of an export. Export it again."
+        )
+    try:
+        model = restore_model(recipe, weights, len(summary["classes"]))
+    except RuntimeError:
+        raise UserError(f"{folder}: weights.safetensors does not belong to its recipe.yaml. Export it again.") from None
+    return Exported(folder, recipe, summary, model)
+
+
+def _check_summary(summary: Any, path: Path) -> None:
+    if not isinstance(summary, dict):
+        raise UserError(f"{path}: the export is damaged (it is no mapping). Make it again: sweep export NAME.")
+    if summary.get("format") != FORMAT:
+        raise UserError(
+            f"{path}: format {summary.get('format')} is not the {FORMAT} that this version reads. Export it again."
+        )
+    classes = summary.get("classes")
+    if not (isinstance(classes, list) and len(classes) > 1 and all(isinstance(name, str) for name in classes)):
+        raise UserError(f"{path}: its classes are not a list of two names or more. Make it again: sweep export NAME.")
+
+
+def summarise(recipe: Recipe, source: Source) -> dict[str, Any]:
+    """What someone must know to use the weights, and to judge them."""
+    from training.model.backbones import size_arguments
+
+    preprocessing = recipe.preprocessing
+    image_size = preprocessing.image_size
+    assert isinstance(image_size, int)  # resolved
+    return {
+        "format": FORMAT,
+        "sweep": source.sweep,
+        "trial": source.trial,
+        "mlflow_run_id": source.run_id,
+        "metric": source.metric,
+        "score": source.score,
+        "standard_error": source.standard_error,
+        "best_epoch": source.best_epoch,
+        "metrics": source.metrics,
+        "test": source.test,
+        "trained_on": "train and validation" if source.release else "train",
+        "classes": list(source.classes),
+        "backbone": {
+            "source": recipe.backbone.source,
+            "name": recipe.backbone.name,
+            "arguments": size_arguments(recipe.backbone, image_size),
+        },
+        "input_size": [3, image_size, image_size],
+        "mean": preprocessing.mean,
+        "std": preprocessing.std,
+        "crop": preprocessing.crop,
+        "interpolation": preprocessing.interpolation,
+        "seed": recipe.seed,
+        "threads": source.threads,
+        "python": platform.python_version(),
+        "libraries": {name: version(name) for name in LIBRARIES},
+    }

@@ -1,0 +1,122 @@
+"""A card for a model: what it is, what it learned from, how good it is, how to load it (Mitchell et al. 2019)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from spaces.load import dump_recipe
+from spaces.parameters.domains import format_value
+from training.recipe import Recipe
+from training.score_metrics import MAXIMISED
+
+NORMAL_95 = 1.96
+RELEASED = (
+    "These weights learned from the validation images too, for as many epochs as the recipe has. No image is left to score "
+    "them by: every figure below is of the same recipe and seed trained without the validation images."
+)
+
+
+def write_card(recipe: Recipe, summary: dict[str, Any], path: Path) -> None:
+    """Write the card in Markdown; `summary` is that of the export."""
+    parts = [
+        f"# {summary['backbone']['name']} for {len(summary['classes'])} classes",
+        _describe_model(summary),
+        "## Data",
+        f"`{format_value(recipe.data.model_dump())}`, split by its own seed into training, validation and test.",
+        "## Scores",
+        *_describe_scores(summary),
+        "## Load it",
+        "In this folder, with timm or torchvision, torch, safetensors and Pillow, and nothing of the project that trained it:",
+        f"```python\n{loading_code(summary)}```",
+        "The transform expects an upright image without transparency; `sweep predict` also turns photos by their EXIF entry.",
+        "## Classes",
+        ", ".join(f"{number}: {name}" for number, name in enumerate(summary["classes"])),
+        "## Recipe",
+        f"```yaml\n{dump_recipe(recipe)}```",
+    ]
+    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def loading_code(summary: dict[str, Any]) -> str:
+    """Five lines of plain timm or torchvision, after the imports."""
+    backbone, side = summary["backbone"], summary["input_size"][1]
+    arguments = "".join(f", {name}={value!r}" for name, value in backbone["arguments"].items())
+    mean, std = tuple(summary["mean"]), tuple(summary["std"])
+    if backbone["source"] == "timm":
+        imports = "import timm\n"
+        model = f'timm.create_model("{backbone["name"]}", num_classes={len(summary["classes"])}{arguments}).eval()'
+        transform = (
+            f"timm.data.create_transform((3, {side}, {side}), crop_pct={summary['crop']}, "
+            f'interpolation="{summary["interpolation"]}", mean={mean}, std={std})'
+        )
+    else:
+        imports = "from torchvision import models, transforms as T\n"
+        model = f'models.get_model("{backbone["name"]}", num_classes={len(summary["classes"])}{arguments}).eval()'
+        transform = (
+            f'T.Compose([T.Resize({int(side / summary["crop"])}, T.InterpolationMode("{summary["interpolation"]}")), '
+            f"T.CenterCrop({side}), T.ToTensor(), T.Normalize({mean}, {std})])"
+        )
+    return (
+        f"{imports}from PIL import Image\nfrom safetensors.torch import load_file\n\n"
+        f"model = {model}\n"
+        'model.load_state_dict(load_file("weights.safetensors"))\n'
+        f"transform = {transform}\n"
+        'probabilities = model(transform(Image.open("image.png").convert("RGB"))[None]).softmax(1)[0]\n'
+        f"print({summary['classes']!r}[int(probabilities.argmax())], float(probabilities.max()))\n"
+    )
+
+
+def _describe_model(summary: dict[str, Any]) -> str:
+    backbone, side = summary["backbone"], summary["input_size"][1]
+    origin = (
+        f"trial {summary['trial']} of the sweep {summary['sweep']}"
+        if summary["sweep"]
+        else "a recipe trained by itself"
+    )
+    return (
+        f"An image classifier: {backbone['name']} of {backbone['source']}, weights of epoch {summary['best_epoch']} of "
+        f"{origin}. It takes RGB images of {side}×{side}: resized with {summary['interpolation']} interpolation until the "
+        f"shorter side is {int(side / summary['crop'])}, cropped at the centre, scaled to [0, 1], normalised with mean "
+        f"{summary['mean']} and deviation {summary['std']}. It answers with logits, one for each class."
+    )
+
+
+def _describe_scores(summary: dict[str, Any]) -> list[str]:
+    half = NORMAL_95 * summary["standard_error"]
+    low, high = (_format(summary["metric"], summary["score"] + sign * half) for sign in (-1, 1))
+    metrics = ", ".join(f"{name} {value:.4f}" for name, value in summary["metrics"].items() if name.startswith("val_"))
+    lines = [RELEASED] if summary["trained_on"] != "train" else []
+    lines += [
+        f"Validation {summary['metric']} {_format(summary['metric'], summary['score'])}, 95 % interval {low} to {high} over "
+        "images. Recipe and epoch were chosen by this score, so it flatters.",
+        f"All of validation at that epoch: {metrics}.",
+    ]
+    if test := summary["test"]:
+        accuracy, before, after = test["accuracy"], test["calibration"]["before"], test["calibration"]["after"]
+        lines.append(
+            f"Test accuracy {accuracy['mean']:.1%}, 95 % interval {accuracy['low']:.1%} to {accuracy['high']:.1%}, on "
+            f"{test['images']} images that nothing was chosen by."
+        )
+        lines.append(
+            f"Calibration there: ECE {before['ece']:.3f}, Brier {before['brier']:.3f}, NLL {before['nll']:.3f}. Logits divided "
+            f"by {test['temperature']:.3f}, the temperature fitted on validation: {after['ece']:.3f}, {after['brier']:.3f}, "
+            f"{after['nll']:.3f}."
+        )
+    else:
+        lines.append("It was not scored on the test part: `sweep confirm` does that, once.")
+    if onnx := summary.get("onnx"):
+        lines.append(
+            f"`{onnx['file']}` gives the same logits to within {onnx['largest_difference']:.1e} on {onnx['images']} images."
+        )
+    if int8 := summary.get("int8"):
+        lines.append(
+            f"`{int8['file']}` holds 8-bit weights and activations, {int8['megabytes']:.1f} MB instead of "
+            f"{int8['megabytes_float32']:.1f}: validation accuracy {int8['val_accuracy']:.1%} where float32 has "
+            f"{int8['val_accuracy_float32']:.1%}."
+        )
+    return lines
+
+
+def _format(metric: str, value: float) -> str:
+    return f"{value:.1%}" if metric in MAXIMISED else f"{value:.4f}"

@@ -1,0 +1,84 @@
+"""Labels for images, by an exported model: decoded and preprocessed as in its training."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from analysis.export.bundle import Exported, read_export
+from analysis.export.writable import cannot_write
+from training.data.files.decode import UnreadableImage, printable, read_image
+from training.data.pipelines.datasets import GAP
+from training.data.preprocessing.transform import fit, normalise, resized_side
+from training.data.sources.listing import EXTENSIONS, find_files
+from training.errors import UserError
+from training.recipe import Recipe
+
+BATCH = 64
+
+
+def predict_images(export: Path, images: Path, out: Path) -> tuple[int, list[str]]:
+    """Write a CSV with a line for each image of a folder, or for one; returns how many, and what could not be read.
+
+    Paths in it are relative to the folder. One batch of images at a time is in memory.
+
+    Raises:
+        UserError: no such export or images, or the CSV cannot be written.
+    """
+    paths, folder = _list_images(images)
+    exported = read_export(export)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        return _write_table(exported, paths, folder, out)
+    except OSError as error:
+        raise cannot_write("--out", out, error) from None
+
+
+def _write_table(exported: Exported, paths: list[str], folder: Path, out: Path) -> tuple[int, list[str]]:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model, count = exported.model.to(device), 0
+    unreadable: list[str] = []
+    # Names that are no valid text come out as they went in.
+    with out.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        writer = csv.writer(file)
+        writer.writerow(["file", "label", "probability", *(f"probability_{name}" for name in exported.classes)])
+        for names, pixels in _batches(paths, exported.recipe, unreadable):
+            with torch.inference_mode():
+                probabilities = model(pixels.to(device)).double().softmax(1).cpu().numpy()
+            for name, row in zip(names, probabilities, strict=True):
+                best = int(row.argmax())
+                shares = [f"{share:.6f}" for share in row]
+                writer.writerow([os.path.relpath(name, folder), exported.classes[best], shares[best], *shares])
+            count += len(names)
+    return count, unreadable
+
+
+def _list_images(images: Path) -> tuple[list[str], Path]:
+    """The images to label, and the folder that their names are relative to."""
+    if images.is_dir():
+        if paths := find_files(str(images))[0]:
+            return paths, images
+        raise UserError(f"{printable(str(images))}: no image in it (files that end in {', '.join(EXTENSIONS)}).")
+    if not images.exists():
+        raise UserError(f"{printable(str(images))}: no such folder or image.")
+    return [str(images)], images.parent
+
+
+def _batches(paths: list[str], recipe: Recipe, unreadable: list[str]) -> Iterator[tuple[list[str], torch.Tensor]]:
+    """Names with images, float32 (N, 3, side, side); what cannot be read is added to `unreadable` with the reason."""
+    preprocessing = recipe.preprocessing
+    for start in range(0, len(paths), BATCH):
+        names, pixels = [], []
+        for path in paths[start : start + BATCH]:
+            try:
+                pixels.append(fit(read_image(path, GAP * resized_side(preprocessing)), preprocessing))
+                names.append(path)
+            except UnreadableImage as error:
+                unreadable.append(f"{printable(path)} ({error.reason})")
+        if names:
+            yield names, normalise(np.stack(pixels), preprocessing)

@@ -1,0 +1,68 @@
+"""Pictures of a test score: confusion matrix, reliability diagram (DeGroot and Fienberg 1983), the worst errors."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from training.data.files.images import ImagePart
+from training.data.inspection.picture import draw_sheet
+from training.data.pipelines.datasets import EvalImages
+from training.recipe import Recipe
+
+NAMED = 30  # classes whose names, and numbers whose values, fit into the picture
+BLUE, ORANGE, GREY = "#2f6db3", "#d9822b", "#999999"
+
+
+def draw_confusion(confusion: Sequence[Sequence[int]], classes: Sequence[str]) -> bytes:
+    """A PNG; each row, a true class, is coloured by the share of its images."""
+    table = np.asarray(confusion, dtype=float)
+    shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
+    side = min(9.0, 2.5 + 0.42 * len(classes))
+    figure = Figure(figsize=(side, side), layout="constrained")
+    axes = figure.subplots()
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    axes.set(xlabel="predicted", ylabel="true")
+    if len(classes) <= NAMED:
+        places = range(len(classes))
+        axes.set_xticks(places, classes, rotation=90)
+        axes.set_yticks(places, classes)
+        for row, column in zip(*np.nonzero(table), strict=True):
+            colour = "white" if shares[row, column] > 0.5 else "black"
+            axes.text(column, row, f"{table[row, column]:.0f}", ha="center", va="center", color=colour, fontsize=8)
+    return _png(figure)
+
+
+def draw_reliability(bins: dict[str, list[dict[str, float]]]) -> bytes:
+    """A PNG: accuracy over confidence, before and after temperature scaling; marks as large as their share of images."""
+    figure = Figure(figsize=(5, 4.6), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="perfect")
+    for name, colour in (("before", ORANGE), ("after", BLUE)):
+        x, y, share = ([b[key] for b in bins[name]] for key in ("confidence", "accuracy", "share"))
+        label = "as trained" if name == "before" else "temperature scaled"
+        axes.plot(x, y, color=colour, linewidth=1)
+        axes.scatter(x, y, s=[12 + 300 * s for s in share], color=colour, alpha=0.6, label=label)
+    axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1.02), ylim=(-0.02, 1.02))
+    axes.legend(frameon=False, markerscale=0.6)
+    return _png(figure)
+
+
+def draw_worst(part: ImagePart, worst: Sequence[dict[str, Any]], classes: Sequence[str], recipe: Recipe) -> bytes:
+    """A PNG: the images as the model saw them, each over what it took them for and what they are."""
+    dataset = EvalImages(part.select(np.array([error["position"] for error in worst])), recipe.preprocessing)
+    images, _ = dataset.__getitems__(range(len(worst)))
+    captions = [f"{classes[e['predicted']]} {e['probability']:.0%}, not {classes[e['label']]}" for e in worst]
+    stream = io.BytesIO()
+    draw_sheet(images, captions, recipe.preprocessing).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def _png(figure: Figure) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=110)
+    return stream.getvalue()

@@ -1,0 +1,93 @@
+"""Finds a sweep in an MLflow store, before anything heavy is imported to read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.report.formatting import mask_secrets
+from training.errors import UserError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+SERVERS = ("http://", "https://")
+SWEEPS = """
+SELECT r.run_uuid AS run_id, r.artifact_uri, t.value AS name, i.value AS sweep_id, s.value AS state
+FROM runs r
+JOIN experiments e ON e.experiment_id = r.experiment_id
+JOIN tags t ON t.run_uuid = r.run_uuid AND t.key = 'sweep'
+JOIN tags i ON i.run_uuid = r.run_uuid AND i.key = 'sweep_id'
+JOIN tags s ON s.run_uuid = r.run_uuid AND s.key = 'state'
+LEFT JOIN tags p ON p.run_uuid = r.run_uuid AND p.key = 'mlflow.parentRunId'
+WHERE e.name = :experiment AND r.lifecycle_stage = 'active' AND p.value IS NULL
+ORDER BY r.start_time DESC
+"""
+
+
+def check_sweep(uri: str, experiment: str, name: str) -> None:
+    """Find out whether a database has a sweep; a server is asked only when the sweep is read.
+
+    Raises:
+        UserError: there is no such database or sweep.
+    """
+    if not uri.startswith(SERVERS):
+        with connect(uri) as connection:
+            find_sweep(connection, uri, experiment, name)
+
+
+@contextmanager
+def connect(uri: str) -> Iterator[Connection]:
+    """A connection to MLflow's database.
+
+    Raises:
+        UserError: there is no such database, or it is not MLflow's.
+    """
+    shown, file = mask_secrets(uri), uri.removeprefix("sqlite:///").partition("?")[0]
+    if uri.startswith("sqlite:") and not Path(file).exists():
+        raise UserError(f"--tracking-uri {shown}: no such database. Run this where the sweep was started, or name it.")
+    import sqlalchemy
+
+    try:
+        engine = sqlalchemy.create_engine(uri)
+    except (sqlalchemy.exc.ArgumentError, ModuleNotFoundError) as error:
+        raise UserError(
+            f"--tracking-uri {shown}: not a database ({mask_secrets(str(error).splitlines()[0])})."
+        ) from None
+    try:
+        with engine.connect() as connection:
+            yield connection
+    except sqlalchemy.exc.DBAPIError as error:
+        raise UserError(
+            f"--tracking-uri {shown}: no MLflow store ({mask_secrets(str(error.orig).splitlines()[0])})."
+        ) from None
+    finally:
+        engine.dispose()
+
+
+def find_sweep(connection: Connection, uri: str, experiment: str, name: str) -> dict[str, Any]:
+    """The run of the latest sweep of this name.
+
+    Raises:
+        UserError: there is none.
+    """
+    from sqlalchemy import text
+
+    rows = connection.execute(text(SWEEPS), {"experiment": experiment}).mappings()
+    return choose([dict(row) for row in rows], name, uri, experiment)
+
+
+def choose(sweeps: list[dict[str, Any]], name: str, uri: str, experiment: str) -> dict[str, Any]:
+    """The first of this name, in an order that puts the latest first.
+
+    Raises:
+        UserError: there is none.
+    """
+    for sweep in sweeps:
+        if sweep["name"] == name:
+            return sweep
+    known = ", ".join(dict.fromkeys(str(sweep["name"]) for sweep in sweeps[:10]))
+    hint = f"There are: {known}." if known else f"There are none in the experiment {experiment}."
+    raise UserError(f"{name}: no such sweep in {mask_secrets(uri)}. {hint}")

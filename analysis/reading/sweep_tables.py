@@ -1,0 +1,134 @@
+"""A sweep as two tidy data frames, its trials and their curves, read from any MLflow store."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import EXPERIMENT, TRACKING_URI
+from analysis.reading.find_sweep import SERVERS
+from analysis.reading.tracking_store import Found
+from spaces.load import parse_space
+from spaces.space import Space
+
+SCORE = ("score", "standard_error", "best_epoch")
+CURVES = ("val_loss", "val_ece", "train_loss", "train_seconds", "peak_memory_mb")
+FACTS = ["trial", "state", "reason", "origin", "is_baseline", "score", "standard_error", "best_epoch", "epochs_done"]
+FACTS += ["seconds", "memory_mb", "ece", "started", "ended"]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What MLflow knows of a sweep.
+
+    `trials` has a row for each trial: the columns of `FACTS`, then the recipe flat (`optimizer.lr`). `seconds` is
+    training time, `ece` the calibration error of the weights kept, `started` and `ended` are seconds since 1970.
+    `curves` has a row for each epoch of each trial: `trial`, `epoch`, `score` (the best so far), then the metrics.
+    """
+
+    name: str
+    run_id: str
+    state: str
+    space: Space
+    trials: pd.DataFrame
+    curves: pd.DataFrame
+
+    @property
+    def metric(self) -> str:
+        return self.space.search.metric
+
+    @property
+    def sign(self) -> int:
+        """Times a score: higher is better."""
+        return 1 if self.space.search.maximise else -1
+
+    @property
+    def recipes(self) -> pd.DataFrame:
+        """The flat recipes, by trial."""
+        return self.trials.set_index("trial").drop(columns=[name for name in FACTS if name != "trial"])
+
+    @cached_property
+    def completed(self) -> pd.DataFrame:
+        """The trials that ran to full length, the best first."""
+        done = self.trials[(self.trials.state == "completed") & self.trials.score.notna()]
+        return done.sort_values("score", ascending=self.sign < 0, kind="stable")
+
+
+def load(
+    name: str,
+    tracking_uri: str = TRACKING_URI,
+    experiment: str = EXPERIMENT,
+    metrics: Sequence[str] = CURVES,
+) -> Sweep:
+    """Read the latest sweep of this name; `metrics` are the curves to read beside the score.
+
+    Raises:
+        UserError: there is no such store, experiment or sweep.
+    """
+    keys = list(dict.fromkeys([*SCORE, *metrics]))
+    if tracking_uri.startswith(SERVERS):
+        from analysis.reading.store_rest import read_from_server as read
+    else:
+        from analysis.reading.store_sql import read_from_database as read
+    found = read(tracking_uri, experiment, name, keys)
+    space = parse_space(found.space, "space.yaml")
+    curves = _tidy_curves(found)
+    return Sweep(name, found.run_id, found.state, space, _tidy_trials(found, curves), curves)
+
+
+def _tidy_curves(found: Found) -> pd.DataFrame:
+    """The points of all metrics side by side, one row for each trial and epoch."""
+    numbers = found.tags["trial"].astype(int)
+    keys = {key: (numbers.loc[ids].to_numpy(), steps) for key, (ids, steps, _) in found.points.items()}
+    width = max((int(steps.max()) for _, steps in keys.values() if len(steps)), default=0) + 1
+    codes = {key: trials * width + steps for key, (trials, steps) in keys.items()}
+    rows = np.unique(np.concatenate([*codes.values(), np.empty(0, int)])).astype(int)
+    columns: dict[str, Any] = {"trial": rows // width, "epoch": rows % width}
+    for key, (_, _, values) in found.points.items():
+        columns[key] = np.full(len(rows), np.nan)
+        columns[key][np.searchsorted(rows, codes[key])] = values
+    return pd.DataFrame(columns)
+
+
+def _tidy_trials(found: Found, curves: pd.DataFrame) -> pd.DataFrame:
+    tags, last = found.tags, curves.groupby("trial").last()
+    trials = pd.DataFrame({"trial": tags["trial"].astype(int), "state": tags["state"]})
+    trials["reason"] = tags["reason"].fillna("") if "reason" in tags else ""
+    trials["origin"] = tags["origin"]
+    trials["is_baseline"] = trials.origin == "baseline"
+    sources = {"score": "score", "standard_error": "standard_error", "best_epoch": "best_epoch"}
+    sources |= {"seconds": "train_seconds", "memory_mb": "peak_memory_mb"}
+    for column, source in sources.items():
+        trials[column] = trials.trial.map(last[source]) if source in last else np.nan
+    trials["epochs_done"] = trials.trial.map(curves.groupby("trial").epoch.max()).fillna(0).astype(int)
+    trials["ece"] = _at_best(trials, curves, "val_ece")
+    trials["started"], trials["ended"] = found.runs.start_time / 1000, found.runs.end_time / 1000
+    recipes = found.params.apply(_parse_column)
+    return trials[FACTS].join(recipes).sort_values("trial").reset_index(drop=True)
+
+
+def _at_best(trials: pd.DataFrame, curves: pd.DataFrame, metric: str) -> Any:
+    """A metric at the epoch whose weights are kept."""
+    if metric not in curves:
+        return np.nan
+    values = curves.set_index(["trial", "epoch"])[metric]
+    wanted = pd.MultiIndex.from_arrays([trials.trial, trials.best_epoch.fillna(0).astype(int)])
+    return values.reindex(wanted).to_numpy()
+
+
+def _parse_column(column: pd.Series) -> pd.Series:
+    """MLflow keeps parameters as text."""
+    return column.map({text: _parse(text) for text in column.dropna().unique()})
+
+
+def _parse(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

@@ -1,0 +1,72 @@
+"""Scores, differences, times and effects as a person reads them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from training.score_metrics import MAXIMISED
+
+
+def format_score(metric: str, score: float | None, error: float | None = None) -> str:
+    """`93.4 ± 1.3 %` for accuracies, `0.213 ± 0.012` for losses and calibration; a dash where there is none."""
+    if score is None:
+        return "–"
+    return _format_number(metric, score, error) + (" %" if metric in MAXIMISED else "")
+
+
+def format_points(metric: str, difference: float, error: float | None = None) -> str:
+    """A difference between scores: `1.6 points`, or plain `0.012`; an error that is a bound is called one."""
+    value, _, bound = _format_number(metric, difference, error).partition(" ± ")
+    text = f"{value} points" if metric in MAXIMISED else value
+    return f"{text} (± {bound} at most)" if bound else text
+
+
+def _format_number(metric: str, value: float, error: float | None) -> str:
+    """Without a unit; with one digit more where the error is smaller than the last one shown."""
+    scale, digits = (100, 1) if metric in MAXIMISED else (1, 3)
+    if error is not None and 0 < error * scale < 10**-digits:
+        digits += 1
+    text = f"{value * scale:z.{digits}f}"  # z: no minus before a rounded zero
+    return text if error is None else f"{text} ± {error * scale:.{digits}f}"
+
+
+def format_seconds(seconds: float) -> str:
+    """`42 s`, `3 min 12 s`, `5 h 07 min`."""
+    whole = max(0, round(seconds))
+    minutes, hours = whole // 60, whole // 3600
+    if hours:
+        return f"{hours} h {minutes % 60:02d} min"
+    return f"{minutes} min {whole % 60:02d} s" if minutes else f"{whole} s"
+
+
+def format_effect(metric: str, effect: float, low: float, high: float) -> str:
+    """`+1.3 (+0.5 to +2.1)`, of accuracies in points; a question mark where nothing can be said."""
+    if math.isnan(effect):
+        return "?"
+    return f"{_signed(metric, effect)} ({_signed(metric, low)} to {_signed(metric, high)})"
+
+
+def _signed(metric: str, value: float) -> str:
+    text = _format_number(metric, abs(value), None)
+    return f"{'−' if value < 0 and float(text) else '+'}{text}"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+MASK = "***"
+# Of a server all before the @ of its host, a lone token included; of a database the password, which may hold a slash.
+_SERVER = re.compile(r"""(?i)(https?://)([^\s'"/?#:]*)(:[^\s'"/?#]*)?@""")
+_DATABASE = re.compile(r"""(?i)\b((?!https?:)[a-z][\w+.-]*://)([^\s'"/?#:@]*)(:[^\s'"@]*(?:@[^\s'"@/?#]*)*)@""")
+_QUERY = re.compile(
+    r"""(?i)([?&;](?:[\w.-]*(?:pass(?!file)|pwd|token|secret|credential|signature|api_?key)[\w.-]*|sig)=)[^\s'"&;#)]+"""
+)
+
+
+def mask_secrets(text: str) -> str:
+    """A text as it may be shown: in its addresses, passwords and tokens are masked, names of users and hosts kept."""
+    for pattern in (_SERVER, _DATABASE):
+        text = pattern.sub(lambda found: f"{found[1]}{f'{found[2]}:' if found[3] else ''}{MASK}@", text)
+    return _QUERY.sub(rf"\1{MASK}", text)

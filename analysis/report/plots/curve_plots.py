@@ -1,0 +1,151 @@
+"""How a sweep went: learning curves, parallel coordinates, and who trained when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from analysis.effects.search_parameters import encode, is_interval, list_holes, list_levels
+from analysis.report.plots.plot_style import (
+    BLUE,
+    GREEN,
+    GREY,
+    MANY,
+    ORANGE,
+    RED,
+    STATES,
+    finish,
+    label_of,
+    new_figure,
+    unit_of,
+)
+
+if TYPE_CHECKING:
+    from analysis.reading.sweep_tables import Sweep
+
+OVERLAP_SECONDS = 0.05  # a worker's next trial may be noted before the last one's end is
+
+
+def plot_curves(sweep: Sweep) -> Figure:
+    """The best score so far of every trial over its epochs; where curves end in grey, ASHA stopped them."""
+    figure, axes = new_figure(8.2, 3.6)
+    unit = unit_of(sweep.metric)
+    states = sweep.trials.set_index("trial").state
+    best = sweep.completed.trial.head(1).tolist()
+    base = sweep.trials[sweep.trials.is_baseline].trial.tolist()
+    pixels = len(sweep.trials) > MANY
+    for trial, curve in sweep.curves.groupby("trial"):
+        colour, width, alpha, order = STATES.get(states[trial], GREY), 0.9, 0.55, 2
+        if states[trial] != "completed":
+            alpha, order = 0.45, 1
+        if trial in base:
+            colour, width, alpha, order = ORANGE, 1.4, 0.9, 3
+        if trial in best:
+            width, alpha, order = 2.2, 1.0, 4
+        axes.plot(
+            curve.epoch, unit * curve.score, color=colour, linewidth=width, alpha=alpha, zorder=order, rasterized=pixels
+        )
+        if len(curve) == 1:
+            axes.plot(curve.epoch, unit * curve.score, ".", color=colour, markersize=3, alpha=alpha, rasterized=pixels)
+    stops = sweep.trials[sweep.trials.state == "stopped"].epochs_done.value_counts()
+    for epoch, count in stops[stops >= max(2, 0.03 * len(sweep.trials))].items():
+        axes.axvline(epoch, color=GREY, linewidth=0.7, linestyle=":")
+        axes.text(epoch, 1.0, f"{count}", transform=axes.get_xaxis_transform(), fontsize=7, color=GREY, va="bottom")
+    axes.set(xlabel="epoch", ylabel=f"best {label_of(sweep.metric)} so far")
+    names = {"completed": (BLUE, 1), "the best": (BLUE, 2.4), "baseline": (ORANGE, 1.4), "stopped": (GREY, 1)}
+    handles = [Line2D([], [], color=colour, linewidth=width, label=name) for name, (colour, width) in names.items()]
+    axes.legend(handles=handles, loc="lower right", ncols=4, fontsize=8)
+    return finish(figure)
+
+
+def plot_progress(sweeps: Mapping[str, Sweep]) -> Figure:
+    """The best full-length score found over the epochs spent by all trials together, a line for each sweep."""
+    figure, axes = new_figure(8.2, 3.0)
+    for (name, sweep), colour in zip(sweeps.items(), cycle((BLUE, ORANGE, GREEN, RED, GREY)), strict=False):
+        trials = sweep.trials.sort_values("ended", kind="stable")
+        finals = (sweep.sign * trials.score).where(trials.state == "completed").cummax().ffill()
+        spent = trials.epochs_done.cumsum()
+        axes.step(spent, sweep.sign * unit_of(sweep.metric) * finals, where="post", color=colour, label=name)
+    axes.set(xlabel="epochs spent by all trials", ylabel=f"best {label_of(sweep.metric)}")
+    axes.legend(loc="lower right", fontsize=8)
+    return finish(figure)
+
+
+def plot_parallel(sweep: Sweep) -> Figure:
+    """Every trial as a line through its values in all holes, coloured by score; completed trials on top."""
+    holes = list_holes(sweep.space.recipe)
+    trials = sweep.trials[sweep.trials.score.notna()].sort_values("score", ascending=sweep.sign > 0, kind="stable")
+    points = encode(holes, sweep.recipes.loc[trials.trial])
+    places, ticks = [], []
+    rng = np.random.default_rng(0)
+    for hole in holes:
+        if is_interval(hole.domain):
+            places.append(points[hole.name].to_numpy(dtype=float))
+            ticks.append({0.0: f"{hole.domain.low:g}", 1.0: f"{hole.domain.high:g}"})
+        else:
+            options = {level.option: level.label for level in list_levels(hole) if not level.detail}
+            step = {option: i / max(1, len(options) - 1) for i, option in enumerate(options)}
+            places.append(points[hole.name].map(step).to_numpy(dtype=float) + rng.uniform(-0.03, 0.03, len(points)))
+            ticks.append({place: options[option] for option, place in step.items()})
+    figure, axes = new_figure(8.2, 3.4)
+    lines = np.stack(
+        [np.tile(np.arange(len(holes)), (len(points), 1)), np.clip(np.stack(places, axis=1), -0.1, 1.1)], axis=2
+    )
+    rank = trials.score.rank(pct=True).to_numpy() if sweep.sign > 0 else 1 - trials.score.rank(pct=True).to_numpy()
+    done = (trials.state == "completed").to_numpy()
+    colours = colormaps["viridis"](rank)
+    colours[:, 3] = np.where(done, 0.85, 0.18)
+    order = np.argsort(done, kind="stable")
+    axes.add_collection(
+        LineCollection(
+            list(lines[order]),
+            colors=colours[order],
+            linewidths=np.where(done, 1.3, 0.8)[order],
+            rasterized=len(lines) > MANY,
+        )
+    )
+    axes.set_xlim(-0.2, len(holes) - 0.6)
+    axes.set_ylim(-0.12, 1.12)
+    axes.set_xticks(range(len(holes)), [hole.name.replace(".", "\n") for hole in holes], fontsize=7)
+    axes.set_yticks([])
+    for place, marks in enumerate(ticks):
+        for height, text in marks.items():
+            axes.text(
+                place + 0.03, height, text if len(text) < 14 else text[:12] + "…", fontsize=6.5, va="center", zorder=5
+            )
+    axes.grid(axis="x", visible=True, alpha=0.8)
+    return finish(figure)
+
+
+def plot_timeline(trials: pd.DataFrame) -> Figure:
+    """Who trained when: a bar for each trial, on the first row that was free."""
+    timed = trials[trials.started.notna() & trials.ended.notna()].sort_values("started")
+    start = timed.started.min() if len(timed) else 0.0
+    busy: list[float] = []  # until when each row is
+    rows = []
+    for trial in timed.itertuples():
+        free = [row for row, until in enumerate(busy) if until <= trial.started + OVERLAP_SECONDS]
+        row = free[0] if free else len(busy)
+        busy[row : row + 1] = [trial.ended]
+        rows.append(row)
+    count = max(rows, default=0) + 1
+    figure, axes = new_figure(8.2, 0.9 + 0.22 * min(count, 24))
+    spans = (timed.ended - timed.started).to_numpy() / 60
+    lefts = (timed.started - start).to_numpy() / 60
+    colours = [STATES.get(state, GREY) for state in timed.state]
+    axes.barh(rows, spans, left=lefts, color=colours, height=0.78, linewidth=0, rasterized=len(timed) > MANY)
+    axes.set(xlabel="minutes since the first trial began", ylabel="worker", yticks=[])
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    shown = [state for state in STATES if (timed.state == state).any()]
+    handles = [Line2D([], [], color=STATES[s], linewidth=5, label=s.replace("_", " ")) for s in shown]
+    figure.legend(handles=handles, loc="outside upper left", ncols=5, fontsize=8, frameon=False)
+    return finish(figure)

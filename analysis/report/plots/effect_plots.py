@@ -1,0 +1,98 @@
+"""What techniques were worth: intervals, isolation plots (deep learning tuning playbook), importance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.effects.search_parameters import is_interval, list_holes, list_levels, matches
+from analysis.report.plots.plot_style import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    VERDICTS,
+    finish,
+    label_of,
+    new_figure,
+    unit_of,
+    wrap_axes,
+)
+
+if TYPE_CHECKING:
+    from analysis.reading.sweep_tables import Sweep
+
+COLUMNS = 3
+
+
+def plot_effects(effects: pd.DataFrame, metric: str, detail: bool = False) -> Figure:
+    """The interval of each level's effect against the baseline's choice, as `measure_effects` gives them."""
+    rows = effects if detail else effects[~effects.detail]
+    unit = unit_of(metric)
+    figure, axes = new_figure(8.2, 0.8 + 0.24 * max(3, len(rows)))
+    places = np.arange(len(rows))[::-1]
+    axes.axvline(0, color=INK, linewidth=0.8)
+    for place, row in zip(places, rows.itertuples(), strict=True):
+        colour = VERDICTS[row.verdict]
+        if row.verdict == "unknown":
+            axes.text(0, place, " never at full length", va="center", color=GREY, fontsize=8)
+            continue
+        axes.plot([unit * row.low, unit * row.high], [place, place], color=colour, linewidth=2.4, solid_capstyle="butt")
+        axes.plot(unit * row.effect, place, "o", color=colour, markersize=4.5)
+    axes.set_yticks(places, [f"{row.hole} = {row.level}" for row in rows.itertuples()])
+    axes.set_ylim(-0.7, len(rows) - 0.3)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel(("points " if unit == 100 else "") + "better than the baseline's choice")
+    return finish(figure)
+
+
+def plot_isolation(sweep: Sweep, column: str = "score", label: str | None = None) -> Figure:
+    """Every trial's score, or another column, over its value in each hole: the best at each value is what counts."""
+    holes = list_holes(sweep.space.recipe)
+    trials = sweep.trials[sweep.trials.score.notna() & ~sweep.trials.state.isin(["diverged", "failed"])]
+    rows = -(-max(1, len(holes)) // COLUMNS)
+    figure, grid = new_figure(8.2, 0.4 + 1.9 * rows, rows, COLUMNS, sharey=True, squeeze=False)
+    unit, rng = unit_of(sweep.metric) if column == "score" else 1.0, np.random.default_rng(0)
+    for axes, hole in zip(wrap_axes(grid), holes, strict=False):
+        if is_interval(hole.domain):
+            x = pd.to_numeric(trials[hole.name], errors="coerce").to_numpy(dtype=float)
+            if type(hole.domain).__name__ == "LogUniform":
+                axes.set_xscale("log")
+        else:
+            recipes = sweep.recipes.loc[trials.trial]
+            levels = [level for level in list_levels(hole) if not level.detail]
+            x = np.full(len(trials), np.nan)
+            for place, level in enumerate(levels):
+                x[matches(level, recipes)] = place
+            names = [cut(level.label, 14) for level in levels]
+            axes.set_xticks(range(len(names)), names, rotation=0 if len(names) < 4 else 30)
+            axes.set_xlim(-0.5, len(names) - 0.5)
+            x = x + rng.uniform(-0.15, 0.15, len(x))
+        done = (trials.state == "completed").to_numpy()
+        score = unit * trials[column].to_numpy()
+        axes.plot(x[~done], score[~done], ".", color=GREY, markersize=4, alpha=0.5)
+        axes.plot(x[done], score[done], "o", color=BLUE, markersize=4, alpha=0.8)
+        base = trials.is_baseline.to_numpy() & done
+        axes.plot(x[base], score[base], "o", color=ORANGE, markersize=5)
+        axes.set_title(hole.name)
+    for axes in wrap_axes(grid)[len(holes) :]:
+        axes.set_visible(False)
+    figure.supylabel(label or label_of(sweep.metric), fontsize=9)
+    return finish(figure)
+
+
+def cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def plot_importance(importance: pd.Series) -> Figure:
+    """Shares of importance by hole, as `measure_importance` gives them."""
+    figure, axes = new_figure(8.2, 0.6 + 0.22 * max(3, len(importance)))
+    shares = importance.sort_values()
+    axes.barh(shares.index, 100 * shares.to_numpy(), color=BLUE, height=0.6)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("share of importance (%)")
+    return finish(figure)

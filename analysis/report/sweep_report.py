@@ -1,0 +1,234 @@
+"""The report of a sweep: what its techniques were worth, what to be careful about, what it cost, how it went."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis import EXPERIMENT, TRACKING_URI
+from analysis.effects.importance import measure_importance
+from analysis.effects.search_parameters import list_holes
+from analysis.effects.technique_effects import fit_sweep, measure_effects, measure_interactions
+from analysis.reading.sweep_tables import Sweep, load
+from analysis.report.cautions import list_cautions
+from analysis.report.formatting import format_effect, format_points, format_score, format_seconds, plural
+from analysis.report.plots.cost_plots import plot_costs, plot_equal_time
+from analysis.report.plots.curve_plots import plot_curves, plot_parallel, plot_progress, plot_timeline
+from analysis.report.plots.effect_plots import plot_effects, plot_importance, plot_isolation
+from analysis.report.plots.plot_style import to_svg
+from analysis.report.score_costs import compare_at_equal_time, measure_savings
+from training.errors import UserError
+
+TEMPLATE = Path(__file__).parent / "report.html.j2"
+LEADERS = 20
+PAIRS = 8
+WORDS = ("useful", "harmful", "no effect seen", "unknown")
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything that a report tells, computed once."""
+
+    sweep: Sweep
+    effects: pd.DataFrame
+    interactions: pd.DataFrame
+    importance: pd.Series
+    cautions: list[str]
+    savings: dict[str, float]
+    equal_time: pd.DataFrame
+
+
+def find(sweep: Sweep) -> Findings:
+    """What a sweep found.
+
+    Raises:
+        UserError: no trial of it completed, or its space has no holes.
+    """
+    if not list_holes(sweep.space.recipe):
+        raise UserError(f"{sweep.name}: its space has no holes, so its trials differ in nothing that was searched.")
+    if not len(sweep.completed):
+        raise UserError(
+            f"{sweep.name}: none of its {len(sweep.trials)} trials has completed, so there is nothing to compare. "
+            f"Wait for it, or go on with it: sweep resume {sweep.name}."
+        )
+    fitted = fit_sweep(sweep)
+    effects = measure_effects(fitted)
+    return Findings(
+        sweep,
+        effects,
+        measure_interactions(fitted),
+        measure_importance(sweep),
+        list_cautions(sweep, effects),
+        measure_savings(sweep),
+        compare_at_equal_time(sweep),
+    )
+
+
+def write_report(name: str, out: Path, tracking_uri: str = TRACKING_URI, experiment: str = EXPERIMENT) -> Findings:
+    """Load a sweep and write its report as one HTML page that needs nothing beside itself.
+
+    Raises:
+        UserError: there is no such sweep, none of its trials completed, or the file cannot be written.
+    """
+    findings = find(load(name, tracking_uri, experiment))
+    page = render_report(findings)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(page)
+    except OSError as error:
+        raise UserError(f"--out={out}: {error.strerror}. Name a file that can be written.") from None
+    return findings
+
+
+def describe_effects(findings: Findings) -> Iterator[str]:
+    """The verdicts, a sentence for each word."""
+    metric, rows = findings.sweep.metric, findings.effects[~findings.effects.detail.astype(bool)]
+    for word in WORDS:
+        told = rows[rows.verdict == word].sort_values("effect", key=abs, ascending=False)
+        effects = [f" {format_effect(metric, row.effect, row.low, row.high)}" for row in told.itertuples()]
+        names = [f"{row.hole}={row.level}" for row in told.itertuples()]
+        if names and word in WORDS[:2]:
+            names = [name + effect for name, effect in zip(names, effects, strict=True)]
+        if names:
+            yield f"{word.capitalize()}: {', '.join(names)}."
+
+
+def describe_interactions(findings: Findings) -> Iterator[str]:
+    """The pairs whose interval holds no zero."""
+    for row in clear_interactions(findings).itertuples():
+        effect = format_effect(findings.sweep.metric, row.effect, row.low, row.high)
+        yield f"Together {row.one} and {row.other} bring {'more' if row.effect > 0 else 'less'} than their sum: {effect}."
+
+
+def clear_interactions(findings: Findings) -> pd.DataFrame:
+    rows = findings.interactions
+    return rows[(rows.low > 0) | (rows.high < 0)].head(PAIRS)
+
+
+def describe_costs(findings: Findings) -> Iterator[str]:
+    saved = findings.savings
+    share = 1 - saved["epochs"] / saved["epochs_full"] if saved["epochs_full"] else 0.0
+    if saved["stopped"]:
+        times = ""
+        if saved["seconds_full"] > 0:
+            times = f", about {format_seconds(saved['seconds_full'] - saved['seconds'])} of training"
+        yield (
+            f"Stopping {plural(int(saved['stopped']), 'trial')} early saved {share:.0%} of the epochs that full trainings "
+            f"would have taken ({saved['epochs']:,.0f} of {saved['epochs_full']:,.0f} were run){times}."
+        )
+    rows = findings.equal_time
+    others, base = rows[~rows.is_baseline.astype(bool)], rows[rows.is_baseline.astype(bool)]
+    if len(others) and len(base) and others.at_equal_time.notna().any():
+        first, metric = others.iloc[0], findings.sweep.metric
+        ahead = findings.sweep.sign * (first.at_equal_time - base.score.iloc[0])
+        full = findings.sweep.sign * (first.score - base.score.iloc[0])
+        yield (
+            f"Trial {first.trial:04d} is {format_points(metric, abs(full))} {'ahead of' if full >= 0 else 'behind'} the best "
+            f"baseline at full length, and {format_points(metric, abs(ahead))} {'ahead' if ahead >= 0 else 'behind'} "
+            f"after the baseline's training time ({format_seconds(base.seconds.iloc[0])})."
+        )
+
+
+def render_report(findings: Findings) -> str:
+    """The page; everything in it is escaped, pictures are SVG inside it."""
+    from jinja2 import Environment
+
+    sweep, effects = findings.sweep, findings.effects
+    plots: dict[str, Callable[[], Figure]] = {
+        "effects": lambda: plot_effects(effects, sweep.metric),
+        "detail": lambda: plot_effects(effects, sweep.metric, detail=True),
+        "isolation": lambda: plot_isolation(sweep),
+        "costs": lambda: plot_costs(sweep),
+        "equal_time": lambda: plot_equal_time(sweep),
+        "curves": lambda: plot_curves(sweep),
+        "progress": lambda: plot_progress({sweep.name: sweep}),
+        "parallel": lambda: plot_parallel(sweep),
+        "timeline": lambda: plot_timeline(sweep.trials),
+    }
+    if len(findings.importance):
+        plots["importance"] = lambda: plot_importance(findings.importance)
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(TEMPLATE.read_text()).render(
+        name=sweep.name,
+        facts=_facts(findings),
+        gist=[*describe_effects(findings), *describe_interactions(findings)],
+        cautions=findings.cautions,
+        costs=list(describe_costs(findings)),
+        effects=list(_effect_rows(findings)),
+        interactions=list(_interaction_rows(findings)),
+        equal_time=list(_equal_time_rows(findings)),
+        leaders=list(_leader_rows(findings)),
+        holes=[hole.name for hole in list_holes(sweep.space.recipe)],
+        plots={key: to_svg(plot(), key) for key, plot in plots.items()},
+        written=time.strftime("%Y-%m-%d %H:%M"),
+    )
+
+
+def _facts(findings: Findings) -> list[tuple[str, str]]:
+    """What stands at the head of the page: a number and what it is."""
+    sweep, best = findings.sweep, findings.sweep.completed.iloc[0]
+    base = sweep.completed[sweep.completed.is_baseline]
+    counts = sweep.trials.state.value_counts()
+    facts = [(format_score(sweep.metric, best.score, best.standard_error), f"the best, trial {best.trial:04d}")]
+    if len(base):
+        facts.append((format_score(sweep.metric, base.score.iloc[0]), "the best baseline"))
+    facts.append(
+        (f"{len(sweep.trials):,}", "trials: " + ", ".join(f"{n} {s.replace('_', ' ')}" for s, n in counts.items()))
+    )
+    return [*facts, (format_seconds(findings.savings["seconds"]), "of training")]
+
+
+def _effect_rows(findings: Findings) -> Iterator[dict[str, Any]]:
+    metric = findings.sweep.metric
+    for row in findings.effects.itertuples():
+        yield {
+            "name": f"{row.hole} = {row.level}",
+            "detail": row.detail,
+            "verdict": row.verdict,
+            "effect": format_effect(metric, row.effect, row.low, row.high),
+            "full": f"{row.full} / {row.full_off}",
+            "trials": row.trials,
+            "best": _score(metric, row.best),
+            "best_off": _score(metric, row.best_off),
+        }
+
+
+def _score(metric: str, score: float) -> str:
+    return format_score(metric, None if pd.isna(score) else score)
+
+
+def _interaction_rows(findings: Findings) -> Iterator[tuple[str, str, str]]:
+    for row in findings.interactions.head(PAIRS).itertuples():
+        yield row.one, row.other, format_effect(findings.sweep.metric, row.effect, row.low, row.high)
+
+
+def _equal_time_rows(findings: Findings) -> Iterator[tuple[str, ...]]:
+    metric = findings.sweep.metric
+    for row in findings.equal_time.itertuples():
+        name = f"{row.trial:04d}" + (" (baseline)" if row.is_baseline else "")
+        yield name, _score(metric, row.score), format_seconds(row.seconds), _score(metric, row.at_equal_time)
+
+
+def _leader_rows(findings: Findings) -> Iterator[tuple[str, ...]]:
+    sweep = findings.sweep
+    for trial in sweep.completed.head(LEADERS).to_dict("records"):
+        values = []
+        for hole in list_holes(sweep.space.recipe):
+            inside = {key: trial[key] for key in trial if key == hole.name or key.startswith(f"{hole.name}.")}
+            values.append(", ".join(_short(value) for value in inside.values() if not _is_missing(value)))
+        score = format_score(sweep.metric, trial["score"], trial["standard_error"])
+        yield f"{trial['trial']:04d}", score, format_seconds(trial["seconds"]), *values
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and pd.isna(value))
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

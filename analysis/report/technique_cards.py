@@ -1,0 +1,149 @@
+"""Method cards: what is known of each technique, gathered from where it is said first (Mitchell et al. 2019, model cards)."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from spaces.load import load_space
+from spaces.parameters.domains import format_value, unparse
+from spaces.reading.document import did_you_mean
+from spaces.reading.yaml_values import dump_yaml
+from spaces.schema import Slot, slot_of
+from training.errors import UserError
+from training.recipe import Recipe
+
+COSTS = Path(__file__).parent / "costs.json"  # written by benchmarks/techniques.py --save
+SPACE = "full"
+
+_DOCSTRING = re.compile(r"(?P<title>[^:]+): (?P<effect>.+) \((?P<source>[^()]*\d{4}[^()]*)\)\.")
+_SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    kind: str  # the member of a technique with several, such as adamw; else ""
+    name: str
+    legal: str
+    default: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Card:
+    name: str  # as in a recipe
+    title: str
+    effect: str
+    source: str
+    interactions: str
+    kinds: dict[str, str]  # what each kind is for, where there are several
+    hyperparameters: tuple[Hyperparameter, ...]
+    domain: str  # as the full space writes it
+    costs: tuple[dict[str, Any], ...]  # as measured; empty before it was
+
+
+def read_cards() -> list[Card]:
+    """One card for each technique of a recipe, in order of application."""
+    return [_read_card(name) for name in technique_names()]
+
+
+def find_card(name: str) -> Card:
+    """The card of one technique.
+
+    Raises:
+        UserError: there is no such technique.
+    """
+    names = technique_names()
+    if name not in names:
+        raise UserError(f"{name}: there is no such technique.{did_you_mean(name, names)} There are {', '.join(names)}.")
+    return _read_card(name)
+
+
+def technique_names() -> list[str]:
+    return [name for name in Recipe.model_fields if any(map(_is_technique, slot_of(Recipe, name).parts))]
+
+
+def _is_technique(part: type) -> bool:
+    return part.__module__.startswith("training.techniques.")
+
+
+def _read_card(name: str) -> Card:
+    slot = slot_of(Recipe, name)
+    docstring = (sys.modules[slot.parts[0].__module__].__doc__ or "").split("\n\n")[0].replace("\n", " ")
+    said = _DOCSTRING.fullmatch(docstring.strip())
+    if said is None:
+        raise ValueError(f"{slot.parts[0].__module__}: its docstring must read 'Name: what it does (authors year).'")
+    interactions = dict.fromkeys(part.interactions for part in slot.parts if part.interactions)  # type: ignore[attr-defined]
+    kinds = {kind: part.__doc__ or "" for kind, part in slot.members.items()} if slot.discriminator else {}
+    return Card(
+        name,
+        **said.groupdict(),
+        interactions=" ".join(interactions),
+        kinds=kinds,
+        hyperparameters=tuple(_list_hyperparameters(slot)),
+        domain=dump_yaml({name: unparse(full_space()[name])}) if name in full_space() else "",
+        costs=tuple(cost for cost in read_costs()["costs"] if cost["technique"] == name),
+    )
+
+
+def _list_hyperparameters(slot: Slot) -> list[Hyperparameter]:
+    members = slot.members if slot.discriminator else {"": slot.parts[0]}
+    return [
+        Hyperparameter(kind, field, _describe_legal(info), _describe_default(info), info.description or "")
+        for kind, part in members.items()
+        for field, info in part.model_fields.items()
+        if field != slot.discriminator
+    ]
+
+
+def _describe_default(info: FieldInfo) -> str:
+    return "required" if info.is_required() else format_value(info.get_default(call_default_factory=True))
+
+
+def _describe_legal(info: FieldInfo) -> str:
+    """`last, most or full`; `true or false`; `whole number ≥ 1`."""
+    if info.annotation is bool:
+        return "true or false"
+    if get_origin(info.annotation) is Literal:
+        *others, last = map(format_value, get_args(info.annotation))
+        return f"{', '.join(others)} or {last}" if others else last
+    is_union = get_origin(info.annotation) in (Union, UnionType)
+    words = [_word(kind) for kind in (get_args(info.annotation) if is_union else (info.annotation,))]
+    return f"{' or '.join(dict.fromkeys(words))} {_bounds(info.metadata)}".strip()
+
+
+def _word(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return " or ".join(map(format_value, get_args(kind)))
+    if get_origin(kind) is Annotated:
+        bare, *rules = get_args(kind)
+        rules = [rule for info in rules for rule in (info.metadata if isinstance(info, FieldInfo) else [info])]
+        return f"{_word(bare)} {_bounds(rules)}".strip()
+    return {int: "whole number", float: "number", str: "text", type(None): "null"}.get(kind, "list")
+
+
+def _bounds(rules: Iterable[Any]) -> str:
+    return ", ".join(
+        f"{sign} {getattr(rule, key):g}" for rule in rules for key, sign in _SIGNS.items() if hasattr(rule, key)
+    )
+
+
+@cache
+def full_space() -> dict[str, Any]:
+    """The recipe with holes that searches every technique."""
+    return load_space(SPACE).recipe
+
+
+@cache
+def read_costs() -> dict[str, Any]:
+    """What the last saved benchmark measured: `machine`, and `costs`, one for each value of a technique on each model."""
+    return json.loads(COSTS.read_text()) if COSTS.exists() else {"machine": "", "costs": []}

@@ -1,0 +1,126 @@
+"""Method cards as Markdown: docs/techniques.md, and `sweep techniques --markdown`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
+
+from analysis.report.technique_cards import SPACE, Card, Hyperparameter, read_costs
+
+PREFACE = f"""# Techniques
+
+Written by `make docs` from the techniques' docstrings and fields, [spaces/{SPACE}.yaml](../spaces/{SPACE}.yaml) and the
+measured costs; change those. `sweep techniques NAME` shows one card. Costs are from `python benchmarks/techniques.py`; its
+baseline is momentum at a rate of 0.03, with a cosine schedule on the demo's model.
+"""
+
+
+def format_page(cards: Sequence[Card]) -> str:
+    """All cards behind an index of them."""
+    return "\n".join([PREFACE, format_index(cards), *map(format_card, cards)])
+
+
+def format_index(cards: Iterable[Card]) -> str:
+    """A line for each technique."""
+    return _table(("technique", "what it does", "source"), [(f"`{c.name}`", c.effect, c.source) for c in cards])
+
+
+def format_card(card: Card) -> str:
+    return "\n".join(
+        [
+            f"## {card.name}",
+            "",
+            f"**{card.title}**: {card.effect} ({card.source}).",
+            "",
+            *_describe_kinds(card),
+            _hyperparameter_table(card),
+            f"*Interactions.* {card.interactions}",
+            "",
+            f"*Suggested domain.*\n\n```yaml\n{card.domain}```",
+            "",
+            *_describe_costs(card),
+        ]
+    )
+
+
+def _describe_kinds(card: Card) -> Iterator[str]:
+    for kind, words in card.kinds.items():
+        if words:
+            yield f"- `{kind}`: {words}"
+    yield from [""] if any(card.kinds.values()) else []
+
+
+def _hyperparameter_table(card: Card) -> str:
+    with_kinds = bool(card.kinds)
+    header = (
+        *(["kind"] if with_kinds else []),
+        "hyperparameter",
+        "legal",
+        "default" if with_kinds else "off",
+        "meaning",
+    )
+    rows = [
+        (*([kinds] if with_kinds else []), f"`{field.name}`", field.legal, field.default, field.description)
+        for kinds, field in share_fields(card)
+    ]
+    return _table(header, rows)
+
+
+def share_fields(card: Card) -> list[tuple[str, Hyperparameter]]:
+    """The hyperparameters, each with the names of its kinds: those that share bounds and default share an entry."""
+    shared: dict[tuple[str, ...], list[Hyperparameter]] = {}
+    for field in card.hyperparameters:
+        shared.setdefault((field.name, field.legal, field.default, field.description), []).append(field)
+    return [(_name_kinds([field.kind for field in fields], card), fields[0]) for fields in shared.values()]
+
+
+def _name_kinds(kinds: list[str], card: Card) -> str:
+    return "all" if kinds == list(card.kinds) and len(kinds) > 1 else ", ".join(kinds)
+
+
+NOT_MEASURED = "Not measured yet."
+
+
+def describe_measurement() -> str:
+    """What the costs of a card are relative to, and where they were measured."""
+    return (
+        f"beside the baseline, nothing tuned to it, as measured on {read_costs()['machine']}; accuracy with its 95 % "
+        "interval over seeds."
+    )
+
+
+def _describe_costs(card: Card) -> list[str]:
+    """Relative to the baseline of the same run, as measured."""
+    if not card.costs:
+        return [f"*Cost.* {NOT_MEASURED}", ""]
+    rows = [
+        (
+            c["model"],
+            f"`{c['values']}`",
+            describe_times(c["time"]),
+            f"{c['memory']:.2f}×",
+            describe_gain(c["accuracy"]),
+        )
+        for c in card.costs
+    ]
+    table = _table(("model", "values", "time per image", "peak memory", "accuracy"), rows)
+    return [f"*Cost* {describe_measurement()}", "", table]
+
+
+def describe_gain(gain: dict[str, float] | None) -> str:
+    """An interval of accuracies in points; a dash where it was not asked."""
+    if gain is None:
+        return "–"
+    return f"{100 * gain['mean']:+.1f} ± {50 * (gain['high'] - gain['low']):.1f} points"
+
+
+def describe_times(values: Sequence[float]) -> str:
+    """Median (lowest-highest), where there is more than one: another process may stall a round."""
+    if len(values) < 2:
+        return f"{values[0]:.2f}×" if values else "–"
+    return f"{median(values):.2f}× ({min(values):.2f}-{max(values):.2f})"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)

@@ -1,0 +1,144 @@
+"""What a user typed, checked and made to mean the same everywhere."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from training.errors import UserError
+
+if TYPE_CHECKING:
+    from spaces.space import Space
+
+STORES = r"(https?|(postgresql|mysql|mssql)(\+\w+)?)://.|sqlite:///.|databricks"
+DATABASE = b"SQLite format 3\0"  # how every such file begins
+
+
+LONGEST_SECONDS = 366 * 24 * 3600
+MOST_OF_ANYTHING = 1_000_000
+LARGEST_SEED = 2**63 - 1
+
+
+def parse_duration(text: str) -> float:
+    """`90s`, `15m`, `2h` or `1h30m` to seconds."""
+    match = re.fullmatch(r"(?:([0-9]{1,99})h)?(?:([0-9]{1,99})m)?(?:([0-9]{1,99})s)?", text)
+    seconds = (
+        sum(int(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
+    )
+    if seconds <= 0:
+        raise UserError(f"--time-budget={text}: not a time. Write it as 90s, 15m, 2h or 1h30m.")
+    if seconds > LONGEST_SECONDS:
+        raise UserError(f"--time-budget={text}: longer than a year. Give less, or leave it out to run all trials.")
+    return float(seconds)
+
+
+def absolute_uri(uri: str) -> str:
+    """A database file relative to here, whatever folder a process works in later.
+
+    Raises:
+        UserError: it is not the address of an MLflow store.
+    """
+    from search.core.secrets import refuse_secret
+
+    check_address(uri)
+    path = refuse_secret(uri).removeprefix("sqlite:///")
+    return f"sqlite:///{os.path.abspath(path)}" if path != uri else uri
+
+
+def check_store(uri: str, experiment: str) -> None:
+    """What can be known of an MLflow store before MLflow is imported.
+
+    Raises:
+        UserError: it is none, or its database could not be written.
+    """
+    from analysis.export.writable import check_file
+
+    if not experiment.strip():
+        raise UserError(
+            f"--experiment={experiment!r}: an experiment needs a name. Leave the option out for the default."
+        )
+    check_address(uri)
+    if uri.startswith("sqlite:///"):
+        file = Path(uri.removeprefix("sqlite:///").partition("?")[0])
+        check_file("--tracking-uri", file)
+        if file.is_file() and not DATABASE.startswith(_read_start(file)):
+            raise UserError(f"--tracking-uri={uri}: the file is not an SQLite database. Name another file.")
+
+
+def check_address(uri: str) -> None:
+    """Refuse what MLflow could not take for the address of a store.
+
+    Raises:
+        UserError: it is none.
+    """
+    from analysis.report.formatting import mask_secrets
+
+    if not re.match(STORES, uri):
+        raise UserError(
+            f"--tracking-uri={mask_secrets(uri)}: no MLflow store. Write it as sqlite:///mlflow.db or http://host:5000."
+        )
+
+
+def _read_start(file: Path) -> bytes:
+    from analysis.export.writable import cannot_write
+
+    try:
+        with file.open("rb") as opened:
+            return opened.read(len(DATABASE))
+    except OSError as error:
+        raise cannot_write("--tracking-uri", file, error) from None
+
+
+def absolute_paths(space: Space) -> Space:
+    """Paths in a space made absolute once, or files taken in, so that they mean the same wherever they are read."""
+    recipe = dict(space.recipe)
+    given = recipe.get("data", {})
+    paths = {name: os.path.abspath(os.path.expanduser(given[name])) for name in ("root", "path") if given.get(name)}
+    if paths:
+        recipe["data"] = {**given, **paths}
+    weights = recipe.get("backbone", {}).get("weights")
+    if isinstance(weights, str) and weights not in ("none", "pretrained", "letters"):
+        recipe["backbone"] = {**recipe["backbone"], "weights": os.path.abspath(os.path.expanduser(weights))}
+    if "augmentation" in recipe:
+        recipe["augmentation"] = _take_in_files(recipe["augmentation"])
+    return replace(space, recipe=recipe)
+
+
+def _take_in_files(augmentation: Any) -> Any:
+    """A policy's file as part of the space: who resumes it must not need the file, or find another in its place."""
+    from spaces.parameters.domains import Choice
+
+    if isinstance(augmentation, Choice):
+        return replace(augmentation, options=tuple(map(_take_in_files, augmentation.options)))
+    path = augmentation.get("path")
+    if not isinstance(path, str) or augmentation.get("pipeline"):
+        return augmentation
+    from training.data.pipelines.augmentation_file import read_pipeline
+
+    return {**augmentation, "pipeline": read_pipeline(path)}
+
+
+def check_number(option: str, value: float | None, *, least: float = 1, most: float = MOST_OF_ANYTHING) -> None:
+    """Refuse what is not a number from `least` to `most`; None, for an option that was not given, is fine.
+
+    Raises:
+        UserError: it is outside, infinite or not a number.
+    """
+    if value is not None and not least <= value <= most:  # comparisons with nan are false
+        raise UserError(f"{option}={value}: give a number from {least:g} to {most:,}.")
+
+
+def check_share(option: str, value: float | None, *, or_zero: bool = False) -> None:
+    """Refuse what is not a finite number above 0.
+
+    Raises:
+        UserError: it is not.
+    """
+    if value is None or 0 < value <= MOST_OF_ANYTHING or (value == 0 and or_zero):
+        return
+    raise UserError(
+        f"{option}={value:g}: give a number above 0{', or 0' if or_zero else ''}, and at most {MOST_OF_ANYTHING:,}."
+    )

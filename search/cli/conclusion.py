@@ -1,0 +1,71 @@
+"""What a sweep's command prints at its end, and the exit code that says how it ended."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from analysis import TRACKING_URI
+from analysis.report.formatting import mask_secrets
+from search.cli.arguments import absolute_uri
+from search.core.folder import SweepFolder
+from search.core.secrets import URI, has_secret
+from search.display.tables import leaderboard
+from search.followup.trial_export import export_trial
+
+if TYPE_CHECKING:
+    from search.runner.driver import Result
+
+
+def conclude(folder: SweepFolder, result: Result, tracking_uri: str, console: Any) -> None:
+    """Of a search: the leaderboard, the export of its best, and how to go on.
+
+    Raises:
+        typer.Exit: it was interrupted, or no trial completed.
+    """
+    if result.controller.listed:
+        conclude_list(folder, result.state, console)
+        return
+    trials = result.controller.trials
+    console.print(leaderboard(trials))
+    if trials.best():
+        console.print(export_trial(folder, None, None))
+    if result.undelivered:
+        console.print(f"{result.undelivered} events did not reach MLflow; sweep resume {folder.name} sends them again.")
+    console.print(f"MLflow UI: {_describe_ui(tracking_uri)}")
+    if result.state != "interrupted" and not trials.best():
+        console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")
+    if result.state != "completed":
+        console.print(f"Go on with it: sweep resume {folder.name}", markup=False)
+    if result.state == "interrupted":
+        raise typer.Exit(130)
+    if not trials.best():
+        raise typer.Exit(1)
+
+
+def _describe_ui(tracking_uri: str) -> str:
+    """The command that shows a store; an address with a password has its place in the environment."""
+    if has_secret(tracking_uri):
+        return f"sweep ui, with {URI} set to {mask_secrets(tracking_uri)}"
+    default = tracking_uri == absolute_uri(os.environ.get(URI) or TRACKING_URI)
+    return "sweep ui" if default else f"sweep ui --tracking-uri {tracking_uri}"
+
+
+def conclude_list(folder: SweepFolder, state: str, console: Any) -> None:
+    """Of a confirmation or an ablation: what it found, once all of it ran.
+
+    Raises:
+        typer.Exit: it was interrupted.
+    """
+    from search.followup.ablation import conclude_ablation
+    from search.followup.confirmation import conclude_confirmation
+    from search.followup.replication import read_list
+
+    if state != "completed":
+        console.print(f"Go on with it: sweep resume {folder.name}")
+        raise typer.Exit(130)
+    listed = read_list(folder)
+    tell = conclude_confirmation if listed.kind == "confirm" else conclude_ablation
+    tell(folder, listed, console)

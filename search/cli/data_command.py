@@ -1,0 +1,198 @@
+"""`sweep data`: what a recipe would feed, in numbers and in a picture, before anything is trained."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from analysis.export.writable import cannot_write, check_file
+from training.errors import UserError
+
+LISTED_CLASSES = 20
+LISTED_FILES = 50
+_DATASETS = ("digits", "cifar10", "cifar100")
+_KINDS = {
+    "image_folder": "the folder itself, as in sweep data photos",
+    "manifest": "its file, as in sweep data list.csv",
+}
+
+
+def show_data(source: str, overrides: Sequence[str], out: Path, check: bool, speed: bool, console: Any) -> None:
+    """Print the data's classes, split, oddities and statistics, and draw augmented training images into `out`.
+
+    With `check`, read all image files and name the broken ones instead. With `speed`, measure the backends as well.
+
+    Raises:
+        UserError: the data, or what was asked for, is wrong.
+    """
+    recipe = find_recipe(source, overrides)
+    from training.data.sources.load_data import load_data
+
+    data = load_data(recipe.data)
+    if check:
+        _check(data, console)
+        return
+    from training.data.files.check import check_images, count_threads
+    from training.data.inspection.remarks import list_remarks
+
+    _check_picture(out, recipe.data)
+    check_images(data)
+    _print_parts(data, console)
+    _print_remarks(list_remarks(data), console)
+    # Only now, as it takes seconds to import: what is wrong with the data is said before.
+    import torch
+
+    from training.data.inspection.picture import PICTURED, draw_training
+    from training.resolve import resolve_recipe
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    resolved = resolve_recipe(recipe, data, device)
+    _print_statistics(data, resolved, recipe.augmentation.backend, console)
+    picture = draw_training(data, resolved, device)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        picture.save(out)
+    except OSError as error:
+        raise cannot_write("--out", out, error) from None
+    console.print(f"Wrote {out}: {PICTURED} training images as the model gets them.", markup=False)
+    if speed:
+        _print_speed(data, resolved, device, count_threads() - 1, console)
+
+
+def _check_picture(out: Path, spec: Any) -> None:
+    """Refuse a picture that cannot be written, or that the next command would take for an image of the data."""
+    from PIL import Image
+
+    check_file("--out", out)
+    endings = Image.registered_extensions()
+    if endings.get(out.suffix.lower()) not in Image.SAVE:
+        raise UserError(f"--out={out}: no kind of picture ends in {out.suffix or 'nothing'}. Name it {out.stem}.png.")
+    root = getattr(spec, "root", None) if spec.name == "image_folder" else None
+    if root and Path(root).resolve() in out.resolve().parents:
+        raise UserError(f"--out={out}: the picture would lie among the images of {root}. Name a file elsewhere.")
+
+
+def find_recipe(source: str, overrides: Sequence[str]) -> Any:
+    """A recipe from a data set's name, a folder, a manifest, a recipe's file, or a space: there, the first augmented draw."""
+    from spaces.load import bundled_names, load_recipe, load_space
+    from spaces.parameters.domains import find_holes
+    from spaces.parameters.draws import RandomTrial
+    from spaces.reading.document import did_you_mean
+    from training.data.sources.listing import is_image_name
+    from training.recipe import read_recipe
+
+    if data := _name_data(source):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / f"{Path(source).stem or 'data'}.yaml"
+            file.write_text(f"format: 1\nrecipe:\n  backbone: {{weights: none}}\n  data: {data}\n", encoding="utf-8")
+            return load_recipe(file, overrides)
+    if not os.path.exists(source) and source in _KINDS:
+        raise UserError(f"{source} is a kind of data, not data: give {_KINDS[source]}.")
+    if is_image_name(source):
+        raise UserError(f"{source}: one image is no data set. Give the folder that holds one subfolder per class.")
+    if not os.path.exists(source) and source not in (names := bundled_names()):
+        raise UserError(
+            f"{source}: there is no such space, data set, folder or file.{did_you_mean(source, [*names, *_DATASETS])}"
+        )
+    space = load_space(source, overrides)
+    if not list(find_holes(space.recipe, ("recipe",))):
+        return read_recipe(space.recipe)
+    draws = [read_recipe(space.suggest(RandomTrial(seed))) for seed in range(50)]
+    return next((recipe for recipe in draws if recipe.augmentation.policy != "none"), draws[0])
+
+
+def _name_data(source: str) -> str | None:
+    """The value of `data` that a word on the command line means, in YAML; None for a recipe or a space."""
+    import json
+
+    path = os.path.abspath(os.path.expanduser(source))
+    if source in _DATASETS:
+        return f"{{name: {source}}}"
+    if os.path.isdir(path):
+        return f"{{name: image_folder, root: {json.dumps(path, ensure_ascii=False)}}}"
+    if source.lower().endswith(".csv"):
+        return f"{{name: manifest, path: {json.dumps(path, ensure_ascii=False)}}}"
+    return None
+
+
+def _check(data: Any, console: Any) -> None:
+    from training.data.files.check import find_unreadable
+    from training.data.files.decode import printable
+    from training.data.files.images import ImageFiles
+    from training.data.inspection.remarks import list_remarks
+
+    parts = (data.train.images, data.val.images, data.test.images)
+    paths = [path for images in parts if isinstance(images, ImageFiles) for path in images.paths]
+    if not paths:
+        raise UserError(f"--check: {data.name} has no image files. It reads a folder or a manifest.")
+    bad = find_unreadable(paths, whole=True)
+    for path, reason in list(bad.items())[:LISTED_FILES]:
+        console.print(f"{printable(path)}: {reason}", markup=False, soft_wrap=True)
+    if len(bad) > LISTED_FILES:
+        console.print(f"… and {len(bad) - LISTED_FILES} more.")
+    _print_remarks(list_remarks(data, whole=True), console)
+    console.print(f"Checked {len(paths)} images: {len(paths) - len(bad)} can be read, {len(bad)} cannot.")
+    if bad:
+        raise typer.Exit(1)
+
+
+def _print_parts(data: Any, console: Any) -> None:
+    import numpy as np
+    from rich.table import Table
+    from rich.text import Text
+
+    from training.data.files.decode import printable
+
+    counts = [np.bincount(part.labels, minlength=len(data.classes)) for part in (data.train, data.val, data.test)]
+    table = Table("class", *(f"{name}" for name in ("train", "validation", "test")), title=data.name)
+    for label in range(min(len(data.classes), LISTED_CLASSES)):
+        table.add_row(Text(printable(data.classes[label])), *(str(count[label]) for count in counts))
+    if len(data.classes) > LISTED_CLASSES:
+        table.add_row(f"… {len(data.classes) - LISTED_CLASSES} more", "", "", "")
+    table.add_section()
+    table.add_row(f"{len(data.classes)} classes", *(str(count.sum()) for count in counts))
+    console.print(table)
+
+
+def _print_remarks(remarks: Sequence[Any], console: Any) -> None:
+    for remark in remarks:
+        console.print(f"! {remark.sentence}", markup=False, soft_wrap=True)
+
+
+def _print_statistics(data: Any, recipe: Any, asked: str, console: Any) -> None:
+    from training.data.preprocessing.defaults import measure
+
+    side, mean, std = measure(data.train)
+    used = recipe.preprocessing
+    console.print(f"Shorter side {side} pixels; mean {_levels(mean)}, deviation {_levels(std)} of red, green, blue.")
+    console.print(
+        f"Fed as {used.image_size}×{used.image_size} ({used.interpolation}, crop {used.crop:g}), mean {_levels(used.mean)}, "
+        f"deviation {_levels(used.std)}; augmentation {recipe.augmentation.policy}, "
+        f"backend {recipe.augmentation.backend}{' (auto)' if asked == 'auto' else ''}."
+    )
+
+
+def _levels(values: Sequence[float]) -> str:
+    return " ".join(f"{value:.3f}" for value in values)
+
+
+def _print_speed(data: Any, recipe: Any, device: str, workers: int, console: Any) -> None:
+    from rich.table import Table
+
+    from training.data.inspection.speed import TURN_SECONDS, TURNS, measure_backends
+
+    used = recipe.augmentation.backend
+    table = Table("backend", "images/s", "least", "most", title="Feeding")
+    for backend, speed in measure_backends(data, recipe, device, workers=workers).items():
+        cells = [speed] if isinstance(speed, str) else [f"{it:,.0f}" for it in (speed.median, speed.least, speed.most)]
+        table.add_row(f"{backend} ←" if backend == used else backend, *cells)
+    console.print(table)
+    console.print(
+        f"Medians of {TURNS} turns of {TURN_SECONDS:g} s in alternation, on {device}, with {workers} loader "
+        f"worker{'s' * (workers != 1)} where images are not in memory. Least and most far apart: the machine is busy."
+    )

@@ -1,0 +1,96 @@
+"""The MLflow UI over the store that sweeps log to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from analysis.report.formatting import mask_secrets
+from search.runner.interrupt import Interrupted
+from training.errors import UserError
+
+PORTS = 50
+LAST_PORT = 65535
+END_SECONDS = 1.5
+RUNS = "/#/experiments?workflowType=machine_learning"  # without it, MLflow opens on traces of language models
+
+
+def serve_ui(uri: str, port: int) -> None:
+    """Serve the UI of a database on 127.0.0.1 until Ctrl-C; of a server, say where it is.
+
+    Raises:
+        UserError: there is no such store, no free port, or the UI ended by itself.
+    """
+    if uri.startswith("http"):
+        print(f"{mask_secrets(uri)} is a tracking server and has its own UI: open it in a browser.")
+        return
+    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
+        raise UserError(
+            f"--tracking-uri={uri}: no such database. Start a sweep first, or run this where one was started."
+        )
+    free = find_free_port(port)
+    used = "" if free == port else f"Port {port} is in use. "
+    print(f"{used}MLflow UI: http://127.0.0.1:{free}{RUNS} (Ctrl-C ends it)", flush=True)
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "ui",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(free),
+    ]
+    # Not an argument, which every user of the machine can read: the address of a database may hold a password.
+    if code := run_group(command, {"MLFLOW_BACKEND_STORE_URI": uri}):
+        raise UserError(f"The MLflow UI ended with exit code {code}; its last lines are above.")
+
+
+def run_group(command: list[str], more: Mapping[str, str] | None = None) -> int:
+    """Run a command that starts processes of its own, until it ends or Ctrl-C; none of them outlives this call.
+
+    `more` is added to the environment. Returns its exit code; 0 after Ctrl-C.
+    """
+    server = subprocess.Popen(command, start_new_session=True, env=os.environ | dict(more or {}))
+    try:
+        return server.wait()
+    except Interrupted as end:
+        if end.number != signal.SIGINT:
+            raise
+        return 0
+    finally:
+        _end_group(server)
+
+
+def _end_group(server: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):  # all have ended
+            os.killpg(server.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(END_SECONDS)
+
+
+def find_free_port(first: int) -> int:
+    """The first port from `first` on that nobody listens on.
+
+    Raises:
+        UserError: it is no port, or none of the next ones is free.
+    """
+    if not 1 <= first <= LAST_PORT:
+        raise UserError(f"--port={first}: a port is a number from 1 to {LAST_PORT}. The default is 5000.")
+    last = min(first + PORTS - 1, LAST_PORT)
+    for port in range(first, last + 1):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise UserError(f"--port={first}: none from {first} to {last} can be opened. Name another.")

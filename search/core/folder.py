@@ -1,0 +1,195 @@
+"""The folder of a sweep: its name, its files, and the lock that lets one driver at a time in."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from analysis.export.writable import cannot_write, check_folder
+from search.core.names import check_name
+from training.errors import UserError
+
+PARTS = ("ledger.jsonl", "space.yaml", "trials", "ray", "lock")
+
+
+@dataclass(frozen=True)
+class SweepFolder:
+    """`<storage>/<name>`: `space.yaml`, `ledger.jsonl`, `trials/0007/`, `ray/`."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def ledger(self) -> Path:
+        return self.path / "ledger.jsonl"
+
+    @property
+    def space(self) -> Path:
+        return self.path / "space.yaml"
+
+    @property
+    def stop_request(self) -> Path:
+        return self.path / "stop"
+
+    @property
+    def ray(self) -> Path:
+        return self.path / "ray"
+
+    @property
+    def trials(self) -> Path:
+        return self.path / "trials"
+
+    def trial(self, number: int) -> Path:
+        return self.trials / f"{number:04d}"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the sweep for one driver; the lock goes with the process, however it ends.
+
+        Raises:
+            UserError: another driver holds it.
+        """
+        lock = FileLock(self.path / "lock")
+        holder = self.path / "driver.json"
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            who = _read_holder(holder)
+            raise UserError(
+                f"{self.name} is being run by process {who['pid']} on {who['host']}. "
+                f"Stop it first: sweep stop {self.name}."
+            ) from None
+        except OSError as error:
+            raise cannot_write("--storage", self.path, error) from None
+        try:
+            holder.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+            self.stop_request.unlink(missing_ok=True)
+            yield
+        finally:
+            holder.unlink(missing_ok=True)
+            lock.release()
+
+    def is_running(self) -> bool:
+        """Whether a driver holds the lock."""
+        if not (self.path / "lock").exists():
+            return False
+        lock = FileLock(self.path / "lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return True
+        except OSError:  # somebody else's sweep, which can be read and not locked
+            return (self.path / "driver.json").exists()
+        lock.release()
+        return False
+
+    def remove(self) -> None:
+        """Delete the folder; of a link to one, the link.
+
+        Raises:
+            UserError: the system does not allow it.
+        """
+        try:
+            if self.path.is_symlink():
+                self.path.unlink()
+            else:
+                shutil.rmtree(self.path)
+        except OSError as error:
+            raise UserError(f"{error.filename}: it cannot be removed ({error.strerror}).") from None
+
+
+def _read_holder(path: Path) -> dict[str, Any]:
+    """Who holds a lock, as far as the file beside it says so."""
+    try:
+        return {"pid": "?", "host": "?", **json.loads(path.read_text())}
+    except (OSError, ValueError, TypeError):
+        return {"pid": "?", "host": "?"}
+
+
+def new_folder(storage: Path, name: str | None, space_name: str) -> SweepFolder:
+    """The folder that a new sweep will have; it is not made yet.
+
+    Raises:
+        UserError: the name is taken or no name, or the storage cannot be written to.
+    """
+    check_folder("--storage", storage)
+    if name is None:
+        number = 1
+        check_name(f"{space_name}-{number}", "--name (from the space's file)")
+        while (storage / f"{space_name}-{number}").exists():
+            number += 1
+        name = f"{space_name}-{number}"
+    folder = SweepFolder(storage / check_name(name, "--name"))
+    if folder.path.exists():
+        raise UserError(
+            f"--name={name}: {folder.path} exists already. Choose another name, go on with it (sweep resume {name}), or "
+            f"remove it (sweep rm {name})."
+        )
+    return folder
+
+
+def open_folder(storage: Path, name: str, field: str = "") -> SweepFolder:
+    """The folder of an existing sweep that has its ledger; `field` is the option that named it.
+
+    Raises:
+        UserError: there is no such sweep.
+    """
+    folder = find_folder(storage, name, field)
+    if not folder.ledger.is_file():
+        raise UserError(describe_loss(folder))
+    return folder
+
+
+def find_folder(storage: Path, name: str, field: str = "") -> SweepFolder:
+    """The folder of an existing sweep, damaged or not.
+
+    Raises:
+        UserError: there is no such sweep.
+    """
+    folder = SweepFolder(storage / check_name(name, field))
+    if not _is_sweep(folder.path):
+        known = [found.name for found in list_folders(storage)]
+        hint = f"There are: {', '.join(known)}." if known else "There are none; start one with sweep run."
+        raise UserError(f"{field}{'=' * bool(field)}{name}: no such sweep in {storage}. {hint}")
+    return folder
+
+
+def list_folders(storage: Path) -> list[SweepFolder]:
+    """All sweeps in a storage folder, in order of their names, damaged ones too.
+
+    Raises:
+        UserError: the storage is no folder, or cannot be read.
+    """
+    try:
+        paths = sorted(storage.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(f"--storage={storage}: {error.strerror}. Name the folder that holds the sweeps.") from None
+    return [SweepFolder(path) for path in paths if not path.name.startswith(".") and _is_sweep(path)]
+
+
+def describe_loss(folder: SweepFolder) -> str:
+    """What is left of a sweep without a ledger, and what can be done."""
+    again = f" Search its space again: sweep run {folder.space}." if folder.space.is_file() else ""
+    return (
+        f"{folder.name}: its ledger, {folder.ledger}, is missing, so nothing says what its trials did.{again} Remove the "
+        f"sweep: sweep rm {folder.name}."
+    )
+
+
+def _is_sweep(path: Path) -> bool:
+    """Whether a folder is a sweep's, or what is left of one: `rm` must not take any other."""
+    return os.path.isdir(path) and any(os.path.exists(path / part) for part in PARTS)

@@ -1,0 +1,67 @@
+"""Secrets stay in the environment: what is written or shown has them masked, and a resume finds them there again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import traceback
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from analysis.report.formatting import MASK, mask_secrets
+from training.errors import UserError
+
+URI, USERNAME, PASSWORD = "MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
+
+
+def refuse_secret(uri: str) -> str:
+    """An address as it was given on the command line or in the environment.
+
+    Raises:
+        UserError: it holds a password, and the command line is where it stands.
+    """
+    if has_secret(uri) and uri != os.environ.get(URI):
+        raise UserError(
+            f"--tracking-uri {mask_secrets(uri)}: every user of this machine can read a password on the command line. "
+            f"Set {URI} to the whole address instead, or of a server leave the password out and set {USERNAME} and "
+            f"{PASSWORD}."
+        )
+    return uri
+
+
+def has_secret(uri: str) -> bool:
+    return mask_secrets(uri) != uri
+
+
+def complete_uri(uri: str) -> str:
+    """The address that a ledger keeps, with the secrets that it lacks, from the environment.
+
+    Raises:
+        UserError: they are not there.
+    """
+    if MASK not in uri:
+        return uri
+    if mask_secrets(given := os.environ.get(URI, "")) == uri:
+        return given
+    parts = urlsplit(uri)
+    if parts.scheme in ("http", "https") and USERNAME in os.environ and PASSWORD in os.environ:
+        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    server = f", or {USERNAME} and {PASSWORD}" if parts.scheme in ("http", "https") else ""
+    raise UserError(
+        f"{URI}: this sweep logs to {uri}, and no ledger keeps a password. Set {URI} to the whole address{server}, and "
+        "give the command again."
+    )
+
+
+def mask_logs() -> None:
+    """Mask every record of every logger of this process."""
+    make_record = logging.getLogRecordFactory()
+
+    def make_masked(*arguments: Any, **named: Any) -> logging.LogRecord:
+        record = make_record(*arguments, **named)
+        record.msg, record.args = mask_secrets(record.getMessage()), ()
+        if record.exc_info:
+            record.exc_text = mask_secrets("".join(traceback.format_exception(*record.exc_info)).rstrip())
+        return record
+
+    logging.setLogRecordFactory(make_masked)

@@ -1,0 +1,131 @@
+"""The trials of a sweep as its ledger tells them: a projection, folded event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from analysis.effects.selection import luck_of_best
+from search.core.ledger import Event
+from training.score_metrics import MAXIMISED
+
+State = Literal["running", "paused", "completed", "stopped", "diverged", "out_of_memory", "failed", "interrupted"]
+UNFINISHED: tuple[State, ...] = ("running", "paused", "interrupted")
+
+
+@dataclass
+class Trial:
+    """One recipe trained under the scheduler. `number` names it everywhere; `reports` are its epochs in order."""
+
+    number: int
+    recipe: dict[str, Any]
+    params: dict[str, Any] | None
+    origin: Literal["baseline", "sampler", "warm_start", "listed"]
+    started: float
+    state: State = "running"
+    reason: str = ""
+    ended: float | None = None
+    reports: list[Event] = field(default_factory=list)
+    losses: int = 0  # workers that died under it
+
+    @property
+    def name(self) -> str:
+        return f"{self.number:04d}"
+
+    @property
+    def epochs(self) -> int:
+        return self.recipe["epochs"]
+
+    @property
+    def epoch(self) -> int:
+        return self.reports[-1]["epoch"] if self.reports else 0
+
+    @property
+    def score(self) -> float | None:
+        """The best validation value so far."""
+        return self.reports[-1]["score"] if self.reports else None
+
+    @property
+    def standard_error(self) -> float:
+        return self.reports[-1]["standard_error"]
+
+
+class Trials:
+    """All trials of a ledger, and which of them is the best."""
+
+    def __init__(self, metric: str, events: Iterable[Event] = ()) -> None:
+        self.metric = metric
+        self.by_number: dict[int, Trial] = {}
+        self.extra = 0  # trials granted after the start
+        for event in events:
+            self.fold(event)
+
+    def fold(self, event: Event) -> None:
+        """Take in one event of the ledger, in its order."""
+        kind = event.get("event")
+        if kind == "start":
+            self.by_number[event["trial"]] = Trial(
+                event["trial"], event["recipe"], event["params"], event["origin"], event["time"]
+            )
+            return
+        if kind == "extend":
+            self.extra += event["trials"]
+        trial = self.by_number.get(event.get("trial", -1))
+        if trial is None:
+            return
+        if kind == "report":
+            trial.reports.append(event)
+        elif kind == "resume":
+            trial.state, trial.reason, trial.ended = "running", "", None
+        elif kind == "lost":
+            trial.state, trial.reason, trial.losses = "interrupted", event["reason"], trial.losses + 1
+        elif kind == "end":
+            trial.state, trial.reason, trial.ended = event["state"], event["reason"], event["time"]
+
+    def __iter__(self):
+        return iter(self.by_number.values())
+
+    def __len__(self) -> int:
+        return len(self.by_number)
+
+    def next_number(self) -> int:
+        """The number of a new trial: a repaired ledger may have lost the start of one, whose number is free again."""
+        if (count := len(self)) not in self.by_number:
+            return count
+        return min(set(range(count)) - self.by_number.keys())
+
+    def count(self) -> dict[State, int]:
+        """How many trials are in each state that any is in."""
+        states = [trial.state for trial in self]
+        return {state: states.count(state) for state in dict.fromkeys(states)}
+
+    @property
+    def sign(self) -> int:
+        """Times a score: higher is better."""
+        return 1 if self.metric in MAXIMISED else -1
+
+    def ranked(self) -> list[Trial]:
+        """Trials with a score, completed ones first, best first; of equals the earlier."""
+        scored = [trial for trial in self if trial.score is not None]
+        return sorted(scored, key=lambda t: (t.state != "completed", -self.sign * t.score, t.number))  # type: ignore[operator]
+
+    def best(self) -> Trial | None:
+        """The best completed trial; no other may be called so."""
+        ranked = self.ranked()
+        return ranked[0] if ranked and ranked[0].state == "completed" else None
+
+    def tied_with_best(self) -> list[Trial]:
+        """Completed trials that may be the best on the same validation images at 95 %, the best included."""
+        best = self.best()
+        if best is None:
+            return []
+        completed = [trial for trial in self.ranked() if trial.state == "completed"]
+        return [trial for trial in completed if _ties(trial, best, luck_of_best(len(completed)))]
+
+
+def _ties(trial: Trial, best: Trial, errors: float) -> bool:
+    assert trial.score is not None
+    assert best.score is not None
+    error = (trial.standard_error**2 + best.standard_error**2) ** 0.5
+    return abs(best.score - trial.score) <= errors * error

@@ -1,0 +1,83 @@
+"""Rows in columns that fit the width they are shown at, and the console they are shown on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import IO
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from search.display.recipe_text import cut
+
+PIPED = 1000  # columns where a program reads: nothing is cut or wrapped
+LAST = 40  # columns that the last, cut one gets before others are left out for it
+
+
+def make_console(file: IO[str] | None = None) -> Console:
+    """A console that redraws only in a terminal, and cuts nothing in a file or a pipe."""
+    file = file or sys.stdout
+    is_terminal = file.isatty()
+    width = None if is_terminal or "COLUMNS" in os.environ else PIPED
+    return Console(file=file, width=width, force_interactive=None if is_terminal else False, highlight=False)
+
+
+@dataclass(frozen=True)
+class Column:
+    """`rank` says which go first when there is no room: the highest; 0 always stays."""
+
+    title: str
+    right: bool = False
+    rank: int = 0
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Rows in columns that fit the width: some are left out for the last one, which is then cut at a word.
+
+    The first `whole` rows are wrapped instead.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    whole: int = 0
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self.rows:
+            return
+        widths = [max(map(cell_len, cells)) for cells in zip(self.titles, *self.rows, strict=True)]
+        shown = self._choose(widths, options.max_width)
+        indent = sum(widths[i] + 2 for i in shown[:-1])
+        room = max(8, options.max_width - indent)
+        yield self._line(self.titles, widths, shown, style="bold")
+        for number, cells in enumerate(self.rows):
+            last = cells[shown[-1]]
+            lines = wrap(last, room, break_on_hyphens=False) if number < self.whole else [cut(last, room)]
+            yield self._line([*cells[:-1], *lines[:1]], widths, shown)
+            yield from (Text(" " * indent + line, no_wrap=True) for line in lines[1:])
+
+    def _line(self, cells: Sequence[str], widths: list[int], shown: list[int], style: str = "") -> Text:
+        words = [self._pad(cells[i], widths[i], i) for i in shown[:-1]] + [cells[-1]]
+        return Text("  ".join(words).rstrip(), style=style, no_wrap=True, overflow="ellipsis")
+
+    @property
+    def titles(self) -> list[str]:
+        return [column.title for column in self.columns]
+
+    def _choose(self, widths: list[int], width: int) -> list[int]:
+        shown = list(range(len(widths)))
+        optional = sorted((i for i in shown if self.columns[i].rank), key=lambda i: -self.columns[i].rank)
+        for i in optional:
+            if sum(widths[j] + 2 for j in shown[:-1]) + min(LAST, widths[-1]) <= width:
+                break
+            shown.remove(i)
+        return shown
+
+    def _pad(self, cell: str, width: int, i: int) -> str:
+        space = " " * (width - cell_len(cell))
+        return space + cell if self.columns[i].right else cell + space

@@ -1,0 +1,56 @@
+"""The phases of a start-up with a clock: redrawn in a terminal, one plain line for each elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Self
+
+from rich.live import Live
+from rich.table import Table
+
+from analysis.report.formatting import format_seconds
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+REFRESH = 4  # times a second
+
+
+class Phases:
+    """Shows what a command does before it has anything to show; lasts as long as its `with`."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.phases: list[tuple[str, float]] = []  # name and begin
+        self.ended: float | None = None
+        self.live: Live | None = None
+
+    def __enter__(self) -> Self:
+        self.began = time.monotonic()
+        if self.console.is_interactive:
+            self.live = Live(get_renderable=self.render, console=self.console, refresh_per_second=REFRESH)
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended = time.monotonic()
+        if self.live:
+            self.live.stop()
+
+    def begin(self, name: str) -> None:
+        """The phase before ends, and this one begins."""
+        now = time.monotonic()
+        self.phases.append((name, now))
+        if self.live is None:
+            self.console.print(f"[{format_seconds(now - self.began)}] {name}", markup=False)
+
+    def render(self) -> Table:
+        """A line for each phase and how long it took, or has taken so far."""
+        now = time.monotonic() if self.ended is None else self.ended
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True, overflow="ellipsis")
+        table.add_column(justify="right", no_wrap=True)
+        ends = [began for _, began in self.phases[1:]] + [now]
+        for (name, began), end in zip(list(self.phases), ends, strict=False):
+            table.add_row(f"  {name}", format_seconds(end - began))
+        return table

@@ -1,0 +1,176 @@
+"""Live progress of a sweep: redrawn in place in a terminal, quiet plain lines elsewhere."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from analysis.report.formatting import format_score, format_seconds
+from search.core.ledger import Event
+from search.core.trials import UNFINISHED, Trial, Trials
+from search.display.recipe_text import baseline_of, cut, describe_recipe, format_counts, format_state
+from search.display.time_left import Pace
+
+if TYPE_CHECKING:
+    from search.core.controller import Controller
+
+REFRESH = 4  # times a second
+HEARTBEAT_SECONDS = 60
+RUNNING = 8  # running trials shown
+RUNGS = 6  # the last ones, where there are more
+INDENT = 9
+
+
+class Progress:
+    """Shows a controller's trials while the sweep runs; `deadline` in seconds since 1970, as in the ledger."""
+
+    def __init__(self, controller: Controller, *, console: Console, slots: int, deadline: float | None = None) -> None:
+        self.controller = controller
+        self.console = console
+        self.slots = slots
+        self.pace = Pace(slots, deadline)
+        self.started = self.spoke = time.time()
+        self.rungs: list[tuple[str, int, float | None]] = []
+        self.reasons: set[str] = set()  # of failures that were told
+        self.said: set[str] = set()
+        self.live: Live | None = None
+
+    def __enter__(self) -> Self:
+        self.started = self.spoke = time.time()
+        if self.console.is_interactive:
+            self.live = Live(
+                get_renderable=self.render, console=self.console, refresh_per_second=REFRESH, transient=True
+            )
+            self.live.start()
+        else:
+            self.say(f"Training, up to {self.slots} at a time; a line for each trial when it ends.")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self.live.stop()
+            self.live = None
+        if len(trials := self._snapshot()):
+            self.say(
+                f"{len(trials)} trials after {format_seconds(time.time() - self.started)}: {format_counts(trials)}"
+            )
+
+    def say(self, text: str) -> None:
+        """A line that stays: above the live part, where there is one."""
+        self.spoke = time.time()
+        self.console.print(Text(text), soft_wrap=not self.console.is_interactive)
+
+    def say_once(self, text: str) -> None:
+        """A line that stays, however often it is asked for."""
+        if text not in self.said:
+            self.said.add(text)
+            self.say(text)
+
+    def __call__(self, event: Event) -> None:
+        """A listener of the controller."""
+        kind = event.get("event")
+        if kind in ("start", "resume", "report"):
+            self.pace.add(event)
+        if kind == "end":
+            self._end(self.controller.trials.by_number[event["trial"]])
+        elif self.live is None and time.time() - self.spoke >= HEARTBEAT_SECONDS:
+            trials = self._snapshot()
+            self.say(f"{len(_ended(trials))}/{self.controller.budget} trials done: {format_counts(trials)}")
+
+    def _end(self, trial: Trial) -> None:
+        """A line for each trial; where there is a live part, only for what went wrong, each reason once."""
+        if self.live:
+            if trial.state in ("failed", "out_of_memory") and trial.reason not in self.reasons:
+                self.reasons.add(trial.reason)
+                self.say(f"{trial.name} {format_state(trial.state)}: {trial.reason}")
+            return
+        trials = self._snapshot()
+        score = format_score(trials.metric, trial.score, trial.standard_error if trial.reports else None)
+        text = f"[{len(_ended(trials))}/{self.controller.budget}] {trial.name} {format_state(trial.state)}, {score}, "
+        text += f"{trial.epoch}/{trial.epochs} epochs, {describe_recipe(trial, baseline_of(trials))}"
+        self.say(text + (f" ({trial.reason})" if trial.reason else ""))
+
+    def _snapshot(self) -> Trials:
+        """The trials as they are now; the main thread goes on changing the controller's."""
+        trials = Trials(self.controller.trials.metric)
+        trials.by_number = dict(self.controller.trials.by_number)
+        return trials
+
+    def render(self) -> RenderableType:
+        """The live part. Called in the thread of the refreshes."""
+        trials, width = self._snapshot(), self.console.width
+        running = [trial for trial in trials if trial.state == "running"]
+        above = [
+            Text(f"{format_counts(trials) or 'the first trials start'}, of {self.controller.budget}"),
+            self._render_bar(trials, width),
+            self._render_best(trials, width),
+            *self._render_rungs(trials),
+        ]
+        # One line is for the trials that are not shown, one for the cursor.
+        room = max(1, min(RUNNING, self.console.height - len(above) - 2))
+        return Group(*above, *self._render_running(running, room, trials.metric))
+
+    def _render_bar(self, trials: Trials, width: int) -> RenderableType:
+        done, budget = len(_ended(trials)), self.controller.budget
+        now = time.time()
+        words = f"{done}/{budget} trials · {format_seconds(now - self.started)}"
+        if left := self.pace.describe(list(trials), budget, now):
+            words += f" · {left}"
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        room = max(10, min(60, width - 52))
+        grid.add_row(ProgressBar(total=budget, completed=done, width=room), Text(words, no_wrap=True))
+        return grid
+
+    def _render_best(self, trials: Trials, width: int) -> Text:
+        best = trials.best()
+        if best is None:
+            ahead = "".join(
+                f"; ahead is {t.name} at {format_score(trials.metric, t.score)}" for t in trials.ranked()[:1]
+            )
+            return _line("best", f"no trial has completed yet{ahead}")
+        head = f"{format_score(trials.metric, best.score, best.standard_error)}  {best.name}  "
+        return _line("best", head + cut(describe_recipe(best, baseline_of(trials)), width - INDENT - len(head)))
+
+    def _render_rungs(self, trials: Trials) -> list[Text]:
+        if self.controller.asha is None:
+            return []
+        with suppress(RuntimeError):  # a trial started meanwhile: the rungs of a moment ago will do
+            self.rungs = self.controller.asha.rungs()
+        # In short trials a rung falls together with the one below.
+        shown = [rung for i, rung in enumerate(self.rungs) if rung[1] or not any(r[1] for r in self.rungs[i:])][-RUNGS:]
+        width = max((len(label) for label, _, _ in shown), default=0)
+        lines = []
+        for number, (label, count, cutoff) in enumerate(shown):
+            passing = ""
+            if cutoff is not None and math.isfinite(cutoff):
+                passing = f", pass at {format_score(trials.metric, trials.sign * cutoff)}"
+            lines.append(_line("" if number else "rungs", f"{label:<{width}} {count:>6} reached{passing}"))
+        return lines
+
+    def _render_running(self, running: list[Trial], room: int, metric: str) -> list[Text]:
+        lines = [
+            _line(
+                "" if number else "running",
+                f"{t.name} {f'{t.epoch}/{t.epochs}':>8}  {format_score(metric, t.score):>7}",
+            )
+            for number, t in enumerate(running[:room])
+        ]
+        # Blank lines keep the height while one trial ends and the next has not begun.
+        lines += [Text("")] * (min(room, self.slots) - len(lines))
+        return [*lines, _line("", f"… and {len(running) - room} more")] if len(running) > room else lines
+
+
+def _line(label: str, text: str) -> Text:
+    return Text.assemble((f"{label:<{INDENT}}", "dim"), text, no_wrap=True, overflow="ellipsis")
+
+
+def _ended(trials: Trials) -> list[Trial]:
+    return [trial for trial in trials if trial.state not in UNFINISHED]

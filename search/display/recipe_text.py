@@ -1,0 +1,74 @@
+"""Recipes and states as a person reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from search.core.trials import Trial, Trials
+from spaces.parameters.domains import format_value
+from spaces.schema import slot_of
+from training.recipe import Recipe, flatten
+
+
+def format_state(state: str) -> str:
+    return state.replace("_", " ")
+
+
+def format_counts(trials: Trials) -> str:
+    """`running 2 · completed 5`: those that are under way first."""
+    order = ("running", "paused", "interrupted", "completed", "stopped", "diverged", "out_of_memory", "failed")
+    counts = trials.count()
+    return " · ".join(f"{format_state(state)} {counts[state]}" for state in order if state in counts)
+
+
+def short_recipe(recipe: dict[str, Any], baseline: dict[str, Any]) -> str:
+    """What differs from the baseline, as the overrides that would make it; `baseline` where nothing does."""
+    words = [f"{path}={_format_short(value)}" for path, value in _differences(recipe, baseline)]
+    return " ".join(words) or "baseline"
+
+
+def describe_recipe(trial: Trial, baseline: dict[str, Any]) -> str:
+    """The recipe in short, and whether it is one of the baselines."""
+    text = short_recipe(trial.recipe, baseline)
+    return f"baseline {text}" if trial.origin == "baseline" and text != "baseline" else text
+
+
+def cut(text: str, width: int) -> str:
+    """The whole words of a text that fit, and an ellipsis where some do not."""
+    if len(text) <= width:
+        return text
+    head, space, _ = text[: max(0, width - 1)].rpartition(" ")
+    return f"{head} …" if space else text[: max(0, width - 1)] + "…"
+
+
+def baseline_of(trials: Trials) -> dict[str, Any]:
+    """The recipe that the others are told apart from: the first baseline's, at its own learning rate."""
+    return next((t.recipe for t in list(trials) if t.origin == "baseline"), Recipe().model_dump())
+
+
+def _differences(recipe: dict[str, Any], baseline: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for field, value in recipe.items():
+        base = baseline.get(field)
+        if not isinstance(value, dict) or not isinstance(base, dict):
+            if value != base:
+                yield field, value
+            continue
+        flat, known = flatten(value, f"{field}."), flatten(base, f"{field}.")
+        # Another kind of optimizer has fields that the baseline lacks: those are compared with their defaults.
+        known = _defaults(field, value) | known if flat.keys() - known.keys() else known
+        changed = [path for path in flat if path not in known or known[path] != flat[path]]
+        yield from ((path, flat[path]) for path in sorted(changed, key=_name_first))
+
+
+def _defaults(field: str, value: dict[str, Any]) -> dict[str, Any]:
+    part = slot_of(Recipe, field).part(value)
+    return flatten(part().model_dump(), f"{field}.")
+
+
+def _name_first(path: str) -> bool:
+    return path.rpartition(".")[2] not in ("name", "policy", "source")
+
+
+def _format_short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else format_value(value)

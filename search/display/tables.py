@@ -1,0 +1,169 @@
+"""The tables of the command line: leaderboard, space and sweeps, fitted to the width they are shown at."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from analysis.report.formatting import format_score, format_seconds
+from search.core.trials import Trial, Trials
+from search.display.columns import Column, Columns, make_console
+from search.display.recipe_text import baseline_of, describe_recipe, format_state, short_recipe
+from search.display.significance import compare_with_baseline, describe_ties
+
+if TYPE_CHECKING:
+    from spaces.space import Space
+
+__all__ = ["SweepRow", "leaderboard", "make_console", "short_recipe", "space_table", "sweeps_table"]
+
+REASONS = 3  # for which trials went wrong, each told once
+
+
+def leaderboard(trials: Trials, limit: int = 10) -> RenderableType:
+    """The best trials, completed ones first, and how far their scores can be told apart."""
+    ranked, baseline = trials.ranked(), baseline_of(trials)
+    rows = [_leader(rank, trial, trials.metric, baseline) for rank, trial in enumerate(ranked[:limit], start=1)]
+    more = [Text(f"… and {len(ranked) - limit} more", style="dim")] if len(ranked) > limit else []
+    sentences = [*_describe_failures(trials), *describe_ties(trials), *compare_with_baseline(trials)]
+    space = [Text("")] if rows else []
+    return Group(Columns(LEADERS, rows, whole=1), *more, *space, *(Text(sentence) for sentence in sentences))
+
+
+LEADERS = [
+    Column("#", right=True),
+    Column("trial"),
+    Column("state"),
+    Column("score", right=True),
+    Column("epochs", right=True, rank=1),
+    Column("best at", right=True, rank=3),
+    Column("training", right=True, rank=2),
+    Column("recipe"),
+]
+
+
+def _leader(rank: int, trial: Trial, metric: str, baseline: dict[str, Any]) -> list[str]:
+    last = trial.reports[-1]
+    return [
+        str(rank),
+        trial.name,
+        format_state(trial.state),
+        format_score(metric, last["score"], last["standard_error"]),
+        f"{trial.epoch}/{trial.epochs}",
+        str(last["best_epoch"]),
+        format_seconds(last["metrics"].get("train_seconds", 0.0)),
+        describe_recipe(trial, baseline),
+    ]
+
+
+def _describe_failures(trials: Trials) -> Iterator[str]:
+    """What went wrong, each reason once."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for trial in trials:
+        if trial.state in ("failed", "out_of_memory", "diverged"):
+            groups.setdefault((format_state(trial.state), trial.reason.rstrip(".")), []).append(trial.name)
+    for (state, reason), names in list(groups.items())[:REASONS]:
+        who = names[0] if len(names) == 1 else f"{len(names)} trials, {names[0]} the first of them,"
+        ended = f"ran {state}" if state == "out of memory" else state
+        yield f"{who} {ended}{': ' if reason else ''}{reason}."
+    if len(groups) > REASONS:
+        yield f"Trials went wrong for {len(groups) - REASONS} more reasons; the ledger has them all."
+
+
+def space_table(space: Space) -> RenderableType:
+    """Every hole and every fixed value that is not the default, and how large the space is."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("technique", "hyperparameter", "domain or fixed value", "only with"):
+        table.add_column(title, no_wrap=title != "domain or fixed value")
+    for row in space.rows():
+        domain = row.domain if row.is_fixed else _name_options(row.domain)
+        cells = (row.technique, row.hyperparameter, domain, _shorten(row.condition, row.technique))
+        table.add_row(*map(Text, cells), style="dim" if row.is_fixed else "")
+    return Group(table, Text(""), Text(describe_size(space)))
+
+
+def _name_options(domain: str) -> str:
+    """Options that hold holes are told in lines of their own."""
+    options = domain.split(" | ")
+    return " | ".join(f"option {i}" if option[0] == "{" else option for i, option in enumerate(options, start=1))
+
+
+def _shorten(condition: str, technique: str) -> str:
+    """`sgd` for `optimizer=sgd` and `option 2` for `mixup[1]`, in lines of the same technique."""
+    condition = re.sub(r"([\w.]+)\[(\d+)\]", lambda m: f"{m[1]}[option {int(m[2]) + 1}]", condition)
+    return re.sub(rf"\b{technique}(?:=([^,]+)|\[([^]]+)\])", lambda m: m[1] or m[2], condition)
+
+
+SAMPLERS = {"tpe": "proposed by TPE", "random": "drawn at random", "grid": "taken from the grid"}
+
+
+def describe_size(space: Space) -> str:
+    """The combinations, the continuous ranges, and how they are searched."""
+    search, scheduler = space.search, space.search.scheduler
+    continuous = sum(row.domain.startswith(("uniform", "log_uniform")) for row in space.rows())
+    size = _count(space.count(), "combination") + " of the discrete part"
+    if continuous:
+        size += f" and {_count(continuous, 'continuous range')}"
+    how = "each trained to its last epoch"
+    if scheduler.name == "asha":
+        verb = "stopped early" if scheduler.kind == "stop" else "paused"
+        how = f"{verb} by ASHA: after {_count(scheduler.min_epochs, 'epoch')} or more, "
+        how += f"the best 1 in {scheduler.reduction_factor} at each rung go on"
+    return (
+        f"{size}. {_count(search.trials, 'trial')}, ranked by {search.metric}: the baseline at three learning rates, "
+        f"then recipes {SAMPLERS[search.sampler]}, {how}."
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One sweep as `sweep list` shows it; `started` in seconds since 1970."""
+
+    name: str
+    state: str
+    done: int
+    total: int
+    metric: str
+    score: float | None
+    standard_error: float | None
+    started: float
+    folder: Path
+
+
+SWEEPS = [
+    Column("name"),
+    Column("state"),
+    Column("trials", right=True),
+    Column("best score", right=True),
+    Column("metric", rank=2),
+    Column("started", rank=1),
+    Column("folder"),
+]
+
+
+def sweeps_table(rows: Sequence[SweepRow]) -> RenderableType:
+    """The sweeps of a storage folder, in the order given."""
+    return Columns(SWEEPS, [_sweep_cells(row) for row in rows]) if rows else Text("No sweeps here yet.")
+
+
+def _sweep_cells(row: SweepRow) -> list[str]:
+    return [
+        row.name,
+        row.state,
+        f"{row.done}/{row.total}",
+        format_score(row.metric, row.score, row.standard_error),
+        row.metric,
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(row.started)),
+        str(row.folder),
+    ]

@@ -1,0 +1,55 @@
+"""How long a sweep will still take, from the epochs that its trials took so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analysis.report.formatting import format_seconds
+from search.core.ledger import Event
+from search.core.trials import UNFINISHED, Trial
+
+
+class Pace:
+    """Epochs per second since the first trial of this session began."""
+
+    def __init__(self, slots: int, deadline: float | None = None) -> None:
+        self.slots = slots
+        self.deadline = deadline
+        self.began: float | None = None
+        self.epochs = 0
+
+    def add(self, event: Event) -> None:
+        """Take in a start, resume or report as it happens."""
+        if self.began is None:
+            self.began = event["time"]
+        self.epochs += event["event"] == "report"
+
+    def describe(self, trials: Sequence[Trial], budget: int, now: float) -> str:
+        """`about 3 min 12 s left`, or when the time budget ends if that is sooner; empty while nothing is known."""
+        left = self.estimate(trials, budget, now)
+        if self.deadline is not None and (left is None or self.deadline - now < left):
+            return f"time budget ends in {format_seconds(self.deadline - now)}"
+        return "" if left is None else f"about {format_seconds(left)} left"
+
+    def estimate(self, trials: Sequence[Trial], budget: int, now: float) -> float | None:
+        """Seconds; None before a trial has finished in this session or before."""
+        finished = [trial for trial in trials if trial.state in ("completed", "stopped", "diverged")]
+        # Baselines are never stopped, so they say little of how long the others take.
+        finished = [trial for trial in finished if trial.origin != "baseline"] or finished
+        if not finished or not self.epochs or self.began is None:
+            return None
+        lengths = [trial.epoch for trial in finished]
+        open_ = [_remaining(trial, lengths) for trial in trials if trial.state in UNFINISHED]
+        new = budget - len(trials)
+        mean = sum(lengths) / len(lengths)
+        slots = min(self.slots, max(1, len(trials)))
+        epochs = max((sum(open_) + new * mean) / slots, *open_, mean if new else 0)
+        return epochs * slots * (now - self.began) / self.epochs
+
+
+def _remaining(trial: Trial, lengths: Sequence[int]) -> float:
+    """Epochs still to come: as many as trials that got this far had, or all where none did."""
+    beyond = [length - trial.epoch for length in lengths if length > trial.epoch]
+    if not beyond or trial.origin == "baseline":
+        return trial.epochs - trial.epoch
+    return sum(beyond) / len(beyond)

@@ -1,0 +1,179 @@
+"""`sweep ablate`: what each technique is worth, alone: in the winner without it, in the baseline with it, by seed."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from typing import Any
+
+from analysis.effects.intervals import Interval, mean_interval, paired_interval, score_noise
+from analysis.report.formatting import format_points, format_score
+from analysis.report.page import Section, render_page
+from search.core.folder import SweepFolder
+from search.followup.candidates import choose_baseline, find_winner
+from search.followup.replication import BASELINE, Listed, check_same, check_seeds, go_on, list_folder, run_list
+from search.followup.trial_export import read_trials
+from search.followup.variants import WINNER, build_variants
+from training.errors import UserError
+from training.recipe import flatten, read_recipe
+
+FORMAT = 1
+SEEDS = 5
+METHOD = (
+    "Each difference is taken seed by seed (Student's t at 95 %, the noise pooled over all recipes, as of randomized "
+    "blocks). With {count} comparisons about one in twenty would exclude 0 by luck alone, so only what still excludes 0 "
+    "at 0.05 / {count} (Bonferroni) is called proven. What a technique is worth depends on the others: the two columns "
+    "may differ, and their sum is not what the winner gains."
+)
+
+
+def run_ablation(source: SweepFolder, seeds: int | None, console: Any) -> str:
+    """Train the winner and the baseline with one technique switched at a time; returns the state it ended in.
+
+    Raises:
+        UserError: nothing completed, too few seeds, or no technique to switch.
+    """
+    folder = list_folder(source, "ablate")
+    if folder.ledger.exists():
+        check_same(folder, seeds)
+        return go_on(folder, console)
+    check_seeds(SEEDS if seeds is None else seeds)
+    trials = read_trials(source)
+    winner, baseline = find_winner(source, trials), choose_baseline(trials, source.name)
+    variants = build_variants(read_recipe(winner.recipe), read_recipe(baseline.recipe))
+    console.print(f"{len(variants.techniques)} techniques of trial {winner.name}: {len(variants.recipes)} recipes.")
+    return run_list(
+        source,
+        "ablate",
+        variants.recipes,
+        seed_count=seeds or SEEDS,
+        metric=trials.metric,
+        keep_best=1,
+        notes=[f"The winner is trial {winner.name} of {source.name}.", *variants.notes],
+        console=console,
+    ).state
+
+
+def conclude_ablation(folder: SweepFolder, listed: Listed, console: Any) -> None:
+    """Say what each technique is worth, best first, and write and log the page.
+
+    Raises:
+        UserError: neither the winner nor the baseline completed on every seed.
+    """
+    from search.tracking.results import log_results
+
+    findings = measure_worth(folder, listed)
+    (folder.path / "ablate.json").write_text(json.dumps(findings, indent=2) + "\n")
+    page = folder.path / "ablate.html"
+    page.write_text(_render(findings), encoding="utf-8")
+    metric = findings["metric"]
+    sentences = [
+        f"What each technique is worth in {metric}, on {len(listed.seeds)} fresh seeds, 95 % intervals:",
+        *(
+            f"  {found['technique']} ({found['value']}): {_format_worth(metric, found['in_winner'])} in the winner, "
+            f"{_format_worth(metric, found['in_baseline'])} in the baseline"
+            for found in findings["techniques"]
+        ),
+        *findings["notes"],
+    ]
+    for sentence in sentences:
+        console.print(sentence, markup=False)
+    console.print(f"The page: {page}", markup=False)
+    metrics = {
+        f"worth_{found['technique']}": found["in_winner"]["interval"]["mean"]
+        for found in findings["techniques"]
+        if found["in_winner"]
+    }
+    log_results(folder, metrics, [page, folder.path / "ablate.json"], sentences, time.time(), console)
+
+
+def measure_worth(folder: SweepFolder, listed: Listed) -> dict[str, Any]:
+    """What each technique adds to the winner and to the baseline, best first, as plain values; positive is better."""
+    scores, sign = listed.scores(), listed.trials.sign
+    if not {WINNER, BASELINE} & scores.keys():
+        raise UserError(
+            f"{folder.name}: neither the winner nor the baseline completed on every seed. "
+            + " ".join(listed.describe_incomplete())
+        )
+    pairs = {label: (WINNER, label) for label in scores if label.startswith("without ")}
+    pairs |= {label: (label, BASELINE) for label in scores if label.startswith("with ")}
+    pairs = {label: pair for label, pair in pairs.items() if set(pair) <= scores.keys()}
+    signed = {label: [sign * score for score in values] for label, values in scores.items()}
+    names = dict.fromkeys(label.partition(" ")[2] for label in listed.by_label if " " in label)
+
+    def worth(label: str) -> dict[str, Any] | None:
+        if label not in pairs:
+            return None
+        alone, together = paired_interval(signed, *pairs[label]), paired_interval(signed, *pairs[label], len(pairs))
+        return {"interval": asdict(alone), "proven": together.excludes_zero, "likely": alone.excludes_zero}
+
+    techniques = [
+        {
+            "technique": name,
+            "value": _describe_value(listed, name),
+            "in_winner": worth(f"without {name}"),
+            "in_baseline": worth(f"with {name}"),
+        }
+        for name in names
+    ]
+    return {
+        "format": FORMAT,
+        "sweep": folder.name,
+        "of": listed.of,
+        "metric": listed.trials.metric,
+        "seeds": listed.seeds,
+        "comparisons": len(pairs),
+        "techniques": sorted(techniques, key=_order),
+        "recipes": {label: asdict(mean_interval(values, score_noise(scores))) for label, values in scores.items()},
+        "notes": [*listed.notes, *listed.describe_incomplete()],
+    }
+
+
+def _order(found: dict[str, Any]) -> float:
+    worth = found["in_winner"] or found["in_baseline"]
+    return -worth["interval"]["mean"] if worth else float("inf")
+
+
+def _describe_value(listed: Listed, field: str) -> str:
+    """What the winner has there."""
+    value = listed.by_label[WINNER][0].recipe[field]
+    flat = flatten(value) if isinstance(value, dict) else {field: value}
+    return ", ".join(
+        f"{name}={item:.3g}" if isinstance(item, float) else f"{name}={item}" for name, item in flat.items()
+    )
+
+
+def _render(findings: dict[str, Any]) -> str:
+    metric = findings["metric"]
+    rows = [
+        [
+            found["technique"],
+            found["value"],
+            *(_format_worth(metric, found[key]) for key in ("in_winner", "in_baseline")),
+        ]
+        for found in findings["techniques"]
+    ]
+    recipes = [
+        [label, format_score(metric, interval["mean"], Interval(**interval).half)]
+        for label, interval in findings["recipes"].items()
+    ]
+    head = ("technique", "in the winner", "taken from the winner it costs", "added to the baseline it brings")
+    return render_page(
+        f"{findings['of']}, what each technique is worth",
+        [
+            Section("", [METHOD.format(count=findings["comparisons"]), *findings["notes"]], head, rows),
+            Section(
+                "All recipes", [f"Mean of {len(findings['seeds'])} seeds ± half its interval."], ("", metric), recipes
+            ),
+        ],
+    )
+
+
+def _format_worth(metric: str, worth: dict[str, Any] | None) -> str:
+    if worth is None:
+        return "not measured"
+    interval = worth["interval"]
+    low, high = (format_points(metric, interval[end]).removesuffix(" points") for end in ("low", "high"))
+    reading = "proven" if worth["proven"] else "likely" if worth["likely"] else "open"
+    return f"{format_points(metric, interval['mean'])} ({low} to {high}), {reading}"

@@ -1,0 +1,182 @@
+"""What `sweep confirm` found, in sentences for the terminal and as a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from analysis.report.formatting import format_points, format_score
+from analysis.report.page import Section, render_page
+from search.core.folder import SweepFolder
+from search.display.recipe_text import baseline_of, short_recipe
+from search.followup.replication import BASELINE, Listed
+
+METHOD = (
+    "Only seeds that the search never used count, so a recipe that was lucky in the search is not lucky here. Intervals "
+    "are Student's t over seeds at 95 %, their noise pooled over the recipes, widened so that all hold at once "
+    "(Bonferroni over the {count} recipes): the interval of the best one holds although it was picked among them. Ranks "
+    "are those that the differences, seed by seed as of randomized blocks, leave possible (Mogstad et al. 2024). They "
+    "speak of new seeds on the same validation images."
+)
+TEST_METHOD = (
+    "The winner's model with the best validation score was scored on the test part, which nothing else opens. The "
+    "interval of its accuracy is Wilson's, over test images. The temperature was fitted on the validation part; it "
+    "changes probabilities and never a prediction."
+)
+
+
+def describe(listed: Listed, findings: dict[str, Any]) -> list[str]:
+    """The gist, a sentence each."""
+    best, metric = findings["recipes"][0], findings["metric"]
+    sentences = [
+        f"{len(findings['recipes'])} recipes on {len(findings['seeds'])} fresh seeds, {metric}, 95 % intervals that hold "
+        "all at once:"
+    ]
+    sentences += [
+        f"  {_ranks(found)}  {_name(found)}  {_format_interval(metric, found['interval'])}  {_short(listed, found)}"
+        for found in findings["recipes"]
+    ]
+    sentences += [*findings["notes"], _judge(findings)]
+    if best["searched"] is not None:
+        sentences.append(
+            f"The search had it at {format_score(metric, best['searched'])}; "
+            f"fresh seeds say {format_score(metric, best['interval']['mean'])}."
+        )
+    return [*sentences, *_describe_test(findings["test"])]
+
+
+def _judge(findings: dict[str, Any]) -> str:
+    best, metric = findings["recipes"][0], findings["metric"]
+    if best["label"] == BASELINE:
+        return "The baseline is the best: no recipe is ahead of it on fresh seeds."
+    if (ahead := best["ahead_of_baseline"]) is None:
+        return (
+            f"{_name(best)} is the best; the baseline did not complete on every seed, so nothing is compared with it."
+        )
+    gap = _format_gap(metric, ahead)
+    if ahead["low"] > 0:
+        return f"{_name(best)} beats the baseline by {gap}."
+    return (
+        f"{_name(best)} is ahead of the baseline by {gap}: not proven, as the interval holds 0. More seeds would tell."
+    )
+
+
+def _describe_test(test: dict[str, Any]) -> list[str]:
+    results = test["results"]
+    before, after = (results["calibration"][name] for name in ("before", "after"))
+    sentences = [
+        f"Test part, scored {test['scored_at']}: accuracy {_format_interval('val_accuracy', results['accuracy'])}, "
+        f"{results['correct']} of {results['images']} images.",
+        f"Calibration: ECE {before['ece']:.3f}, Brier {before['brier']:.3f}, NLL {before['nll']:.3f}; at temperature "
+        f"{results['temperature']:.2f}: {after['ece']:.3f}, {after['brier']:.3f}, {after['nll']:.3f}.",
+    ]
+    if times := test["openings_before"]:
+        sentences.append(
+            f"The test part of this sweep had been scored {times} time{'s' * (times > 1)} before: the more often it is "
+            "looked at, the less it proves."
+        )
+    return sentences
+
+
+def write_page(folder: SweepFolder, listed: Listed, findings: dict[str, Any]) -> Path:
+    """Write `confirm.html` into the sweep's folder."""
+    from analysis.held_out.score_figures import draw_confusion, draw_reliability
+
+    test = findings["test"]
+    results, classes = test["results"], test["classes"]
+    pictures = [
+        ("Confusion matrix: rows are true classes", draw_confusion(results["confusion"], classes)),
+        ("Reliability on the test part", draw_reliability(results["reliability"])),
+    ]
+    if (worst := folder.path / "worst.png").exists():
+        pictures.append(("The errors it was surest of", worst.read_bytes()))
+    sections = [
+        Section(text=[*findings["notes"], _judge(findings)]),
+        Section(
+            "Recipes on fresh seeds", [METHOD.format(count=len(findings["recipes"]))], *_recipe_table(listed, findings)
+        ),
+        Section("Test part", [*_describe_test(test), TEST_METHOD], *_calibration_table(results)),
+        Section("Recall of each class", (), ("class", "images", "found", "recall"), _recall_rows(results)),
+        Section("Pictures", (), pictures=pictures),
+    ]
+    page = folder.path / "confirm.html"
+    page.write_text(render_page(f"{listed.of}, confirmed", sections), encoding="utf-8")
+    return page
+
+
+def _recipe_table(listed: Listed, findings: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    metric = findings["metric"]
+    head = [
+        "rank",
+        "recipe",
+        metric,
+        "95 % interval",
+        "ahead of the baseline",
+        "in the search",
+        "by seed",
+        "what differs",
+    ]
+    rows = []
+    for found in findings["recipes"]:
+        ahead = found["ahead_of_baseline"]
+        rows.append(
+            [
+                _ranks(found),
+                _name(found).replace(" ", "\N{NO-BREAK SPACE}"),
+                format_score(metric, found["interval"]["mean"]),
+                _format_range(metric, found["interval"]),
+                _format_gap(metric, ahead) if ahead else "–",
+                format_score(metric, found["searched"]),
+                ", ".join(format_score(metric, score) for score in found["scores"]),
+                _short(listed, found),
+            ]
+        )
+    return head, rows
+
+
+def _calibration_table(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    names = {"before": "as trained", "after": f"at temperature {results['temperature']:.2f}"}
+    rows = [
+        [text, *(f"{results['calibration'][name][key]:.4f}" for key in ("ece", "brier", "nll"))]
+        for name, text in names.items()
+    ]
+    return ["", "ECE (15 bins)", "Brier", "NLL"], rows
+
+
+def _recall_rows(results: dict[str, Any]) -> list[list[str]]:
+    return [
+        [
+            found["class"],
+            str(found["images"]),
+            str(found["found"]),
+            _format_interval("val_accuracy", found["interval"]) if found["interval"] else "no image",
+        ]
+        for found in results["recall"]
+    ]
+
+
+def _ranks(found: dict[str, Any]) -> str:
+    low, high = found["ranks"]
+    return f"#{low}" if low == high else f"#{low}–{high}"
+
+
+def _name(found: dict[str, Any]) -> str:
+    return "The baseline" if found["label"] == BASELINE else f"Trial {found['label']}'s recipe"
+
+
+def _short(listed: Listed, found: dict[str, Any]) -> str:
+    seed = {"seed": 0}
+    return short_recipe(listed.by_label[found["label"]][0].recipe | seed, baseline_of(listed.trials) | seed)
+
+
+def _format_interval(metric: str, interval: dict[str, float]) -> str:
+    return f"{format_score(metric, interval['mean'])} ({_format_range(metric, interval)})"
+
+
+def _format_gap(metric: str, gap: dict[str, float]) -> str:
+    low, high = (format_points(metric, gap[end]).removesuffix(" points") for end in ("low", "high"))
+    return f"{format_points(metric, gap['mean'])} ({low} to {high})"
+
+
+def _format_range(metric: str, interval: dict[str, float]) -> str:
+    return f"{format_score(metric, interval['low']).removesuffix(' %')} to {format_score(metric, interval['high'])}"

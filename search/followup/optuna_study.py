@@ -1,0 +1,77 @@
+"""A sweep as an Optuna study in a storage of Optuna's, for its dashboard and whatever else reads studies."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from datetime import datetime
+from typing import Any
+
+from analysis.report.formatting import mask_secrets
+from search.core.folder import SweepFolder
+from search.core.ledger import read_events
+from search.core.trials import Trial
+from search.followup.trial_export import read_space, read_trials
+from training.errors import UserError
+from training.recipe import flatten
+
+
+def write_study(folder: SweepFolder, url: str) -> str:
+    """Write all trials, epochs as steps; returns a sentence about it.
+
+    Raises:
+        UserError: the storage cannot be opened, or has a study of that name.
+    """
+    import optuna
+    from sqlalchemy.exc import SQLAlchemyError
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    trials, space = read_trials(folder), read_space(folder, list(read_events(folder.ledger)))
+    try:
+        study = optuna.create_study(
+            storage=url, study_name=folder.name, direction="maximize" if trials.sign > 0 else "minimize"
+        )
+    except optuna.exceptions.DuplicatedStudyError:
+        raise UserError(
+            f"--optuna={mask_secrets(url)}: it has a study called {folder.name}. Name another storage."
+        ) from None
+    except (SQLAlchemyError, ImportError, ValueError) as error:
+        reason = mask_secrets(str(error).strip().split("\n")[0])
+        raise UserError(
+            f"--optuna={mask_secrets(url)}: Optuna cannot open it ({reason}). Write it as sqlite:///study.db."
+        ) from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # names are for Optuna's plots alone
+        study.set_metric_names([trials.metric])
+    study.add_trials([_translate(trial, trials.metric, space.suggest) for trial in trials])
+    shown = mask_secrets(url)
+    return f"Wrote {len(trials)} trials to {shown}: optuna.load_study(study_name={folder.name!r}, storage={shown!r})."
+
+
+def _translate(trial: Trial, metric: str, suggest: Any) -> Any:
+    """A stopped trial is Optuna's pruned; one outside the space, as a baseline may be, has its recipe as an attribute."""
+    import optuna
+    from optuna.trial import TrialState
+
+    states = {"completed": TrialState.COMPLETE, "stopped": TrialState.PRUNED}
+    unfinished = trial.ended is None or trial.state == "interrupted"
+    state = TrialState.RUNNING if unfinished else states.get(trial.state, TrialState.FAIL)
+    fixed = optuna.trial.FixedTrial(trial.params or {})
+    if trial.params is not None:
+        suggest(fixed)
+    made = optuna.trial.create_trial(
+        state=state,
+        value=trial.score if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
+        params=fixed.params,
+        distributions=fixed.distributions,
+        intermediate_values={report["epoch"]: report["metrics"][metric] for report in trial.reports},
+        user_attrs={
+            "trial": trial.name,
+            "state": trial.state,
+            "origin": trial.origin,
+            "recipe": json.dumps(flatten(trial.recipe)),
+        },
+    )
+    made.datetime_start = datetime.fromtimestamp(trial.started)
+    made.datetime_complete = None if unfinished or trial.ended is None else datetime.fromtimestamp(trial.ended)
+    return made

@@ -1,0 +1,79 @@
+"""One technique at a time: the winner with it switched off, the baseline with it switched on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from search.followup.replication import BASELINE
+from training.errors import UserError
+from training.recipe import Recipe, read_recipe
+
+WINNER = "winner"
+SHARED = ("data", "seed")  # the same in every recipe of a sweep
+BASE = (
+    "preprocessing",
+    "backbone",
+    "epochs",
+    "batch_size",
+    "optimizer",
+)  # no off value: switching off is the baseline's
+
+
+@dataclass(frozen=True)
+class Variants:
+    """Recipes by label, `winner` and `baseline` first; the techniques compared; sentences about what was left out."""
+
+    recipes: dict[str, Recipe]
+    techniques: list[str]
+    notes: list[str]
+
+
+def build_variants(winner: Recipe, baseline: Recipe) -> Variants:
+    """Every technique in which the winner differs from the baseline, or that is on in it, by itself.
+
+    Raises:
+        UserError: there is none.
+    """
+    recipes, notes, techniques = {WINNER: winner, BASELINE: baseline}, [], []
+    for field, value, off in _switches(winner, baseline):
+        techniques.append(field)
+        changes = [(f"without {field}", winner, off)]
+        if value != getattr(baseline, field):
+            changes.append((f"with {field}", baseline, value))
+        else:
+            notes.append(f"{field} is on in the baseline too, so its worth there is not measured.")
+        for label, recipe, new in changes:
+            changed = _exchange(recipe, field, new)
+            if isinstance(changed, Recipe):
+                recipes[label] = changed
+            else:
+                base = WINNER if recipe is winner else BASELINE
+                notes.append(f"The {base} {label} is left out, as it cannot be: {changed}")
+    if not techniques:
+        raise UserError("The best recipe is the baseline with no technique on: there is nothing to switch.")
+    return Variants(recipes, techniques, notes)
+
+
+def _switches(winner: Recipe, baseline: Recipe) -> Iterator[tuple[str, Any, Any]]:
+    """Field, the winner's value, and what stands for off."""
+    for field, info in Recipe.model_fields.items():
+        if field in SHARED:
+            continue
+        value = getattr(winner, field)
+        off = getattr(baseline, field) if field in BASE else info.get_default(call_default_factory=True)
+        if field == "augmentation":  # who feeds the images is no technique
+            off = off.model_copy(update={"backend": value.backend})
+        if value != off:
+            yield field, value, off
+
+
+def _exchange(recipe: Recipe, field: str, value: Any) -> Recipe | str:
+    """The recipe with another value of one field, or why it cannot be."""
+    values = recipe.model_dump()
+    values[field] = value.model_dump() if hasattr(value, "model_dump") else value
+    try:
+        return read_recipe(values)
+    except UserError as error:
+        return str(error)

@@ -1,0 +1,57 @@
+"""Warm start: begin with the best recipes of earlier sweeps, carried over into a new space, also on other data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from search.core.folder import SweepFolder
+from search.followup.trial_export import read_trials
+from spaces.parameters.domains import Domain
+from spaces.space import Space
+from training.errors import UserError
+from training.recipe import Recipe, read_recipe
+
+RECIPES_PER_SWEEP = 3
+
+
+def collect_warm_starts(space: Space, folders: list[SweepFolder]) -> list[dict[str, Any]]:
+    """The best completed recipes of each sweep that lie in this space, without repetition, best first.
+
+    Raises:
+        UserError: a sweep has none that does.
+    """
+    found: list[dict[str, Any]] = []
+    for folder in folders:
+        completed = [trial for trial in read_trials(folder).ranked() if trial.state == "completed"]
+        carried = [recipe for trial in completed if (recipe := carry_over(space, trial.recipe)) is not None]
+        if not carried:
+            raise UserError(
+                f"--warm-start={folder.name}: none of its {len(completed)} completed trials lies in this space. "
+                "Widen the space, or leave that sweep out."
+            )
+        new = [recipe.model_dump() for recipe in carried if recipe.model_dump() not in found]
+        found += new[:RECIPES_PER_SWEEP]
+    return found
+
+
+def carry_over(space: Space, values: dict[str, Any]) -> Recipe | None:
+    """The recipe with these values in the space's holes and the space's own fixed values; None where that is outside."""
+    try:
+        recipe = read_recipe(_fill(space.recipe, values))
+    except (KeyError, UserError):
+        return None  # a hole this recipe has no value for, or techniques that conflict with what is fixed here
+    return recipe if space.encode(recipe) is not None else None
+
+
+def _fill(tree: Any, value: Any) -> Any:
+    if isinstance(tree, Domain):
+        return value
+    if isinstance(tree, dict):
+        return {name: _fill(part, value[name]) if _has_hole(part) else part for name, part in tree.items()}
+    return tree
+
+
+def _has_hole(tree: Any) -> bool:
+    if isinstance(tree, dict):
+        return any(map(_has_hole, tree.values()))
+    return isinstance(tree, Domain)

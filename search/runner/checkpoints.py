@@ -1,0 +1,33 @@
+"""Which checkpoints stay: of a trial the last and the best while it may go on, of a sweep the best few weights."""
+
+from __future__ import annotations
+
+from search.core.folder import SweepFolder
+from search.core.ledger import Event
+from search.core.trials import Trials
+
+GONE = ("stopped", "diverged", "out_of_memory", "failed")
+
+
+class Checkpoints:
+    """Deletes what nobody can need any more, as the ledger's events come."""
+
+    def __init__(self, folder: SweepFolder, trials: Trials, keep_best: int) -> None:
+        self.folder = folder
+        self.trials = trials
+        self.keep_best = keep_best
+
+    def __call__(self, event: Event) -> None:
+        if event.get("event") != "end":
+            return
+        if event["state"] in GONE:
+            self._delete(event["trial"], "last.ckpt", "best.ckpt")
+        elif event["state"] == "completed":
+            self._delete(event["trial"], "last.ckpt")
+            completed = [trial for trial in self.trials.ranked() if trial.state == "completed"]
+            for trial in completed[self.keep_best :]:
+                self._delete(trial.number, "best.ckpt")
+
+    def _delete(self, number: int, *names: str) -> None:
+        for name in names:
+            (self.folder.trial(number) / name).unlink(missing_ok=True)

@@ -1,0 +1,192 @@
+"""What the machines of a cluster can do, and how many trials fit on them at a time."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from spaces.parameters.domains import format_value
+from spaces.space import Space
+from training.errors import UserError
+
+CONNECT_SECONDS = 5.0
+
+# Read by Ray when it is imported or started: workers keep the driver's working folder (relative paths), write no
+# loggers of their own, may take a while to clean up after a stopped trial, and leave Ctrl-C to us.
+RAY_SETTINGS = {
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "120",
+    "TUNE_GLOBAL_CHECKPOINT_S": "3600",
+    "TUNE_WARN_THRESHOLD_S": "60",
+}
+
+# Imported by the idle workers that Ray starts, one for each CPU, while the driver still prepares.
+PRELOADED = {"RAY_preload_python_modules": "lightning.pytorch,timm"}
+
+
+# Values that techniques refuse on a CPU; and on GPUs before those that brought bfloat16 and TF32.
+NEEDS_GPU: dict[str, set[Any]] = {
+    "precision.mode": {"16-mixed"},
+    "precision.float32": {"high", "medium"},
+    "cudnn_benchmark.enabled": {True},
+    "batch_size": {"auto"},
+}
+NEEDS_NEW_GPU: dict[str, set[Any]] = {"precision.mode": {"bf16-mixed"}, "precision.float32": {"high", "medium"}}
+DEVICES = "data_parallel.devices"
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one trial gets; and how many run at a time."""
+
+    cpus: float
+    gpus: float
+    slots: int
+
+    @property
+    def devices(self) -> int:
+        """The most that one trial can train on; of a part of a GPU it sees one."""
+        return max(1, int(self.gpus or self.cpus))
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine of the cluster, as Ray counts it."""
+
+    id: str
+    host: str
+    cpus: float
+    gpus: float
+
+
+def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
+    """Start Ray on this machine, or connect to a cluster.
+
+    Raises:
+        UserError: the cluster does not answer.
+    """
+    every_cpu_trains = cpus_per_trial in (None, 1) and not list(Path("/dev").glob("nvidia[0-9]*"))
+    # Elsewhere most of those workers would hold memory for nothing.
+    settings = RAY_SETTINGS | (PRELOADED if every_cpu_trains else {})
+    os.environ.update({name: os.environ.get(name, value) for name, value in settings.items()})
+    import ray
+
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
+    # Ray would join a cluster it finds by itself; a sweep does so only when told to.
+    where: dict[str, Any] = {"address": "local", "include_dashboard": False}
+    if address:
+        where = {"address": address, "runtime_env": {"env_vars": RAY_SETTINGS}}
+    for is_last in (bool(address), True):  # on a busy machine Ray may take longer than it gives itself
+        try:
+            ray.init(**where, **quiet)
+            return
+        except Exception as error:  # Ray raises bare ones
+            if not is_last:
+                continue
+            reason = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
+            way_out = "Check the address with `ray status`" if address else "Try again when the machine is less busy"
+            raise UserError(f"--address={address or 'local'}: Ray did not start ({reason}). {way_out}.") from error
+
+
+def probe_cluster(address: str | None) -> None:
+    """Ask the head node for an answer, in seconds rather than Ray's minutes.
+
+    Raises:
+        UserError: there is none.
+    """
+    if address in (None, "auto", "local"):
+        return
+    parts = urlparse(address if "://" in address else f"ray://{address}")
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 6379), timeout=CONNECT_SECONDS).close()
+    except (OSError, ValueError):
+        raise UserError(
+            f"--address={address}: no Ray cluster answers there. Give host:port of its head node, or leave it out to run "
+            "on this machine."
+        ) from None
+
+
+def list_nodes() -> list[Node]:
+    """The machines that are up."""
+    import ray
+
+    return [
+        Node(n["NodeID"], n["NodeManagerHostname"], n["Resources"].get("CPU", 0), n["Resources"].get("GPU", 0))
+        for n in ray.nodes()
+        if n["Alive"]
+    ]
+
+
+def this_machine() -> Node:
+    """This machine with no less than what Ray will find here, without asking Ray, whose start takes long."""
+    devices = Path("/dev")
+    # The drivers of others than NVIDIA, and of Windows, show no file for each GPU.
+    is_countable = not any((devices / name).exists() for name in ("kfd", "dxg"))
+    gpus = len(list(devices.glob("nvidia[0-9]*"))) if is_countable else 1024
+    return Node("", socket.gethostname(), os.cpu_count() or 1, gpus)
+
+
+def plan_demand(nodes: list[Node], cpus: float | None, gpus: float | None) -> Demand:
+    """What each trial gets: by default one GPU where there are any, with its share of the CPUs, else one CPU.
+
+    Raises:
+        UserError: no machine has as much.
+    """
+    if gpus is None:
+        gpus = 1.0 if any(node.gpus for node in nodes) else 0.0
+    if cpus is None:
+        shares = [node.cpus // node.gpus for node in nodes if node.gpus]
+        cpus = max(1.0, float(int(min(shares) * gpus))) if gpus and shares else 1.0
+    most_gpus, most_cpus = max(node.gpus for node in nodes), max(node.cpus for node in nodes)
+    if gpus > most_gpus:
+        raise UserError(
+            f"--gpus-per-trial={gpus:g}: the largest machine of the cluster has {most_gpus:g}. A trial runs on one machine; "
+            "ask for less."
+        )
+    if cpus > most_cpus:
+        raise UserError(
+            f"--cpus-per-trial={cpus:g}: the largest machine of the cluster has {most_cpus:g}. Ask for less."
+        )
+    slots = sum(int(min(node.cpus // cpus, node.gpus // gpus if gpus else node.cpus)) for node in nodes)
+    return Demand(cpus, gpus, slots)
+
+
+def fit_to_cluster(space: Space, can_bf16: bool, has_gpus: bool, devices: int = 1) -> tuple[Space, list[str]]:
+    """Take out of a space what no machine can run, or no trial on the devices it gets, and say so in sentences.
+
+    Raises:
+        UserError: nothing would be left.
+    """
+    space, notes = _fit_devices(space, devices, "gpu" if has_gpus else "cpu")
+    if has_gpus and can_bf16:
+        return space, notes
+    reason = "the GPUs here have neither bfloat16 nor TF32 arithmetic" if has_gpus else "no GPU here"
+    for path, impossible in (NEEDS_NEW_GPU if has_gpus else NEEDS_GPU).items():
+        if out := sorted(space.values_of(path) & impossible):
+            space, note = _take_out(space, path, out, reason)
+            notes.append(note)
+    return space, notes
+
+
+def _fit_devices(space: Space, has: int, kind: str) -> tuple[Space, list[str]]:
+    if not (out := sorted(devices for devices in space.values_of(DEVICES) if devices > has)):
+        return space, []
+    reason = f"a trial gets {has} {kind.upper()}; --{kind}s-per-trial={out[-1]} would allow it"
+    space, note = _take_out(space, DEVICES, out, reason)
+    return space, [note]
+
+
+def _take_out(space: Space, path: str, values: list[Any], reason: str) -> tuple[Space, str]:
+    what = f"{path}={', '.join(map(format_value, values))}"
+    if len(values) == len(space.values_of(path)):
+        raise UserError(f"{what}: {reason}. The space offers nothing else.")
+    return space.without(path, values), f"Taken out of the space: {what} ({reason})."

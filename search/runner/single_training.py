@@ -1,0 +1,155 @@
+"""`sweep train`: one recipe by itself, with a sweep's trainer, logging and export."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import uuid
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from analysis.export.bundle import Source, export_model, export_recipe
+from analysis.report.formatting import format_score
+from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, interruptible
+from search.runner.worker import split_cpus
+from search.tracking.writer import Tracking
+from spaces.load import load_recipe
+from training.contract.specs import FILE_DATA
+from training.errors import UserError
+from training.recipe import Recipe
+from training.score_metrics import MAXIMISED, MINIMISED
+
+
+def train_single(
+    recipe: Recipe,
+    source: Path,
+    out: Path | None,
+    *,
+    metric: str,
+    cpus: int | None,
+    device: str | None,
+    tracking_uri: str,
+    experiment: str,
+    console: Any,
+) -> None:
+    """Train, log to MLflow as one run, and export the best weights into `out`.
+
+    Raises:
+        UserError: the recipe, the data or the machine do not allow it.
+    """
+    if metric not in (*MAXIMISED, *MINIMISED):
+        raise UserError(f"--metric={metric}: choose one of {', '.join((*MAXIMISED, *MINIMISED))}.")
+    out = out or _next_folder(Path("trained"))
+    _claim(out, recipe)
+    tracking = Tracking(
+        tracking_uri, experiment, sweep=out.name, sweep_id=uuid.uuid4().hex, metric=metric, nested=False
+    )
+    tracking.start()  # while torch is imported
+    resources = _plan_resources(recipe, source, cpus, device)
+    tracking.wait_ready()
+    console.print(f"Training {source} on {resources.threads} CPU thread(s), {resources.device}.")
+    way_on = f"Go on with it: repeat the command, with --out {out}"
+    try:
+        outcome = _train(recipe, out, metric, resources, tracking, console)
+    except Interrupted as end:
+        tracking(_event("end", state="interrupted", reason=""))
+        tracking.close("interrupted", at_most_seconds=URGENT_CLOSE_SECONDS)
+        raise Interrupted(end.number, way_on) from None
+    except BaseException:
+        tracking(_event("end", state="failed", reason="did not train"))
+        tracking.close("failed")
+        raise
+    tracking.close(outcome.state)
+    if outcome.state == "diverged":
+        console.print("Diverged: the loss became infinite or NaN. Lower optimizer.lr, or clip the gradient.")
+        raise typer.Exit(1)
+    if outcome.state == "stopped":
+        console.print(f"Interrupted after {len(outcome.reports)} epochs.")
+        raise Interrupted(signal.SIGINT, way_on)
+    _export(outcome, out, metric, resources.threads, tracking.run_ids.get(0))
+    console.print(f"Wrote {out}: recipe.yaml, weights.safetensors, summary.json.")
+
+
+def _claim(out: Path, recipe: Recipe) -> None:
+    """Make the folder, or take up the interrupted training of the same recipe in it."""
+    if (out / "summary.json").exists():
+        raise UserError(f"--out={out}: a finished training is there already. Name a new folder.")
+    if (out / "last.ckpt").exists() and load_recipe(out / "recipe.yaml") != recipe:
+        raise UserError(f"--out={out}: an interrupted training of another recipe is there. Name a new folder.")
+    export_recipe(recipe, out)
+
+
+def _train(recipe: Recipe, out: Path, metric: str, resources: Any, tracking: Tracking, console: Any) -> Any:
+    from training.train import train
+
+    tracking(_event("start", recipe=recipe.model_dump(), params=None, origin="single"))
+    with interruptible() as interrupted:
+
+        def on_report(report: Any) -> bool:
+            tracking(_event("report", **asdict(report)))
+            now = format_score(metric, report.metrics[metric])
+            best = format_score(metric, report.score, report.standard_error)
+            console.print(f"epoch {report.epoch}/{recipe.epochs}: {metric} {now}, best {best}")
+            return not interrupted()
+
+        outcome = train(recipe, out, metric=metric, resources=resources, on_report=on_report)
+    state = "interrupted" if outcome.state == "stopped" else outcome.state
+    tracking(_event("end", state=state, reason=""))
+    return outcome
+
+
+def _export(outcome: Any, out: Path, metric: str, threads: int, run_id: str | None) -> None:
+    from training.loop.checkpoint import read_checkpoint
+
+    last = outcome.reports[-1]
+    best = outcome.reports[last.best_epoch - 1]
+    source = Source(
+        metrics=best.metrics,
+        metric=metric,
+        score=last.score,
+        standard_error=last.standard_error,
+        best_epoch=best.epoch,
+        classes=outcome.classes,
+        threads=threads,
+        run_id=run_id,
+    )
+    export_model(outcome.recipe, read_checkpoint(out / "best.ckpt")["state_dict"], source, out)
+    for name in ("best.ckpt", "last.ckpt"):
+        (out / name).unlink()
+
+
+def _plan_resources(recipe: Recipe, source: Path, cpus: int | None, device: str | None) -> Any:
+    """As many threads as the exported trial had, so that its numbers come out again; else all CPUs."""
+    summary = source.parent / "summary.json"
+    if cpus is None and summary.exists():
+        cpus = json.loads(summary.read_text())["threads"]
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # Before torch is imported: its thread pools take their size from here.
+    os.environ["OMP_NUM_THREADS"] = str(cpus or count)
+    import torch
+
+    from training.train import Resources
+
+    has_gpu = torch.cuda.is_available()
+    if device not in (None, "cpu", "cuda") or (device == "cuda" and not has_gpu):
+        raise UserError(
+            f"--device={device}: {'no GPU that torch can use' if device == 'cuda' else 'give cpu or cuda'}."
+        )
+    threads, workers = (cpus, 0) if cpus else split_cpus(count, recipe.data.name not in FILE_DATA)
+    return Resources(threads, workers, "cuda" if has_gpu and device != "cpu" else "cpu", torch.cuda.device_count())
+
+
+def _next_folder(parent: Path) -> Path:
+    number = 1
+    while (parent / str(number)).exists():
+        number += 1
+    return parent / str(number)
+
+
+def _event(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"time": time.time(), "event": kind, "trial": 0, **fields}

@@ -1,0 +1,153 @@
+"""One trial in a Ray worker: train, report each epoch, and leave nothing behind for the next trial in this process."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import socket
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from training.loop.epoch_report import Report
+
+
+def bootstrap(root: str, module: str, function: str):
+    """A function for a Ray worker that calls ours, found at `root` whatever the working folder contains.
+
+    Ray puts the working folder first on `sys.path`; a user's own `search/` or `training/` there would be taken for
+    ours. A nested function is pickled by value, so the worker imports nothing of ours before the path is right.
+    """
+
+    def call(*arguments: Any) -> Any:
+        import importlib
+        import os
+        import sys
+
+        if os.path.isdir(root) and sys.path[0] != root:
+            sys.path.insert(0, root)
+        return getattr(importlib.import_module(module), function)(*arguments)
+
+    return call
+
+
+def run_trial(config: dict[str, Any]) -> None:
+    """Train `config["recipe"]` in `config["folder"]` and tell the driver each epoch and the end.
+
+    Never raises for what the recipe or the data did: the driver would take that for a dying worker and try again.
+    """
+    from ray import tune
+
+    told_to_stop = False
+
+    def tell(message: dict[str, Any]) -> bool:
+        nonlocal told_to_stop
+        try:
+            tune.report({"message": json.dumps(message)})
+        except SystemExit:  # how Ray says stop or pause, in this thread, when another trial wants the worker
+            told_to_stop = True
+        return not told_to_stop
+
+    message = _train(config, tell)
+    if message and not told_to_stop:
+        tell(message)
+    if told_to_stop:
+        # Returning would make Ray report a result for a trial that is no longer here, and fail the next one.
+        sys.exit(0)
+
+
+def _train(config: dict[str, Any], tell) -> dict[str, Any] | None:
+    """Train and tell each new epoch; returns the message about an end that is no last epoch."""
+    from training.errors import UserError
+    from training.recipe import read_recipe
+    from training.train import Resources, train
+
+    folder = Path(config["folder"])
+    folder.mkdir(parents=True, exist_ok=True)
+    device: Literal["cpu", "cuda"] = "cuda" if config["gpus"] else "cpu"
+    if killed_for_memory(folder) and config["losses"]:
+        return {"end": "out_of_memory", "reason": "the system killed its worker for memory"}
+
+    began = time.perf_counter()
+
+    def on_report(report: Report) -> bool:
+        message = {**asdict(report), "worker_seconds": time.perf_counter() - began}
+        return report.epoch <= config["reported"] or tell({"report": message})
+
+    try:
+        with _logged_to(folder / "log.txt"):
+            recipe = read_recipe(config["recipe"])
+            # Of a part of a GPU too, a trial sees one.
+            gpus = max(1, int(config["gpus"]))
+            resources = Resources(config["threads"], config["loader_workers"], device, gpus)
+            outcome = train(recipe, folder, metric=config["metric"], resources=resources, on_report=on_report)
+        return {"end": "diverged", "reason": "the loss became infinite or NaN"} if outcome.state == "diverged" else None
+    except UserError as error:
+        return {"end": "failed", "reason": str(error)}
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return _describe_failure(error, config)
+        # Every other trial would fail too: the sweep must end, and this trial go on when there is room.
+        return {"end": "interrupted", "reason": f"{folder}: {error.strerror}", "fatal": True}
+    except Exception as error:  # noqa: BLE001 - whatever it was, it is this trial's and not the worker's
+        import torch
+
+        if isinstance(error, torch.OutOfMemoryError | MemoryError):
+            return {"end": "out_of_memory", "reason": str(error).split("\n")[0] or "out of memory"}
+        return _describe_failure(error, config)
+
+
+def _describe_failure(error: Exception, config: dict[str, Any]) -> dict[str, Any]:
+    log = Path(config["folder"]) / "log.txt"
+    return {"end": "failed", "reason": f"{type(error).__name__}: {str(error).splitlines()[0]}; see {log}"}
+
+
+def killed_for_memory(folder: Path) -> bool:
+    """Whether the system killed a process for memory since a worker last began this trial on this machine.
+
+    A worker killed that way cannot say so itself.
+    """
+    from training.process.memory import count_memory_kills
+
+    mark = folder / "worker.json"
+    host, kills = socket.gethostname(), count_memory_kills()
+    before: dict[str, Any] = json.loads(mark.read_text()) if mark.exists() else {"host": host, "kills": kills}
+    mark.write_text(json.dumps({"host": host, "kills": kills}))
+    return before["host"] == host and before["kills"] < kills
+
+
+class _logged_to:
+    """Send the training's log to a file for as long as it lasts."""
+
+    def __init__(self, path: Path) -> None:
+        self.handler = logging.FileHandler(path, delay=True)
+        self.handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+
+    def __enter__(self) -> None:
+        logging.getLogger("training").addHandler(self.handler)
+        logging.getLogger("training").setLevel(logging.INFO)
+
+    def __exit__(self, kind, error, trace) -> None:
+        if error is not None and not isinstance(error, SystemExit):
+            logging.getLogger("training").error("%s: %s", kind.__name__, error, exc_info=error)
+        logging.getLogger("training").removeHandler(self.handler)
+        self.handler.close()
+
+
+def split_cpus(cpus: float, in_memory: bool) -> tuple[int, int]:
+    """Torch threads and loader workers that together never exceed a trial's CPUs, and use them all."""
+    whole = max(1, int(cpus))
+    if in_memory or whole < 2:
+        return whole, 0
+    workers = whole // 2
+    return whole - workers, workers
+
+
+def project_root() -> str:
+    """The folder that holds this project's packages."""
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

@@ -1,0 +1,93 @@
+"""What a report, a sweep and its leaderboard are in MLflow's words."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+from search.core.ledger import Event
+from search.core.trials import Trials
+from training.recipe import flatten
+
+if TYPE_CHECKING:
+    from mlflow.entities import DatasetInput, Metric
+
+STATUS = {
+    "running": "RUNNING",
+    "paused": "KILLED",  # reopened when it goes on
+    "completed": "FINISHED",
+    "stopped": "FINISHED",
+    "diverged": "FINISHED",
+    "out_of_memory": "FAILED",
+    "failed": "FAILED",
+    "interrupted": "KILLED",
+}
+ENDED = [state for state, status in STATUS.items() if status != "RUNNING"]
+
+
+def metrics_of(report: Event) -> list[Metric]:
+    """A report as MLflow's metrics. Its own time, so that sending it again changes nothing."""
+    from mlflow.entities import Metric
+
+    stamp = to_milliseconds(report["time"])
+    values = report["metrics"] | {name: report[name] for name in ("score", "standard_error", "best_epoch")}
+    metrics = [Metric(name, value, stamp, report["epoch"]) for name, value in values.items() if value is not None]
+    for step, lr, loss in report["steps"]:
+        metrics += [Metric("step_lr", lr, stamp, step), Metric("step_train_loss", loss, stamp, step)]
+    return metrics
+
+
+def dataset_of(facts: dict[str, Any]) -> DatasetInput:
+    """What `training.data.identity` says of the data; all trials of a sweep train and validate on it."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    counts = {name: value for name, value in facts.items() if name not in ("name", "digest", "source")}
+    columns = [
+        {"type": "binary", "name": "image", "required": True},
+        {"type": "string", "name": "label", "required": True},
+    ]
+    dataset = Dataset(
+        facts["name"],
+        facts["digest"],
+        source_type="local",
+        source=json.dumps({"uri": facts["source"]}),
+        schema=json.dumps({"mlflow_colspec": columns}),
+        profile=json.dumps(counts),
+    )
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", "training and validation")])
+
+
+def summary(trials: Trials, stamp: int) -> list[Metric]:
+    """What the sweep came to, at as many trials as it had by then."""
+    from mlflow.entities import Metric
+
+    count = trials.count()
+    values: dict[str, float] = {f"trials_{state}": count.get(state, 0) for state in ENDED}  # type: ignore[call-overload]
+    if best := trials.best():
+        assert best.score is not None
+        values |= {f"best_{trials.metric}": best.score, "best_trial": best.number}
+    return [Metric(name, value, stamp, len(trials)) for name, value in values.items()]
+
+
+def leaderboard(trials: Trials) -> str:
+    """CSV: the trials in order of rank, then those without a score, with the fields in which they differ."""
+    ranked = trials.ranked()
+    ordered = ranked + [trial for trial in trials if trial.score is None]
+    flat = {trial.number: flatten(trial.recipe) for trial in ordered}
+    names = dict.fromkeys(name for recipe in flat.values() for name in recipe)
+    differing = [name for name in names if len({repr(recipe.get(name)) for recipe in flat.values()}) > 1]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["rank", "trial", "state", "origin", "score", "standard_error", "best_epoch", "epoch", *differing])
+    for rank, trial in enumerate(ordered, start=1):
+        last = trial.reports[-1] if trial.reports else {}
+        scores = [last.get(name) for name in ("score", "standard_error", "best_epoch", "epoch")]
+        values = [flat[trial.number].get(name) for name in differing]
+        writer.writerow([rank if trial in ranked else "", trial.name, trial.state, trial.origin, *scores, *values])
+    return text.getvalue()
+
+
+def to_milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)

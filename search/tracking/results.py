@@ -1,0 +1,58 @@
+"""What is known of a sweep only after its trials: metrics and files on its run in MLflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from search.core.folder import SweepFolder
+from search.core.ledger import read_events, sweep_header
+from search.tracking.entries import to_milliseconds
+from search.tracking.mlflow_store import is_outage, open_store
+
+if TYPE_CHECKING:
+    from search.tracking.mlflow_store import Store
+
+
+def log_results(
+    folder: SweepFolder,
+    metrics: Mapping[str, float],
+    files: Sequence[Path],
+    sentences: Sequence[str],
+    stamp: float,
+    console: Any,
+) -> None:
+    """Log on the sweep's own run, with sentences as its description.
+
+    `stamp`, seconds since 1970, is kept, so that doing it again changes nothing.
+
+    An MLflow that does not answer is told of and left alone: the files hold the same.
+    """
+    from mlflow.entities import Metric
+
+    from search.runner.driver import read_settings
+
+    settings, sweep_id = read_settings(folder), sweep_header(folder.ledger, read_events(folder.ledger))["id"]
+    try:
+        store = open_store(settings.tracking_uri, settings.experiment)
+        if (run_id := find_parent(store, sweep_id)) is None:
+            console.print("MLflow does not have this sweep's run; the results are in its folder only.")
+            return
+        entries = [Metric(name, value, to_milliseconds(stamp), 0) for name, value in metrics.items()]
+        store.client.log_batch(run_id, metrics=entries, synchronous=True)
+        store.client.set_tag(run_id, "mlflow.note.content", "\n\n".join(sentences)[:5000])
+        for file in files:
+            store.client.log_artifact(run_id, str(file))
+    except Exception as error:
+        if not is_outage(error):
+            raise
+        console.print("MLflow did not answer; the same command sends the results again.")
+
+
+def find_parent(store: Store, sweep_id: str) -> str | None:
+    """The id of a sweep's own run; None where the store does not have it."""
+    found = store.client.search_runs(
+        [store.experiment_id], f"tags.sweep_id = '{sweep_id}'", order_by=["attributes.start_time ASC"], max_results=100
+    )  # it is made before its trials
+    return next((run.info.run_id for run in found if "mlflow.parentRunId" not in run.data.tags), None)

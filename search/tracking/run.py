@@ -1,0 +1,102 @@
+"""One run in MLflow, and what it has already."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from search.tracking.entries import dataset_of
+from search.tracking.mlflow_store import is_outage
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Param, RunTag
+
+KINDS = ("metrics", "params", "tags")
+METRICS, PARAMS = 800, 100  # in a call; MLflow takes 1000 of everything
+logger = logging.getLogger("search")
+
+
+@dataclass
+class Run:
+    """Brings one run up to date. Every call may be repeated after a failure: nothing is stored twice."""
+
+    client: MlflowClient
+    id: str
+    name: str
+    params: int = 0  # how many
+    reports: int = 0  # how many, of those that this driver knows
+    state: str = "running"
+    status: str = "RUNNING"
+    reason: str = ""
+    end_time: int | None = None
+    refused: int = 0
+
+    def write(
+        self,
+        state: str,
+        status: str,
+        reason: str = "",
+        end_time: int | None = None,
+        *,
+        metrics: Sequence[Metric] = (),
+        params: dict[str, Any] | None = None,
+    ) -> None:
+        """Entries in as few calls as there can be, then the status: a run that has ended has everything."""
+        from mlflow.entities import Param, RunTag
+
+        wanted = {"state": state, "reason": reason}
+        tags = [RunTag(key, text[:5000]) for key, text in wanted.items() if text != getattr(self, key)]
+        entries = [Param(name, str(value)[:6000]) for name, value in (params or {}).items()]
+        for first in range(0, max(len(metrics), len(entries) * METRICS // PARAMS, len(tags)), METRICS):
+            part = first // METRICS * PARAMS
+            self._log(metrics[first : first + METRICS], entries[part : part + PARAMS], [] if first else tags)
+        self.params = max(self.params, len(entries), 1)
+        self.state, self.reason = state, reason
+        if status == "RUNNING" and self.status != "RUNNING":
+            self.client.update_run(self.id, status)
+        elif status != "RUNNING" and (self.status, self.end_time) != (status, end_time):
+            self.client.set_terminated(self.id, status, end_time)
+        self.status, self.end_time = status, end_time
+
+    def log_text(self, file: str, text: str) -> None:
+        try:
+            self.client.log_text(self.id, text, file)
+        except Exception as error:
+            if is_outage(error):
+                raise
+            # A store for artifacts may need credentials of its own; metrics must not wait for them.
+            self._note_refusal(error, file)
+
+    def log_dataset(self, dataset: dict[str, Any]) -> None:
+        """Name the data that the run was trained on; MLflow keeps one entry for all runs."""
+        try:
+            self.client.log_inputs(self.id, [dataset_of(dataset)])
+        except Exception as error:
+            if is_outage(error):
+                raise
+            self._note_refusal(error, "the dataset")
+
+    def _log(self, metrics: Sequence[Metric], params: Sequence[Param], tags: Sequence[RunTag]) -> None:
+        """One call; where MLflow refuses that, one for each kind of entry, so that the others are not lost."""
+        kinds = {kind: entries for kind, entries in zip(KINDS, (metrics, params, tags), strict=True) if entries}
+        if not kinds:
+            return
+        try:
+            self.client.log_batch(self.id, **kinds, synchronous=True)  # type: ignore[arg-type]
+        except Exception as error:
+            if is_outage(error):
+                raise
+            if len(kinds) == 1:
+                self._note_refusal(error, next(iter(kinds)))
+                return
+            self._log(metrics, (), ())
+            self._log((), params, ())
+            self._log((), (), tags)
+
+    def _note_refusal(self, error: Exception, what: str) -> None:
+        """Say that MLflow does not take it, and go on."""
+        self.refused += 1
+        logger.error("MLflow refused %s of trial %s", what, self.name, exc_info=error)

@@ -1,0 +1,160 @@
+"""How a sweep looks in MLflow: its run, and below it a run for each trial."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from search.core.trials import UNFINISHED, Trial, Trials
+from search.tracking.entries import STATUS, leaderboard, metrics_of, summary, to_milliseconds
+from search.tracking.mlflow_store import Store
+from search.tracking.run import Run
+from spaces.load import dump_recipe
+from training.recipe import flatten, read_recipe
+
+PARENT = -1
+
+
+class SweepRuns:
+    """Brings runs up to date. Every call may be repeated: what is there is not written twice."""
+
+    def __init__(
+        self,
+        sweep: str,
+        sweep_id: str,
+        *,
+        space: str,
+        params: dict[str, Any],
+        dataset: dict[str, Any] | None,
+        nested: bool,
+    ) -> None:
+        self.sweep = sweep
+        self.sweep_id = sweep_id
+        self.space = space
+        self.params = params
+        self.dataset = dataset
+        self.nested = nested
+        self.store: Store
+        self.runs: dict[int, Run] = {}
+        self.begun = False
+        self.unsure = False  # whether a run may have been created without us knowing
+
+    @property
+    def parent_run_id(self) -> str | None:
+        return self.runs[PARENT].id if self.nested and PARENT in self.runs else None
+
+    @property
+    def run_ids(self) -> dict[int, str]:
+        if self.nested:
+            return {number: run.id for number, run in list(self.runs.items()) if number != PARENT}
+        return dict(enumerate(run.id for run in self.runs.values()))
+
+    @property
+    def refused(self) -> int:
+        return sum(run.refused for run in list(self.runs.values()))
+
+    def open(self, store: Store) -> None:
+        """Find the sweep's runs. None is made yet: a sweep that cannot start leaves no run behind."""
+        self.store = store
+        self._find()
+
+    def send(self, trial: Trial) -> None:
+        """Create the trial's run if it must be, and write what it lacks."""
+        self._begin(trial.started)
+        run = self.runs.get(self._key(trial)) or self._create_trial(trial)
+        status = STATUS[trial.state]
+        end_time = None if status == "RUNNING" or trial.ended is None else to_milliseconds(trial.ended)
+        if end_time and (run.state, run.status, run.end_time) == (trial.state, status, end_time):
+            run.reports = len(trial.reports)  # its end is written last, so all before it is there
+            return
+        params = flatten(trial.recipe)
+        if is_new := run.params < len(params):  # the file first, so that parameters say that both are there
+            run.log_text("recipe.yaml", dump_recipe(read_recipe(trial.recipe)))
+            self._log_dataset(run)
+        metrics = [metric for report in trial.reports[run.reports :] for metric in metrics_of(report)]
+        run.write(trial.state, status, trial.reason, end_time, metrics=metrics, params=params if is_new else None)
+        run.reports = len(trial.reports)
+
+    def finish(self, state: str, trials: Trials, last_time: float) -> None:
+        """End every run: nothing of a sweep that is over may look as if it ran."""
+        if self.unsure:
+            self._find()  # a request given up on may have been served later
+        stamp = to_milliseconds(last_time)
+        for trial in trials:
+            run = self.runs.get(self._key(trial))
+            if run and trial.state in UNFINISHED and run.status == "RUNNING":
+                run.write(trial.state, "KILLED", trial.reason, stamp)
+        if self.nested and PARENT in self.runs:
+            run = self.runs[PARENT]
+            run.log_text("leaderboard.csv", leaderboard(trials))
+            run.write(state, STATUS.get(state, "FINISHED"), end_time=stamp, metrics=summary(trials, stamp))
+
+    def _begin(self, started: float) -> None:
+        """Create or reopen the sweep's own run, once."""
+        if not self.nested or self.begun:
+            return
+        run = self.runs.get(PARENT) or self._create(PARENT, self.sweep, started, {})
+        if is_new := run.params < max(1, len(self.params)):
+            run.log_text("space.yaml", self.space)
+            self._log_dataset(run)
+        run.write("running", "RUNNING", params=self.params if is_new else None)
+        self.begun = True
+
+    def _log_dataset(self, run: Run) -> None:
+        if self.dataset is not None:
+            run.log_dataset(self.dataset)
+
+    def _key(self, trial: Trial) -> int:
+        return trial.number if self.nested else PARENT
+
+    def _create_trial(self, trial: Trial) -> Run:
+        tags: dict[str, str] = {"origin": trial.origin}
+        if not self.nested:
+            return self._create(PARENT, self.sweep, trial.started, tags)
+        tags |= {"trial": trial.name, "mlflow.parentRunId": self.runs[PARENT].id}
+        return self._create(trial.number, trial.name, trial.started, tags)
+
+    def _create(self, key: int, name: str, started: float, tags: dict[str, str]) -> Run:
+        if self.unsure:
+            self._find()
+            if key in self.runs:
+                return self.runs[key]
+        tags = {"sweep_id": self.sweep_id, "state": "running", **tags} | ({"sweep": self.sweep} if self.nested else {})
+        stamp = to_milliseconds(started)
+        try:
+            created = self.store.client.create_run(self.store.experiment_id, stamp, tags, run_name=name)
+        except Exception:
+            self.unsure = True  # the answer may be lost, and the run there
+            raise
+        self.runs[key] = Run(self.store.client, created.info.run_id, name)
+        return self.runs[key]
+
+    def _find(self) -> None:
+        """Learn of the sweep's runs in the store; of two for one trial the empty one goes."""
+        token = None
+        while True:
+            found = self.store.client.search_runs(
+                [self.store.experiment_id], f"tags.sweep_id = '{self.sweep_id}'", max_results=1000, page_token=token
+            )
+            for run in found:
+                self._adopt(run)
+            token = found.token
+            if not token:
+                return
+
+    def _adopt(self, found: Any) -> None:
+        tags, info = found.data.tags, found.info
+        key = int(tags.get("trial", PARENT))
+        known = self.runs.get(key)
+        if known is None:
+            self.runs[key] = Run(
+                self.store.client,
+                info.run_id,
+                info.run_name,
+                params=len(found.data.params),
+                state=tags.get("state", "running"),
+                status=info.status,
+                reason=tags.get("reason", ""),
+                end_time=info.end_time,
+            )
+        elif known.id != info.run_id and not found.data.metrics:
+            self.store.client.delete_run(info.run_id)

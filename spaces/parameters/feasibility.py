@@ -1,0 +1,98 @@
+"""Whether a space can be searched at all: enough epochs for a rung, a finite grid, draws that seldom conflict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from spaces.parameters.domains import Choice, IntUniform
+from spaces.parameters.draws import RandomTrial
+from spaces.reading.document import Document
+from spaces.schema import slot_of
+from spaces.search import AshaScheduler
+from training.errors import UserError
+from training.recipe import Recipe, read_recipe
+
+if TYPE_CHECKING:
+    from spaces.space import Space
+
+DRAWS = 200
+
+
+def check_feasible(space: Space, document: Document) -> None:
+    """Refuse a space in which a search would go nowhere.
+
+    Raises:
+        UserError: naming what stands in the way.
+    """
+    _check_first_rung(space, document)
+    _check_group(space, document)
+    if space.search.sampler == "grid":
+        try:
+            space.grid()
+        except UserError as error:
+            raise document.error(("search", "sampler"), str(error)) from None
+    _check_conflicts(space, document)
+    try:
+        space.baselines()
+    except UserError as error:
+        raise UserError(
+            f"{document.name}: the baseline, which has the fixed values and the recipe's default in every hole, "
+            f"is refused: {error}"
+        ) from None
+
+
+def _check_first_rung(space: Space, document: Document) -> None:
+    scheduler = space.search.scheduler
+    epochs = lowest(space.recipe.get("epochs", Recipe().epochs))
+    if isinstance(scheduler, AshaScheduler) and epochs < scheduler.min_epochs:
+        raise document.error(
+            ("search", "scheduler", "min_epochs"),
+            f"epochs={epochs} is below search.scheduler.min_epochs={scheduler.min_epochs}: no trial could reach the "
+            "first rung. Raise epochs or lower min_epochs.",
+        )
+
+
+def _check_group(space: Space, document: Document) -> None:
+    """The field by which trials pass is one of the recipe's, as in `unfreeze.level` or `batch_size`."""
+    scheduler = space.search.scheduler
+    if not isinstance(scheduler, AshaScheduler):
+        return
+    name, _, field = scheduler.group.partition(".")
+    parts = slot_of(Recipe, name).parts if name in Recipe.model_fields else ()
+    fields = {field for part in parts for field in part.model_fields} if parts else {""}
+    if name not in Recipe.model_fields or field not in fields:
+        raise document.error(
+            ("search", "scheduler", "group"),
+            f"search.scheduler.group={scheduler.group}: a recipe has no such field. Name one, as in unfreeze.level.",
+        )
+
+
+def lowest(tree: Any) -> int:
+    """The smallest whole number that a value or a hole can give."""
+    match tree:
+        case Choice():
+            return min(map(lowest, tree.options))
+        case IntUniform():
+            return tree.low
+        case _:
+            return int(tree)
+
+
+def _check_conflicts(space: Space, document: Document) -> None:
+    trial = RandomTrial(seed=0)
+    found: Counter[str] = Counter()
+    for _ in range(DRAWS):
+        try:
+            read_recipe(space.suggest(trial))
+        except UserError as error:
+            found[str(error)] += 1
+    if found.total() <= DRAWS / 2:
+        return
+    sentence, times = found.most_common(1)[0]
+    if times == DRAWS:
+        raise UserError(f"{document.name}: every recipe of this space conflicts: {sentence}")
+    raise UserError(
+        f"{document.name}: {found.total()} of {DRAWS} random recipes of this space conflict, "
+        f"most of them so: {sentence}"
+    )

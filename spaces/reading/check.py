@@ -1,0 +1,155 @@
+"""What a file's values must be before they are a space: known names, legal values, domains with legal ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from spaces.parameters.domains import (
+    WORDS,
+    Choice,
+    Interval,
+    IntUniform,
+    LogUniform,
+    Uniform,
+    format_value,
+    is_scalar,
+    word_of,
+)
+from spaces.reading.document import Document, did_you_mean, path_of
+from spaces.reading.yaml_values import Steps
+from spaces.schema import Slot, slot_of
+from spaces.search import Search
+from training.errors import UserError
+
+
+def check_part(tree: dict[str, Any], part: type[BaseModel], steps: Steps, document: Document) -> None:
+    """Check the mapping of one part and all below it.
+
+    Raises:
+        UserError: naming the place, the value, the reason and the nearest right name.
+    """
+    for field, value in tree.items():
+        if field not in part.model_fields:
+            raise document.error((*steps, field), _unknown(field, part, steps))
+        _check(value, slot_of(part, field), (*steps, field), document)
+
+
+def _check(tree: Any, slot: Slot, steps: Steps, document: Document) -> None:
+    if isinstance(tree, Choice):
+        for position, option in enumerate(tree.options):
+            _check(option, slot, (*steps, "choice", position), document)
+    elif not slot.parts:
+        _check_value(tree, slot, steps, document)
+    elif not isinstance(tree, dict):
+        raise document.error(steps, _not_a_mapping(tree, slot, steps))
+    elif slot.discriminator:
+        _check_member(tree, slot, steps, document)
+    else:
+        check_part(tree, slot.parts[0], steps, document)
+
+
+def _check_member(tree: dict[str, Any], slot: Slot, steps: Steps, document: Document) -> None:
+    """Check a mapping whose discriminator says which part it is."""
+    path, key = path_of(steps), slot.discriminator or ""
+    offered = ", ".join(slot.members)
+    if key not in tree:
+        known = dict.fromkeys(field for part in slot.parts for field in part.model_fields)
+        for field in [field for field in tree if field not in known]:
+            near = did_you_mean(field, [*known, *WORDS])
+            raise document.error((*steps, field), f"{path} has no {field}; it has {', '.join(known)}.{near}")
+        raise document.error(steps, f"{path} does not say its {key}. Add {key}: one of {offered}.")
+    name = tree[key]
+    if isinstance(name, Choice | Uniform | LogUniform | IntUniform):
+        raise document.error(
+            (*steps, key),
+            f"{path}.{key} cannot be a hole, because it decides which hyperparameters there are. Write "
+            f"{path}: {{choice: [{', '.join(f'{{{key}: {member}}}' for member in list(slot.members)[:2])}]}}.",
+        )
+    if not is_scalar(name) or name not in slot.members:
+        near = did_you_mean(format_value(name), slot.members)
+        raise document.error((*steps, key), f"{path}.{key}={format_value(name)}: there is {offered}.{near}")
+    part = slot.members[name]
+    strangers = [field for field in tree if field not in part.model_fields]
+    if strangers:
+        raise _stranger(strangers[0], tree, part, slot, steps, document)
+    check_part(tree, part, steps, document)
+    missing = [field for field, info in part.model_fields.items() if info.is_required() and field not in tree]
+    if missing:
+        whole = "{" + ", ".join([f"{key}: {name}", *(f"{field}: ..." for field in missing)]) + "}"
+        raise document.error(
+            (*steps, key), f"{path}.{missing[0]} is missing, and {path}.{key}={name} needs it. Write {path}={whole}."
+        )
+
+
+def _stranger(
+    field: str, tree: dict[str, Any], part: type[BaseModel], slot: Slot, steps: Steps, document: Document
+) -> UserError:
+    """A field that this kind does not have, though another may."""
+    path, key = path_of(steps), slot.discriminator or ""
+    here, there = document.place((*steps, key)), document.place((*steps, field))
+    # An override that changed the kind leaves the fields of the kind before: the override is what has to change.
+    if here.is_override and here != there:
+        whole = format_value({name: value for name, value in tree.items() if name in part.model_fields})
+        return document.error(
+            (*steps, key), f"{tree[key]} has no {field}, which {there.text} sets. Set the whole of it: {path}={whole}."
+        )
+    kinds = [name for name, member in slot.members.items() if field in member.model_fields]
+    hint = f" It belongs to {', '.join(kinds)}." if kinds else ""
+    return document.error((*steps, field), _unknown(field, part, steps, f" with {key}={tree[key]}") + hint)
+
+
+def _check_value(tree: Any, slot: Slot, steps: Steps, document: Document) -> None:
+    path = path_of(steps)
+    if isinstance(tree, Uniform | LogUniform | IntUniform):
+        _check_ends(tree, slot, steps, document)
+    elif isinstance(tree, dict):
+        key = next(iter(tree), "")
+        near = did_you_mean(key, WORDS)
+        raise document.error(
+            (*steps, key) if tree else steps,
+            f"{path}={format_value(tree)}: {path} takes a value or a hole, and {key or 'an empty mapping'} is neither. "
+            f"Holes are {', '.join(WORDS)}.{near}",
+        )
+    elif problem := slot.problem(tree):
+        near = did_you_mean(format_value(tree), slot.literals) if isinstance(tree, str) else ""
+        raise document.error(steps, f"{path}={format_value(tree)}: {problem}.{near}")
+
+
+def _check_ends(domain: Interval, slot: Slot, steps: Steps, document: Document) -> None:
+    """Legal values form an interval, so legal ends are enough."""
+    kind = int if isinstance(domain, IntUniform) else float
+    for end in (domain.low, domain.high):
+        problem = slot.problem(kind(end))
+        if problem is None:
+            continue
+        sentence = f"{path_of(steps)}={format_value(domain)}"
+        if kind is float and end == int(end) and slot.problem(int(end)) is None:
+            raise document.error(steps, f"{sentence}: whole numbers are needed here. Use int_uniform or a choice.")
+        raise document.error(steps, f"{sentence}: its end {end} is illegal: {problem}.")
+
+
+def _not_a_mapping(tree: Any, slot: Slot, steps: Steps) -> str:
+    path, part = path_of(steps), slot.parts[0]
+    if slot.discriminator:
+        kind = tree if is_scalar(tree) and tree in slot.members else next(iter(slot.members))
+        example: dict[str, Any] = {slot.discriminator: kind}
+    else:
+        field = next(iter(part.model_fields))
+        example = {field: slot_of(part, field).default if tree is None else tree}
+    if isinstance(tree, Uniform | LogUniform | IntUniform):
+        what = f"the hole {word_of(tree)}"
+    else:
+        what = "nothing" if tree is None else format_value(tree)
+    return f"{path} takes a mapping of its fields, not {what}. Write {path}: {format_value(example)}."
+
+
+def _unknown(field: str, part: type[BaseModel], steps: Steps, kind: str = "") -> str:
+    """The nearest right name among the fields and, where a hole may stand, its words."""
+    owner = path_of(steps)
+    names = list(part.model_fields)
+    near = did_you_mean(field, [*names, *WORDS] if owner else names)
+    if not owner and field in Search.model_fields:
+        near = f" Did you mean search.{field}?"
+    return f"{owner or 'a recipe'}{kind} has no {field}; it has {', '.join(names)}.{near}"

@@ -1,0 +1,149 @@
+"""Effects are those that were planted, and nothing is said of what was never seen."""
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_up import LABEL_SMOOTHING, MIXUP
+
+from analysis.effects.design import make_design
+from analysis.effects.importance import measure_importance
+from analysis.effects.search_parameters import encode, list_holes, list_levels, matches
+from analysis.effects.technique_effects import fit_sweep, measure_effects, measure_interactions
+from analysis.report.cautions import list_cautions
+from analysis.report.score_costs import measure_savings, pareto_front
+from spaces.parameters.domains import Choice, IntUniform, LogUniform, Uniform
+
+
+@pytest.fixture(scope="module")
+def effects(sweep) -> pd.DataFrame:
+    return measure_effects(fit_sweep(sweep)).set_index(["hole", "level"])
+
+
+def test_planted_effects_are_found(effects):
+    useful = effects.loc["label_smoothing", "alpha 0.01 to 0.3"]
+    harmful = effects.loc["mixup", "alpha 0.1 to 2"]
+    assert (useful.verdict, harmful.verdict) == ("useful", "harmful")
+    assert useful.low < LABEL_SMOOTHING < useful.high
+    assert harmful.low < MIXUP < harmful.high
+
+
+def test_what_does_nothing_is_not_called_useful(effects):
+    levels = effects.loc["unfreeze.level"]
+    assert not levels.verdict.isin(["useful", "harmful"]).any()
+
+
+def test_the_baselines_choice_is_what_others_are_compared_with(effects, sweep):
+    assert ("mixup", "0.0") not in effects.index
+    assert (effects.full_off > 0).all()
+
+
+def without(sweep, trials):
+    keep = ~sweep.trials.trial.isin(trials)
+    return replace(sweep, trials=sweep.trials[keep], curves=sweep.curves[~sweep.curves.trial.isin(trials)])
+
+
+def test_a_level_never_seen_at_full_length_is_unknown_and_not_bad(sweep):
+    done = sweep.trials[(sweep.trials.state == "completed") & (sweep.trials["mixup.alpha"] > 0)]
+    effects = measure_effects(fit_sweep(without(sweep, done.trial))).set_index(["hole", "level"])
+    row = effects.loc["mixup", "alpha 0.1 to 2"]
+    assert row.verdict == "unknown"
+    assert np.isnan(row.effect)
+    assert row.trials > 0  # seen, but stopped
+
+
+def test_with_too_few_full_trials_everything_is_unknown(sweep):
+    few = without(sweep, sweep.completed.trial.iloc[2:])
+    assert (measure_effects(fit_sweep(few)).verdict == "unknown").all()
+    assert measure_interactions(fit_sweep(few)).effect.isna().all()
+
+
+def test_a_lower_loss_counts_as_better(sweep):
+    space = replace(sweep.space, search=sweep.space.search.model_copy(update={"metric": "val_loss"}))
+    trials = sweep.trials.assign(score=1 - sweep.trials.score)
+    curves = sweep.curves.assign(score=1 - sweep.curves.score)
+    effects = measure_effects(fit_sweep(replace(sweep, space=space, trials=trials, curves=curves)))
+    row = effects.set_index(["hole", "level"]).loc["label_smoothing", "alpha 0.01 to 0.3"]
+    assert row.verdict == "useful"
+    assert row.best < row.best_off
+
+
+def test_only_trials_of_full_length_are_compared(sweep):
+    design = make_design(sweep)
+    assert len(design.scores) == len(sweep.completed) < len(sweep.trials)
+    changed = sweep.trials.assign(score=sweep.trials.score.where(sweep.trials.state == "completed", 0.99))
+    same = measure_effects(fit_sweep(replace(sweep, trials=changed)))
+    pd.testing.assert_frame_equal(same, measure_effects(fit_sweep(sweep)))
+
+
+def test_points_know_the_option_taken_and_the_place_in_an_interval():
+    recipe = {"mixup": Choice(({"alpha": 0.0}, {"alpha": LogUniform(0.1, 10.0)})), "batch_size": Choice((16, 32))}
+    holes = list_holes(recipe)
+    flat = pd.DataFrame([{"mixup.alpha": 0.0, "batch_size": 16}, {"mixup.alpha": 1.0, "batch_size": 99}])
+    points = encode(holes, flat)
+    assert points["mixup"].tolist() == ["alpha=0.0", "1"]
+    assert points["batch_size"].tolist() == [16, "other"] or points["batch_size"].tolist() == ["16", "other"]
+    assert points["mixup[1].alpha"].iloc[1] == pytest.approx(0.5)
+    names = [level.label for level in list_levels(holes[0])]
+    assert names == ["0.0", "alpha 0.1 to 10", "alpha 0.1 to 0.464", "alpha 0.464 to 2.15", "alpha 2.15 to 10"]
+    inside = [matches(level, flat).tolist() for level in list_levels(holes[0])]
+    assert inside == [[True, False], [False, True], [False, False], [False, True], [False, False]]
+
+
+def test_the_hole_that_decides_is_the_most_important(sweep):
+    shares = measure_importance(sweep)
+    assert shares.sum() == pytest.approx(1)
+    assert set(shares.index[:2]) & {"label_smoothing", "mixup"}
+
+
+def test_nothing_on_the_front_is_beaten():
+    cost, score = np.array([1.0, 2.0, 2.0, 3.0, 4.0]), np.array([0.5, 0.4, 0.7, 0.7, 0.9])
+    assert pareto_front(cost, score).tolist() == [True, False, True, False, True]
+
+
+def test_savings_count_what_stopped_trials_did_not_run(sweep):
+    saved = measure_savings(sweep)
+    stopped = sweep.trials[sweep.trials.state == "stopped"]
+    assert saved["epochs_full"] - saved["epochs"] == (stopped.epochs - stopped.epochs_done).sum() > 0
+
+
+def test_divergence_is_told_with_the_values_it_gathers_at(sweep):
+    told = " ".join(list_cautions(sweep, measure_effects(fit_sweep(sweep))))
+    assert "diverged, most of all with optimizer.lr=0.0646 to 0.3" in told
+
+
+@pytest.mark.parametrize(
+    ("domain", "path", "value", "told"),
+    [
+        (LogUniform(0.003, 0.3), "optimizer.lr", 0.0031, "the best trial's 0.0031 is at the lower end of 0.003 to 0.3"),
+        (Uniform(0.0, 0.3), "label_smoothing.alpha", 0.3, "the best trial's 0.3 is at the upper end of 0.0 to 0.3"),
+        (Uniform(0.0, 0.3), "label_smoothing.alpha", 0.0, None),  # nothing below it is legal
+        (IntUniform(1, 64), "batch_size", 1, None),
+        (IntUniform(1, 64), "batch_size", 64, "the best trial's 64 is at the upper end of 1 to 64"),
+    ],
+)
+def test_a_best_value_at_the_edge_of_its_domain_is_told_where_it_could_be_widened(sweep, domain, path, value, told):
+    field, _, inner = path.partition(".")
+    holes = {inner: domain, "name": "sgd"} if field == "optimizer" else {inner: domain} if inner else domain
+    space = replace(sweep.space, recipe=sweep.space.recipe | {field: holes})
+    trials = sweep.trials.copy()
+    trials.loc[trials.trial == sweep.completed.trial.iloc[0], [path, "optimizer.name"]] = value, "sgd"
+    changed = replace(sweep, trials=trials, space=space)
+    cautions = [caution for caution in list_cautions(changed, measure_effects(fit_sweep(sweep))) if path in caution]
+    edges = [caution for caution in cautions if "end of" in caution]
+    assert [told in caution for caution in edges] == [True] * bool(told)
+
+
+def test_verdicts_hold_on_planted_truths():
+    """Three sweeps of the benchmark: it runs, and its intervals are not far off."""
+    path = Path(__file__).parents[3] / "benchmarks" / "verdict.py"
+    spec = importlib.util.spec_from_file_location("verdict", path)
+    verdict = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(verdict)
+    rows = pd.DataFrame([row for seed in range(3) for row in verdict.judge_seed(seed, 0.005, 0.0, "random", 40)])
+    table = {row["method"]: row for row in verdict.summarise(rows)}
+    assert table["report"]["coverage"] > 0.7
+    assert table["report"]["width"] < table["last reports, means"]["width"]

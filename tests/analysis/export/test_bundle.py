@@ -1,0 +1,207 @@
+"""An export stands by itself: strangers load it and find its score, in every form it is written in."""
+
+import csv
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from analysis.export.bundle import read_export
+from analysis.export.onnx_export import export_onnx, quantise
+from analysis.export.prediction import predict_images
+from training.data.sources.load_data import load_data
+from training.errors import UserError
+
+
+def summary_of(export):
+    return json.loads((export / "summary.json").read_text())
+
+
+def code_of_card(export):
+    return re.search(r"```python\n(.*?)```", (export / "MODEL_CARD.md").read_text(), re.DOTALL)[1]
+
+
+def accuracy_of(table):
+    rows = list(csv.DictReader(table.open(encoding="utf-8")))
+    return np.mean([row["file"].split("/")[0] == row["label"] for row in rows])
+
+
+@pytest.mark.parametrize("source", ["timm", "torchvision"])
+def test_the_five_lines_of_the_card_find_the_score_where_this_project_is_not_known(
+    source, exported, make_export, validation_files, stranger
+):
+    if source == "torchvision":
+        exported = make_export(
+            backbone={"source": "torchvision", "name": "shufflenet_v2_x0_5", "weights": "none"}, epochs=1
+        )
+    code = code_of_card(exported)
+    assert len([line for line in code.splitlines() if line and "import" not in line]) == 5
+    counting = (
+        "from pathlib import Path\n"
+        "import torch\n"
+        f"files = sorted(Path({str(validation_files)!r}).glob('*/*.png'))\n"
+        "batch = torch.stack([transform(Image.open(file).convert('RGB')) for file in files])\n"
+        "with torch.inference_mode(): found = model(batch).argmax(1)\n"
+        "print(sum(int(file.parent.name) == int(label) for file, label in zip(files, found)) / len(files))\n"
+    )
+    whole = "from PIL import Image\nImage.new('RGB', (50, 40)).save('image.png')\n" + code + counting
+    printed = stranger(whole, exported).splitlines()
+    assert float(printed[1]) == pytest.approx(summary_of(exported)["score"], abs=1e-9)
+    assert printed[0].split()[0] in summary_of(exported)["classes"]
+
+
+def test_predict_finds_the_score_and_writes_every_probability(exported, validation_files, tmp_path):
+    count, unreadable = predict_images(exported, validation_files, tmp_path / "out.csv")
+    assert (count, unreadable) == (350, [])
+    assert accuracy_of(tmp_path / "out.csv") == pytest.approx(summary_of(exported)["score"])
+    for row in list(csv.DictReader((tmp_path / "out.csv").open()))[:20]:
+        shares = {
+            name.removeprefix("probability_"): float(p) for name, p in row.items() if name.startswith("probability_")
+        }
+        assert sum(shares.values()) == pytest.approx(1, abs=1e-4)
+        assert max(shares, key=shares.get) == row["label"]
+        assert shares[row["label"]] == float(row["probability"])
+
+
+SLOW = {"name": "momentum", "lr": 0.01}
+CHANGED_WEIGHTS = {
+    "merged adapters": {"lora": {"rank": 2}, "unfreeze": {"level": "last"}, "optimizer": SLOW},
+    "an exponential average": {"averaging": {"name": "ema", "half_life": 0.2}, "optimizer": SLOW},
+    "an average of the last epochs": {"averaging": {"name": "swa", "start": 0.5}, "epochs": 3, "optimizer": SLOW},
+    "another layout": {"channels_last": {"enabled": True}},
+}
+
+
+@pytest.mark.parametrize("change", CHANGED_WEIGHTS)
+def test_weights_that_a_technique_made_load_into_the_plain_model_and_find_the_score(
+    change, make_export, validation_files, tmp_path
+):
+    exported = make_export(**CHANGED_WEIGHTS[change])
+    predict_images(exported, validation_files, tmp_path / "out.csv")
+    assert accuracy_of(tmp_path / "out.csv") == pytest.approx(summary_of(exported)["score"], abs=1e-6)
+
+
+def test_predict_turns_photos_upright_names_bad_files_and_takes_any_name(exported, validation_files, tmp_path):
+    folder = tmp_path / "фото 写真"
+    folder.mkdir()
+    image = Image.open(next((validation_files / "7").iterdir()))
+    image.save(folder / "straight.png")
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90° to the right
+    image.rotate(90, expand=True).save(folder / "gedreht ü.png", exif=exif)
+    (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff half a file")
+    (folder / "notes.txt").write_text("not an image")
+    count, unreadable = predict_images(exported, folder, tmp_path / "out.csv")
+    rows = {row.pop("file"): row for row in csv.DictReader((tmp_path / "out.csv").open(encoding="utf-8"))}
+    assert count == 2
+    assert len(unreadable) == 1
+    assert "broken.jpg" in unreadable[0]
+    assert rows["gedreht ü.png"] == rows["straight.png"]
+
+
+def test_predict_labels_one_image_and_no_pipe(exported, validation_files, tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    shutil.copy(next((validation_files / "7").iterdir()), folder / "one.png")
+    os.mkfifo(folder / "pipe.png")
+    assert predict_images(exported, folder / "one.png", tmp_path / "one.csv") == (1, [])
+    assert predict_images(exported, folder, tmp_path / "all.csv") == (1, [])
+    assert (tmp_path / "one.csv").read_text() == (tmp_path / "all.csv").read_text()
+    count, [said] = predict_images(exported, folder / "pipe.png", tmp_path / "pipe.csv")
+    assert count == 0
+    assert "not a regular file" in said
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        (".", "Is a directory"),
+        ("file/out.csv", "File exists"),
+        ("x" * 300, "File name too long"),
+    ],
+)
+def test_predict_refuses_a_table_that_cannot_be_written(out, words, exported, validation_files, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=rf"--out=.*it cannot be written to \({words}\)"):
+        predict_images(exported, validation_files / "7", tmp_path / out)
+
+
+def test_predict_refuses_what_is_no_export_and_what_holds_no_image(exported, validation_files, tmp_path):
+    with pytest.raises(UserError, match="not an export with weights, as recipe.yaml is missing"):
+        predict_images(tmp_path, validation_files, tmp_path / "out.csv")
+    with pytest.raises(UserError, match="no image in it"):
+        predict_images(exported, tmp_path, tmp_path / "out.csv")
+    shutil.copytree(exported, tmp_path / "damaged")
+    (tmp_path / "damaged" / "weights.safetensors").write_bytes(b"cut short")
+    with pytest.raises(UserError, match="the export is damaged"):
+        predict_images(tmp_path / "damaged", validation_files, tmp_path / "out.csv")
+
+
+@pytest.mark.parametrize("name", ["test_resnet", "test_vit"])
+def test_onnx_gives_the_same_logits_and_int8_says_what_it_costs(name, exported, make_export):
+    import onnx
+    import onnxruntime
+
+    folder = exported
+    if name == "test_vit":
+        folder = make_export(
+            backbone={"name": name, "weights": "none"}, optimizer={"name": "adamw", "lr": 0.002}, epochs=4
+        )
+    found = read_export(folder)
+    data = load_data(found.recipe.data)
+    facts = export_onnx(found, data)
+    assert facts["images"] == 350
+    assert facts["largest_difference"] < 1e-3
+    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    assert session.run(None, {"images": np.zeros((3, 3, 32, 32), np.float32)})[0].shape == (3, 10)
+    known = {entry.key: json.loads(entry.value) for entry in onnx.load(folder / "model.onnx").metadata_props}
+    assert known["mean"] == found.summary["mean"]
+    int8 = quantise(found, data)
+    assert int8["val_accuracy_float32"] == pytest.approx(found.summary["score"])
+    assert int8["val_accuracy"] > found.summary["score"] - 0.05
+    assert int8["megabytes"] < 0.4 * int8["megabytes_float32"]
+    kinds = [node.op_type for node in onnx.load(folder / "model.int8.onnx").graph.node]
+    assert "QuantizeLinear" in kinds
+
+
+def test_a_model_whose_onnx_form_answers_otherwise_is_refused(exported, monkeypatch):
+    from analysis.export import onnx_export
+
+    found = read_export(exported)
+    monkeypatch.setattr(onnx_export, "_run", lambda path: lambda images: np.zeros((len(images), 10), np.float32))
+    with pytest.raises(RuntimeError, match="its logits differ"):
+        export_onnx(found, load_data(found.recipe.data))
+
+
+def test_a_registered_model_loads_and_answers_where_this_project_is_not_known(
+    exported, validation_files, tmp_path, stranger
+):
+    import mlflow
+
+    from analysis.export.registry import register
+
+    found = read_export(exported)
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    before = mlflow.get_tracking_uri()
+    try:
+        address = register(found, load_data(found.recipe.data), name="digits", tracking_uri=uri, experiment="e")
+    finally:
+        mlflow.set_tracking_uri(before)
+    assert address == "models:/digits/1"
+    code = (
+        "import os\nos.environ['MLFLOW_DISABLE_TELEMETRY'] = 'true'\n"
+        "import mlflow, pandas as pd\nfrom pathlib import Path\n"
+        f"mlflow.set_tracking_uri({uri!r})\n"
+        f"model = mlflow.pyfunc.load_model({address!r})\n"
+        f"files = sorted(Path({str(validation_files)!r}).glob('*/*.png'))\n"
+        "found = model.predict(pd.DataFrame({'image': [file.read_bytes() for file in files]}))\n"
+        "print(sum(file.parent.name == label for file, label in zip(files, found['label'])) / len(files))\n"
+        "print(len(found['probabilities'][0]), model.metadata.signature is not None)\n"
+    )
+    printed = stranger(code, tmp_path).splitlines()
+    assert float(printed[-2]) == pytest.approx(found.summary["score"])
+    assert printed[-1] == "10 True"

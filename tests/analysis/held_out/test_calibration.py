@@ -1,0 +1,35 @@
+"""Calibration beside reference libraries, and a temperature that is known."""
+
+import numpy as np
+import torch
+from scipy.special import softmax
+from sklearn.metrics import brier_score_loss, log_loss
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+from analysis.held_out.calibration import compare_temperatures, fit_temperature, measure_calibration
+
+
+def draw(count=4000, classes=5, temperature=1.0):
+    """Logits that are `temperature` times too large for labels drawn by their softmax."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 2, (count, classes))
+    labels = np.array([rng.choice(classes, p=p) for p in softmax(logits, axis=1)])
+    return logits * temperature, labels
+
+
+def test_measures_equal_those_of_reference_libraries():
+    logits, labels = draw(temperature=2.0)
+    found = measure_calibration(logits, labels)
+    probabilities = softmax(logits, axis=1)
+    ece = multiclass_calibration_error(torch.tensor(probabilities), torch.tensor(labels), num_classes=5, n_bins=15)
+    assert abs(found.ece - float(ece)) < 1e-6
+    assert abs(found.nll - log_loss(labels, probabilities)) < 1e-9
+    assert abs(found.brier - brier_score_loss(labels, probabilities, scale_by_half=False)) < 1e-9
+
+
+def test_the_temperature_of_overconfident_logits_is_found_and_mends_them():
+    logits, labels = draw(temperature=3.0)
+    temperature = fit_temperature(logits, labels)
+    assert abs(temperature - 3.0) < 0.15
+    found = compare_temperatures(logits, labels, temperature)
+    assert found["after"]["ece"] < 0.03 < 0.1 < found["before"]["ece"]

@@ -1,0 +1,80 @@
+"""The report opens by itself, says what was found, and says so when there is nothing."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from analysis.reading.sweep_tables import load
+from analysis.report.sweep_report import find, render_report
+from search.cli.report_command import report_sweep
+from training.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def findings(sweep):
+    return find(sweep)
+
+
+@pytest.fixture(scope="module")
+def page(findings) -> str:
+    return render_report(findings)
+
+
+def test_the_page_needs_nothing_beside_itself(page):
+    assert not re.findall(r"""(?:src|href)=["'](?!#|data:)[^"']+""", page)
+    assert "@import" not in page
+    assert page.count("<svg") >= 8
+
+
+def test_ids_of_its_pictures_do_not_collide(page):
+    ids = re.findall(r'<(?:clipPath|path|g|use)[^>]*? id="(m[0-9a-f]{6,}|p[0-9a-f]{6,})"', page)
+    assert ids
+    assert len(ids) == len(set(ids))
+
+
+def test_the_page_names_verdicts_warnings_and_costs(page):
+    for words in ("label_smoothing = alpha 0.01 to 0.3", "harmful", "diverged", "early saved", "ran to full length"):
+        assert words in page
+
+
+def test_names_are_escaped(findings):
+    named = replace(findings, sweep=replace(findings.sweep, name="<script>"))
+    assert "<script>" not in render_report(named)
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_gist_fits_the_terminal(uri, tmp_path, capsys, width):
+    console = Console(width=width, force_terminal=False)
+    report_sweep("made-up-1", tmp_path / "r.html", uri, "technique-search", console)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert any(line.startswith("useful") and "label_smoothing" in line for line in lines)
+    assert (tmp_path / "r.html").stat().st_size < 3_000_000
+
+
+def test_a_sweep_without_a_completed_trial_is_one_sentence(uri):
+    with pytest.raises(UserError, match="begun: none of its 1 trials has completed.*sweep resume begun") as caught:
+        find(load("begun", uri))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_space_without_holes_is_one_sentence(sweep):
+    plain = replace(sweep, space=replace(sweep.space, recipe={"epochs": 9}))
+    with pytest.raises(UserError, match="made-up-1: its space has no holes"):
+        find(plain)
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(uri, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="--out"):
+        report_sweep("made-up-1", tmp_path / "file" / "r.html", uri, "technique-search", Console())
+
+
+def test_the_page_is_kept_with_the_sweeps_own_run(findings, uri, tmp_path):
+    import mlflow
+
+    report_sweep("made-up-1", tmp_path / "r.html", uri, "technique-search", Console(quiet=True))
+    run = mlflow.MlflowClient(uri).get_run(findings.sweep.run_id)
+    assert mlflow.artifacts.load_text(f"{run.info.artifact_uri}/report.html") == (tmp_path / "r.html").read_text()

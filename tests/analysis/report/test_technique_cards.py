@@ -1,0 +1,102 @@
+"""Every technique has a card, gathered from what its own file, the full space and the benchmark say."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from analysis.report.technique_cards import find_card, full_space, read_cards, technique_names
+from analysis.report.technique_page import format_card, format_page
+from search.cli.main import app
+from search.cli.technique_view import show_card
+from spaces.parameters.domains import find_holes
+from training.errors import UserError
+from training.recipe import Recipe
+from training.techniques.base import Technique
+
+PAGE = Path(__file__).parents[3] / "docs" / "techniques.md"
+
+
+@pytest.mark.parametrize("name", technique_names())
+def test_every_technique_says_its_source_its_interactions_and_where_to_search_it(name):
+    card = find_card(name)
+    assert card.source
+    assert card.interactions.endswith(".")
+    assert any(find_holes(full_space().get(name))), f"spaces/full.yaml does not search {name}"
+    assert all(field.description for field in card.hyperparameters)
+
+
+def test_every_technique_of_the_recipe_has_a_card():
+    switchable = {name for name, info in Recipe.model_fields.items() if isinstance(info.default, Technique)}
+    assert switchable | {"augmentation", "optimizer", "schedule"} <= set(technique_names())
+    assert "data" not in technique_names()
+
+
+def test_a_card_tells_what_the_techniques_file_says():
+    text = format_card(find_card("label_smoothing"))
+    assert "mix the target with the uniform distribution (Szegedy et al. 2016, section 7)." in text
+    assert "| `alpha` | number ≥ 0, < 1 | 0.0 | Weight of the uniform distribution. |" in text
+    assert "- {alpha: {uniform: [0.01, 0.5]}}" in text
+
+
+def test_a_card_tells_the_costs_that_were_measured():
+    cost = {"values": "mixup.alpha=1.0", "model": "resnet18", "time": [1.1, 1.3], "memory": 1.05}
+    gain = {"mean": -0.012, "low": -0.02, "high": -0.004}
+    text = format_card(replace(find_card("mixup"), costs=({**cost, "accuracy": gain}, {**cost, "accuracy": None})))
+    assert "| resnet18 | `mixup.alpha=1.0` | 1.20× (1.10-1.30) | 1.05× | -1.2 ± 0.8 points |" in text
+    assert "| 1.05× | – |" in text
+    assert "Not measured yet" in format_card(replace(find_card("mixup"), costs=()))
+
+
+def test_the_page_is_up_to_date():
+    assert PAGE.read_text() == format_page(read_cards()), "run `make docs`"
+
+
+def test_an_unknown_technique_is_refused_with_the_nearest_name():
+    with pytest.raises(UserError, match="mixpu: there is no such technique. Did you mean mixup"):
+        app(["techniques", "mixpu"], standalone_mode=False)
+
+
+def test_the_command_shows_all_techniques_or_one(capsys):
+    app(["techniques"], standalone_mode=False)
+    assert "gradient_clipping" in capsys.readouterr().out
+    app(["techniques", "unfreeze"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert "last, most or full" in shown
+    assert "Yosinski" in shown
+
+
+@pytest.mark.parametrize("name", technique_names())
+def test_a_card_fits_80_columns_with_every_value_whole(name):
+    card, screen = find_card(name), io.StringIO()
+    Console(file=screen, width=80).print(show_card(card, 80))
+    text = screen.getvalue()
+    assert [line for line in text.splitlines() if cell_len(line) > 80] == []
+    assert "…" not in text
+    for cost in card.costs:
+        assert all(word in text.split() for word in cost["values"].split())
+
+
+def test_a_piped_card_is_plain_text_and_markdown_where_it_is_asked_for(capsys):
+    app(["techniques", "optimizer"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert not re.search(r"\*\*|`|^#|\| ---| $", shown, re.MULTILINE)
+    app(["techniques", "optimizer", "--markdown"], standalone_mode=False)
+    assert capsys.readouterr().out == format_card(find_card("optimizer"))
+
+
+def test_cards_import_nothing_heavy():
+    code = (
+        "import sys; from analysis.cards import read_cards; read_cards();"
+        "print([m for m in ('torch', 'optuna', 'numpy', 'ray', 'timm') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

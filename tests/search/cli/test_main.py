@@ -1,0 +1,181 @@
+"""What a user can do wrong, each ending in one sentence before anything is made."""
+
+import subprocess
+import sys
+
+import pytest
+
+from search.cli.arguments import absolute_uri, parse_duration
+from search.cli.main import app
+from search.core.folder import SweepFolder
+from search.core.ledger import Ledger
+from spaces.load import load_space
+from training.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return tmp_path
+
+
+def call(*arguments):
+    app(list(arguments), standalone_mode=False)
+
+
+def make_sweep(storage, name):
+    folder = SweepFolder(storage / "sweeps" / name)
+    folder.path.mkdir(parents=True)
+    space = load_space("quick")
+    folder.space.write_text(space.to_yaml())
+    Ledger(folder.ledger).append({"event": "sweep", "name": name, "id": "1", "space": space.to_yaml(), "settings": {}})
+    return folder
+
+
+MISTAKES = {
+    "a misspelt space": (["run", "quik"], "quik.*quick"),
+    "a misspelt technique": (["run", "quick", "mixpu.alpha=1"], "mixpu.*mixup"),
+    "a misspelt hyperparameter": (["run", "quick", "label_smoothing.alpa=0.1"], "alpa.*alpha"),
+    "a misspelt domain": (["run", "quick", "label_smoothing.alpha={unifrom: [0, 0.1]}"], "unifrom.*uniform"),
+    "low above high": (["run", "quick", "label_smoothing.alpha={uniform: [0.3, 0.1]}"], "0.3.*0.1"),
+    "the log of zero": (["run", "quick", "optimizer.lr={log_uniform: [0, 0.1]}"], "log_uniform.*0"),
+    "an illegal value in a choice": (["run", "quick", "unfreeze.level={choice: [last, mots]}"], "mots.*most"),
+    "an override inside a choice": (["run", "card", "optimizer.lr=0.1"], r"optimizer=\{name: sgd, lr: 0.1\}"),
+    "techniques that conflict": (["run", "quick", "schedule.warmup_epochs=20"], "warmup_epochs=20"),
+    "min_epochs above epochs": (
+        ["run", "quick", "epochs=1", "search.scheduler.min_epochs=3"],
+        r"epochs=1 is below search\.scheduler\.min_epochs=3: no trial could reach the first rung",
+    ),
+    "no trials": (["run", "quick", "--trials", "0"], "--trials=0"),
+    "no time": (["run", "quick", "--time-budget", "soon"], "--time-budget=soon: not a time"),
+    "no time at all": (["run", "quick", "--time-budget", "0s"], "--time-budget=0s"),
+    "no number of CPUs": (["run", "quick", "--cpus-per-trial", "nan"], "--cpus-per-trial=nan: give a number above 0"),
+    "infinitely many CPUs": (["run", "quick", "--cpus-per-trial", "inf"], "--cpus-per-trial=inf"),
+    "no number of GPUs": (["run", "quick", "--gpus-per-trial", "nan"], "--gpus-per-trial=nan: .* above 0, or 0"),
+    "trials without end": (["run", "quick", "--trials", "9" * 20], "--trials=9+: give a number from 1 to 1,000,000"),
+    "a seed without end": (["run", "quick", "--seed", "9" * 20], "--seed=9+: give a number from 0"),
+    "weights kept without end": (["run", "quick", "--keep-best", "9" * 20], "--keep-best=9+"),
+    "CPUs without end": (["train", "recipe.yaml", "--cpus", "9" * 20], "--cpus=9+"),
+    "a time without end": (["run", "quick", "--time-budget", "9" * 90 + "h"], "--time-budget=9+h: longer than a year"),
+    "a time of 500 digits": (["run", "quick", "--time-budget", "9" * 500 + "h"], "--time-budget=9+h: not a time"),
+    "negative GPUs": (["run", "quick", "--gpus-per-trial", "-1"], "--gpus-per-trial=-1"),
+    "a folder that is not there": (
+        ["run", "quick", "data={name: image_folder, root: photos}"],
+        r"data\.root=.*photos: no such folder",
+    ),
+    "more training images than there are": (["run", "quick", "data.train_size=5000"], r"data\.train_size=5000"),
+    "an unknown sweep": (["show", "nothing"], "nothing: no such sweep"),
+    "an export of an unknown sweep": (["export", "nothing"], "nothing: no such sweep"),
+    "an unknown sweep to start from": (["run", "quick", "--warm-start", "nothing"], "nothing: no such sweep"),
+    "a backbone that there is not": (
+        ["run", "quick", "backbone.name=resnet19"],
+        "backbone.name=resnet19: .*Did you mean",
+    ),
+    "a backbone that there is not, shown": (
+        ["space", "quick", "backbone.name=resnet19"],
+        "name=resnet19: .*Did you mean",
+    ),
+    "a search for one recipe": (
+        ["train", "recipe.yaml", "search.trials=4"],
+        r"search\.trials=4: one recipe is trained",
+    ),
+    "a search for a space's baseline": (["train", "quick", "search.trials=4"], "one recipe is trained"),
+    "a recipe that is not there": (["train", "nothing.yaml"], "nothing.yaml"),
+    "an unknown metric": (["train", "recipe.yaml", "--metric", "accuracy"], "--metric=accuracy: choose one of"),
+    "no store to look at": (["ui"], "no such database"),
+    "a Ray cluster that does not answer": (["run", "quick", "--address", "127.0.0.1:9"], "--address=127.0.0.1:9"),
+    "a tracking server that does not answer": (
+        ["run", "quick", "--tracking-uri", "http://127.0.0.1:9", "--address", "127.0.0.1:9"],
+        "127.0.0.1:9",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_ends_in_one_sentence_and_nothing_is_made(mistake, tmp_path):
+    (tmp_path / "space.yaml").write_text(load_space("quick").to_yaml())
+    (tmp_path / "recipe.yaml").write_text("format: 1\nrecipe: {epochs: 1}\n")
+    before = sorted(tmp_path.iterdir())
+    arguments, words = MISTAKES[mistake]
+    with pytest.raises(UserError, match=words) as caught:
+        call(*arguments)
+    assert "\n" not in str(caught.value).strip()
+    assert [path for path in sorted(tmp_path.iterdir()) if path not in before and path.name != "sweeps"] == []
+    assert not list(tmp_path.glob("sweeps/*"))
+
+
+@pytest.mark.parametrize("text", ["", "recipe: [", "format: 1\n", "format: 7\nrecipe: {}\n", "just words"])
+def test_a_file_that_is_no_space_is_refused_by_its_name(text, tmp_path):
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"mine\.yaml"):
+        call("run", "mine.yaml")
+
+
+def test_a_taken_name_is_refused(tmp_path):
+    make_sweep(tmp_path, "mine")
+    with pytest.raises(UserError, match="--name=mine: .* exists already"):
+        call("run", "quick", "--name", "mine")
+
+
+def test_a_sweep_without_a_completed_trial_exports_nothing(tmp_path):
+    make_sweep(tmp_path, "mine")
+    with pytest.raises(UserError, match="mine has no completed trial, so no best one"):
+        call("export", "mine")
+    assert not (tmp_path / "exports").exists()
+
+
+def test_a_sweep_that_does_not_run_cannot_be_stopped(tmp_path):
+    make_sweep(tmp_path, "mine")
+    with pytest.raises(UserError, match="mine is not running"):
+        call("stop", "mine")
+
+
+def test_a_space_file_changed_since_the_start_is_refused_with_what_changed(tmp_path):
+    folder = make_sweep(tmp_path, "mine")
+    folder.space.write_text(folder.space.read_text().replace("epochs: 9", "epochs: 12"))
+    with pytest.raises(UserError, match=r"space\.yaml:\d+: changed .* from `epochs: 9` to `epochs: 12`"):
+        call("resume", "mine")
+
+
+def test_a_sweep_is_removed_and_others_stay(tmp_path, capsys):
+    make_sweep(tmp_path, "mine")
+    make_sweep(tmp_path, "yours")
+    call("rm", "mine", "--yes")
+    call("list")
+    assert "yours" in capsys.readouterr().out
+    assert not (tmp_path / "sweeps" / "mine").exists()
+
+
+def test_the_default_recipe_is_printed_and_loads_again(tmp_path, capsys):
+    from spaces.load import load_recipe
+    from training.recipe import Recipe
+
+    call("space", "--default")
+    (tmp_path / "default.yaml").write_text(capsys.readouterr().out)
+    assert load_recipe(tmp_path / "default.yaml") == Recipe()
+
+
+def test_a_mistake_exits_with_2_and_no_traceback():
+    # In a process of its own, which the command ends at once.
+    code = "from search.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, "run", "quik"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("sweep: quik")
+    assert "Traceback" not in done.stderr
+
+
+def test_help_loads_nothing_heavy():
+    heavy = "{'torch', 'ray', 'mlflow', 'optuna', 'lightning', 'timm', 'pydantic', 'numpy'}"
+    code = f"import sys, search.cli.main; assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("15m", 900), ("2h", 7200), ("1h30m", 5400)])
+def test_a_time_budget_is_read(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+def test_a_database_is_the_same_from_every_folder(tmp_path):
+    assert absolute_uri("sqlite:///mlflow.db") == f"sqlite:///{tmp_path}/mlflow.db"
+    assert absolute_uri("http://server:5000") == "http://server:5000"

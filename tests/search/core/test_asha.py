@@ -1,0 +1,202 @@
+"""What ASHA decides, and that nothing but the order of events matters."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from search.core.asha import Asha, Decision
+
+LENGTH = 64
+
+
+def run(events: list[tuple[Any, ...]], asha: Asha | None = None) -> list[Decision | None]:
+    """Feed (method, arguments...) to an Asha; what each event was answered."""
+    asha = asha or Asha()
+    return [getattr(asha, name)(*arguments) for name, *arguments in events]
+
+
+def arrivals(asha: Asha, scores: list[float], epoch: int, group: str | None = None, first: int = 0) -> list[Decision]:
+    for trial in range(first, first + len(scores)):
+        asha.start(trial, LENGTH, group)
+    return [asha.report(trial, epoch, score) for trial, score in enumerate(scores, first)]
+
+
+def test_a_rung_stands_at_a_share_of_each_trials_own_length() -> None:
+    asha = Asha()
+    for trial, length in enumerate([64, 32]):
+        asha.start(trial, length)
+    for epoch in (1, 2):
+        asha.report(0, epoch, 0.9)
+    assert [reached for _, reached, _ in asha.rungs()] == [1, 0, 0, 0]
+    asha.report(1, 1, 0.1)
+    assert [reached for _, reached, _ in asha.rungs()] == [2, 0, 0, 0]
+
+
+def test_only_the_best_of_the_arrived_pass() -> None:
+    assert arrivals(Asha(), [0.9, 0.1, 0.8, 0.95], epoch=2) == ["continue", "stop", "continue", "continue"]
+
+
+def test_equal_scores_pass_together() -> None:
+    assert set(arrivals(Asha(), [0.5] * 6, epoch=2)) == {Decision.CONTINUE}
+
+
+def test_a_group_that_learns_late_is_compared_with_itself() -> None:
+    alone = Asha()
+    arrivals(alone, [0.9] * 6, 2, "last")
+    assert arrivals(alone, [0.3, 0.2], 2, "full", first=6) == [Decision.CONTINUE, Decision.STOP]
+    assert arrivals(alone, [0.3], 2, "last", first=8) == [Decision.STOP]
+
+
+def test_rungs_that_fall_on_one_epoch_are_one_harder_rung() -> None:
+    # 1/32, 1/16 and 1/8 of 9 epochs all round to the first: one in four passes, not one in two, nor one in eight.
+    asha = Asha()
+    for trial in range(9):
+        asha.start(trial, 9)
+    decisions = [asha.report(trial, 1, score) for trial, score in enumerate([1, 2, 3, 4, 5, 6, 7, 6.9, 4.5])]
+    assert decisions == [Decision.CONTINUE] * 8 + [Decision.STOP]
+    assert asha.rungs() == [("12.5% of its epochs", 9, 6)]  # the third of nine is the last that passes
+
+
+@pytest.mark.parametrize(("length", "rungs"), [(9, 1), (12, 2), (14, 3), (20, 3), (64, 4)])
+def test_the_last_rung_is_left_out_an_epoch_after_the_one_before(length: int, rungs: int) -> None:
+    asha = Asha()
+    asha.start(0, length)
+    for epoch in range(1, length + 1):
+        asha.report(0, epoch, 0.5)
+    assert [reached for _, reached, _ in asha.rungs()] == [1] * rungs
+
+
+def test_a_protected_trial_is_never_stopped_unless_it_diverges() -> None:
+    asha = Asha()
+    arrivals(asha, [0.9] * 8, epoch=2)
+    asha.start(8, LENGTH, protected=True)
+    assert asha.report(8, 2, 0.0) is Decision.CONTINUE
+    assert asha.report(8, 3, math.nan) is Decision.STOP
+
+
+def test_a_diverged_trial_stops_at_once_and_enters_no_rung() -> None:
+    asha = Asha()
+    asha.start(0, LENGTH)
+    assert asha.report(0, 2, math.nan) is Decision.STOP
+    assert [reached for _, reached, _ in asha.rungs()] == [0, 0, 0, 0]
+
+
+def test_a_late_report_enters_only_the_rung_it_is_at() -> None:
+    asha = Asha()
+    arrivals(asha, [0.9, 0.8], epoch=2)
+    asha.start(2, LENGTH)
+    assert asha.report(2, 5, 0.1) is Decision.CONTINUE  # past epochs 2 and 4, whose scores nobody knows
+    assert [reached for _, reached, _ in asha.rungs()] == [2, 0, 0, 0]
+
+
+def test_an_epoch_reported_twice_counts_once() -> None:
+    asha = Asha()
+    decisions = arrivals(asha, [0.9, 0.1], epoch=2)
+    asha.start(0, LENGTH)
+    assert asha.report(0, 2, 0.0) is decisions[0]
+    assert asha.report(1, 2, 1.0) is Decision.STOP
+    assert asha.rungs()[0] == ("3.1% of its epochs", 2, 0.9)
+
+
+def test_a_restart_does_not_undo_a_stop() -> None:
+    asha = Asha()
+    arrivals(asha, [0.9, 0.1], epoch=2)
+    asha.start(1, LENGTH)
+    assert asha.report(1, 3, 1.0) is Decision.STOP
+
+
+def test_promotion_pauses_first_arrivals_and_resumes_the_best() -> None:
+    asha = Asha(kind="promote")
+    assert arrivals(asha, [0.2, 0.9, 0.1], epoch=2) == ["pause", "continue", "pause"]
+    assert asha.promotable() is None
+    arrivals(asha, [0.05], epoch=2, first=3)
+    assert asha.promotable() == 0
+    asha.start(0, LENGTH)
+    assert asha.promotable() is None
+    assert asha.report(0, 3, 0.3) is Decision.CONTINUE
+
+
+def test_a_paused_trial_that_ended_is_not_promoted() -> None:
+    asha = Asha(kind="promote")
+    arrivals(asha, [0.2, 0.1], epoch=2)
+    asha.end(0, "stopped")
+    assert asha.promotable() is None
+
+
+@pytest.mark.parametrize(("length", "rungs"), [(1, 0), (2, 1), (27, 3), (81, 4)])
+def test_rungs_in_epochs_lie_below_a_trials_length(length: int, rungs: int) -> None:
+    asha = Asha(rungs="epochs", reduction_factor=3)
+    asha.start(0, length, protected=True)
+    for epoch in range(1, length + 1):
+        asha.report(0, epoch, 0.5)
+    assert len(asha.rungs()) == rungs
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[Any, ...]]:
+    """Any interleaving of trials of any length, with restarts, repeated epochs, gaps and NaN."""
+    lengths = draw(st.lists(st.integers(1, 40), min_size=1, max_size=8))
+    groups = [draw(st.sampled_from([None, "last", "full"])) for _ in lengths]
+    at = [0] * len(lengths)
+    events: list[tuple[Any, ...]] = []
+    for trial in draw(st.lists(st.integers(0, len(lengths) - 1), max_size=60)):
+        if at[trial] == 0 or draw(st.integers(0, 5)) == 0:
+            events.append(("start", trial, lengths[trial], groups[trial], trial == 0))
+        at[trial] = max(1, at[trial] + draw(st.sampled_from([1, 1, 1, 1, 2, 0, -1])))
+        score = draw(st.sampled_from([0.1, 0.2, 0.3, 0.4, 0.5, 0.5, math.nan]))
+        if at[trial] <= lengths[trial]:
+            events.append(("report", trial, at[trial], score))
+        if draw(st.integers(0, 9)) == 0:
+            events.append(("end", trial, draw(st.sampled_from(["completed", "stopped", "interrupted", "failed"]))))
+    return events
+
+
+ASHAS = st.sampled_from(
+    [{}, {"kind": "promote"}, {"rungs": "epochs", "reduction_factor": 3}, {"min_epochs": 2, "reduction_factor": 4}]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(histories(), ASHAS, st.data())
+def test_cutting_the_events_anywhere_and_replaying_changes_no_later_decision(
+    events: list[tuple[Any, ...]], rule: dict[str, Any], data: st.DataObject
+) -> None:
+    whole = Asha(**rule)
+    answers = run(events, whole)
+    cut = data.draw(st.integers(0, len(events)))
+    again = Asha(**rule)
+    assert run(events[:cut], again) == answers[:cut]
+    # After a restart of the driver every running trial is started again: that changes nothing either.
+    if rule.get("kind") != "promote":
+        run([event for event in events[:cut] if event[0] == "start"], again)
+    assert run(events[cut:], again) == answers[cut:]
+    assert again.rungs() == whole.rungs()
+    assert again.promotable() == whole.promotable()
+
+
+@settings(max_examples=150, deadline=None)
+@given(histories(), ASHAS)
+def test_a_nan_never_enters_a_rung_and_always_stops(events: list[tuple[Any, ...]], rule: dict[str, Any]) -> None:
+    asha = Asha(**rule)
+    for event in events:
+        before = asha.rungs()
+        known = event[0] != "report" or event[2] <= asha._trials[event[1]].epoch
+        answers = run([event], asha)
+        if event[0] == "report" and math.isnan(event[3]):
+            assert asha.rungs() == before
+            assert known or answers != [Decision.CONTINUE]
+    for _, _, needed in asha.rungs():
+        assert needed is None or not math.isnan(needed)
+
+
+@settings(max_examples=100, deadline=None)
+@given(histories(), ASHAS)
+def test_the_protected_trial_only_ever_stops_for_nan(events: list[tuple[Any, ...]], rule: dict[str, Any]) -> None:
+    diverged = False
+    for event, answer in zip(events, run(events, Asha(**rule)), strict=True):
+        if event[0] == "report" and event[1] == 0:
+            diverged = diverged or math.isnan(event[3])
+            assert answer is Decision.CONTINUE or diverged

@@ -1,0 +1,238 @@
+import random
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from search.core.controller import Controller
+from search.core.ledger import Ledger
+from search.core.trials import Trials
+from spaces.load import load_space
+
+SPACE = load_space("quick", ["search.trials=9", "epochs=9"])
+PAUSING = load_space("quick", ["search.trials=9", "epochs=9", "search.scheduler={name: asha, kind: promote}"])
+
+
+def play(controller, rng, steps, workers=3):
+    """Drive a controller as workers would: start, report, fail, diverge, in any order."""
+    for _ in range(steps):
+        running = [trial for trial in controller.trials if trial.state == "running"]
+        if len(running) < workers and (rng.random() < 0.5 or not running):
+            if controller.next_trial() is None and not running:
+                return
+            continue
+        trial = rng.choice(running)
+        fate = rng.random()
+        if fate < 0.03:
+            controller.end(trial.number, "diverged", "the loss became NaN")
+        elif fate < 0.06:
+            controller.end(trial.number, "failed", "x")
+        else:
+            controller.report(trial.number, make_report(trial.epoch + 1, rng.random()))
+
+
+def make_report(epoch, score):
+    return {"epoch": epoch, "metrics": {}, "score": score, "standard_error": 0.1, "best_epoch": epoch, "steps": []}
+
+
+def decisions(controller):
+    return [
+        {key: value for key, value in event.items() if key != "time"}
+        for event in controller.ledger.events
+        if event.get("event") in ("start", "resume", "end", "infeasible")
+    ]
+
+
+@settings(max_examples=20, deadline=None)
+@example(seed=859, cut=0.328125, space=PAUSING)  # between a report and the pause that follows from it
+@given(seed=st.integers(0, 10_000), cut=st.floats(0, 1), space=st.sampled_from([SPACE, PAUSING]))
+def test_cutting_the_ledger_and_going_on_changes_no_later_decision(tmp_path_factory, seed, cut, space):
+    folder = tmp_path_factory.mktemp("ledger")
+    whole = Controller(space, Ledger(folder / "whole.jsonl"), seed=seed)
+    play(whole, random.Random(seed), 120)
+    lines = (folder / "whole.jsonl").read_bytes().splitlines(keepends=True)
+    kept = max(1, int(cut * len(lines)))
+    (folder / "cut.jsonl").write_bytes(b"".join(lines[:kept]) + b'{"event":"torn')
+    again = Controller(space, Ledger(folder / "cut.jsonl"), seed=seed)
+    # The same arrivals as before must lead to the same trials and the same ends.
+    for position, event in enumerate(whole.ledger.events[kept:]):
+        kind, number = event.get("event"), event.get("trial")
+        was_cut_off = position == 0  # right after its report: the next driver settles it before all else
+        new = kind == "start" and number not in again.trials.by_number
+        if new or (kind == "resume" and again.trials.by_number[number].state == "paused"):
+            again.next_trial()
+        elif kind == "report":
+            again.report(number, {key: event[key] for key in make_report(0, 0)})
+        elif kind == "end" and (event["state"] in ("diverged", "failed") or was_cut_off):
+            again.end(number, event["state"], event["reason"])
+    if whole.is_done:
+        again.next_trial()  # none: paused trials end
+    assert sorted(map(repr, decisions(again))) == sorted(map(repr, decisions(whole)))
+
+
+def test_a_paused_trial_goes_on_when_it_is_among_the_best_and_ends_when_nothing_can_lift_it(tmp_path):
+    space = load_space(
+        "quick",
+        [
+            "search.trials=7",
+            "epochs=4",
+            "search.scheduler={name: asha, kind: promote, rungs: epochs, group: data.name}",
+        ],
+    )
+    controller = Controller(space, Ledger(tmp_path / "ledger.jsonl"))
+    for score in (0.9, 0.8, 0.01):  # baselines never pause
+        number = controller.next_trial().number
+        for epoch in range(1, 5):
+            controller.report(number, make_report(epoch, score))
+
+    def run_to_the_next_rung(score):
+        trial = controller.next_trial()
+        controller.report(trial.number, make_report(trial.epoch + 1, score))
+        return trial.number, trial.epoch, trial.state
+
+    assert run_to_the_next_rung(0.05) == (3, 1, "paused")  # third of four, of which two pass
+    assert run_to_the_next_rung(0.04) == (4, 1, "paused")
+    assert run_to_the_next_rung(0.03) == (5, 1, "paused")
+    assert run_to_the_next_rung(0.05) == (3, 2, "paused")  # third of six
+    assert run_to_the_next_rung(0.02) == (6, 1, "paused")
+    assert not controller.is_done
+    assert controller.next_trial() is None
+    assert [trial.state for trial in controller.trials][3:] == ["stopped"] * 4
+    assert controller.is_done
+    controller.record(event="extend", trials=2)
+    assert run_to_the_next_rung(0.01) == (7, 1, "paused")  # with it, trial 4 would be among the best half of eight
+    assert run_to_the_next_rung(0.01) == (8, 1, "paused")
+
+
+def test_a_grid_is_done_when_no_point_is_left_whatever_conflicts_or_is_a_baseline(tmp_path):
+    (tmp_path / "grid.yaml").write_text(
+        "format: 1\n"
+        "recipe: {epochs: 1, unfreeze: {level: {choice: [last, full]}}, lora: {rank: {choice: [0, 4]}}}\n"
+        "search: {trials: 20, sampler: grid, scheduler: {name: none}}\n"
+    )
+    controller = Controller(load_space(tmp_path / "grid.yaml"), Ledger(tmp_path / "ledger.jsonl"))
+    while (trial := controller.next_trial()) is not None:
+        assert not controller.is_done
+        controller.report(trial.number, make_report(1, 0.5))
+    # Of the four points one conflicts, and one is the first baseline.
+    assert [trial.origin for trial in controller.trials] == ["baseline"] * 3 + ["sampler"] * 2
+    assert controller.is_done
+
+
+def test_a_report_that_comes_twice_changes_nothing(tmp_path):
+    controller = Controller(SPACE, Ledger(tmp_path / "ledger.jsonl"))
+    trial = controller.propose()
+    controller.report(trial.number, make_report(1, 0.5))
+    count = len(controller.ledger.events)
+    controller.report(trial.number, make_report(1, 0.9))
+    assert len(controller.ledger.events) == count
+    assert trial.score == 0.5
+
+
+def test_the_baseline_comes_first_and_is_never_stopped(tmp_path):
+    controller = Controller(SPACE, Ledger(tmp_path / "ledger.jsonl"))
+    trials = [controller.propose() for _ in range(9)]
+    assert [trial.origin for trial in trials] == ["baseline"] * 3 + ["sampler"] * 6
+    rates = [trial.recipe["optimizer"]["lr"] for trial in trials[:3]]
+    assert rates == pytest.approx([0.05, 0.05 / 3, 0.15])
+    assert controller.propose() is None
+    for trial in trials[3:]:
+        for epoch in range(1, 10):
+            controller.report(trial.number, make_report(epoch, 0.9))
+    for trial in trials[:3]:
+        for epoch in range(1, 10):
+            assert controller.report(trial.number, make_report(epoch, 0.01)) == "continue"
+        assert trial.state == "completed"
+
+
+def test_a_trial_told_to_stop_before_a_crash_is_ended_on_resume(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    controller = Controller(SPACE, Ledger(path))
+    for _ in range(9):
+        controller.propose()
+    while not any(trial.state == "stopped" for trial in controller.trials):
+        for trial in controller.trials:
+            if trial.state == "running":
+                controller.report(trial.number, make_report(trial.epoch + 1, 0.9 - trial.number / 10))
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert b'"end"' in lines[-1] or b'"stopped"' in b"".join(lines)
+    last_end = max(i for i, line in enumerate(lines) if b'"state":"stopped"' in line)
+    path.write_bytes(b"".join(lines[:last_end]))  # killed between the report and the end it led to
+    again = Controller(SPACE, Ledger(path))
+    again.take_over()
+    stopped = next(trial for trial in controller.trials if trial.state == "stopped")
+    assert again.trials.by_number[stopped.number].state == "stopped"
+
+
+def test_only_completed_trials_can_be_the_best(tmp_path):
+    controller = Controller(SPACE, Ledger(tmp_path / "ledger.jsonl"))
+    first, second = controller.propose(), controller.propose()
+    for epoch in range(1, 10):
+        controller.report(first.number, make_report(epoch, 0.5))
+    controller.report(second.number, make_report(1, 0.99))
+    controller.end(second.number, "interrupted")
+    assert controller.trials.best() is first
+    assert controller.trials.ranked()[0] is first
+
+
+def test_losses_rank_downwards():
+    trials = Trials("val_loss")
+    for number, loss in enumerate([0.5, 0.2, 0.9]):
+        trials.fold(
+            {"event": "start", "trial": number, "recipe": {"epochs": 1}, "params": {}, "origin": "sampler", "time": 0}
+        )
+        trials.fold({"event": "report", "trial": number, **make_report(1, loss)})
+        trials.fold({"event": "end", "trial": number, "state": "completed", "reason": "", "time": 1})
+    assert [trial.number for trial in trials.ranked()] == [1, 0, 2]
+
+
+def test_a_sweep_over_a_list_runs_what_the_ledger_lists_whatever_is_cut_off(tmp_path):
+    recipes = [SPACE.baselines()[0].model_copy(update={"seed": seed}).model_dump() for seed in (5, 6, 7)]
+    listed = [{"label": "baseline", "recipe": recipe, "origin": "baseline"} for recipe in recipes]
+    space = load_space("quick", ["search.trials=3", "search.scheduler={name: none}"])
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path).append({"event": "list", "trials": listed})
+    controller = Controller(space, Ledger(path))
+    started = [controller.propose(), controller.propose()]
+    for epoch in range(1, 10):
+        assert controller.report(0, make_report(epoch, 0.1)) == "continue"
+    again = Controller(space, Ledger(path))
+    again.take_over()
+    going_on, new = again.next_trial(), again.next_trial()
+    assert [trial.recipe["seed"] for trial in (*started, new)] == [5, 6, 7]
+    assert going_on.number == 1
+    assert again.next_trial() is None
+    assert not again.is_done
+    for number in (1, 2):
+        for epoch in range(1, 10):
+            again.report(number, make_report(epoch, 0.1))
+    assert again.is_done
+
+
+def test_a_driver_that_leaves_interrupts_what_runs_and_takes_nothing_more(tmp_path):
+    controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
+    first, second = controller.next_trial(), controller.next_trial()
+    controller.report(first.number, make_report(1, 0.5))
+    controller.interrupt("the sweep was stopped")
+    controller.interrupt("the sweep was stopped")
+    count = len(controller.ledger.events)
+    assert controller.report(first.number, make_report(2, 0.6)) == "stop"
+    controller.lose(second.number, "its node is gone")
+    controller.end(second.number, "failed", "the worker returned before the last epoch")
+    assert controller.next_trial() is None
+    assert len(controller.ledger.events) == count
+    assert [trial.state for trial in controller.trials] == ["interrupted", "interrupted"]
+    again = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
+    assert again.next_trial().number == first.number
+
+
+def test_a_driver_that_leaves_a_full_disk_still_says_that_nothing_runs(tmp_path, monkeypatch):
+    controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
+    controller.next_trial()
+
+    def refuse(event):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(controller.ledger, "append", refuse)
+    controller.interrupt("the sweep was stopped")
+    assert [trial.state for trial in controller.trials] == ["interrupted"]

@@ -1,0 +1,63 @@
+import subprocess
+import sys
+
+import pytest
+
+from search.core.folder import SweepFolder, list_folders, new_folder, open_folder
+from search.core.ledger import Ledger
+from training.errors import UserError
+
+
+def make_sweep(storage, name):
+    folder = SweepFolder(storage / name)
+    folder.path.mkdir(parents=True)
+    Ledger(folder.ledger).close()
+    return folder
+
+
+def test_a_name_is_found_by_counting(tmp_path):
+    assert new_folder(tmp_path, None, "quick").name == "quick-1"
+    make_sweep(tmp_path, "quick-1")
+    assert new_folder(tmp_path, None, "quick").name == "quick-2"
+    assert [folder.name for folder in list_folders(tmp_path)] == ["quick-1"]
+
+
+def test_a_name_that_is_taken_is_refused_with_the_way_out(tmp_path):
+    make_sweep(tmp_path, "mine")
+    with pytest.raises(UserError, match=r"--name=mine: .* exists already.*sweep resume mine.*sweep rm mine"):
+        new_folder(tmp_path, "mine", "quick")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", ".hidden", "a b"])
+def test_a_name_that_is_no_folder_is_refused(tmp_path, name):
+    with pytest.raises(UserError, match="--name="):
+        new_folder(tmp_path, name, "quick")
+
+
+def test_an_unknown_sweep_is_refused_with_the_known_ones(tmp_path):
+    make_sweep(tmp_path, "mine")
+    with pytest.raises(UserError, match=r"yours: no such sweep.*There are: mine"):
+        open_folder(tmp_path, "yours")
+
+
+def test_a_second_driver_is_told_who_holds_the_sweep(tmp_path):
+    folder = make_sweep(tmp_path, "mine")
+    hold = (
+        "import sys, time; from pathlib import Path; from search.folder import SweepFolder\n"
+        f"with SweepFolder(Path({str(folder.path)!r})).locked(): print('held', flush=True); time.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        assert folder.is_running()
+        with (
+            pytest.raises(UserError, match=f"mine is being run by process {holder.pid} on .*sweep stop mine"),
+            folder.locked(),
+        ):
+            pass
+    finally:
+        holder.kill()
+        holder.wait()
+    assert not folder.is_running()  # the lock goes with a killed process
+    with folder.locked():
+        assert folder.is_running()

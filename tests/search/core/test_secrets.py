@@ -1,0 +1,197 @@
+"""A secret stays in the environment: no address is written or shown with its password."""
+
+from __future__ import annotations
+
+import io
+import logging
+import threading
+
+import pytest
+
+from analysis.report.formatting import mask_secrets
+from search.cli import main as cli
+from search.cli.arguments import absolute_uri
+from search.core.secrets import complete_uri, mask_logs
+from training.errors import UserError
+
+PLANTED = "pl4nted"
+SPACE = """
+format: 1
+recipe:
+  data: {name: digits, train_size: 64}
+  backbone: {name: test_resnet, weights: none}
+  epochs: 1
+  label_smoothing: {alpha: {uniform: [0.0, 0.3]}}
+search: {trials: 4, scheduler: {name: none}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_secret(monkeypatch):
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("http://ana:pl4nted@host:5000/x", "http://ana:***@host:5000/x"),
+        ("https://pl4nted@host", "https://***@host"),
+        ("http://ana:pl4@nted@host/a?b=c@d", "http://ana:***@host/a?b=c@d"),
+        ("postgresql+psycopg2://ana:pl4nted@host/mlflow", "postgresql+psycopg2://ana:***@host/mlflow"),
+        ("mysql://ana:a/pl4nted?x@host:3306/mlflow", "mysql://ana:***@host:3306/mlflow"),
+        (
+            "postgresql://host/mlflow?user=ana&password=pl4nted&x=1",
+            "postgresql://host/mlflow?user=ana&password=***&x=1",
+        ),
+        ("https://host/images?sig=pl4nted", "https://host/images?sig=***"),
+        (
+            "request to http://ana:pl4nted@host/api failed ('pl4in')",
+            "request to http://ana:***@host/api failed ('pl4in')",
+        ),
+    ],
+)
+def test_passwords_and_tokens_of_addresses_are_masked(text, shown):
+    assert mask_secrets(text) == shown
+    assert mask_secrets(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sqlite:////home/ana@work/ml:flow@x/mlflow.db",
+        "http://host:5000/runs/a@b",
+        "postgresql://ana@host:5432/mlflow",
+        "file:///data/a:b@c",
+        "write to ana:x@host",
+        "models:/digits@champion",
+        "?passfile=/home/ana/.pgpass",
+    ],
+)
+def test_what_holds_no_secret_is_left_as_it_is(text):
+    assert mask_secrets(text) == text
+
+
+def test_a_password_on_the_command_line_is_refused_and_one_in_the_environment_is_taken(monkeypatch):
+    uri = f"http://ana:{PLANTED}@host:5000"
+    with pytest.raises(
+        UserError, match=r"^--tracking-uri http://ana:\*\*\*@host:5000: .*Set MLFLOW_TRACKING_URI"
+    ) as refused:
+        absolute_uri(uri)
+    assert PLANTED not in str(refused.value)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    assert absolute_uri(uri) == uri
+
+
+def test_a_resume_takes_the_password_from_the_environment(monkeypatch):
+    kept = "http://ana:***@host:5000"
+    with pytest.raises(
+        UserError, match=r"this sweep logs to http://ana:\*\*\*@host:5000, and no ledger keeps a password"
+    ):
+        complete_uri(kept)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://ana:{PLANTED}@another:5000")
+    with pytest.raises(
+        UserError, match="Set MLFLOW_TRACKING_URI to the whole address, or MLFLOW_TRACKING_USERNAME and"
+    ):
+        complete_uri(kept)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://ana:{PLANTED}@host:5000")
+    assert complete_uri(kept) == f"http://ana:{PLANTED}@host:5000"
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "ana")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PLANTED)
+    assert complete_uri(kept) == "http://host:5000"
+    with pytest.raises(UserError, match="Set MLFLOW_TRACKING_URI to the whole address, and give"):
+        complete_uri("postgresql://ana:***@host/mlflow")  # these two are of servers alone
+
+
+def test_an_address_that_a_ledger_kept_whole_is_taken_as_it_is():
+    for uri in ("sqlite:////data/mlflow.db", f"http://ana:{PLANTED}@host:5000"):
+        assert complete_uri(uri) == uri
+
+
+def test_every_log_record_is_masked_with_its_traceback():
+    factory, screen = logging.getLogRecordFactory(), io.StringIO()
+    handler, logger = logging.StreamHandler(screen), logging.getLogger("another.library")
+    logger.addHandler(handler)
+    try:
+        mask_logs()
+        try:
+            raise ValueError(f"http://ana:{PLANTED}@host does not answer")
+        except ValueError:
+            logger.exception("Asked %s", f"http://ana:{PLANTED}@host")
+    finally:
+        logging.setLogRecordFactory(factory)
+        logger.removeHandler(handler)
+    shown = screen.getvalue()
+    assert "Asked http://ana:***@host" in shown
+    assert "ValueError: http://ana:***@host does not answer" in shown
+    assert PLANTED not in shown
+
+
+@pytest.mark.parametrize(("kind", "code"), [(UserError, 2), (ValueError, 1)])
+def test_the_command_masks_what_it_fails_with(kind, code, monkeypatch, capsys):
+    def fail():
+        raise kind(f"http://ana:{PLANTED}@host does not answer")
+
+    monkeypatch.setattr(cli, "app", fail)
+    assert cli._run_command() == code
+    shown = capsys.readouterr().err
+    assert "http://ana:***@host does not answer" in shown
+    assert PLANTED not in shown
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """The address of an MLflow server, with a password that it does not ask for."""
+    monkeypatch.setenv("_MLFLOW_SERVER_FILE_STORE", f"sqlite:///{tmp_path}/server.db")
+    monkeypatch.setenv("_MLFLOW_SERVER_ARTIFACT_ROOT", str(tmp_path / "artifacts"))
+    monkeypatch.setenv("_MLFLOW_SERVER_SERVE_ARTIFACTS", "false")
+    from mlflow.server import app
+    from werkzeug.serving import make_server
+
+    made = make_server("127.0.0.1", 0, app, threaded=True)
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    yield f"http://ana:{PLANTED}@127.0.0.1:{made.server_port}"
+    made.shutdown()
+
+
+def test_a_planted_password_is_in_no_ledger_run_export_report_log_or_line(
+    server, tmp_path, monkeypatch, capfd, caplog, without_ray
+):
+    from rich.console import Console
+
+    from search.cli.conclusion import conclude
+    from search.cli.report_command import report_sweep
+    from search.core.folder import SweepFolder
+    from search.core.ledger import read_events
+    from search.followup.trial_export import export_trial
+    from search.runner.driver import Result, Settings, _make_tracking, read_settings, run_sweep
+    from spaces.load import load_space
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    (tmp_path / "tiny.yaml").write_text(SPACE)
+    space, folder = load_space(tmp_path / "tiny.yaml"), SweepFolder(tmp_path / "sweeps" / "tiny")
+    folder.path.parent.mkdir()
+    screen = io.StringIO()
+    console = Console(file=screen, width=300)
+    result = run_sweep(folder, space, Settings(absolute_uri(server), "planted"), console)
+    settings = read_settings(folder)
+    assert settings.tracking_uri == server
+    tracking = _make_tracking("tiny", "id", space, settings, None)
+    tracking.start()
+    tracking.wait_ready()
+    tracking.replay(read_events(folder.ledger))
+    undelivered = tracking.close("completed")
+    assert undelivered == 0
+    conclude(folder, Result(result.controller, "completed", 0), server, console)
+    export_trial(folder, None, tmp_path / "exported")
+    report_sweep("tiny", tmp_path / "report.html", server, "planted", console)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"ledger.jsonl", "server.db", "summary.json", "MODEL_CARD.md", "report.html"} <= {
+        file.name for file in files
+    }
+    assert [file for file in files if PLANTED.encode() in file.read_bytes()] == []
+    output = capfd.readouterr()
+    assert PLANTED not in screen.getvalue() + output.out + output.err + caplog.text
+    assert "***" in folder.ledger.read_text()

@@ -1,0 +1,244 @@
+"""What a sweep shows while it runs, in a terminal and elsewhere."""
+
+import io
+import math
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from search.core.trials import Trials
+from search.display.progress import HEARTBEAT_SECONDS, Progress
+from search.display.time_left import Pace
+from training.recipe import Recipe
+
+RECIPE = Recipe(epochs=27).model_dump()
+BETTER = Recipe(epochs=27, batch_size=64).model_dump()
+
+
+class Sweep:
+    """What Progress sees of a controller."""
+
+    def __init__(self, metric="val_accuracy", budget=16):
+        self.rungs = [("epoch 1", 0, None), ("epoch 3", 0, None), ("epoch 9", 0, None)]
+        asha = SimpleNamespace(rungs=lambda: self.rungs)
+        self.controller = SimpleNamespace(trials=Trials(metric), asha=asha, budget=budget)
+        self.listeners = []
+        self.now = time.time() - 100
+
+    def record(self, event, trial, **rest):
+        record = {"event": event, "trial": trial, "time": self.now, **rest}
+        self.controller.trials.fold(record)
+        for listener in self.listeners:
+            listener(record)
+
+    def start(self, trial, origin="sampler", recipe=RECIPE):
+        self.record("start", trial, origin=origin, recipe=recipe, params={})
+
+    def report(self, trial, epoch, score):
+        self.record("report", trial, epoch=epoch, score=score, standard_error=0.013, best_epoch=1, metrics={})
+
+    def end(self, trial, state, reason=""):
+        self.record("end", trial, state=state, reason=reason)
+
+
+def make_console(width=80, height=24, terminal=True):
+    return Console(
+        file=io.StringIO(),
+        width=width,
+        height=height,
+        force_terminal=terminal,
+        force_interactive=terminal,
+        color_system=None,
+    )
+
+
+def draw(sweep, width=80, height=24, slots=2):
+    """The live part as lines."""
+    progress = Progress(sweep.controller, console=make_console(width, height), slots=slots)
+    console = make_console(width, height)
+    console.print(progress.render())
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) <= height
+    assert all(len(line) <= width for line in lines)
+    return [" ".join(line.split()) for line in lines]
+
+
+def play(sweep, **options):
+    """A sweep's lines where output is no terminal."""
+    console = make_console(terminal=False)
+    progress = Progress(sweep.controller, console=console, slots=2, **options)
+    sweep.listeners.append(progress)
+    return progress, lambda: console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_terminal_shows_counts_best_rungs_and_what_runs(width):
+    sweep = Sweep()
+    sweep.start(0, "baseline")
+    sweep.start(1, recipe=BETTER)
+    for epoch in range(1, 28):
+        sweep.report(1, epoch, 0.934)
+    sweep.end(1, "completed")
+    sweep.report(0, 1, 0.5)
+    sweep.rungs = [("epoch 1", 2, 0.934), ("epoch 3", 1, 0.95), ("epoch 9", 0, None)]
+    lines = draw(sweep, width)
+    assert lines[0] == "running 1 · completed 1, of 16"
+    assert "1/16 trials" in lines[1]
+    assert "best 93.4 ± 1.3 % 0001 batch_size=64" in lines
+    assert "rungs epoch 1 2 reached, pass at 93.4 %" in lines
+    assert "epoch 3 1 reached, pass at 95.0 %" in lines
+    assert "epoch 9 0 reached" in lines
+    assert "running 0000 1/27 50.0 %" in lines
+
+
+@pytest.mark.parametrize("state", ["failed", "diverged", "stopped"])
+def test_a_sweep_without_a_completed_trial_has_no_best(state):
+    sweep = Sweep("val_loss")
+    assert "best no trial has completed yet" in draw(sweep)
+    for trial in range(5):
+        sweep.start(trial)
+        sweep.end(trial, state)
+    assert "best no trial has completed yet" in draw(sweep)
+    sweep.start(5)
+    sweep.report(5, 1, 0.4)
+    assert "best no trial has completed yet; ahead is 0005 at 0.400" in draw(sweep)
+
+
+def test_the_cutoff_of_a_rung_is_a_loss_where_losses_rank():
+    sweep = Sweep("val_loss")
+    sweep.rungs = [("epoch 1", 3, -0.2), ("epoch 3", 1, -math.inf)]
+    assert "rungs epoch 1 3 reached, pass at 0.200" in draw(sweep)
+    assert "epoch 3 1 reached" in draw(sweep)
+
+
+def test_rungs_that_fall_together_with_a_later_one_are_not_drawn():
+    sweep = Sweep()
+    sweep.rungs = [("1/27", 5, 0.5), ("1/9", 0, None), ("1/3", 2, 0.6)]
+    assert not any("1/9" in line for line in draw(sweep))
+
+
+def test_drawing_survives_rungs_that_change_meanwhile():
+    sweep = Sweep()
+    progress = Progress(sweep.controller, console=make_console(), slots=2)
+    progress.render()
+
+    def change():
+        raise RuntimeError("dictionary changed size during iteration")
+
+    sweep.controller.asha.rungs = change
+    make_console().print(progress.render())
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 50), (80, 12)])
+def test_a_thousand_trials_are_drawn_fast_and_within_the_height(width, height):
+    sweep = Sweep(budget=1000)
+    for trial in range(1000):
+        sweep.start(trial, recipe=BETTER)
+        sweep.report(trial, 1, trial / 1000)
+        if trial >= 20:
+            sweep.end(trial, "stopped")
+    started = time.perf_counter()
+    lines = draw(sweep, width, height, slots=20)
+    assert time.perf_counter() - started < 0.5
+    assert lines[0] == "running 20 · stopped 980, of 1000"
+    assert lines[-1] == ("… and 12 more" if height > 12 else "… and 16 more")
+
+
+def test_the_height_stays_while_one_trial_ends_and_the_next_begins():
+    sweep = Sweep()
+    sweep.start(0)
+    sweep.start(1)
+    before = len(draw(sweep))
+    sweep.end(1, "stopped")
+    assert len(draw(sweep)) == before
+
+
+def test_drawing_survives_trials_that_start_meanwhile():
+    sweep = Sweep(budget=5000)
+    progress = Progress(sweep.controller, console=make_console(), slots=2)
+    sweep.listeners.append(progress)
+    adding = threading.Thread(
+        target=lambda: [sweep.start(trial) or sweep.report(trial, 1, 0.5) for trial in range(2000)]
+    )
+    adding.start()
+    while adding.is_alive():
+        make_console().print(progress.render())
+    adding.join()
+
+
+def test_a_live_sweep_tells_each_reason_of_failure_once_and_clears_the_rest():
+    sweep = Sweep()
+    console = make_console()
+    with Progress(sweep.controller, console=console, slots=2) as progress:
+        sweep.listeners.append(progress)
+        progress.say("Starting Ray …")
+        for trial in range(3):
+            sweep.start(trial)
+            sweep.end(trial, "failed", "the disk is full")
+    text = console.file.getvalue()
+    assert "Starting Ray …" in text
+    assert text.count("0000 failed: the disk is full") == 1
+    assert "0001 failed" not in text
+    assert "3 trials after 0 s: failed 3" in text
+
+
+def test_elsewhere_a_line_tells_the_end_of_each_trial_and_nothing_tells_its_epochs():
+    sweep = Sweep()
+    progress, read = play(sweep)
+    with progress:
+        sweep.start(0, "baseline")
+        sweep.start(1, recipe=BETTER)
+        sweep.report(0, 1, 0.9)
+        sweep.report(1, 1, 0.934)
+        sweep.end(1, "stopped")
+        sweep.end(0, "failed", "out of luck")
+    opening, *lines = read()
+    assert opening == "Training, up to 2 at a time; a line for each trial when it ends."
+    assert lines[0] == "[1/16] 0001 stopped, 93.4 ± 1.3 %, 1/27 epochs, batch_size=64"
+    assert lines[1] == "[2/16] 0000 failed, 90.0 ± 1.3 %, 1/27 epochs, baseline (out of luck)"
+    assert lines[2].endswith("stopped 1 · failed 1")
+    assert len(lines) == 3
+
+
+def test_elsewhere_a_heartbeat_is_heard_once_a_minute():
+    sweep = Sweep()
+    progress, read = play(sweep)
+    sweep.start(0)
+    progress.spoke -= HEARTBEAT_SECONDS
+    sweep.report(0, 1, 0.9)
+    sweep.report(0, 2, 0.9)
+    assert read() == ["0/16 trials done: running 1"]
+
+
+def make_pace(deadline=None):
+    """Two slots, 100 s, 20 epochs: 10 s an epoch in each slot."""
+    sweep, pace = Sweep(), Pace(2, deadline)
+    sweep.listeners.append(lambda event: pace.add(event) if event["event"] != "end" else None)
+    sweep.now = 0.0
+    for trial in range(2):
+        sweep.start(trial)
+        for epoch in range(1, 11):
+            sweep.report(trial, epoch, 0.5)
+    return sweep, pace
+
+
+def test_nothing_is_estimated_before_a_trial_has_finished():
+    sweep, pace = make_pace()
+    assert pace.describe(list(sweep.controller.trials), 16, now=100.0) == ""
+
+
+def test_time_left_follows_from_the_epochs_of_finished_trials_and_the_slots():
+    sweep, pace = make_pace()
+    sweep.end(0, "stopped")
+    sweep.end(1, "stopped")
+    # Four trials of 10 epochs each on two slots, at 10 s an epoch.
+    assert pace.estimate(list(sweep.controller.trials), 6, now=100.0) == pytest.approx(200)
+    assert pace.describe(list(sweep.controller.trials), 6, now=100.0) == "about 3 min 20 s left"
+
+
+def test_a_time_budget_that_ends_sooner_is_what_is_left():
+    sweep, pace = make_pace(deadline=150.0)
+    assert pace.describe(list(sweep.controller.trials), 6, now=100.0) == "time budget ends in 50 s"

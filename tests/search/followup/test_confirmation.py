@@ -1,0 +1,169 @@
+"""The best recipes again on fresh seeds: what is compared, what is said, and that the test part is opened once."""
+
+import json
+import shutil
+
+import pytest
+
+from search.cli.main import app
+from search.core.folder import SweepFolder
+from search.core.ledger import Ledger, read_events
+from search.core.trials import Trial
+from search.followup.replication import describe_trial, read_list
+from training.data.sources import load_data as load
+
+
+def call(*arguments):
+    app(list(arguments), standalone_mode=False)
+
+
+@pytest.fixture
+def home(trained_sweep, tmp_path, monkeypatch, without_ray):
+    """A folder of one's own with the trained sweep in it."""
+    shutil.copytree(trained_sweep.path.parent, tmp_path / "sweeps")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """What would be logged on the sweep's run in MLflow."""
+    import search.tracking.results
+
+    calls = []
+    monkeypatch.setattr(search.mlflow_results, "log_results", lambda folder, metrics, *rest: calls.append(metrics))
+    return calls
+
+
+def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_scored_once(home, sent, capsys):
+    call("confirm", "tiny", "--top", "2", "--seeds", "2")
+    folder = SweepFolder(home / "sweeps" / "tiny-confirm")
+    listed = read_list(folder)
+    assert listed.seeds == [1, 2]
+    assert "baseline" in listed.by_label
+    for label, trials in listed.by_label.items():
+        assert [trial.recipe["seed"] for trial in trials] == [1, 2]
+        assert len({json.dumps({**trial.recipe, "seed": 0}) for trial in trials}) == 1, label
+    findings = json.loads((folder.path / "confirm.json").read_text())
+    means = [found["interval"]["mean"] for found in findings["recipes"]]
+    assert means == sorted(means, reverse=True)
+    assert all(f["interval"]["low"] <= f["interval"]["mean"] <= f["interval"]["high"] for f in findings["recipes"])
+    results = findings["test"]["results"]
+    assert results["images"] == 350
+    assert results["correct"] == sum(results["confusion"][k][k] for k in range(10))
+    assert results["accuracy"]["mean"] == results["correct"] / 350
+    after, before = results["calibration"]["after"], results["calibration"]["before"]
+    assert after["nll"] < before["nll"], "two epochs leave a model badly calibrated; temperature mends some of it"
+    assert sent[0]["test_accuracy"] == results["accuracy"]["mean"]
+    page = (folder.path / "confirm.html").read_text()
+    assert page.count("data:image/png;base64,") == 3
+    assert "http" not in page.replace("http-equiv", ""), "the page needs nothing beside itself"
+    said = capsys.readouterr().out
+    assert "Test part, scored" in said
+    assert "before:" not in said
+    winner, trial = findings["recipes"][0]["label"], findings["test"]["trial"]
+    whose = "the baseline" if winner == "baseline" else f"trial {winner}'s recipe"
+    seed = listed.trials.by_number[trial].recipe["seed"]
+    assert (
+        f"Exported {whose} of tiny, as trained on seed {seed} (trial {trial:04d} of tiny-confirm) to"
+        in said.replace("\n", " ")
+    )
+
+    # A second time, nothing is trained or opened: the ledger knows.
+    opened = []
+    original = load.load_data
+    load.load_data = lambda spec: opened.append(spec) or original(spec)
+    try:
+        call("confirm", "tiny")
+    finally:
+        load.load_data = original
+    assert opened == []
+    assert sum(event.get("event") == "test" for event in read_events(folder.ledger)) == 1
+
+    # Even where the confirmation is gone, the searched sweep's ledger knows that the test part was opened.
+    shutil.rmtree(folder.path)
+    call("confirm", "tiny", "--top", "1", "--seeds", "2")
+    assert "had been scored 1 time before" in capsys.readouterr().out
+
+
+def test_the_final_model_learns_from_validation_images_too_and_keeps_its_last_epoch(home, sent, monkeypatch):
+    import numpy as np
+
+    from training import train as training
+
+    fed = []
+    original = training.make_loaders
+    monkeypatch.setattr(
+        training, "make_loaders", lambda data, *rest, **more: fed.append(data) or original(data, *rest, **more)
+    )
+    call("confirm", "tiny", "--top", "1", "--seeds", "2", "--final")
+    whole, usual = fed[-1], fed[0]
+    assert len(whole.train) == len(usual.train) + len(usual.val)
+    assert np.array_equal(whole.train.images[len(usual.train) :], usual.val.images)
+    assert not any(len(data.train) > len(usual.train) for data in fed[:-1])
+    summary = json.loads((home / "exports" / "tiny-final" / "summary.json").read_text())
+    scored = json.loads((home / "exports" / "tiny-confirm" / "summary.json").read_text())
+    assert summary["trained_on"] == "train and validation"
+    assert scored["trained_on"] == "train"
+    assert summary["best_epoch"] == 2
+    assert scored["test"] is not None
+    assert summary["test"] == scored["test"]
+    assert "learned from the validation images too" in (home / "exports" / "tiny-final" / "MODEL_CARD.md").read_text()
+    weights = [
+        (home / "exports" / name / "weights.safetensors").read_bytes() for name in ("tiny-final", "tiny-confirm")
+    ]
+    assert weights[0] != weights[1]
+
+
+def test_each_technique_is_switched_alone_and_paired_by_seed(home, sent, capsys):
+    call("ablate", "tiny", "--seeds", "2")
+    folder = SweepFolder(home / "sweeps" / "tiny-ablate")
+    listed = read_list(folder)
+    winner, baseline = (listed.by_label[name][0].recipe for name in ("winner", "baseline"))
+    assert winner != baseline
+    for label, trials in listed.by_label.items():
+        word, _, technique = label.partition(" ")
+        if technique:
+            base = winner if word == "without" else baseline
+            changed = [name for name in base if base[name] != trials[0].recipe[name]]
+            assert changed == [technique]
+    findings = json.loads((folder.path / "ablate.json").read_text())
+    scores = listed.scores()
+    for found in findings["techniques"]:
+        gaps = [a - b for a, b in zip(scores["winner"], scores[f"without {found['technique']}"], strict=True)]
+        assert found["in_winner"]["interval"]["mean"] == pytest.approx(sum(gaps) / 2)
+    worth = [found["in_winner"]["interval"]["mean"] for found in findings["techniques"]]
+    assert worth == sorted(worth, reverse=True)
+    assert "in the winner" in capsys.readouterr().out
+    assert (folder.path / "ablate.html").exists()
+
+
+def test_a_trial_of_a_confirmation_is_named_by_the_recipe_that_it_trained_and_its_seed(tmp_path):
+    folder = SweepFolder(tmp_path / "quick-1-confirm")
+    folder.path.mkdir()
+    labels = ["baseline", "0014"]
+    ledger = Ledger(folder.ledger)
+    ledger.append({"event": "list", "of": "quick-1", "trials": [{"label": label} for label in labels]})
+    ledger.close()
+    trials = [Trial(number, {"seed": 3}, None, "listed", 0.0) for number in range(2)]
+    told = [describe_trial(folder, trial) for trial in trials]
+    assert told[0] == "the baseline of quick-1, as trained on seed 3 (trial 0000 of quick-1-confirm)"
+    assert told[1] == "trial 0014's recipe of quick-1, as trained on seed 3 (trial 0001 of quick-1-confirm)"
+
+
+MISTAKES = {
+    "an unknown sweep": (["confirm", "nothing"], "nothing: no such sweep"),
+    "one seed": (["confirm", "tiny", "--seeds", "1"], "--seeds=1: one seed has no spread"),
+    "no seed": (["ablate", "tiny", "--seeds", "0"], "--seeds=0"),
+    "no recipe": (["confirm", "tiny", "--top", "0"], "--top=0"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_ends_in_one_sentence_and_nothing_is_made(mistake, home):
+    from training.errors import UserError
+
+    arguments, words = MISTAKES[mistake]
+    with pytest.raises(UserError, match=words):
+        call(*arguments)
+    assert [path.name for path in (home / "sweeps").iterdir()] == ["tiny"]

@@ -1,0 +1,57 @@
+"""`sweep confirm` and `sweep ablate` on real Ray, as a user calls them."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from search.core.folder import SweepFolder
+from search.followup.replication import read_list
+
+pytestmark = pytest.mark.timeout(1800)  # two drivers, each with workers that import the whole stack
+
+SWEEP = (str(Path(sys.executable).parent / "sweep"),)
+FAST = (sys.executable, str(Path(__file__).parents[3] / "benchmarks" / "fast_trainer.py"))  # all but the fit is real
+
+
+def call(folder, *arguments, command=SWEEP):
+    environment = {**{k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"}, "COLUMNS": "200"}
+    done = subprocess.run(
+        [*command, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stdout + done.stderr
+    return done.stdout
+
+
+def test_confirm_and_ablate_are_sweeps_of_their_own_in_folder_ledger_and_mlflow(trained_sweep, tmp_path):
+    from mlflow import MlflowClient
+
+    shutil.copytree(trained_sweep.path.parent, tmp_path / "sweeps")
+    said = call(tmp_path, "confirm", "tiny", "--top", "1", "--seeds", "2")
+    assert "Test part, scored" in said
+    call(tmp_path, "ablate", "tiny", "--seeds", "2", command=FAST)
+    store = json.loads((tmp_path / "sweeps" / "tiny" / "ledger.jsonl").read_text().splitlines()[1])["settings"]
+    client = MlflowClient(store["tracking_uri"])
+    experiment = client.get_experiment_by_name("technique-search").experiment_id
+    for kind, metric in (("confirm", "test_accuracy"), ("ablate", "worth_optimizer")):
+        folder = SweepFolder(tmp_path / "sweeps" / f"tiny-{kind}")
+        listed = read_list(folder)
+        assert listed.scores().keys() == listed.by_label.keys()
+        runs = client.search_runs([experiment], f"tags.sweep = '{folder.name}'")
+        parent, *others = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+        assert others == []
+        assert {run.info.status for run in runs} == {"FINISHED"}
+        assert sorted(run.data.params["seed"] for run in runs if run is not parent) == sorted(
+            str(seed) for seed in listed.seeds for _ in listed.by_label
+        )
+        assert metric in parent.data.metrics
+        assert f"{kind}.html" in [file.path for file in client.list_artifacts(parent.info.run_id)]
+        if kind == "confirm":  # of the other, whose trainer is a fast one, the images were not looked at
+            assert all(run.inputs.dataset_inputs for run in runs)
+    called = call(tmp_path, "list")
+    assert "tiny-confirm" in called

@@ -1,0 +1,102 @@
+"""`sweep export` and `sweep predict` as a user calls them."""
+
+import json
+import shutil
+
+import optuna
+import pytest
+from PIL import Image
+
+from search.cli.main import app
+from search.followup.trial_export import read_trials
+from training.data.sources.load_data import load_data
+from training.errors import UserError
+from training.recipe import read_recipe
+
+
+def call(*arguments):
+    app(list(arguments), standalone_mode=False)
+
+
+@pytest.fixture
+def home(trained_sweep, tmp_path, monkeypatch):
+    shutil.copytree(trained_sweep.path.parent, tmp_path / "sweeps")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_sweep_opens_as_an_optuna_study_with_its_epochs_and_parameters(home, trained_sweep, capsys):
+    call("export", "tiny", "--optuna", "sqlite:///study.db")
+    study = optuna.load_study(study_name="tiny", storage="sqlite:///study.db")
+    trials = read_trials(trained_sweep)
+    assert study.direction.name == "MAXIMIZE"
+    assert study.best_value == trials.best().score
+    for told, trial in zip(study.trials, trials, strict=True):
+        assert told.state.name == "COMPLETE"
+        assert told.params == (trial.params or {})
+        assert told.user_attrs["trial"] == trial.name
+        assert told.intermediate_values == {r["epoch"]: r["metrics"]["val_accuracy"] for r in trial.reports}
+        assert json.loads(told.user_attrs["recipe"])["optimizer.lr"] == trial.recipe["optimizer"]["lr"]
+    assert any(told.params for told in study.trials)
+    assert "optuna.load_study" in capsys.readouterr().out
+    with pytest.raises(UserError, match="it has a study called tiny"):
+        call("export", "tiny", "--optuna", "sqlite:///study.db")
+    with pytest.raises(UserError, match="--optuna=study.db: Optuna cannot open it"):
+        call("export", "tiny", "--optuna", "study.db")
+
+
+def test_the_best_trial_exports_quantised_and_labels_a_folder(home, trained_sweep, capsys):
+    call("export", "tiny", "--int8")
+    summary = json.loads((home / "exports" / "tiny" / "summary.json").read_text())
+    assert summary["int8"]["val_accuracy_float32"] == pytest.approx(summary["score"])
+    card = (home / "exports" / "tiny" / "MODEL_CARD.md").read_text()
+    assert "`model.int8.onnx` holds 8-bit weights" in card
+    assert "It was not scored on the test part" in card
+    assert "has a validation accuracy of" in capsys.readouterr().out
+    recipe = read_recipe(read_trials(trained_sweep).best().recipe)
+    image = load_data(recipe.data).val.images[0]
+    (home / "photos").mkdir()
+    Image.fromarray(image).save(home / "photos" / "one.png")
+    call("predict", "exports/tiny", "photos")
+    assert "Labelled 1 images: predictions.csv" in capsys.readouterr().out
+    (home / "photos" / "two.png").write_bytes(b"nothing")
+    with pytest.raises(UserError, match=r"1 of the files cannot be read and are left out: .*two\.png \(not an image\)"):
+        call("predict", "exports/tiny", "photos")
+    assert (home / "predictions.csv").read_text().count("\n") == 2
+
+
+MISTAKES = {
+    "an export that is not there": (["predict", "nothing", "."], "nothing: not an export with weights"),
+    "images that are not there": (["predict", "stub", "photos"], "photos: no such folder or image"),
+    "a file for an export": (["export", "tiny", "--out", "image.png"], "--out=image.png: it cannot be written to"),
+    "a folder below a file": (["export", "tiny", "--out", "image.png/x"], "--out=image.png/x: it cannot be written to"),
+    "somebody else's folder": (["export", "tiny", "--out", "sweeps"], "--out=sweeps: there is something else"),
+    "a name too long": (["export", "tiny", "--out", "x" * 300], "--out=x*: it cannot be written to"),
+    "a folder for a table": (["predict", "stub", "sweeps", "--out", "sweeps"], "--out=sweeps: this is a folder"),
+    "no name for a model": (["export", "tiny", "--register", "a/b"], "--register=a/b"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_ends_in_one_sentence(mistake, home):
+    Image.new("RGB", (8, 8)).save(home / "image.png")
+    (home / "stub").mkdir()
+    for name in ("recipe.yaml", "summary.json", "weights.safetensors"):
+        (home / "stub" / name).touch()
+    before = sorted(home.rglob("*"))
+    arguments, words = MISTAKES[mistake]
+    with pytest.raises(UserError, match=words):
+        call(*arguments)
+    assert sorted(home.rglob("*")) == before
+
+
+def test_data_whose_classes_changed_since_the_training_is_refused(home, monkeypatch):
+    from dataclasses import replace
+
+    from training import evaluate
+
+    monkeypatch.setattr(
+        evaluate, "load_data", lambda spec: replace(load_data(spec), classes=(*map(str, range(9)), "nine"))
+    )
+    with pytest.raises(UserError, match=r"its classes are not those of the training any more \(9, nine changed\)"):
+        call("export", "tiny", "--onnx")

@@ -1,0 +1,189 @@
+import os
+from itertools import product
+from unittest.mock import Mock
+
+import pytest
+
+from search.runner.cluster import Node, fit_to_cluster, list_nodes, plan_demand, start_ray
+from search.runner.preparation import input_key, inputs_of, prepare_cluster, prepare_machine
+from search.runner.worker import split_cpus
+from spaces.load import load_space
+from training.errors import UserError
+from training.recipe import Recipe, read_recipe
+
+LAPTOP = [Node("a", "laptop", 8, 0)]
+SERVERS = [Node("a", "one", 32, 4), Node("b", "two", 16, 4)]
+
+
+def test_without_gpus_a_trial_gets_one_cpu():
+    assert plan_demand(LAPTOP, None, None).slots == 8
+
+
+def test_with_gpus_a_trial_gets_one_and_its_share_of_the_cpus():
+    demand = plan_demand(SERVERS, None, None)
+    assert (demand.cpus, demand.gpus, demand.slots) == (4, 1, 8)
+
+
+def test_a_fraction_of_a_gpu_holds_more_trials():
+    demand = plan_demand(SERVERS, None, 0.5)
+    assert (demand.cpus, demand.slots) == (2, 16)
+
+
+def test_the_cpu_can_be_asked_for_where_there_are_gpus():
+    assert plan_demand(SERVERS, 1, 0).slots == 48
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "words"), [(None, 5, "--gpus-per-trial=5: .* has 4"), (64, 0, "--cpus-per-trial=64")]
+)
+def test_more_than_any_machine_has_is_refused(cpus, gpus, words):
+    with pytest.raises(UserError, match=words):
+        plan_demand(SERVERS, cpus, gpus)
+
+
+def test_a_precision_no_machine_can_run_is_taken_out_and_said():
+    space = load_space("quick", ["precision.mode={choice: [32-true, 16-mixed]}"])
+    reduced, notes = fit_to_cluster(space, can_bf16=True, has_gpus=False)
+    assert reduced.values_of("precision.mode") == {"32-true"}
+    assert "16-mixed" in notes[0]
+    assert "16-mixed" not in reduced.to_yaml()
+
+
+def test_a_fixed_precision_no_machine_can_run_is_refused():
+    with pytest.raises(UserError, match=r"^precision\.mode=16-mixed: no GPU here\. The space offers nothing else\.$"):
+        fit_to_cluster(load_space("quick", ["precision.mode=16-mixed"]), can_bf16=True, has_gpus=False)
+
+
+def test_a_batch_size_that_only_a_gpu_can_find_is_taken_out_on_cpus():
+    space = load_space("quick", ["batch_size={choice: [auto, 32]}"])
+    reduced, notes = fit_to_cluster(space, can_bf16=True, has_gpus=False)
+    assert reduced.values_of("batch_size") == {32}
+    assert any("batch_size=auto (no GPU here)" in note for note in notes)
+    with pytest.raises(UserError, match="batch_size=auto: no GPU here"):
+        fit_to_cluster(load_space("quick", ["batch_size=auto"]), can_bf16=True, has_gpus=False)
+
+
+def test_more_devices_than_a_trial_gets_are_taken_out_and_said():
+    space = load_space("quick", ["data_parallel={devices: {choice: [1, 2, 4]}}"])
+    reduced, notes = fit_to_cluster(space, can_bf16=True, has_gpus=False, devices=2)
+    assert reduced.values_of("data_parallel.devices") == {1, 2}
+    assert notes == [
+        "Taken out of the space: data_parallel.devices=4 (a trial gets 2 CPU; --cpus-per-trial=4 would allow it)."
+    ]
+    with pytest.raises(
+        UserError, match=r"data_parallel.devices=2: a trial gets 1 GPU; --gpus-per-trial=2 would allow it"
+    ):
+        fit_to_cluster(load_space("quick", ["data_parallel={devices: 2}"]), can_bf16=True, has_gpus=True)
+
+
+@pytest.mark.parametrize(("cpus", "gpus", "devices"), [(1, 0, 1), (0.5, 0, 1), (4, 0, 4), (8, 0.5, 1), (8, 2, 2)])
+def test_a_trial_has_its_gpus_as_devices_or_else_its_cpus(cpus, gpus, devices):
+    assert plan_demand([Node("a", "one", 16, 4)], cpus, gpus).devices == devices
+
+
+def test_every_backbone_a_space_asks_for_is_prepared():
+    space = load_space(
+        "quick", ["backbone={choice: [{name: resnet18, weights: none}, {name: test_resnet, weights: letters}]}"]
+    )
+    names = {recipe.backbone.name for recipe in inputs_of(space)}
+    assert names == {"resnet18", "test_resnet"}
+
+
+def test_every_image_size_is_prepared_with_every_backbone_and_policy():
+    space = load_space(
+        "quick",
+        [
+            "backbone={choice: [{name: test_resnet, weights: none}, {name: test_vit, weights: none}]}",
+            "preprocessing={image_size: {choice: [32, 48, 64, auto]}}",
+            "augmentation={choice: [{policy: none}, {policy: small_images, rotate: {uniform: [5, 30]}}, "
+            "{policy: rand_augment, magnitude: {int_uniform: [1, 30]}}]}",
+        ],
+    )
+    found = {
+        (recipe.backbone.name, recipe.preprocessing.image_size, recipe.augmentation.policy)
+        for recipe in inputs_of(space)
+    }
+    sizes, policies = (32, 48, 64, "auto"), ("none", "small_images", "rand_augment")
+    baseline = {("resnet18", "auto", "none")}
+    assert found - baseline == set(product(("test_resnet", "test_vit"), sizes, policies))
+
+
+def test_a_size_that_a_backbone_of_the_space_cannot_take_is_told_before_the_first_trial(tmp_path):
+    space = load_space(
+        "quick", ["backbone={name: test_vit, weights: none}", "preprocessing={image_size: {choice: [32, 50]}}"]
+    )
+    facts = prepare_machine(str(tmp_path), [recipe.model_dump() for recipe in inputs_of(space)], 0)
+    assert "backbone.name=test_vit cannot classify images of 50×50" in facts["problem"]
+    assert "Set another preprocessing.image_size" in facts["problem"]
+
+
+def test_recipes_of_the_same_input_share_a_key():
+    one = read_recipe({"epochs": 3})
+    assert input_key(one) == input_key(Recipe())
+    assert input_key(one) != input_key(read_recipe({"preprocessing": {"image_size": 64}}))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"backbone": {"name": "resnet81", "weights": "none"}}, r"backbone.name=resnet81: .*Did you mean"),
+        ({"backbone": {"weights": "nowhere.pth"}}, r"backbone.weights=nowhere.pth: no such file"),
+        ({"data": {"name": "image_folder", "root": "nowhere"}}, "data.root=nowhere: no such folder"),
+        ({"data": {"name": "digits", "train_size": 5000}}, "data.train_size=5000"),
+    ],
+)
+def test_what_is_wrong_on_a_machine_comes_back_as_one_sentence(tmp_path, values, words):
+    recipe = read_recipe({"backbone": {"name": "test_resnet", "weights": "none"}, **values})
+    answer = prepare_machine(str(tmp_path), [recipe.model_dump()], 0)
+    with pytest.raises(UserError, match=words):
+        raise UserError(answer["problem"])
+
+
+def test_a_storage_that_a_machine_cannot_write_is_named(tmp_path):
+    assert "--storage=" in prepare_machine(str(tmp_path / "nowhere"), [], 0)["problem"]
+
+
+@pytest.mark.parametrize("cpus", [0.5, 1, 2, 3, 4, 16])
+def test_threads_and_loader_workers_never_exceed_a_trials_cpus(cpus):
+    for in_memory in (True, False):
+        threads, workers = split_cpus(cpus, in_memory)
+        assert threads >= 1
+        assert threads + workers <= max(1, cpus)
+
+
+def test_ray_is_tried_again_on_a_busy_machine_and_then_given_up_in_one_sentence(monkeypatch):
+    import ray
+
+    answers = [Exception("The current node timed out during startup. This could happen because of load."), None]
+
+    def init(**arguments):
+        answers.append(answer := answers.pop(0))
+        if answer:
+            raise answer
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    start_ray(None)
+    assert answers[-1] is None
+    answers[1:] = answers[:1]
+    with pytest.raises(UserError, match=r"Ray did not start \(The current node timed out during startup\)\. Try again"):
+        start_ray(None)
+
+
+def test_a_machine_that_is_gone_is_not_waited_for(tmp_path, monkeypatch):
+    import ray
+    from ray.exceptions import NodeDiedError, WorkerCrashedError
+
+    start_ray(None)
+    try:
+        gone = Node("0f" * 28, "gone", 1, 0)
+        (fact,) = prepare_cluster([], tmp_path, [gone, *list_nodes()], 0)
+        assert fact["problem"] is None
+        with pytest.raises(UserError, match="No machine of the cluster lived long enough"):
+            prepare_cluster([], tmp_path, [gone], 0)
+        for death in (NodeDiedError("its node died"), WorkerCrashedError()):
+            monkeypatch.setattr(ray, "get", Mock(side_effect=[death, fact]))
+            assert prepare_cluster([], tmp_path, list_nodes() * 2, 0) == [fact]
+            monkeypatch.undo()
+    finally:
+        ray.shutdown()

@@ -1,0 +1,123 @@
+"""How a driver leaves: the ledger, what it shows, and its last sentence, with workers that are only played."""
+
+import signal
+from typing import ClassVar
+
+import pytest
+
+from search.core.controller import Controller
+from search.core.folder import SweepFolder
+from search.core.ledger import Ledger, read_events
+from search.display.tables import make_console
+from search.followup.trial_export import read_trials
+from search.runner import driver as sweep
+from search.runner.cluster import Demand
+from search.runner.driver import Plan, Settings, create_folder
+from search.runner.interrupt import Interrupted
+from spaces.load import load_space
+
+WAY_ON = "Go on with it: sweep resume mine$"
+
+
+class Tracking:
+    """Remembers how it was closed."""
+
+    run_ids: ClassVar[dict] = {}
+    closed = None
+
+    def __call__(self, event):
+        pass
+
+    def close(self, state, timeout_seconds=60.0, at_most_seconds=float("inf")):
+        self.closed = state, at_most_seconds
+        return 0
+
+
+@pytest.fixture
+def drive(tmp_path, monkeypatch):
+    """Runs a driver over `tune(controller, should_stop, leave)` in place of Ray."""
+    folder, space = SweepFolder(tmp_path / "mine"), load_space("quick")
+    create_folder(folder, {"event": "sweep", "name": "mine", "id": "1", "space": space.to_yaml(), "settings": {}})
+
+    def run(tune):
+        monkeypatch.setattr(sweep, "_tune", lambda folder, controller, demand, *ways: tune(controller, *ways))
+        controller, tracking = Controller(space, Ledger(folder.ledger)), Tracking()
+        controller.listeners.append(tracking)
+        plan = Plan(space, Demand(1, 0, 2), lambda recipe: recipe, {})
+        run.tracking = tracking
+        return sweep._drive(folder, controller, Settings("", ""), plan, tracking, make_console())
+
+    run.folder = folder
+    return run
+
+
+def start_two(controller):
+    controller.next_trial()
+    controller.next_trial()
+
+
+def states(folder):
+    return [trial.state for trial in read_trials(folder)], list(read_events(folder.ledger))[-2].get("state")
+
+
+def test_sigterm_leaves_before_the_workers_have_ended(drive):
+    def tune(controller, should_stop, leave):
+        start_two(controller)
+        signal.raise_signal(signal.SIGTERM)
+        assert should_stop()
+        leave()
+        raise AssertionError("waited for its workers")
+
+    with pytest.raises(Interrupted, match=WAY_ON) as caught:
+        drive(tune)
+    assert caught.value.exit_code == 143
+    assert states(drive.folder) == (["interrupted"] * 2, "interrupted")
+    assert drive.tracking.closed[0] == "interrupted"
+    assert drive.tracking.closed[1] < 3
+
+
+def test_the_first_ctrl_c_writes_the_ledger_before_it_waits_for_the_workers(drive, capsys):
+    def tune(controller, should_stop, leave):
+        start_two(controller)
+        signal.raise_signal(signal.SIGINT)
+        assert should_stop()
+        leave()
+        assert [trial.state for trial in controller.trials] == ["interrupted"] * 2
+
+    assert drive(tune).state == "interrupted"
+    assert states(drive.folder) == (["interrupted"] * 2, "interrupted")
+    assert "Press it again" in capsys.readouterr().out
+
+
+def test_ctrl_c_twice_shows_nothing_as_running(drive, capsys):
+    def tune(controller, should_stop, leave):
+        start_two(controller)
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted, match=WAY_ON) as caught:
+        drive(tune)
+    assert caught.value.exit_code == 130
+    assert states(drive.folder) == (["interrupted"] * 2, "interrupted")
+    shown = capsys.readouterr().out
+    assert "interrupted 2" in shown
+    assert "running" not in shown
+
+
+def test_a_fault_of_ours_leaves_the_truth_and_says_how_to_go_on(drive):
+    def tune(controller, should_stop, leave):
+        start_two(controller)
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug") as caught:
+        drive(tune)
+    assert caught.value.__notes__ == ["A fault of ours. Everything before it is kept. Go on with it: sweep resume mine"]
+    assert states(drive.folder) == (["interrupted"] * 2, "interrupted")
+
+
+def test_a_sweep_whose_driver_was_killed_shows_nothing_as_running(drive):
+    controller = Controller(load_space("quick"), Ledger(drive.folder.ledger))
+    start_two(controller)
+    assert [trial.state for trial in read_trials(drive.folder)] == ["interrupted"] * 2
+    with drive.folder.locked():
+        assert [trial.state for trial in read_trials(drive.folder)] == ["running"] * 2

@@ -1,0 +1,126 @@
+"""Signals: the first asks, the second and SIGTERM do not wait, and what is said is true."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from search.runner import interrupt
+from search.runner.interrupt import Interrupted, interruptible, listen, resumable
+
+
+@pytest.fixture(autouse=True)
+def same_handlers_afterwards():
+    before = {number: signal.getsignal(number) for number in interrupt.NAMES}
+    yield
+    assert {number: signal.getsignal(number) for number in interrupt.NAMES} == before
+
+
+def receive(number):
+    signal.raise_signal(number)
+
+
+def test_the_first_ctrl_c_only_asks():
+    with interruptible() as request:
+        assert not request()
+        receive(signal.SIGINT)
+        assert request()
+        assert not request.is_hurried
+
+
+def test_the_second_ctrl_c_ends_the_work_at_once_with_exit_code_130():
+    with interruptible() as request:
+        receive(signal.SIGINT)
+        with pytest.raises(Interrupted) as caught:
+            receive(signal.SIGINT)
+    assert caught.value.exit_code == 130
+    assert request.is_hurried
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_work_that_does_not_ask_is_left_soon_after_an_urgent_signal(number, code, monkeypatch):
+    # Long enough to get from here to the sleep, which it then breaks off.
+    monkeypatch.setattr(interrupt, "PATIENCE_SECONDS", 0.5)
+    with interruptible() as request:
+        receive(number)
+        assert request()
+        assert request.is_hurried
+        with pytest.raises(Interrupted) as caught:
+            time.sleep(60)
+    assert caught.value.exit_code == code
+
+
+def test_work_that_ends_by_itself_after_sigterm_is_not_broken_off(monkeypatch):
+    monkeypatch.setattr(interrupt, "PATIENCE_SECONDS", 0.01)
+    with interruptible() as request:
+        receive(signal.SIGTERM)
+        with request.held():
+            time.sleep(0.05)
+    assert request.number == signal.SIGTERM
+
+
+def test_sigterm_after_ctrl_c_counts_as_sigterm():
+    with interruptible():
+        receive(signal.SIGINT)
+        with pytest.raises(Interrupted) as caught:
+            receive(signal.SIGTERM)
+    assert caught.value.exit_code == 143
+
+
+def test_what_is_written_in_one_piece_is_not_interrupted():
+    with interruptible() as request, request.held():
+        receive(signal.SIGINT)
+        receive(signal.SIGINT)
+    assert request.is_hurried
+
+
+def test_a_hangup_that_nohup_ignores_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruptible() as request:
+            receive(signal.SIGHUP)
+            assert not request()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_libraries_that_catch_exceptions_and_ctrl_c_do_not_catch_it():
+    assert not issubclass(Interrupted, Exception | KeyboardInterrupt)
+
+
+def test_a_sweep_interrupted_while_it_starts_again_says_how_to_go_on():
+    with pytest.raises(Interrupted, match=r"ended by SIGTERM\. Go on with it: sweep resume mine$"), resumable("mine"):
+        raise Interrupted(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
+def test_every_command_ends_in_one_sentence_when_a_signal_comes(number, code):
+    program = (
+        "import os, search.cli.main, search.cli.arguments;"
+        f"end = lambda text: os.kill(os.getpid(), {int(number)});"
+        "search.cli.arguments.parse_duration = search.cli.main.parse_duration = end;"
+        "search.cli.main.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "resume", "x", "--time-budget", "1h"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code
+    assert done.stderr.startswith("sweep: ended by ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_listening_raises():
+    before = {number: signal.getsignal(number) for number in interrupt.NAMES}
+    try:
+        listen()
+        with pytest.raises(Interrupted):
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

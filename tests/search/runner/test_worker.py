@@ -1,0 +1,84 @@
+import errno
+import json
+import socket
+import sys
+from types import SimpleNamespace
+
+import pytest
+import ray.tune
+import torch
+
+import training.train
+from search.runner.worker import bootstrap, killed_for_memory, run_trial
+from training.errors import UserError
+from training.recipe import Recipe
+
+CONFIG = {"recipe": Recipe().model_dump(), "gpus": 0, "threads": 1, "loader_workers": 0, "reported": 0}
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+def have_it_end(how, folder, monkeypatch, losses=0):
+    """What a worker tells about a training that returns this, or raises it."""
+
+    def train(*arguments, **named):
+        if isinstance(how, Exception):
+            raise how
+        return SimpleNamespace(state=how)
+
+    told = []
+    monkeypatch.setattr(training.train, "train", train)
+    monkeypatch.setattr(ray.tune, "report", lambda message: told.append(json.loads(message["message"])))
+    run_trial({**CONFIG, "folder": str(folder), "metric": "val_accuracy", "losses": losses})
+    return told
+
+
+@pytest.mark.parametrize(
+    ("how", "end", "reason"),
+    [
+        ("diverged", "diverged", "the loss became infinite or NaN"),
+        (UserError("There is no such backbone."), "failed", "There is no such backbone."),
+        (ValueError("a shape\nand more"), "failed", "ValueError: a shape; see {folder}/log.txt"),
+        (
+            OSError(errno.EACCES, "Permission denied"),
+            "failed",
+            "PermissionError: [Errno 13] Permission denied; see {folder}/log.txt",
+        ),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried\nto"), "out_of_memory", "CUDA out of memory. Tried"),
+        (MemoryError(), "out_of_memory", "out of memory"),
+    ],
+)
+def test_a_worker_tells_how_a_training_ended(how, end, reason, tmp_path, monkeypatch):
+    assert have_it_end(how, tmp_path, monkeypatch) == [{"end": end, "reason": reason.format(folder=tmp_path)}]
+
+
+def test_a_worker_tells_nothing_about_a_training_that_its_reports_tell_of(tmp_path, monkeypatch):
+    assert have_it_end("completed", tmp_path, monkeypatch) == []
+    assert have_it_end("stopped", tmp_path, monkeypatch) == []
+
+
+def test_a_full_disk_ends_the_sweep_and_not_the_trial(tmp_path, monkeypatch):
+    (told,) = have_it_end(FULL, tmp_path, monkeypatch)
+    assert told == {"end": "interrupted", "reason": f"{tmp_path}: No space left on device", "fatal": True}
+
+
+def test_a_trial_whose_worker_was_killed_for_memory_is_not_tried_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("search.runner.worker.killed_for_memory", lambda folder: True)
+    (told,) = have_it_end(AssertionError("it was tried"), tmp_path, monkeypatch, losses=1)
+    assert told["end"] == "out_of_memory"
+
+
+def test_a_worker_that_the_system_killed_for_memory_is_recognised_on_its_machine(tmp_path):
+    assert not killed_for_memory(tmp_path)  # the first worker of a trial
+    assert not killed_for_memory(tmp_path)  # a worker that died of something else
+    mark = json.loads((tmp_path / "worker.json").read_text())
+    (tmp_path / "worker.json").write_text(json.dumps({**mark, "kills": mark["kills"] - 1}))
+    assert killed_for_memory(tmp_path)
+    (tmp_path / "worker.json").write_text(json.dumps({"host": f"not-{socket.gethostname()}", "kills": -1}))
+    assert not killed_for_memory(tmp_path)
+
+
+def test_a_worker_finds_our_packages_before_those_of_the_working_folder(tmp_path, monkeypatch):
+    (tmp_path / "module_of_ours.py").write_text("def name(x): return 'ours' + x")
+    monkeypatch.setattr(sys, "path", ["somewhere", *sys.path])
+    assert bootstrap(str(tmp_path), "module_of_ours", "name")("!") == "ours!"
+    assert sys.path[0] == str(tmp_path)

@@ -1,0 +1,477 @@
+"""MLflow says what the ledger says, whatever happened on the way."""
+
+import csv
+import json
+import logging
+import socket
+import threading
+import time
+import uuid
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from search.tracking import mlflow_store
+from search.tracking import writer as tracking
+from search.tracking.writer import Tracking
+from spaces.load import load_recipe
+from training.errors import UserError
+from training.recipe import Recipe
+
+EXPERIMENT = "technique-search"
+START = 1_700_000_000.25
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory) -> str:
+    return f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}"
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch):
+    monkeypatch.setattr(tracking, "FLUSH_SECONDS", 0.02)
+
+
+@pytest.fixture
+def sweep_id() -> str:
+    return uuid.uuid4().hex
+
+
+def make_tracking(uri: str, sweep_id: str, *, patient: bool = False, **more) -> Tracking:
+    made = Tracking(
+        uri, EXPERIMENT, sweep="quick-1", sweep_id=sweep_id, metric="val_accuracy", space="format: 1\n", **more
+    )
+    made.start(patient)
+    return made
+
+
+def start(trial: int, **recipe) -> dict:
+    values = Recipe(seed=trial, **recipe).model_dump()
+    return {"event": "start", "trial": trial, "recipe": values, "params": None, "origin": "sampler"}
+
+
+def report(trial: int, epoch: int) -> dict:
+    accuracy = trial / 10 + epoch / 100
+    return {
+        "event": "report",
+        "trial": trial,
+        "epoch": epoch,
+        "metrics": {"val_accuracy": accuracy, "train_loss": 1 / epoch},
+        "score": accuracy,
+        "standard_error": 0.02,
+        "best_epoch": epoch,
+        "steps": [[2 * epoch - 1, 0.1, 2.0], [2 * epoch, 0.05, 1.5]],
+    }
+
+
+def end(trial: int, state: str, reason: str = "") -> dict:
+    return {"event": "end", "trial": trial, "state": state, "reason": reason}
+
+
+def trial(number: int, state: str, epochs: int = 3, reason: str = "") -> list[dict]:
+    reports = [report(number, epoch) for epoch in range(1, epochs + 1)]
+    return [start(number), *reports, end(number, state, reason)]
+
+
+def timed(*events: dict) -> list[dict]:
+    """As the ledger would have them: with times, and through JSON."""
+    return [json.loads(json.dumps({"time": START + second, **event})) for second, event in enumerate(events)]
+
+
+def send(uri: str, sweep_id: str, events: list[dict], state: str = "completed", **more) -> Tracking:
+    made = make_tracking(uri, sweep_id, **more)
+    made.wait_ready()
+    for event in events:
+        made(event)
+    assert made.close(state) == 0
+    return made
+
+
+def read_runs(uri: str, sweep_id: str) -> dict[str, object]:
+    """The sweep's runs by name, as MLflow's own client finds them."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    found = client.search_runs([experiment.experiment_id], f"tags.sweep_id = '{sweep_id}'")
+    assert len({run.info.run_name for run in found}) == len(found), "a run is there twice"
+    return {run.info.run_name: run for run in found}
+
+
+def read_history(uri: str, run, key: str) -> list[tuple[int, float, int]]:
+    from mlflow import MlflowClient
+
+    history = MlflowClient(uri).get_metric_history(run.info.run_id, key)
+    return [(metric.step, metric.value, metric.timestamp) for metric in history]
+
+
+def read_artifact(run, name: str) -> Path:
+    return Path(run.info.artifact_uri.removeprefix("file://")) / name
+
+
+def test_a_sweep_is_a_run_with_a_run_below_it_for_each_trial(uri, sweep_id):
+    sent = send(uri, sweep_id, timed({"format": 1}, *trial(0, "completed"), *trial(1, "stopped", 1)))
+    runs = read_runs(uri, sweep_id)
+    assert set(runs) == {"quick-1", "0000", "0001"}
+    assert sent.parent_run_id == runs["quick-1"].info.run_id
+    assert sent.run_ids == {0: runs["0000"].info.run_id, 1: runs["0001"].info.run_id}
+    tags = runs["0001"].data.tags
+    assert tags["mlflow.parentRunId"] == sent.parent_run_id
+    assert (tags["sweep"], tags["trial"], tags["origin"]) == ("quick-1", "0001", "sampler")
+    assert runs["0000"].info.start_time == 1_700_000_001_250
+    assert runs["0000"].info.end_time == 1_700_000_005_250
+
+
+def test_parameters_are_the_recipe_flat_and_metrics_go_by_epochs_done(uri, sweep_id):
+    send(uri, sweep_id, timed(*trial(3, "completed")))
+    run = read_runs(uri, sweep_id)["0003"]
+    assert run.data.params["optimizer.lr"] == str(Recipe().optimizer.lr)
+    assert run.data.params["seed"] == "3"
+    assert read_history(uri, run, "val_accuracy") == [
+        (epoch, pytest.approx(0.3 + epoch / 100), 1_700_000_000_250 + 1000 * epoch) for epoch in (1, 2, 3)
+    ]
+    assert [step for step, _, _ in read_history(uri, run, "best_epoch")] == [1, 2, 3]
+    assert [point[:2] for point in read_history(uri, run, "step_lr")] == [
+        (s, 0.1 if s % 2 else 0.05) for s in range(1, 7)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [
+        ("completed", "FINISHED"),
+        ("stopped", "FINISHED"),
+        ("diverged", "FINISHED"),
+        ("out_of_memory", "FAILED"),
+        ("failed", "FAILED"),
+        ("interrupted", "KILLED"),
+    ],
+)
+def test_every_end_has_its_status_and_its_reason(uri, sweep_id, state, status):
+    reason = "" if state == "completed" else "because"
+    send(uri, sweep_id, timed(*trial(0, state, 1, reason)))
+    run = read_runs(uri, sweep_id)["0000"]
+    assert (run.info.status, run.data.tags["state"], run.data.tags.get("reason", "")) == (status, state, reason)
+
+
+def test_nothing_stays_running_when_the_sweep_is_over(uri, sweep_id):
+    send(uri, sweep_id, timed(start(0), report(0, 1), *trial(1, "paused", 1)), state="interrupted")
+    runs = read_runs(uri, sweep_id)
+    assert {run.info.status for run in runs.values()} == {"KILLED"}
+    assert runs["quick-1"].data.tags["state"] == "interrupted"
+
+
+def test_replaying_the_ledger_changes_nothing(uri, sweep_id):
+    events = timed(*trial(0, "completed"), *trial(1, "failed", 2, "no such file"), start(2), report(2, 1))
+    send(uri, sweep_id, events[:4], state="interrupted")
+    for _ in range(2):
+        again = make_tracking(uri, sweep_id)
+        again.replay(events)
+        assert again.close("interrupted") == 0
+    runs = read_runs(uri, sweep_id)
+    assert set(runs) == {"quick-1", "0000", "0001", "0002"}
+    for name, epochs in {"0000": 3, "0001": 2, "0002": 1}.items():
+        assert [point[0] for point in read_history(uri, runs[name], "val_accuracy")] == list(range(1, epochs + 1))
+        assert len(read_history(uri, runs[name], "step_train_loss")) == 2 * epochs
+    assert runs["0000"].info.status == "FINISHED"
+    assert runs["0000"].info.end_time == 1_700_000_004_250
+
+
+def test_an_interrupted_trial_goes_on_in_the_same_run(uri, sweep_id):
+    first = timed(*trial(0, "interrupted", 1, "Ctrl-C"))
+    send(uri, sweep_id, first, state="interrupted")
+    before = read_runs(uri, sweep_id)["0000"].info
+    assert before.status == "KILLED"
+    more = timed(*first, {"event": "resume", "trial": 0}, report(0, 2), end(0, "completed"))
+    again = make_tracking(uri, sweep_id)
+    again.replay(more[:4])
+    deadline = time.monotonic() + 10
+    while read_runs(uri, sweep_id)["0000"].info.status != "RUNNING":
+        assert time.monotonic() < deadline
+    for event in more[4:]:
+        again(event)
+    assert again.close("completed") == 0
+    runs = read_runs(uri, sweep_id)
+    assert runs["0000"].info.run_id == before.run_id
+    assert [point[0] for point in read_history(uri, runs["0000"], "train_loss")] == [1, 2]
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    assert runs["0000"].data.tags["reason"] == ""
+
+
+def test_artifacts_lie_beside_the_database_and_the_recipe_loads(uri, sweep_id):
+    send(uri, sweep_id, timed(*trial(0, "completed"), *trial(1, "completed"), start(2)), params={"search.trials": 3})
+    runs = read_runs(uri, sweep_id)
+    recipe = read_artifact(runs["0001"], "recipe.yaml")
+    assert recipe.is_relative_to(Path(uri.removeprefix("sqlite:///")).parent)
+    assert load_recipe(recipe) == Recipe(seed=1)
+    parent = runs["quick-1"]
+    assert read_artifact(parent, "space.yaml").read_text() == "format: 1\n"
+    assert parent.data.params == {"search.trials": "3"}
+    rows = list(csv.DictReader(read_artifact(parent, "leaderboard.csv").open()))
+    assert [(row["rank"], row["trial"], row["seed"]) for row in rows] == [
+        ("1", "0001", "1"),
+        ("2", "0000", "0"),
+        ("", "0002", "2"),
+    ]
+    assert parent.data.metrics["best_val_accuracy"] == pytest.approx(0.13)
+    assert parent.data.metrics["trials_completed"] == 2
+
+
+def test_a_training_by_itself_is_one_run_without_a_parent(uri, sweep_id):
+    sent = send(uri, sweep_id, timed(*trial(0, "completed")), nested=False)
+    runs = read_runs(uri, sweep_id)
+    assert set(runs) == {"quick-1"}
+    run = runs["quick-1"]
+    assert sent.run_ids == {0: run.info.run_id}
+    assert run.info.status == "FINISHED"
+    assert "mlflow.parentRunId" not in run.data.tags
+    assert run.data.params["epochs"] == "10"
+
+
+def test_a_sweep_that_never_begins_leaves_no_run_and_nobody_waits(uri, sweep_id):
+    made = make_tracking(uri, sweep_id)
+    began = time.monotonic()
+    assert made.close("failed") == 0
+    assert time.monotonic() - began < 0.1
+    made.wait_ready()
+    assert read_runs(uri, sweep_id) == {}
+
+
+class Flaky:
+    """MLflow's client behind a line that can be cut, before a request or before its answer."""
+
+    def __init__(self, client) -> None:
+        self.client = client
+        self.cut = ""
+        self.choke: str | None = None
+        self.lose_answers = 0
+        self.calls: list[str] = []
+
+    def __getattr__(self, name):
+        from mlflow.exceptions import MlflowException
+
+        def call(*args, **kwargs):
+            self.calls.append(name)
+            if (self.cut and self.cut in name) or (self.choke and self.choke in args):
+                raise MlflowException("API request failed: connection refused")
+            result = getattr(self.client, name)(*args, **kwargs)
+            if self.lose_answers and name != "search_runs":
+                self.lose_answers -= 1
+                raise MlflowException("API request failed: read timed out")
+            return result
+
+        return call
+
+
+@pytest.fixture
+def line(monkeypatch):
+    """Cuts the line of every Tracking in a test."""
+    from mlflow import MlflowClient
+
+    flaky = Flaky(None)
+
+    def open_store(uri, experiment):
+        flaky.client = MlflowClient(uri)
+        store = mlflow_store.open_store(uri, experiment)
+        return mlflow_store.Store(flaky, store.experiment_id)
+
+    monkeypatch.setattr(tracking, "open_store", open_store)
+    monkeypatch.setattr(tracking, "LONGEST_WAIT_SECONDS", 0.1)
+    return flaky
+
+
+def wait_for(condition) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_what_is_logged_in_an_outage_arrives_afterwards_in_order_and_once(uri, sweep_id, line, caplog):
+    events = timed(*trial(0, "completed"), *trial(1, "stopped", 2), start(2), report(2, 1))
+    made = make_tracking(uri, sweep_id)
+    made.wait_ready()
+    for event in events[:3]:
+        made(event)
+    wait_for(lambda: "log_batch" in line.calls)
+    line.cut = "_"
+    with caplog.at_level(logging.WARNING, logger="search"):
+        for event in events[3:]:
+            began = time.monotonic()
+            made(event)
+            assert time.monotonic() - began < 0.05, "training waited"
+        wait_for(lambda: "does not answer" in caplog.text)
+        seen = len(line.calls)
+        wait_for(lambda: len(line.calls) > seen + 5)
+        line.cut = ""
+        assert made.close("completed") == 0
+    assert caplog.text.count("does not answer") == 1
+    assert caplog.text.count("answers again") == 1
+    runs = read_runs(uri, sweep_id)
+    for name, epochs in {"0000": 3, "0001": 2, "0002": 1}.items():
+        assert [point[0] for point in read_history(uri, runs[name], "val_accuracy")] == list(range(1, epochs + 1))
+    assert [runs[name].info.status for name in ("0000", "0001", "0002")] == ["FINISHED", "FINISHED", "KILLED"]
+
+
+def test_a_resumed_sweep_waits_for_a_server_that_is_away_and_a_new_one_does_not(uri, sweep_id, monkeypatch, caplog):
+    events, opened, away = timed(*trial(0, "completed")), mlflow_store.open_store, threading.Event()
+    away.set()
+
+    def open_store(uri, experiment):
+        if away.is_set():
+            raise mlflow_store.ServerAway("the MLflow server does not answer")
+        return opened(uri, experiment)
+
+    monkeypatch.setattr(tracking, "open_store", open_store)
+    monkeypatch.setattr(tracking, "LONGEST_WAIT_SECONDS", 0.1)
+    with pytest.raises(UserError, match="does not answer"):
+        make_tracking(uri, sweep_id).wait_ready()
+    with caplog.at_level(logging.WARNING, logger="search"):
+        made = make_tracking(uri, sweep_id, patient=True)
+        made.wait_ready()
+        made.replay(events)
+        wait_for(lambda: "does not answer; training goes on" in caplog.text)
+        away.clear()
+        assert made.close("completed") == 0
+    assert [point[0] for point in read_history(uri, read_runs(uri, sweep_id)["0000"], "val_accuracy")] == [1, 2, 3]
+
+
+def test_answers_that_are_lost_double_nothing(uri, sweep_id, line):
+    line.lose_answers = 12
+    send(uri, sweep_id, timed(*trial(0, "completed"), *trial(1, "stopped", 2)))
+    assert line.lose_answers == 0
+    runs = read_runs(uri, sweep_id)
+    assert set(runs) == {"quick-1", "0000", "0001"}
+    assert [point[0] for point in read_history(uri, runs["0001"], "step_lr")] == [1, 2, 3, 4]
+
+
+def test_a_close_during_an_outage_is_bounded_and_counts_what_is_left(uri, sweep_id, line):
+    events = timed(*trial(0, "completed"), *trial(1, "stopped", 2))
+    made = make_tracking(uri, sweep_id)
+    made.wait_ready()
+    line.cut = "_"
+    for event in events:
+        made(event)
+    began = time.monotonic()
+    assert made.close("completed", timeout_seconds=1) == len(events) + 1
+    assert time.monotonic() - began < 3
+    line.cut = ""
+    again = make_tracking(uri, sweep_id)
+    again.replay(events)
+    assert again.close("completed") == 0
+    assert {run.info.status for run in read_runs(uri, sweep_id).values()} == {"FINISHED"}
+
+
+def test_one_trial_that_the_server_chokes_on_does_not_hold_up_the_others(uri, sweep_id, line):
+    made = make_tracking(uri, sweep_id)
+    made.wait_ready()
+    made(timed(start(0))[0])
+    wait_for(lambda: 0 in made.run_ids)
+    line.choke = made.run_ids[0]
+    for event in timed(report(0, 1), *trial(1, "completed")):
+        made(event)
+    wait_for(
+        lambda: read_runs(uri, sweep_id).get("0001") and read_runs(uri, sweep_id)["0001"].info.status == "FINISHED"
+    )
+    line.choke = None
+    assert made.close("completed") == 0
+    assert "val_accuracy" in read_runs(uri, sweep_id)["0000"].data.metrics
+
+
+def test_what_mlflow_refuses_is_told_with_the_trial_and_the_rest_arrives(uri, sweep_id, caplog):
+    events = timed(*trial(0, "completed", 1), *trial(1, "completed", 1))
+    events[1]["metrics"]["no [brackets] allowed"] = 1.0
+    sent = send(uri, sweep_id, events)
+    assert sent.refused == 1
+    assert "refused metrics of trial 0000" in caplog.text
+    runs = read_runs(uri, sweep_id)
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    assert "optimizer.lr" in runs["0000"].data.params
+    assert "val_accuracy" in runs["0001"].data.metrics
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ("http://127.0.0.1:9", "127.0.0.1:9: the MLflow server does not answer .connection refused"),
+        ("http://me:secret@127.0.0.1:9", r"--tracking-uri http://me:\*\*\*@127.0.0.1:9:"),
+        ("sqlite:////proc/nowhere/mlflow.db", "--tracking-uri sqlite:////proc/nowhere/mlflow.db"),
+        ("nonsense://here", "nonsense"),
+    ],
+)
+def test_a_store_that_cannot_be_opened_is_one_quick_sentence(bad, words):
+    made = make_tracking(bad, "x")
+    with pytest.raises(UserError, match=words) as caught:
+        made.wait_ready()
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_listens_and_says_nothing_is_given_up_soon(monkeypatch):
+    monkeypatch.setattr(mlflow_store, "PROBE_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        made = make_tracking(f"http://127.0.0.1:{silent.getsockname()[1]}", "x")
+        with pytest.raises(UserError, match="nothing within"):
+            made.wait_ready()
+
+
+def test_a_proxy_without_a_server_behind_it_does_not_count_as_an_answer():
+    class BadGateway(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(502)
+
+        def log_message(self, *args) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), BadGateway) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        made = make_tracking(f"http://127.0.0.1:{server.server_port}", "x")
+        with pytest.raises(UserError, match="HTTP status 502"):
+            made.wait_ready()
+
+
+def test_relative_databases_do_not_move_with_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert (
+        Tracking("sqlite:///mlflow.db", "x", sweep="", sweep_id="", metric="").uri == f"sqlite:///{tmp_path}/mlflow.db"
+    )
+    assert mlflow_store.make_absolute("sqlite:////a/b.db?mode=ro") == "sqlite:////a/b.db?mode=ro"
+    assert mlflow_store.make_absolute("http://host/x") == "http://host/x"
+
+
+def test_every_run_names_the_data_it_was_trained_on(uri, sweep_id):
+    dataset = {"name": "digits", "digest": "0a1b", "source": "digits", "classes": 10, "train_images": 64}
+    events = timed({"format": 1}, *trial(0, "completed"), *trial(1, "stopped", 1))
+    send(uri, sweep_id, events, dataset=dataset)
+    again = make_tracking(uri, sweep_id, dataset=dataset)
+    again.wait_ready()
+    again.replay(events)
+    assert again.close("completed") == 0
+    for run in read_runs(uri, sweep_id).values():
+        (logged,) = run.inputs.dataset_inputs
+        assert (logged.dataset.name, logged.dataset.digest) == ("digits", "0a1b")
+        assert json.loads(logged.dataset.profile) == {"classes": 10, "train_images": 64}
+
+
+def test_results_found_after_the_trials_join_the_sweeps_own_run(uri, sweep_id, tmp_path):
+    from dataclasses import asdict
+
+    from search.core.folder import SweepFolder
+    from search.core.ledger import Ledger
+    from search.runner.driver import Settings
+    from search.tracking.results import log_results
+
+    sent = send(uri, sweep_id, timed({"format": 1}, *trial(0, "completed")))
+    folder = SweepFolder(tmp_path / "quick-1")
+    folder.path.mkdir()
+    settings = asdict(Settings(uri, EXPERIMENT))
+    Ledger(folder.ledger).append({"event": "sweep", "id": sweep_id, "settings": settings})
+    (folder.path / "confirm.html").write_text("page")
+    for _ in range(2):  # doing it again changes nothing
+        log_results(folder, {"test_accuracy": 0.9}, [folder.path / "confirm.html"], ["90.0 %"], START, None)
+    run = read_runs(uri, sweep_id)["quick-1"]
+    assert run.info.run_id == sent.parent_run_id
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["mlflow.note.content"] == "90.0 %"
+    assert read_history(uri, run, "test_accuracy") == [(0, 0.9, round(START * 1000))]
+    assert read_artifact(run, "confirm.html").read_text() == "page"

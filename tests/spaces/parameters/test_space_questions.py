@@ -1,0 +1,110 @@
+"""What can be asked of a space: its baselines, its table, its values, and itself without some of them."""
+
+import pytest
+
+from spaces.load import load_space
+from spaces.parameters.rows import Row
+from training.errors import UserError
+from training.recipe import Recipe
+from training.techniques.optimization.optimizer import AdamW
+
+
+def test_the_baseline_has_fixed_values_and_defaults_at_three_learning_rates():
+    middle, low, high = load_space("quick").baselines()
+    assert (middle.epochs, middle.backbone.weights) == (9, "letters")
+    assert list(middle.techniques()) == []
+    assert middle.batch_size == Recipe().batch_size
+    lr = Recipe().optimizer.lr
+    assert [b.optimizer.lr for b in (middle, low, high)] == [lr, lr / 3, lr * 3]
+    assert low.model_copy(update={"optimizer": middle.optimizer}) == middle
+
+
+def test_the_baseline_of_a_found_learning_rate_is_that_a_third_and_three_times(load):
+    space = load("optimizer: {name: sgd, lr: auto}")
+    assert [recipe.optimizer.lr for recipe in space.baselines()] == ["auto", "auto/3", "auto*3"]
+    searched = load("optimizer: {name: sgd, lr: {choice: [auto, 0.1]}}")
+    assert searched.values_of("optimizer.lr") == {"auto", 0.1}
+    assert searched.baselines()[0].optimizer.lr == 0.05
+
+
+def test_the_baseline_keeps_what_is_fixed_inside_a_technique(load):
+    space = load("optimizer: {name: adamw, lr: {log_uniform: [1e-6, 1e-5]}, beta1: 0.8}")
+    assert space.baselines()[0].optimizer == AdamW(beta1=0.8)  # its default lr, outside the domain
+
+
+def test_the_baseline_leaves_a_technique_off_whose_fixed_part_needs_its_hole(load):
+    space = load("gradient_clipping: {algorithm: value, value: {log_uniform: [0.1, 1]}}\nmixup: {alpha: 0.5}")
+    baseline = space.baselines()[0]
+    assert baseline.gradient_clipping.value == 0
+    assert baseline.mixup.alpha == 0.5
+
+
+def test_a_baseline_that_conflicts_is_refused(load):
+    with pytest.raises(UserError, match=r"the baseline.*is refused: schedule\.warmup_epochs=12 leaves nothing"):
+        load("epochs: {choice: [20, 30]}\nschedule: {name: cosine, warmup_epochs: 12}")
+
+
+def test_the_table_shows_holes_conditions_and_fixed_values_that_are_not_the_default(load):
+    space = load(
+        "epochs: 10\n"
+        "seed: 3\n"
+        "schedule: {name: cosine, warmup_epochs: {choice: [0, 1]}}\n"
+        "mixup: {choice: [{alpha: 0.0}, {alpha: {uniform: [0.1, 1]}}]}\n"
+        "optimizer: {choice: [{name: sgd, lr: {log_uniform: [0.1, 1]}}, {name: adam, beta1: 0.8, beta2: 0.999}]}"
+    )
+    assert space.rows() == [
+        Row("seed", "", "3", "", is_fixed=True),
+        Row("schedule", "name", "cosine", "", is_fixed=True),
+        Row("schedule", "warmup_epochs", "0 | 1", ""),
+        Row("mixup", "", "alpha=0.0 | {alpha: {uniform: [0.1, 1]}}", ""),
+        Row("mixup", "alpha", "uniform [0.1, 1]", "mixup[1]"),
+        Row("optimizer", "name", "sgd | adam", ""),
+        Row("optimizer", "lr", "log_uniform [0.1, 1]", "optimizer=sgd"),
+        Row("optimizer", "beta1", "0.8", "optimizer=adam", is_fixed=True),
+    ]
+
+
+def test_the_values_of_a_path_are_those_of_all_branches(load):
+    space = load(
+        "precision: {choice: [{mode: 16-mixed}, {mode: {choice: [32-true, bf16-mixed]}}]}\n"
+        "optimizer: {choice: [{name: sgd, lr: 0.1}, {name: adam}]}\n"
+        "preprocessing: {mean: [0.5, 0.5, 0.5]}\n"
+        "accumulation: {batches: {int_uniform: [1, 3]}}"
+    )
+    assert space.values_of("precision.mode") == {"16-mixed", "32-true", "bf16-mixed"}
+    assert space.values_of("backbone.weights") == {"pretrained"}
+    assert space.values_of("optimizer.name") == {"sgd", "adam"}
+    assert space.values_of("optimizer.lr") == {0.1, 0.001}
+    assert space.values_of("optimizer.momentum") == set()
+    assert space.values_of("data.root") == set()
+    assert space.values_of("preprocessing.mean") == {(0.5, 0.5, 0.5)}
+    assert space.values_of("accumulation.batches") == {1, 2, 3}
+
+
+def test_a_value_can_be_taken_out(load):
+    space = load_space("quick").without("precision.mode", {"bf16-mixed", "16-mixed"})
+    assert space.values_of("precision.mode") == {"32-true"}
+    assert space.recipe["unfreeze"] == load_space("quick").recipe["unfreeze"]
+    space = load("precision: {choice: [{mode: 16-mixed}, {mode: {choice: [32-true, bf16-mixed]}}]}")
+    assert space.without("precision.mode", ["16-mixed"]).values_of("precision.mode") == {"32-true", "bf16-mixed"}
+    left = space.without("precision.mode", ["32-true", "bf16-mixed"])
+    assert left.values_of("precision.mode") == {"16-mixed"}
+    space = load("accumulation: {batches: {int_uniform: [1, 4]}}")
+    assert space.without("accumulation.batches", [2, 3]).values_of("accumulation.batches") == {1, 4}
+
+
+def test_taking_out_what_is_not_there_changes_nothing():
+    space = load_space("quick")
+    assert space.without("precision.mode", ["64-true"]) == space
+    assert space.without("optimizer.beta1", [0.9]) == space
+
+
+@pytest.mark.parametrize("recipe", ["precision: {mode: 16-mixed}", "precision: {mode: {choice: [16-mixed]}}"])
+def test_the_last_value_cannot_be_taken_out(load, recipe):
+    with pytest.raises(UserError, match=r"precision\.mode: nothing is left of what the space offers \(16-mixed\)"):
+        load(recipe).without("precision.mode", ["16-mixed", "bf16-mixed"])
+
+
+def test_a_default_cannot_be_taken_out(load):
+    with pytest.raises(UserError, match=r"nothing is left of what the space offers \(32-true\)"):
+        load("epochs: 3").without("precision.mode", ["32-true"])

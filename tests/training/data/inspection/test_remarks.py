@@ -1,0 +1,97 @@
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from training.contract.specs import Digits, ImageFolder
+from training.data.files.check import find_unreadable
+from training.data.files.decode import UnreadableImage
+from training.data.files.encoded import read_encoded
+from training.data.files.images import ImageData, ImageFiles, ImagePart
+from training.data.inspection.remarks import list_remarks, summarise_remarks
+from training.data.sources.load_data import load_data
+
+
+def remarks_of(root, **fields):
+    spec = ImageFolder(root=str(root), **fields)
+    found = list_remarks(load_data(spec))
+    return " ".join(remark.sentence for remark in found), summarise_remarks(found, spec)
+
+
+def test_usual_data_needs_no_remark(photos):
+    assert remarks_of(photos({"cat": 40, "dog": 40})) == ("", "")
+    assert list_remarks(load_data(Digits(train_size=100))) == []
+
+
+def test_classes_without_validation_images_and_imbalance_are_named(photos):
+    said, line = remarks_of(photos({"train/cat": 60, "train/dog": 5, "val/cat": 6}))
+    assert "The validation part has no image of 'dog'" in said
+    assert "Training has 51 images of 'cat' and 4 of 'dog'" in said
+    assert line.startswith("Data: no validation images of 'dog', ")
+    assert "sweep data " in line
+
+
+def test_few_validation_images_are_named(photos):
+    assert "fewer than 5 images of 'dog' (at the least 1)" in remarks_of(photos({"cat": 60, "dog": 3}))[0]
+
+
+def test_copies_across_parts_and_labels_are_named(photos):
+    root = photos({"train/cat": 20, "train/dog": 20, "val/cat": 6, "val/dog": 6, "test/cat": 6, "test/dog": 6})
+    shutil.copy(root / "train" / "cat" / "000.png", root / "val" / "cat" / "copy.png")
+    shutil.copy(root / "train" / "cat" / "001.png", root / "train" / "dog" / "copy.png")
+    said, line = remarks_of(root)
+    assert "1 image is in more than one part, byte for byte" in said
+    assert "val/cat/copy.png (validation)" in said
+    assert "1 image has more than one label" in said
+    assert "1 image in more than one part, 1 image with two labels" in line
+
+
+def test_copies_of_images_in_memory_are_named():
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 8, 8, 3), dtype=np.uint8)
+    pixels[20] = pixels[0]
+    labels = np.arange(10) % 2
+    train, val, test = (ImagePart(labels, pixels[start : start + 10]) for start in (0, 10, 20))
+    found = list_remarks(ImageData("made", ("a", "b"), train, val, test))
+    assert "train image 0 (train) is test image 0 (test)" in " ".join(remark.sentence for remark in found)
+
+
+def test_files_that_are_left_out_or_not_read_are_counted(photos):
+    root = photos({"cat": 40, "dog": 40})
+    (root / "cat" / "000.png").write_bytes(b"")
+    (root / "cat" / "x.heic").write_bytes(b"x")
+    said, line = remarks_of(root, skip_unreadable=True)
+    assert "1 of 80 images cannot be read and is left out" in said
+    assert "1 file among the images is not read, as no image of a known kind: 1 .heic" in said
+    assert line.startswith("Data: 1 file not read, 1 of 80 images unreadable and left out.")
+
+
+def test_classes_that_differ_in_capitals_are_named(photos):
+    assert "The classes 'Cat', 'cat' differ in capitals alone" in remarks_of(photos({"cat": 40, "Cat": 40}))[0]
+
+
+def test_a_huge_image_is_named_without_a_warning_of_pillow(photos, monkeypatch):
+    root = photos({"cat": 40, "dog": 40})
+    Image.new("RGB", (30, 20)).save(root / "cat" / "huge.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 400)
+    assert "huge.png the most (30×20)" in remarks_of(root)[0]
+    code = (
+        "import sys; from PIL import Image; from training.data.decode import read_image\n"
+        "Image.MAX_IMAGE_PIXELS = 400; read_image(sys.argv[1])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(root / "cat" / "huge.png")], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.timeout(20)
+def test_a_named_pipe_is_never_opened(tmp_path):
+    pipe = str(tmp_path / "pipe.jpg")
+    os.mkfifo(pipe)
+    assert find_unreadable([pipe]) == {pipe: "not a regular file"}
+    with pytest.raises(UnreadableImage, match="not a regular file"):
+        read_encoded(pipe)
+    with pytest.raises(UnreadableImage, match="not a regular file"):
+        ImageFiles([pipe])[0]

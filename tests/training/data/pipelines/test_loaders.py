@@ -1,0 +1,258 @@
+import gc
+import random
+import time
+from dataclasses import replace
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from training.data.files.decode import UnreadableImage
+from training.data.files.images import ImageData, ImagePart
+from training.data.pipelines.loaders import make_eval_loader, make_loaders
+from training.data.preprocessing.defaults import resolve_preprocessing
+from training.data.sources.load_data import load_data
+from training.distributed.rank import Rank
+from training.recipe import read_recipe
+
+
+def resolved(data, /, **values):
+    recipe = read_recipe({"backbone": {"weights": "none"}, **values})
+    return recipe.model_copy(update={"preprocessing": resolve_preprocessing(recipe.preprocessing, data, None)})
+
+
+def few_digits(count=40, **values):
+    recipe = read_recipe({"data": {"name": "digits", "train_size": count, **values.pop("data", {})}, **values})
+    data = load_data(recipe.data)
+    return data, recipe.model_copy(update={"preprocessing": resolve_preprocessing(recipe.preprocessing, data, None)})
+
+
+def batches(loader, epoch=0):
+    loader.sampler.set_epoch(epoch)
+    return list(loader)
+
+
+def same(some, others):
+    pairs = zip(some, others, strict=True)
+    return all(torch.equal(x, v) and torch.equal(y, w) for (x, y), (v, w) in pairs)
+
+
+def test_batches_are_normalised_float_images_and_integer_labels():
+    data, recipe = few_digits(1000)
+    images, labels = zip(*batches(make_loaders(data, recipe, workers=0).train), strict=True)
+    assert (images[0].dtype, labels[0].dtype) == (torch.float32, torch.int64)
+    assert images[0].shape == (32, 3, 32, 32)
+    assert images[0].is_contiguous()
+    whole = torch.cat(images)
+    assert abs(whole.mean()) < 1e-3
+    assert abs(whole.std() - 1) < 1e-3
+
+
+def test_normalising_is_what_torchvision_computes():
+    from torchvision.transforms.v2.functional import normalize
+
+    data, recipe = few_digits()
+    (images, labels), *_ = make_loaders(data, recipe, workers=0).val
+    pixels = torch.from_numpy(data.val.images[: len(images)]).permute(0, 3, 1, 2) / 255
+    expected = normalize(pixels, recipe.preprocessing.mean, recipe.preprocessing.std)
+    torch.testing.assert_close(images, expected, atol=1e-5, rtol=1e-5)
+    assert labels.tolist() == data.val.labels[: len(labels)].tolist()
+
+
+def test_validation_and_probe_are_neither_shuffled_nor_augmented():
+    data, plain = few_digits()
+    augmented = plain.model_copy(
+        update={"augmentation": read_recipe({"augmentation": {"policy": "small_images"}}).augmentation}
+    )
+    first, second = (make_loaders(data, recipe, workers=0) for recipe in (plain, augmented))
+    assert same(first.val, second.val)
+    assert same(first.train_probe, second.train_probe)
+    assert sum(len(labels) for _, labels in first.train_probe) == 40
+
+
+def test_the_probe_holds_at_most_2000_images_the_same_for_every_seed():
+    part = ImagePart(np.arange(3000) % 2, np.zeros((3000, 8, 8, 3), np.uint8))
+    part.images[:, 0, 0, 0] = np.arange(3000) % 251
+    data = ImageData("made", ("a", "b"), part, part.select(np.arange(2)), part.select(np.arange(2)))
+    probes = [make_loaders(data, resolved(data, seed=seed), workers=0).train_probe for seed in (0, 1)]
+    assert len(probes[0].dataset) == 2000
+    assert same(*probes)
+
+
+@pytest.mark.parametrize(
+    ("count", "batch_size", "sizes"),
+    [(33, 32, (32,)), (34, 32, (32, 2)), (32, 32, (32,)), (20, 1, (1,) * 20), (20, 50, (20,)), (65, 32, (32, 32))],
+)
+def test_a_last_batch_of_one_is_dropped(count, batch_size, sizes):
+    data, recipe = few_digits(count, batch_size=batch_size)
+    loaders = make_loaders(data, recipe, workers=0)
+    assert loaders.batch_sizes == sizes
+    assert tuple(len(labels) for _, labels in batches(loaders.train)) == sizes
+    assert len(loaders.train) == len(sizes)
+
+
+def test_a_training_part_of_one_image_still_makes_a_batch():
+    data, recipe = few_digits()
+    data = replace(data, train=data.train.select(np.array([0])))
+    loaders = make_loaders(data, recipe, workers=0)
+    assert [len(labels) for _, labels in batches(loaders.train)] == [1] == list(loaders.batch_sizes)
+
+
+def test_an_epoch_can_be_shorter_or_longer_than_a_pass():
+    for size in (16, 90):
+        data, recipe = few_digits(40, data={"epoch_size": size})
+        loaders = make_loaders(data, recipe, workers=0)
+        assert sum(len(labels) for _, labels in batches(loaders.train)) == size == sum(loaders.batch_sizes)
+
+
+@pytest.mark.parametrize("policy", ["none", "small_images", "crop_flip"])
+def test_workers_and_resuming_change_no_batch(photos, policy, streaming):
+    spec = {"name": "image_folder", "root": str(photos({"cat": 20, "dog": 20}))}
+    data = load_data(read_recipe({"data": spec}).data)
+    recipe = resolved(data, data=spec, augmentation={"policy": policy}, batch_size=8)
+    straight = make_loaders(data, recipe, workers=0)
+    epochs = [batches(straight.train, epoch) for epoch in range(3)]
+    assert not same(epochs[0], epochs[1])
+    resumed = make_loaders(data, recipe, workers=2)
+    assert same(batches(resumed.train, 2), epochs[2])
+    assert same(batches(resumed.train, 0), epochs[0])
+    assert same(resumed.val, straight.val)
+    resumed.close()
+
+
+def test_lightning_tells_the_sampler_which_epoch_it_is():
+    import lightning.pytorch as L
+
+    data, recipe = few_digits()
+    loaders = make_loaders(data, recipe, workers=0)
+    seen = []
+
+    class Module(L.LightningModule):
+        def training_step(self, batch, index):
+            seen.append((self.current_epoch, batch[0].clone()))
+
+        def configure_optimizers(self):
+            return None
+
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    L.Trainer(max_epochs=2, accelerator="cpu", **quiet).fit(Module(), loaders.train)
+    fresh = make_loaders(data, recipe, workers=0)
+    expected = [(epoch, images) for epoch in range(2) for images, _ in batches(fresh.train, epoch)]
+    assert len(seen) == len(expected)
+    assert all(e == f and torch.equal(x, y) for (e, x), (f, y) in zip(seen, expected, strict=True))
+
+
+def test_the_seed_of_the_recipe_orders_and_augments():
+    data, recipe = few_digits(augmentation={"policy": "small_images"})
+    other = recipe.model_copy(update={"seed": 1})
+    first, second = (make_loaders(data, r, workers=0).train for r in (recipe, other))
+    assert not same(batches(first), batches(second))
+
+
+def test_loading_draws_nothing_from_global_generators():
+    data, recipe = few_digits(augmentation={"policy": "small_images"})
+    states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
+    loaders = make_loaders(data, recipe, workers=0)
+    for loader in (loaders.train, loaders.val, loaders.train_probe):
+        list(loader)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert np.array_equal(np.random.get_state()[1], states[1])
+    assert random.getstate() == states[2]
+
+
+class _Forbidden:
+    def __getattr__(self, name):
+        raise AssertionError(f"the test part was touched: {name}")
+
+
+def test_no_loader_of_the_search_touches_the_test_part():
+    data, recipe = few_digits()
+    loaders = make_loaders(replace(data, test=_Forbidden()), recipe, workers=0)
+    held_out = {image.tobytes() for image in data.test.images}
+    assert not held_out & {image.tobytes() for part in (data.train, data.val) for image in part.images}
+    for loader in (loaders.train, loaders.val, loaders.train_probe):
+        list(loader)
+
+
+def test_the_test_part_has_a_loader_of_its_own():
+    data, recipe = few_digits()
+    loader = make_eval_loader(data.test, recipe, workers=0)
+    assert torch.equal(torch.cat([labels for _, labels in loader]), torch.from_numpy(data.test.labels))
+
+
+@pytest.mark.parametrize("count", [2, 8, 9, 16, 17, 31])
+def test_each_of_several_ranks_evaluates_its_images_in_as_many_batches(count, monkeypatch):
+    monkeypatch.setattr("training.data.pipelines.loaders.EVAL_BATCH_SIZE", 4)
+    data, recipe = few_digits()
+    part, ranks = data.test.select(np.arange(count)), [Rank(number, 2) for number in range(2)]
+    labels = [[labels for _, labels in make_eval_loader(part, recipe, workers=0, rank=rank)] for rank in ranks]
+    assert {len(own) for own in labels} == {-(-count // 8)}
+    assert max(len(batch) for own in labels for batch in own) <= 4
+    assert ranks[0].join([torch.cat(own) for own in labels]).tolist() == part.labels.tolist()
+
+
+def test_preparing_each_time_gives_what_preparing_once_gives(monkeypatch):
+    data, recipe = few_digits(preprocessing={"image_size": 48, "crop": 0.9})
+    kept = make_loaders(data, recipe, workers=0)
+    monkeypatch.setattr("training.data.preprocessing.transform.KEPT_BYTES", 0)
+    fresh = make_loaders(data, recipe, workers=0)
+    assert type(kept.val.dataset) is not type(fresh.val.dataset)
+    assert same(kept.val, fresh.val)
+    assert same(batches(kept.train), batches(fresh.train))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_image_that_breaks_during_training_is_named(photos, workers, streaming):
+    root = photos({"cat": 10, "dog": 10})
+    spec = {"name": "image_folder", "root": str(root)}
+    data = load_data(read_recipe({"data": spec}).data)
+    recipe = resolved(data, data=spec)
+    broken = data.train.images.paths[3]
+    with open(broken, "wb") as file:
+        file.write(b"no image")
+    loaders = make_loaders(data, recipe, workers=workers)
+    with pytest.raises(UnreadableImage, match=rf"^{broken}: this image cannot be read \(not an image\)"):
+        list(loaders.train)
+    loaders.close()
+
+
+@pytest.fixture
+def running(photos, streaming):
+    """Loaders that have worker processes, in the middle of an epoch, and those processes."""
+    spec = {"name": "image_folder", "root": str(photos({"cat": 10, "dog": 10}))}
+    data = load_data(read_recipe({"data": spec}).data)
+    before = set(psutil.Process().children(recursive=True))
+    loaders = make_loaders(data, resolved(data, data=spec, batch_size=4), workers=2)
+    next(iter(loaders.train))
+    list(loaders.val)
+    workers = set(psutil.Process().children(recursive=True)) - before
+    assert len(workers) >= 4
+    return [loaders], workers
+
+
+def test_workers_end_with_their_loader(running):
+    held, workers = running
+    held.clear()
+    gc.collect()
+    _, alive = psutil.wait_procs(workers, timeout=20)
+    assert not alive
+
+
+def test_closing_ends_workers_at_once_also_in_a_reference_cycle(running):
+    held, workers = running
+    held.append(held)
+    held[0].train.__dict__["cycle"] = held
+    start = time.monotonic()
+    held[0].close()
+    held[0].close()
+    assert time.monotonic() - start < 4
+    _, alive = psutil.wait_procs(workers, timeout=1)
+    assert not alive
+    assert len(list(held[0].train)) > 0  # and it can start again
+    held[0].close()

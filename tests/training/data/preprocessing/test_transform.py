@@ -1,0 +1,140 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+from training.contract.specs import Digits, ImageFolder, Preprocessing
+from training.data.files.decode import read_image
+from training.data.files.images import ImageData, ImageFiles, ImagePart
+from training.data.pipelines.datasets import EvalImages
+from training.data.preprocessing.defaults import measure, resolve_preprocessing
+from training.data.preprocessing.transform import fit
+from training.data.sources.load_data import load_data
+
+WEIGHTS = {
+    "input_size": (3, 160, 160),
+    "crop_pct": 0.95,
+    "interpolation": "bicubic",
+    "mean": (0.485, 0.456, 0.406),
+    "std": (0.229, 0.224, 0.225),
+}
+
+
+def made(size, count=6):
+    random = np.random.default_rng(1)
+    pixels = random.integers(0, 200, (count, *size, 3), dtype=np.uint8) + np.array([50, 20, 0], np.uint8)
+    part = ImagePart(np.arange(count) % 2, pixels)
+    return ImageData("made", ("a", "b"), part, part, part)
+
+
+@pytest.mark.parametrize("size", [(40, 60), (300, 200), (64, 64), (25, 333)])
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
+@pytest.mark.parametrize("crop", [1.0, 0.875, 0.95])
+def test_fitting_an_image_is_what_timm_does_for_evaluation(size, interpolation, crop):
+    from timm.data import create_transform
+
+    preprocessing = Preprocessing(image_size=64, crop=crop, interpolation=interpolation, mean=[0.0] * 3, std=[1.0] * 3)
+    image = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    reference = create_transform((3, 64, 64), interpolation=interpolation, crop_pct=crop, mean=(0,) * 3, std=(1,) * 3)
+    expected = (reference(Image.fromarray(image)) * 255).round().byte().permute(1, 2, 0).numpy()
+    assert np.array_equal(fit(image, preprocessing), expected)
+
+
+def test_auto_means_the_weights_own_input():
+    found = resolve_preprocessing(Preprocessing(), made((32, 32)), WEIGHTS)
+    assert (found.image_size, found.crop, found.interpolation) == (160, 0.95, "bicubic")
+    assert found.mean == [0.485, 0.456, 0.406]
+    assert found.std == [0.229, 0.224, 0.225]
+
+
+def test_what_is_set_stays():
+    asked = Preprocessing(image_size=48, mean=[0.1, 0.2, 0.3])
+    found = resolve_preprocessing(asked, made((32, 32)), WEIGHTS)
+    assert (found.image_size, found.mean, found.crop) == (48, [0.1, 0.2, 0.3], 0.95)
+    assert resolve_preprocessing(found, made((32, 32)), None) is found
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [((32, 32), (32, 1.0)), ((90, 70), (70, 1.0)), ((300, 400), (224, 0.875)), ((4, 4), (8, 1.0))]
+)
+def test_without_weights_auto_means_the_size_of_the_images(size, expected):
+    found = resolve_preprocessing(Preprocessing(), made(size), None)
+    assert (found.image_size, found.crop) == expected
+
+
+def test_colours_are_measured_as_numpy_does_in_memory():
+    data = made((10, 12))
+    _, mean, std = measure(data.train)
+    np.testing.assert_allclose(mean, data.train.images.mean(axis=(0, 1, 2)) / 255, atol=1e-6)
+    np.testing.assert_allclose(std, data.train.images.std(axis=(0, 1, 2)) / 255, atol=1e-6)
+
+
+def test_colours_are_measured_as_numpy_does_in_files_of_several_sizes(photos):
+    root = photos({"cat": 3, "dog": 4}, size=(20, 30))
+    photos({"ant": 5}, size=(9, 50))
+    paths = sorted(str(path) for path in root.rglob("*.png"))
+    side, mean, std = measure(ImagePart(np.zeros(12, np.int64), ImageFiles(paths)))
+    images = [read_image(path).reshape(-1, 3) / 255 for path in paths]
+    expected = np.mean([image.mean(axis=0) for image in images], axis=0)
+    assert side == 20
+    np.testing.assert_allclose(mean, expected, atol=1e-6)
+    squares = np.mean([(image**2).mean(axis=0) for image in images], axis=0)
+    np.testing.assert_allclose(std, np.sqrt(squares - expected**2), atol=1e-6)
+
+
+def test_one_huge_image_weighs_no_more_than_another(tmp_path):
+    sizes = [(8, 8), (8, 8), (8, 8), (800, 800)]
+    for number, size in enumerate(sizes):
+        Image.new("RGB", size, "black" if number == 3 else "white").save(tmp_path / f"{number}.png")
+    paths = sorted(str(path) for path in tmp_path.iterdir())
+    _, mean, _ = measure(ImagePart(np.zeros(4, np.int64), ImageFiles(paths)))
+    assert mean == [0.75] * 3
+
+
+def test_colours_come_from_training_images_only(photos):
+    data = load_data(ImageFolder(root=str(photos({"cat": 10, "dog": 10}))))
+    before = resolve_preprocessing(Preprocessing(), data, None)
+    for path in (*data.val.images.paths, *data.test.images.paths):
+        Image.new("RGB", (10, 12)).save(path)
+    assert resolve_preprocessing(Preprocessing(), data, None) == before
+
+
+def test_colours_of_files_are_cached_until_a_file_changes(photos, monkeypatch):
+    root = photos({"cat": 10, "dog": 10})
+    data = load_data(ImageFolder(root=str(root)))
+    first = resolve_preprocessing(Preprocessing(), data, None)
+    with monkeypatch.context() as patched:
+        patched.setattr("training.data.preprocessing.defaults.read_image", None)
+        assert resolve_preprocessing(Preprocessing(), data, None) == first
+    Image.new("RGB", (10, 12)).save(data.train.images.paths[0])
+    assert resolve_preprocessing(Preprocessing(), data, None).mean != first.mean
+
+
+def test_at_most_10000_images_are_measured():
+    part = ImagePart(np.zeros(25_000, np.int64), np.zeros((25_000, 8, 8, 3), np.uint8))
+    part.images[12_500:] = 255
+    _, mean, _ = measure(part)
+    assert mean[0] != 0.5
+    assert abs(mean[0] - 0.5) < 0.02
+    assert measure(part) == measure(part)
+
+
+def test_images_of_one_flat_colour_can_be_normalised():
+    part = ImagePart(np.zeros(3, np.int64), np.full((3, 8, 8, 3), 7, np.uint8))
+    assert min(measure(part)[2]) > 0
+
+
+def test_digits_resolve_without_a_hole():
+    found = resolve_preprocessing(Preprocessing(), load_data(Digits(train_size=50)), None)
+    assert "auto" not in found.model_dump().values()
+
+
+def test_large_photographs_are_decoded_no_larger_than_needed(tmp_path):
+    rows, columns = np.mgrid[:1600, :1200] / 1600
+    photo = np.stack([np.sin(9 * rows), np.cos(7 * columns), rows * columns], axis=-1) * 90 + 128
+    Image.fromarray(photo.astype(np.uint8)).save(tmp_path / "photo.jpg", quality=95)
+    part = ImagePart(np.zeros(1, np.int64), ImageFiles([str(tmp_path / "photo.jpg")]))
+    preprocessing = Preprocessing(image_size=64, crop=0.875, interpolation="bicubic", mean=[0.0] * 3, std=[1.0] * 3)
+    dataset = EvalImages(part, preprocessing)
+    assert min(dataset.images[0].shape[:2]) in range(2 * 73, 4 * 73)
+    whole, reduced = (fit(images[0], preprocessing).astype(float) for images in (part.images, dataset.images))
+    assert np.abs(whole - reduced).max() <= 3

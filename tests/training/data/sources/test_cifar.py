@@ -1,0 +1,194 @@
+import hashlib
+import pickle
+import tarfile
+import time
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+from torchvision.datasets import CIFAR10, CIFAR100
+
+from training.contract.specs import Cifar10, Cifar100
+from training.data.sources import cifar
+from training.data.sources import load_data as load
+from training.data.sources.load_data import load_data
+from training.errors import UserError
+
+CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+
+
+def digest(content):
+    return hashlib.md5(content).hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    load._load_cifar_once.cache_clear()
+    yield
+    load._load_cifar_once.cache_clear()
+
+
+@pytest.fixture
+def extract(tmp_path, monkeypatch):
+    """A tiny data set in the official form; its checksums stand where torchvision keeps the official ones."""
+    random = np.random.default_rng(0)
+    folder = tmp_path / "data" / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+
+    def write(name, content):
+        (folder / name).write_bytes(content)
+        return digest(content)
+
+    def batch(count):
+        pixels = random.integers(0, 256, (count, 3072), dtype=np.uint8)
+        return pickle.dumps({"data": pixels, "labels": [n % 10 for n in range(count)]})
+
+    train = [[f"data_batch_{n}", write(f"data_batch_{n}", batch(40))] for n in range(1, 6)]
+    test = [["test_batch", write("test_batch", batch(30))]]
+    meta = write("batches.meta", pickle.dumps({"label_names": CLASSES}))
+    monkeypatch.setattr(CIFAR10, "train_list", train)
+    monkeypatch.setattr(CIFAR10, "test_list", test)
+    monkeypatch.setattr(CIFAR10, "meta", {"filename": "batches.meta", "key": "label_names", "md5": meta})
+    return folder
+
+
+def test_the_official_test_set_is_the_test_part(extract):
+    data = load_data(Cifar10(root=str(extract.parent)))
+    assert [len(part) for part in (data.train, data.val, data.test)] == [180, 20, 30]
+    assert data.classes == tuple(CLASSES) == tuple(sorted(CLASSES))
+    official = CIFAR10(extract.parent, train=False)
+    assert np.array_equal(data.test.images, official.data)
+    assert np.bincount(data.val.labels).tolist() == [2] * 10
+
+
+def test_images_keep_their_labels_and_their_channels(extract):
+    data = load_data(Cifar10(root=str(extract.parent), train_size=50))
+    official = CIFAR10(extract.parent, train=True)
+    labels = {np.asarray(image).tobytes(): label for image, label in official}
+    assert all(
+        labels[image.tobytes()] == label for image, label in zip(data.train.images, data.train.labels, strict=True)
+    )
+
+
+def test_an_archive_that_is_there_is_unpacked_without_a_network(extract, tmp_path, monkeypatch):
+    monkeypatch.setattr(cifar, "_answers", None)
+    other = tmp_path / "other"
+    other.mkdir()
+    with tarfile.open(other / CIFAR10.filename, "w:gz") as archive:
+        archive.add(extract, extract.name)
+    monkeypatch.setattr(CIFAR10, "tgz_md5", digest((other / CIFAR10.filename).read_bytes()))
+    assert len(load_data(Cifar10(root=str(other))).test) == 30
+
+
+def test_offline_it_says_so_within_seconds_and_makes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(CIFAR10, "url", "http://127.0.0.1:9/nothing")
+    start = time.monotonic()
+    with pytest.raises(
+        UserError, match=r"data\.root=.*no complete cifar-10-batches-py in .*does not answer.*set data\.root"
+    ):
+        load_data(Cifar10(root=str(tmp_path / "data")))
+    assert time.monotonic() - start < 6
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_silent_server_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(cifar, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: time.sleep(2) or nullcontext())
+    with pytest.raises(UserError, match="does not answer"):
+        load_data(Cifar10(root=str(tmp_path)))
+
+
+def test_a_damaged_folder_is_not_used(extract, monkeypatch):
+    monkeypatch.setattr(CIFAR10, "url", "http://127.0.0.1:9/nothing")
+    (extract / "data_batch_2").write_bytes(b"")
+    with pytest.raises(UserError, match="no complete cifar-10-batches-py"):
+        load_data(Cifar10(root=str(extract.parent)))
+
+
+def test_a_download_that_fails_is_told_with_its_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(cifar, "_answers", lambda address: True)
+    monkeypatch.setattr(CIFAR10, "url", "http://127.0.0.1:9/nothing")
+    with pytest.raises(UserError, match=r"the download failed .*refused.*Connect to the network"):
+        load_data(Cifar10(root=str(tmp_path / "data")))
+
+
+def write_binary(folder, files, names, label_bytes, classes):
+    """Files in the form that the authors publish; returns what is in them."""
+    random = np.random.default_rng(1)
+    folder.mkdir(parents=True)
+    written = {}
+    for name, count in files.items():
+        labels = np.stack(
+            [np.arange(count) % (5 if byte + 1 < label_bytes else classes) for byte in range(label_bytes)], 1
+        )
+        planes = random.integers(0, 256, (count, 3, 32, 32), dtype=np.uint8)
+        records = np.concatenate([labels.astype(np.uint8), planes.reshape(count, -1)], axis=1)
+        (folder / name).write_bytes(records.tobytes())
+        written[name] = labels[:, -1], planes
+    (folder / names).write_text("\n".join(f"class {n:02}" for n in range(classes)) + "\n\n")
+    return written
+
+
+def test_the_binary_form_is_read_where_it_is(tmp_path):
+    files = {f"data_batch_{n}.bin": 30 for n in range(1, 6)} | {"test_batch.bin": 20}
+    written = write_binary(tmp_path / "cifar-10-batches-bin", files, "batches.meta.txt", 1, 10)
+    data = load_data(Cifar10(root=str(tmp_path)))
+    assert [len(part) for part in (data.train, data.val, data.test)] == [135, 15, 20]
+    labels, planes = written["test_batch.bin"]
+    assert data.test.labels.tolist() == labels.tolist()
+    assert np.array_equal(data.test.images[3, :, :, 1], planes[3, 1])
+
+
+def test_cifar100_has_its_fine_labels_in_both_forms(tmp_path, monkeypatch):
+    written = write_binary(
+        tmp_path / "binary" / "cifar-100-binary", {"train.bin": 400, "test.bin": 100}, "fine_label_names.txt", 2, 100
+    )
+    binary = load_data(Cifar100(root=str(tmp_path / "binary")))
+    folder = tmp_path / "pickled" / "cifar-100-python"
+    folder.mkdir(parents=True)
+    digests = {}
+    for name in ("train", "test"):
+        labels, planes = written[f"{name}.bin"]
+        values = {
+            "data": planes.reshape(len(planes), -1),
+            "fine_labels": labels.tolist(),
+            "coarse_labels": [0] * len(labels),
+        }
+        (folder / name).write_bytes(pickle.dumps(values))
+        digests[name] = digest((folder / name).read_bytes())
+    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": [f"class {n:02}" for n in range(100)]}))
+    meta = {"filename": "meta", "key": "fine_label_names", "md5": digest((folder / "meta").read_bytes())}
+    monkeypatch.setattr(CIFAR100, "train_list", [["train", digests["train"]]])
+    monkeypatch.setattr(CIFAR100, "test_list", [["test", digests["test"]]])
+    monkeypatch.setattr(CIFAR100, "meta", meta)
+    pickled = load_data(Cifar100(root=str(tmp_path / "pickled")))
+    assert len(binary.classes) == 100
+    assert binary.classes == pickled.classes
+    assert [len(part) for part in (binary.train, binary.val, binary.test)] == [300, 100, 100]
+    for part in ("train", "val", "test"):
+        one, other = getattr(binary, part), getattr(pickled, part)
+        assert np.array_equal(one.labels, other.labels)
+        assert np.array_equal(one.images, other.images)
+
+
+@pytest.mark.parametrize(("content", "reason"), [(b"x" * 5000, "not made of records"), (b"\xff" * 3073, "has no name")])
+def test_a_binary_file_that_is_cut_or_of_another_kind_is_named(tmp_path, content, reason):
+    files = {f"data_batch_{n}.bin": 30 for n in range(1, 6)} | {"test_batch.bin": 20}
+    folder = tmp_path / "cifar-10-batches-bin"
+    write_binary(folder, files, "batches.meta.txt", 1, 10)
+    (folder / "data_batch_3.bin").write_bytes(content)
+    with pytest.raises(UserError, match=rf"data_batch_3\.bin: .*{reason}"):
+        load_data(Cifar10(root=str(tmp_path)))
+
+
+def test_all_processes_map_the_same_file(extract, own_cache):
+    spec = Cifar10(root=str(extract.parent), train_size=50)
+    load_data(spec)  # writes it
+    load._load_cifar_once.cache_clear()
+    first = load_data(spec)
+    load._load_cifar_once.cache_clear()
+    second = load_data(spec)
+    assert isinstance(first.train.images, np.memmap)
+    assert first.train.images.filename == second.train.images.filename
+    assert first.train.images.shape == (50, 32, 32, 3)
+    assert len(list(own_cache.rglob("*.npy"))) == 3

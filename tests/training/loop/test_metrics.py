@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, log_loss
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+from training.loop.metrics import measure
+from training.score_metrics import MAXIMISED, MINIMISED, is_better
+
+CLASSES = 5
+
+
+def predict(count=400, seed=0, missing=()):
+    """Labels and probabilities of a classifier that is right more often than not; some classes may not occur."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(CLASSES, (count,), generator=generator)
+    for label in missing:
+        labels[labels == label] = (label + 1) % CLASSES
+    logits = torch.randn(count, CLASSES, generator=generator) + 2 * torch.nn.functional.one_hot(labels, CLASSES)
+    return labels, logits.double().softmax(1)
+
+
+def measured(labels, probabilities, score="val_accuracy"):
+    confidence, predicted = probabilities.max(1)
+    losses = -probabilities[torch.arange(len(labels)), labels].log()
+    return measure(labels, predicted, confidence, losses, CLASSES, score)
+
+
+@pytest.mark.parametrize("missing", [(), (2,)])
+@pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
+def test_metrics_equal_scikit_learns(missing):
+    labels, probabilities = predict(missing=missing)
+    metrics, _ = measured(labels, probabilities)
+    predicted = probabilities.argmax(1)
+    assert metrics["val_accuracy"] == pytest.approx(accuracy_score(labels, predicted))
+    assert metrics["val_balanced_accuracy"] == pytest.approx(balanced_accuracy_score(labels, predicted))
+    assert metrics["val_macro_f1"] == pytest.approx(f1_score(labels, predicted, average="macro"))
+    assert metrics["val_loss"] == pytest.approx(log_loss(labels, probabilities, labels=range(CLASSES)))
+
+
+def test_ece_equals_torchmetrics():
+    labels, probabilities = predict()
+    expected = multiclass_calibration_error(probabilities, labels, CLASSES, n_bins=15, norm="l1")
+    assert measured(labels, probabilities)[0]["val_ece"] == pytest.approx(float(expected))
+
+
+def test_ece_of_certain_predictions_is_their_error():
+    labels = torch.tensor([0, 1, 2, 3])
+    probabilities = torch.eye(CLASSES, dtype=torch.float64)[[0, 1, 2, 4]].clamp(1e-12)
+    metrics, _ = measured(labels, probabilities)
+    assert metrics["val_ece"] == pytest.approx(0.25)
+    assert metrics["val_accuracy"] == 0.75
+
+
+def test_the_standard_error_of_accuracy_is_binomial():
+    labels, probabilities = predict()
+    metrics, error = measured(labels, probabilities)
+    share = metrics["val_accuracy"]
+    assert error == pytest.approx((share * (1 - share) / len(labels)) ** 0.5)
+
+
+@pytest.mark.parametrize("score", [*MAXIMISED, *MINIMISED])
+def test_the_standard_error_is_how_much_a_score_varies_from_sample_to_sample(score):
+    samples = [measured(*predict(seed=seed), score) for seed in range(60)]
+    spread = float(torch.tensor([metrics[score] for metrics, _ in samples]).std())
+    said = sum(error for _, error in samples) / len(samples)
+    assert 0.6 * spread < said < 1.6 * spread
+
+
+def test_the_standard_error_is_the_same_each_time():
+    data = predict()
+    assert measured(*data, "val_macro_f1")[1] == measured(*data, "val_macro_f1")[1]
+    before = torch.get_rng_state()
+    measured(*data, "val_ece")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_metrics_rank_in_their_direction_and_ties_are_no_improvement():
+    assert is_better("val_accuracy", 0.9, 0.8)
+    assert is_better("val_loss", 0.8, 0.9)
+    for metric in (*MAXIMISED, *MINIMISED):
+        assert is_better(metric, 0.5, None)
+        assert not is_better(metric, 0.5, 0.5)
+        assert is_better(metric, 0.9, 0.8) != is_better(metric, 0.8, 0.9)

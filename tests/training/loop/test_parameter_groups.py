@@ -1,0 +1,219 @@
+"""Groups of parameters: layer-wise rates, spared norms, scaled rates, and what thaws at milestones."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import timm
+import torch
+import torchvision
+from timm.optim import param_groups_layer_decay, param_groups_weight_decay
+
+from training.errors import UserError
+from training.loop.classifier import Classifier
+from training.recipe import read_recipe
+from training.techniques.base import TrainingSetup
+
+MODELS = ("test_resnet", "test_vit", "test_convnext", "test_efficientnet")
+ADAMW = {"name": "adamw", "lr": 0.01, "weight_decay": 0.1}
+
+
+def prepare(model, batch_sizes=(8, 8, 8, 8), **fields):
+    """A classifier as training builds it, with its optimizer and schedule."""
+    recipe = read_recipe({"epochs": 3, "optimizer": ADAMW, **fields})
+    setup = TrainingSetup(model, "cpu", 10, batch_sizes, 32)
+    for technique in recipe.techniques():
+        technique.apply(setup)
+    classifier = Classifier(recipe, setup)
+    built = classifier.configure_optimizers()
+    return classifier, built["optimizer"], built["lr_scheduler"]["scheduler"]
+
+
+def by_name(model, groups, key):
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return {names[parameter]: group[key] for group in groups for parameter in group["params"]}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("level", ["full", "most"])
+def test_layer_decay_and_no_decay_group_as_timm_does(name, level):
+    model = timm.create_model(name, num_classes=10)
+    fields = {"layer_decay": {"factor": 0.7}, "no_decay": {"enabled": True}, "unfreeze": {"level": level}}
+    _, optimizer, _ = prepare(model, **fields)
+    theirs = param_groups_layer_decay(
+        model,
+        weight_decay=0.1,
+        no_weight_decay_list=model.no_weight_decay() if hasattr(model, "no_weight_decay") else (),
+        layer_decay=0.7,
+    )
+    shares = by_name(model, theirs, "lr_scale")
+    assert len(set(shares.values())) > 2
+    assert by_name(model, optimizer.param_groups, "lr") == pytest.approx({n: 0.01 * s for n, s in shares.items()})
+    assert by_name(model, optimizer.param_groups, "weight_decay") == by_name(model, theirs, "weight_decay")
+    assert shares.keys() == {n for n, p in model.named_parameters() if p.requires_grad}  # the frozen are in no group
+
+
+@pytest.mark.parametrize("beside", [{"lora": {"rank": 2}}, {"activation_checkpointing": {"enabled": True}}])
+def test_layers_are_known_under_what_other_techniques_add(beside):
+    plain, changed = (timm.create_model("test_vit", num_classes=10) for _ in range(2))
+    fields = {"layer_decay": {"factor": 0.7}, "unfreeze": {"level": "most"}}
+    shares = by_name(plain, prepare(plain, **fields)[1].param_groups, "lr")
+    found = by_name(changed, prepare(changed, **fields, **beside)[1].param_groups, "lr")
+    plain_names = {name.replace("_checkpoint_wrapped_module.", ""): share for name, share in found.items()}
+    assert {name: plain_names[name] for name in shares} == shares
+    adapters = {name: share for name, share in plain_names.items() if ".lora_" in name}
+    assert bool(adapters) == ("lora" in beside)
+    assert all(share < min(shares.values()) for share in adapters.values())  # they stand on the frozen, lower layers
+
+
+def test_no_decay_alone_groups_as_timm_does():
+    model = timm.create_model("test_vit", num_classes=10)
+    _, optimizer, _ = prepare(model, no_decay={"enabled": True})
+    theirs = param_groups_weight_decay(model, 0.1, no_weight_decay_list=model.no_weight_decay())
+    assert by_name(model, optimizer.param_groups, "weight_decay") == by_name(model, theirs, "weight_decay")
+    assert set(by_name(model, optimizer.param_groups, "lr").values()) == {0.01}
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "squeezenet1_0"])
+def test_layers_of_torchvisions_models_are_their_stages(name):
+    model = torchvision.models.get_model(name, weights=None, num_classes=10)
+    _, optimizer, _ = prepare(model, layer_decay={"factor": 0.5})
+    rates = by_name(model, optimizer.param_groups, "lr")
+    found = list(dict.fromkeys(rates.values()))  # in the order of the network
+    assert found == sorted(found)
+    assert len(found) >= 5
+    assert {rates[name] for name in list(rates)[-2:]} == {0.01}
+    if name == "resnet18":
+        assert found == pytest.approx([0.01 * 0.5**distance for distance in (5, 4, 3, 2, 1, 0)])
+
+
+def test_a_model_without_known_layers_is_refused():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 10))
+    with pytest.raises(
+        UserError, match=r"layer_decay\.factor: the layers of Sequential are not known\. Set it to 1\.0"
+    ):
+        prepare(model, layer_decay={"factor": 0.5})
+
+
+def test_every_group_follows_the_schedule_and_the_metric_is_the_base_rate(fit):
+    model = timm.create_model("test_resnet", num_classes=10)
+    _, optimizer, schedule = prepare(
+        model,
+        layer_decay={"factor": 0.5},
+        no_decay={"enabled": True},
+        schedule={"name": "cosine", "warmup_epochs": 1.0},
+    )
+    first = by_name(model, optimizer.param_groups, "lr")
+    optimizer.step()
+    schedule.step()
+    second = by_name(model, optimizer.param_groups, "lr")
+    ratios = {second[name] / first[name] for name in first}
+    assert max(ratios) == pytest.approx(min(ratios))
+    assert min(ratios) > 100
+    run = fit(layer_decay={"factor": 0.5}, no_decay={"enabled": True}, optimizer=ADAMW)
+    assert [metrics["lr"] for metrics in run.metrics] == [0.01, 0.01]
+
+
+def test_spared_parameters_do_not_decay_and_others_do():
+    model = timm.create_model("test_resnet", num_classes=10)
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    _, optimizer, _ = prepare(model, no_decay={"enabled": True})
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)  # so that nothing but decay moves anything
+    optimizer.step()
+    moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
+    assert moved == {name for name, value in model.named_parameters() if value.ndim > 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"lr_scaling": {"rule": "linear"}, "accumulation": {"batches": 2}}, 0.01 * 16 / 256),
+        ({"lr_scaling": {"rule": "linear", "reference": 8}, "accumulation": {"schedule": [[0, 4], [1, 1]]}}, 0.04),
+        ({"lr_scaling": {"rule": "sqrt", "reference": 32}}, 0.005),
+    ],
+)
+def test_the_rate_follows_the_effective_batch(fields, expected):
+    model = timm.create_model("test_resnet", num_classes=10)
+    _, optimizer, _ = prepare(model, **fields)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([expected])
+
+
+def test_the_scaled_rate_is_the_metric(fit):
+    run = fit(lr_scaling={"rule": "linear", "reference": 64}, optimizer={"name": "sgd", "lr": 0.04})
+    assert [metrics["lr"] for metrics in run.metrics] == pytest.approx([0.01, 0.01])  # batches of 16
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"layer_decay": {"factor": 0.5}, "unfreeze": {"level": "last"}}, "does nothing while unfreeze.level=last"),
+        ({"no_decay": {"enabled": True}}, "does nothing while optimizer.weight_decay is 0"),
+        ({"lr_scaling": {"reference": 64}}, "does nothing while lr_scaling.rule is none"),
+        ({"unfreeze": {"milestone_lr": "auto"}}, "milestone_lr=auto does nothing without unfreeze.milestones"),
+        ({"unfreeze": {"milestones": [1]}}, "from unfreeze.level=full there are fewer levels to go"),
+        ({"unfreeze": {"level": "most", "milestones": [1, 2]}}, "from unfreeze.level=most there are fewer levels"),
+        ({"unfreeze": {"level": "last", "milestones": [2, 1]}}, "in rising order, all below epochs=10"),
+        ({"unfreeze": {"level": "last", "milestones": [10]}}, "in rising order, all below epochs=10"),
+    ],
+)
+def test_what_would_do_nothing_is_refused(fields, reason):
+    with pytest.raises(UserError, match=reason):
+        read_recipe(fields)
+
+
+LAST, MOST = ("fc",), ("layer3", "layer4", "fc")
+GRADUAL = {
+    "epochs": 5,
+    "unfreeze": {"level": "last", "milestones": [1, 3]},
+    "layer_decay": {"factor": 0.8},
+    "optimizer": {"name": "nesterov", "lr": 0.01},
+    "schedule": {"name": "cosine", "warmup_epochs": 1.0},
+}
+
+
+def test_milestones_deepen_what_trains_with_its_statistics_and_keep_the_rest_going(fit, load_weights, tmp_path):
+    weights = []
+
+    def remember(report):
+        weights.append(load_weights(tmp_path))
+        return True
+
+    run = fit(folder=tmp_path, **GRADUAL, on_report=remember)
+    moved = [
+        {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
+        for before, after in pairwise(weights)
+    ]
+    all_of_it = {name.split(".")[0] for name in weights[0]}
+    assert moved[0] == moved[1] == set(MOST)
+    assert moved[2] == moved[3] == all_of_it
+    statistics = [name for name in weights[0] if name.startswith(("layer1", "layer3")) and "running" in name]
+    assert [all(torch.equal(weights[0][n], weights[i][n]) for n in statistics if "layer1" in n) for i in (1, 2, 3)] == [
+        True, True, False,
+    ]  # fmt: skip
+    plain = fit(**{**GRADUAL, "unfreeze": {"level": "full"}})
+    assert [m["lr"] for m in run.metrics] == [m["lr"] for m in plain.metrics]
+
+
+def test_momentum_of_the_head_survives_a_milestone(fit, tmp_path):
+    buffers = []
+
+    def read(report):
+        state = torch.load(tmp_path / "last.ckpt", weights_only=True)["optimizer_states"][0]["state"]
+        buffers.append(len(state))
+        return True
+
+    fit(folder=tmp_path, **GRADUAL, on_report=read)
+    assert buffers[0] == 2  # weight and bias of the head
+    assert buffers == sorted(buffers)
+    assert buffers[1] < buffers[3] == len(list(timm.create_model("test_resnet").parameters()))
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3])
+def test_a_training_with_milestones_resumes_to_the_same_weights(stop, fit, load_weights, tmp_path):
+    whole = load_weights(fit(**GRADUAL).folder)
+    fit(folder=tmp_path, **GRADUAL, on_report=lambda report: report.epoch < stop)
+    fit(folder=tmp_path, **GRADUAL)
+    resumed = load_weights(tmp_path)
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)

@@ -1,0 +1,209 @@
+"""A training that was stopped and goes on ends as one that was not."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from training.errors import UserError
+from training.loop.classifier import Classifier
+from training.recipe import Recipe
+from training.techniques.base import Technique
+
+NEEDS_A_GPU = {"cudnn_benchmark"}
+NEEDS_PROCESSES = {"data_parallel"}  # and goes on in test_data_parallel.py
+
+# Every technique that a CPU can run is in one of them, beside others: what has a state must survive.
+RECIPES = {
+    "plain": {"optimizer": {"name": "sgd", "lr": 0.05}},
+    "mixing": {
+        "mixup": {"alpha": 0.4},
+        "cutmix": {"alpha": 1.0},
+        "fmix": {"alpha": 1.0},
+        "mixing": {"probability": 0.8},
+        "random_erasing": {"probability": 0.5},
+        "class_balance": {"name": "sampler"},
+        "label_smoothing": {"alpha": 0.1},
+        "augmentation": {"policy": "small_images"},
+        "accumulation": {"batches": 3},
+        "optimizer": {"name": "nesterov", "lr": 0.02},
+        "schedule": {"name": "cosine_restarts", "cycles": 2, "warmup_epochs": 0.5},
+        "averaging": {"name": "swa", "start": 0.2},
+    },
+    "adaptive": {
+        "optimizer": {"name": "adamw", "lr": 0.01},
+        "schedule": {"name": "cosine", "warmup_epochs": 1.0},
+        "gradient_clipping": {"value": 0.5},
+        "precision": {"mode": "bf16-mixed"},
+        "unfreeze": {"level": "most"},
+        "averaging": {"name": "ema"},
+        "drop_path": {"rate": 0.3},
+        "data": {"name": "digits", "train_size": 90, "epoch_size": 40},
+    },
+    "wrapped": {
+        "lora": {"rank": 4},
+        "unfreeze": {"level": "most"},
+        "activation_checkpointing": {"enabled": True},
+        "channels_last": {"enabled": True},
+    },
+    "64 bits": {"precision": {"mode": "64-true"}},
+    "compiled": {"compilation": {"backend": "aot_eager"}, "epochs": 2},
+    "grouped": {
+        "optimizer": {"name": "adam8bit", "lr": 0.01, "weight_decay": 0.1},
+        "layer_decay": {"factor": 0.7},
+        "no_decay": {"enabled": True},
+        "lr_scaling": {"rule": "sqrt"},
+        "accumulation": {"schedule": [[1, 2], [3, 1]]},
+        "gradient_clipping": {"value": 0.5},
+        "schedule": {"name": "cosine"},
+    },
+    **{name: {"optimizer": {"name": name}} for name in ("adagrad", "rmsprop", "adafactor")},
+}
+
+
+def assert_same(one, other, load_weights):
+    assert one.metrics == other.metrics
+    for ours, theirs in zip(one.outcome.reports, other.outcome.reports, strict=True):
+        assert (ours.epoch, ours.score, ours.best_epoch, ours.steps) == (
+            theirs.epoch,
+            theirs.score,
+            theirs.best_epoch,
+            theirs.steps,
+        )
+    for which in ("last", "best"):
+        first, second = (load_weights(run.folder, which) for run in (one, other))
+        assert first.keys() == second.keys()
+        assert all(torch.equal(first[name], second[name]) for name in first), which
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_stopped_training_goes_on_to_the_same_numbers(name, fit, load_weights, tmp_path):
+    recipe = {"epochs": 4, **RECIPES[name]}
+    whole = fit(**recipe)
+    # "mixing" between the two minima of its schedule
+    stopped_at = {"plain": 1, "compiled": 1, "mixing": 3}.get(name, 2)
+    stopped = fit(folder=tmp_path, **recipe, on_report=lambda report: report.epoch < stopped_at)
+    assert stopped.state == "stopped"
+    assert len(stopped.outcome.reports) == stopped_at
+    heard = []
+    resumed = fit(folder=tmp_path, **recipe, on_report=lambda report: heard.append(report.epoch) or True)
+    assert resumed.state == "completed"
+    assert heard == list(range(1, recipe["epochs"] + 1))
+    assert resumed.outcome.reports[:stopped_at] == stopped.outcome.reports
+    assert_same(whole, resumed, load_weights)
+
+
+def test_every_technique_is_among_what_is_resumed():
+    switchable = {name for name, info in Recipe.model_fields.items() if isinstance(info.default, Technique)}
+    assert switchable - NEEDS_A_GPU - NEEDS_PROCESSES <= set().union(*RECIPES.values())
+
+
+@pytest.mark.parametrize("junk", [b"", b"junk", b"\x80\x02.", b"PK\x03\x04 cut short"])
+def test_a_training_whose_checkpoint_is_damaged_starts_anew_to_the_same_numbers(junk, fit, load_weights, tmp_path):
+    recipe = {"optimizer": {"name": "sgd", "lr": 0.05}}
+    fit(folder=tmp_path, **recipe, on_report=lambda report: False)
+    (tmp_path / "last.ckpt").write_bytes(junk)
+    assert_same(fit(**recipe), fit(folder=tmp_path, **recipe), load_weights)
+
+
+class Killed(BaseException):
+    """What nothing catches."""
+
+
+@pytest.mark.parametrize("moment", ["best.partial", "best.next", "last.ckpt", "best.ckpt"])
+def test_a_training_killed_while_it_writes_goes_on_to_the_same_numbers(
+    moment, fit, load_weights, tmp_path, monkeypatch
+):
+    collect = Classifier.collect
+
+    def improve(self, score):  # each epoch is the best so far, and writes both files
+        metrics, error, points = collect(self, score)
+        return {**metrics, "val_accuracy": (self.current_epoch + 1) / 10}, error, points
+
+    monkeypatch.setattr(Classifier, "collect", improve)
+    recipe = {"optimizer": {"name": "sgd", "lr": 0.01}, "epochs": 2}  # so that nothing may be left to train
+    whole = fit(**recipe)
+    with pytest.MonkeyPatch.context() as patch:
+        kill_at_the_second(moment, patch)
+        with pytest.raises(Killed):
+            fit(folder=tmp_path, **recipe)
+    assert len(list(tmp_path.iterdir())) >= 2
+    resumed = fit(folder=tmp_path, **recipe)
+    assert resumed.state == "completed"
+    assert_same(whole, resumed, load_weights)
+    assert torch.load(tmp_path / "best.ckpt", weights_only=True)["epoch"] == 2
+    assert {path.name for path in tmp_path.iterdir()} <= {"last.ckpt", "best.ckpt", "best.partial"}
+
+
+def kill_at_the_second(name, patch):
+    """Die right after the second time a file of this name was written or put in place."""
+    replace, save = os.replace, torch.save
+    count = 0
+
+    def count_file(path):
+        nonlocal count
+        count += str(path).endswith(name)
+        if count == 2:
+            raise Killed
+
+    def watch_replace(source, target):
+        replace(source, target)
+        count_file(target)
+
+    def watch_save(state, target, **options):
+        save(state, target, **options)
+        count_file(target)
+
+    patch.setattr(os, "replace", watch_replace)
+    patch.setattr(torch, "save", watch_save)
+
+
+def test_a_completed_training_trains_nothing_and_reports_all_again(fit, tmp_path, monkeypatch):
+    import training.train as module
+
+    first = fit(folder=tmp_path)
+    monkeypatch.setattr(module, "build_model", lambda *arguments: pytest.fail("nothing is left to train"))
+    heard = []
+    again = fit(folder=tmp_path, on_report=lambda report: heard.append(report) or True)
+    assert again.state == "completed"
+    assert heard == first.outcome.reports == again.outcome.reports
+
+
+def test_a_training_that_is_told_to_stop_again_stays_stopped(fit, tmp_path):
+    fit(folder=tmp_path, epochs=3, on_report=lambda report: report.epoch < 2)
+    before = (tmp_path / "last.ckpt").read_bytes()
+    heard = []
+    again = fit(folder=tmp_path, epochs=3, on_report=lambda report: heard.append(report.epoch) or False)
+    assert again.state == "stopped"
+    assert heard == [1]
+    assert (tmp_path / "last.ckpt").read_bytes() == before
+
+
+def test_a_folder_of_another_recipe_is_refused(fit, tmp_path):
+    fit(folder=tmp_path, epochs=1)
+    with pytest.raises(
+        UserError, match=r"last\.ckpt: holds a training with optimizer\.lr=0\.05, not 0\.1\. Name another"
+    ):
+        fit(folder=tmp_path, epochs=1, optimizer={"name": "momentum", "lr": 0.1})
+    with pytest.raises(UserError, match="metric=val_accuracy, not val_loss"):
+        fit(folder=tmp_path, epochs=1, metric="val_loss")
+
+
+def test_loader_workers_are_asked_for_the_images_of_the_resumed_epoch(tiny_recipe, load_weights, tmp_path):
+    from training.train import Resources, train
+
+    # Large enough images that workers prepare them.
+    recipe = tiny_recipe(data={"name": "digits", "train_size": 32}, preprocessing={"image_size": 72})
+    recipe = recipe.model_copy(
+        update={"augmentation": recipe.augmentation.model_copy(update={"backend": "albumentations"})}
+    )
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for folder in (whole, parts):
+        folder.mkdir()
+    train(recipe, whole)
+    train(recipe, parts, on_report=lambda report: False)
+    train(recipe, parts, resources=Resources(workers=1))
+    ours, theirs = load_weights(whole), load_weights(parts)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)

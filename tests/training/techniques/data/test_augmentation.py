@@ -1,0 +1,180 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from pydantic import TypeAdapter
+from torchvision.transforms import v2
+
+from training.contract.specs import Preprocessing
+from training.data.pipelines.augmenter import Augmenter
+from training.errors import UserError
+from training.recipe import read_recipe
+from training.techniques.data.augmentation import Augmentation
+
+SIDE = 32
+PREPROCESSING = Preprocessing(image_size=SIDE, crop=1.0, interpolation="bilinear", mean=[0.5] * 3, std=[0.2] * 3)
+OFF = {"translate": 0.0, "scale": 0.0, "rotate": 0.0, "rgb_shift": 0.0, "brightness": 0.0, "contrast": 0.0}
+GREY = np.full((SIDE, SIDE, 3), 128, np.uint8)
+BLOB = np.zeros((SIDE, SIDE, 3), np.uint8)
+BLOB[10:22, 13:19] = 200
+PHOTO = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+
+
+def augmented(image, count=200, **fields):
+    policy = TypeAdapter(Augmentation).validate_python(fields)
+    augment = Augmenter(policy, PREPROCESSING)
+    return np.stack([augment(image, seed) for seed in range(count)]).astype(float)
+
+
+def centres(images):
+    """Centre of mass of each image, (N, 2): row and column from the middle of the image."""
+    weights = images.sum(axis=3) / images.sum(axis=(1, 2, 3))[:, None, None]
+    axis = np.arange(SIDE) - (SIDE - 1) / 2
+    return np.stack([(weights.sum(axis=2) * axis).sum(axis=1), (weights.sum(axis=1) * axis).sum(axis=1)], axis=1)
+
+
+def small(image, **fields):
+    return augmented(image, policy="small_images", **{**OFF, "probability": 1.0, **fields})
+
+
+def test_none_changes_nothing():
+    assert (augmented(BLOB, policy="none") == BLOB).all()
+
+
+def test_translate_shifts_both_ways_and_no_further_than_said():
+    shifts = centres(small(BLOB, translate=0.2)) - centres(BLOB[None].astype(float))
+    assert (shifts.min(axis=0) < -4).all()
+    assert (shifts.max(axis=0) > 4).all()
+    assert np.abs(shifts).max() <= 0.2 * SIDE + 0.5
+
+
+def test_scale_only_enlarges():
+    masses = small(BLOB, scale=0.5).sum(axis=(1, 2, 3)) / BLOB.sum()
+    assert masses.min() > 0.95
+    assert 1.9 < masses.max() < 2.5
+
+
+def test_rotate_turns_both_ways_and_keeps_the_middle():
+    images = small(BLOB, rotate=45.0)
+    rows, columns = np.mgrid[:SIDE, :SIDE] - (SIDE - 1) / 2
+    tilts = (images[..., 0] * rows * columns).sum(axis=(1, 2)) / images[..., 0].sum(axis=(1, 2))
+    assert tilts.min() < -1.5
+    assert tilts.max() > 1.5
+    assert np.abs(centres(images) - centres(BLOB[None].astype(float))).max() < 1
+
+
+def test_rgb_shift_moves_each_colour_by_its_own_amount():
+    shifts = small(GREY, rgb_shift=30.0)[:, 0, 0] - 128
+    assert np.abs(shifts).max() <= 30
+    assert shifts.min() < -20
+    assert shifts.max() > 20
+    assert np.abs(np.corrcoef(shifts.T) - np.eye(3)).max() < 0.3
+
+
+def test_brightness_moves_all_levels_and_contrast_spreads_them():
+    bright = small(GREY, brightness=0.2).mean(axis=(1, 2, 3)) - 128
+    assert bright.min() < -30
+    assert bright.max() > 30
+    spread = small(PHOTO[:SIDE, :SIDE] // 2 + 64, contrast=0.3).std(axis=(1, 2, 3)) / (PHOTO[:SIDE, :SIDE] // 2).std()
+    assert spread.min() < 0.8
+    assert spread.max() > 1.15
+
+
+def test_the_groups_apply_with_their_probability_and_independently():
+    # Compose(seed=) would give each group the same draws: all of them, or none.
+    images = augmented(BLOB, 800, policy="small_images", **{**OFF, "rotate": 45.0, "brightness": 0.5}, probability=0.5)
+    shades = images[:, 0, 0, 0] != 0  # a brighter background
+    turned = np.array([len(np.unique(image)) > 2 for image in images])
+    for share in (
+        shades.mean() * 2,
+        turned.mean(),
+    ):  # half of the changes of brightness darken black, which is no change
+        assert abs(share - 0.5) < 0.1
+    assert abs((shades & turned).mean() - shades.mean() * turned.mean()) < 0.05
+
+
+def test_a_digit_is_never_mirrored():
+    mirrored = BLOB.copy()
+    mirrored[10:22, 13:16] = 90
+    images = augmented(mirrored, policy="small_images", probability=1.0)
+    left, right = images[:, 12:20, 13:16].mean(axis=(1, 2, 3)), images[:, 12:20, 16:19].mean(axis=(1, 2, 3))
+    assert (left < right).mean() > 0.95
+
+
+def test_crop_flip_mirrors_as_often_as_said():
+    ramp = np.repeat(np.arange(60, dtype=np.uint8)[None, :, None] * 4, 40, axis=0).repeat(3, axis=2)
+    for probability in (0.0, 0.5, 1.0):
+        images = augmented(ramp, policy="crop_flip", flip=probability)
+        assert images.shape == (200, SIDE, SIDE, 3)
+        mirrored = images[:, :, 0].mean(axis=(1, 2)) > images[:, :, -1].mean(axis=(1, 2))
+        assert abs(mirrored.mean() - probability) < 0.12
+
+
+def test_min_area_is_how_much_of_the_image_a_crop_keeps_at_least():
+    rows, columns = np.mgrid[:100, :100]
+    plane = np.stack([rows, columns, rows], axis=-1).astype(np.uint8)
+    for min_area in (0.08, 0.5):
+        images = augmented(plane, policy="crop_flip", min_area=min_area, flip=0.0)
+        heights = images[:, -1, :, 0].mean(axis=1) - images[:, 0, :, 0].mean(axis=1)
+        widths = images[:, :, -1, 1].mean(axis=1) - images[:, :, 0, 1].mean(axis=1)
+        smallest = (heights * widths).min() / (100 * (SIDE - 1) / SIDE) ** 2
+        assert min_area * 0.8 < smallest < min_area + 0.15
+
+
+@pytest.mark.parametrize(
+    ("fields", "theirs"),
+    [
+        ({"policy": "trivial_augment"}, v2.TrivialAugmentWide(interpolation="bilinear", fill=0)),
+        (
+            {"policy": "rand_augment", "num_ops": 3, "magnitude": 20},
+            v2.RandAugment(3, 20, interpolation="bilinear", fill=0),
+        ),
+    ],
+)
+def test_trivial_and_rand_augment_are_torchvisions_and_leave_its_generator_alone(fields, theirs):
+    image = PHOTO[:SIDE, :SIDE]
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    ours = augmented(image, 30, **fields)
+    assert torch.equal(torch.get_rng_state(), before)
+    for seed in range(30):
+        torch.manual_seed(seed)
+        assert (np.asarray(theirs(Image.fromarray(image))) == ours[seed]).all()
+    assert len(np.unique(ours, axis=0)) > 20
+
+
+def test_the_magnitude_and_the_number_of_changes_say_how_far_an_image_is_changed():
+    def change(**fields):
+        return np.abs(augmented(BLOB, 100, policy="rand_augment", **fields) - BLOB).mean()
+
+    assert change(magnitude=2) < change(magnitude=10) < change(magnitude=25)
+    assert change(num_ops=1) < change(num_ops=4)
+
+
+def test_a_batch_as_a_whole_cannot_have_another_change_for_each_image():
+    for policy in ("trivial_augment", "rand_augment"):
+        with pytest.raises(UserError, match=rf"backend=tensor cannot do policy={policy}.*albumentations, dali or auto"):
+            read_recipe({"augmentation": {"policy": policy, "backend": "tensor"}})
+
+
+def test_a_seed_gives_the_same_image_in_whatever_order():
+    augment = Augmenter(TypeAdapter(Augmentation).validate_python({"policy": "small_images"}), PREPROCESSING)
+    forward = [augment(BLOB, seed) for seed in range(20)]
+    backward = [augment(BLOB, seed) for seed in reversed(range(20))]
+    assert all(np.array_equal(a, b) for a, b in zip(forward, reversed(backward), strict=True))
+
+
+def test_a_policy_that_changes_nothing_is_refused():
+    with pytest.raises(UserError, match=r"policy=small_images .*changes nothing.*policy: none"):
+        read_recipe({"augmentation": {"policy": "small_images", **OFF}})
+    read_recipe({"augmentation": {"policy": "small_images", **OFF, "rotate": 5.0}})
+
+
+def test_recipes_stay_light_to_import():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, training.recipe; print([m for m in ('torch', 'cv2', 'albumentations', 'PIL') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

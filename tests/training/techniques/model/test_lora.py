@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+import timm
+import torch
+import torchvision
+
+from training.errors import UserError
+from training.recipe import read_recipe
+from training.techniques.base import TrainingSetup
+from training.techniques.model.lora import Lora, find_frozen_layers
+from training.techniques.model.unfreeze import Unfreeze
+
+BUILDERS = {
+    # Branches that start at zero, as they do without pretraining, would hand nothing back to their adapters.
+    "timm test_resnet": lambda: timm.create_model("test_resnet", num_classes=10, zero_init_last=False),
+    "timm test_vit": lambda: timm.create_model("test_vit", num_classes=10, img_size=32),
+    "timm test_convnext": lambda: timm.create_model("test_convnext", num_classes=10),
+    "timm test_efficientnet": lambda: timm.create_model("test_efficientnet", num_classes=10),
+    "torchvision resnet18": lambda: torchvision.models.resnet18(num_classes=10),
+    "torchvision mobilenet_v3_small": lambda: torchvision.models.mobilenet_v3_small(num_classes=10),
+    "torchvision vit": lambda: torchvision.models.VisionTransformer(32, 8, 2, 2, 16, 32, num_classes=10),
+}
+
+
+def adapt(name, level):
+    """A set-up with adapters, and its weights before training."""
+    torch.manual_seed(0)
+    setup = TrainingSetup(BUILDERS[name](), "cpu", 10, (4,), 32)
+    Unfreeze(level=level).apply(setup)
+    Lora(rank=2, alpha=16.0).apply(setup)
+    return setup, {key: value.clone() for key, value in setup.model.state_dict().items()}
+
+
+def train_a_little(setup):
+    setup.model.train()
+    for module in setup.frozen:
+        module.eval()
+    optimizer = torch.optim.SGD([p for p in setup.model.parameters() if p.requires_grad], lr=0.05)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(setup.model(torch.randn(4, 3, 32, 32)), torch.arange(4))
+        loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_adapters_and_the_head_alone_move_and_merging_changes_nothing(name):
+    setup, before = adapt(name, "last")
+    train_a_little(setup)
+    after = setup.model.state_dict()
+    head = {"fc.", "classifier.", "head.", "heads."}
+    for key, value in after.items():
+        is_head = any(key.startswith(part) for part in head) and "norm" not in key
+        if ".lora_" not in key and not is_head:
+            assert torch.equal(value, before[key]), key  # BatchNorm statistics among them
+    assert all(not torch.equal(after[key], before[key]) for key in after if ".lora_B" in key)
+    plain = BUILDERS[name]()
+    plain.load_state_dict(setup.plain_weights(setup.model))
+    images = torch.randn(4, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.allclose(plain.eval()(images), setup.model.eval()(images), atol=1e-5)
+
+
+def test_with_most_the_first_half_is_adapted_and_the_later_half_trains_as_ever():
+    setup, before = adapt("torchvision resnet18", "most")
+    train_a_little(setup)
+    after = setup.model.state_dict()
+    moved = {key for key in after if not torch.equal(after[key], before[key])}
+    assert {key.split(".")[0] for key in moved if ".lora_" in key} == {"conv1", "layer1", "layer2"}
+    assert {key.split(".")[0] for key in moved if ".lora_" not in key} == {"layer3", "layer4", "fc"}
+
+
+def test_layers_that_the_model_does_not_call_and_grouped_convolutions_get_no_adapter():
+    vit = BUILDERS["torchvision vit"]().requires_grad_(False)
+    assert not any("attention" in name for name in find_frozen_layers(vit, 32))
+    convnext = BUILDERS["timm test_convnext"]().requires_grad_(False)
+    names = find_frozen_layers(convnext, 32)
+    assert not any("conv_dw" in name for name in names)
+    assert "stages.0.blocks.0.mlp.fc1" in names
+
+
+def test_the_best_weights_are_those_of_the_plain_model_changed_by_the_rank(fit, load_weights):
+    run = fit(unfreeze={"level": "last"}, lora={"rank": 3}, epochs=1)
+    best, last = load_weights(run.folder, "best"), load_weights(run.folder, "last")
+    timm.create_model("test_resnet", num_classes=10).load_state_dict(best)
+    change = best["conv1.3.weight"] - last["conv1.3.base_layer.weight"]
+    assert torch.linalg.matrix_rank(change.flatten(1), rtol=1e-3) == 3
+    assert torch.equal(best["layer1.0.bn1.running_mean"], torch.zeros(32))
+
+
+def test_full_freezes_nothing_to_adapt():
+    with pytest.raises(UserError, match=r"unfreeze\.level=full freezes none: set unfreeze\.level=last or most"):
+        read_recipe({"lora": {"rank": 4}})
+    with pytest.raises(UserError, match=r"lora\.alpha does nothing while lora\.rank is 0"):
+        read_recipe({"lora": {"alpha": 4.0}})
+
+
+def test_a_model_without_a_layer_to_adapt_is_refused():
+    setup = TrainingSetup(BUILDERS["timm test_resnet"](), "cpu", 10, (4,), 32)
+    with pytest.raises(UserError, match=r"lora\.rank=4: ResNet has no frozen linear layer or ungrouped convolution"):
+        Lora(rank=4).apply(setup)
+
+
+def test_after_a_milestone_adapted_weights_thaw_and_the_adapters_train_on(fit, load_weights):
+    """Level last, then most: the later half's own weights are free, the first half moves by its adapters alone."""
+    fields = {"lora": {"rank": 2, "alpha": 16.0}, "unfreeze": {"level": "last", "milestones": [1]}}
+    fields |= {"backbone": {"name": "test_resnet", "weights": "letters"}, "optimizer": {"name": "sgd", "lr": 0.01}}
+    run = fit(**fields, on_report=lambda report: report.epoch < 1)
+    early = load_weights(run.folder)
+    late = load_weights(fit(folder=run.folder, **fields).folder)
+    moved = {name for name in late if not torch.equal(late[name], early[name])}
+    adapters = {name for name in late if ".lora_" in name}
+    assert adapters <= moved
+    stages = {name.split(".")[0] for name in moved - adapters if "running" not in name and "num_batches" not in name}
+    assert stages == {"layer3", "layer4", "fc"}

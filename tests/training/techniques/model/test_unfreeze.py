@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import pytest
+import timm
+import torch
+import torchvision
+from torch import nn
+
+from training.model.stages import head_of, stages_of
+from training.techniques.base import TrainingSetup
+from training.techniques.model.unfreeze import Unfreeze, find_frozen
+
+# One family a row, as both libraries name it.
+FAMILIES = {
+    "resnet": ("resnet18", "resnet18"),
+    "efficientnet": ("efficientnet_b0", "efficientnet_b0"),
+    "vit": ("vit_base_patch16_224", "vit_b_16"),
+    "convnext": ("convnext_tiny", "convnext_tiny"),
+    "mobilenetv3": ("mobilenetv3_large_100", "mobilenet_v3_large"),
+    "vgg": ("vgg16", "vgg16"),
+    "densenet": ("densenet121", "densenet121"),
+    "swin": ("swin_tiny_patch4_window7_224", "swin_t"),
+    "regnet": ("regnety_004", "regnet_y_400mf"),
+}
+ONE_LIBRARY = [
+    *(
+        ("torchvision", name)
+        for name in ("squeezenet1_0", "shufflenet_v2_x1_0", "alexnet", "mobilenet_v2", "mnasnet1_0")
+    ),
+    *(("timm", name) for name in ("test_resnet", "test_vit", "deit_tiny_distilled_patch16_224")),
+]
+MODELS = [
+    *(("timm", timm_name) for timm_name, _ in FAMILIES.values()),
+    *(("torchvision", name) for _, name in FAMILIES.values()),
+    *ONE_LIBRARY,
+]
+
+
+@pytest.fixture(autouse=True)
+def no_initial_weights(monkeypatch):
+    """Names and shapes are enough here; drawing a hundred million weights would take minutes."""
+    for name in ("trunc_normal_", "normal_", "kaiming_normal_", "kaiming_uniform_", "uniform_", "xavier_uniform_"):
+        monkeypatch.setattr(nn.init, name, lambda tensor, *args, **kwargs: tensor)
+
+
+def build(source, name):
+    if source == "timm":
+        return timm.create_model(name, num_classes=10)
+    return torchvision.models.get_model(name, weights=None, num_classes=10)
+
+
+def trained(model, level):
+    """Names of the parameters that train at a level."""
+    Unfreeze(level=level).apply(TrainingSetup(model, "cpu", 10, (4,), 32)) if level != "full" else None
+    return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def share(model, names):
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    return sum(sizes[name] for name in names) / sum(sizes.values())
+
+
+@pytest.mark.parametrize(("source", "name"), MODELS)
+def test_last_trains_the_head_alone_and_most_the_later_half(source, name):
+    model = build(source, name)
+    order = [parameter for parameter, _ in model.named_parameters()]
+    full = trained(model, "full")
+    most = trained(model, "most")
+    last = trained(model, "last")
+    heads = ("fc", "classifier", "head", "heads")
+    outputs = dict(model.named_parameters())
+    assert {parameter.rpartition(".")[2] for parameter in last} <= {"weight", "bias"}
+    assert all(parameter.split(".")[0] in heads or "head_dist" in parameter for parameter in last)
+    assert {outputs[parameter].shape[0] for parameter in last} == {10}
+    assert last < most < full == set(order)
+    # What comes first, the stem, is never among most; the later half of the stages holds most of the parameters.
+    assert order[0] not in most
+    assert 0.4 < share(model, most) < 0.995
+    stages = stages_of(model)
+    assert len(stages) >= 3
+    assert len({id(parameter) for stage in stages for parameter in stage}) == sum(map(len, stages))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_most_means_the_same_share_in_both_libraries(family):
+    ours, theirs = (build(source, name) for source, name in zip(("timm", "torchvision"), FAMILIES[family], strict=True))
+    shares = [share(model, trained(model, "most")) for model in (ours, theirs)]
+    assert abs(shares[0] - shares[1]) < 0.02
+
+
+@pytest.mark.parametrize("source", ["timm", "torchvision"])
+def test_most_of_a_resnet18_is_layer3_layer4_and_the_head(source):
+    model = build(source, "resnet18")
+    assert {name.split(".")[0] for name in trained(model, "most")} == {"layer3", "layer4", "fc"}
+    assert all(
+        parameter.requires_grad == (name.split(".")[0] in ("layer3", "layer4", "fc"))
+        for name, parameter in model.named_parameters()
+    )
+
+
+def test_a_model_without_known_stages_is_refused_for_most_alone():
+    from training.errors import UserError
+
+    class Unknown(nn.Sequential):
+        pass
+
+    model = Unknown(nn.Linear(4, 4), nn.Linear(4, 10))
+    assert trained(model, "last") == {"1.weight", "1.bias"}
+    with pytest.raises(
+        UserError, match=r"unfreeze\.level=most: the stages of Unknown are not known\. Use last or full"
+    ):
+        stages_of(model)
+
+
+def test_dropout_before_frozen_layers_is_frozen_and_dropout_before_the_head_is_not():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.Sequential(nn.Linear(4, 4), nn.Dropout()), nn.Dropout())
+    model.append(nn.Linear(4, 2))
+    for parameter in model[:4].parameters():
+        parameter.requires_grad_(False)
+    for module in find_frozen(model):
+        module.eval()
+    assert [module.training for module in model] == [False, False, False, True, True]
+    assert not model[2][1].training
+    assert model.training
+
+
+def test_nothing_is_frozen_while_everything_trains():
+    assert find_frozen(nn.Sequential(nn.Dropout(), nn.Linear(2, 2), nn.BatchNorm1d(2), nn.ReLU())) == []
+
+
+def test_the_head_of_a_distilled_model_is_both_its_heads():
+    assert len(list(head_of(build("timm", "deit_tiny_distilled_patch16_224")).parameters())) == 4
+
+
+@pytest.mark.parametrize("level", ["last", "most", "full"])
+def test_a_fit_moves_what_the_level_says_and_nothing_else(level, fit, load_weights, monkeypatch, tiny_recipe):
+    monkeypatch.undo()
+    initial = {}
+
+    class Watch(torch.optim.SGD):
+        pass
+
+    import training.train as module
+
+    build_model = module.build_model
+
+    def remember(*arguments):
+        model = build_model(*arguments)
+        initial.update({name: value.clone() for name, value in model.state_dict().items()})
+        return model
+
+    monkeypatch.setattr(module, "build_model", remember)
+    run = fit(unfreeze={"level": level}, optimizer={"name": "sgd", "lr": 0.01})
+    final = load_weights(run.folder)
+    moved = {name for name in final if not torch.equal(final[name], initial[name])}
+    frozen_parts = {
+        "last": ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4"),
+        "most": ("conv1", "bn1", "layer1", "layer2"),
+    }
+    statistics = {name for name in final if "running" in name or "tracked" in name}
+    parameters = final.keys() - statistics
+    still = {name for name in final if name.split(".")[0] in frozen_parts.get(level, ())}
+    assert still <= final.keys() - moved  # BatchNorm statistics among them, through all the epochs and validations
+    assert parameters - still <= moved
+    assert statistics - still <= moved
+    assert run.metrics[0]["train_loss"] > 0
+
+
+def test_nothing_is_recorded_for_the_backward_pass_below_what_trains():
+    model, images = timm.create_model("test_resnet", num_classes=10), torch.zeros(2, 3, 32, 32)
+    assert model.forward_features(images).requires_grad
+    trained(model, "last")
+    assert not model.forward_features(images).requires_grad
+    assert model(images).requires_grad

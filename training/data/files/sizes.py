@@ -1,0 +1,26 @@
+"""How large the images in files are, from their headers; read once and remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from training.data.files.answers import key_of_files, remember
+from training.data.files.check import count_threads
+from training.data.files.decode import read_size
+
+
+def read_sizes(paths: Sequence[str]) -> np.ndarray:
+    """Height and width of each image as it is shown, int64 (N, 2).
+
+    Raises:
+        UnreadableImage: naming the first file that has no readable header.
+    """
+
+    def read_all() -> list[tuple[int, int]]:
+        with ThreadPoolExecutor(count_threads()) as pool:
+            return list(pool.map(read_size, paths))
+
+    return np.array(remember("sizes", key_of_files(paths, 1), read_all), dtype=np.int64)

@@ -1,0 +1,84 @@
+"""A contact sheet of training images as the model gets them, each over its label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw, ImageFont
+from torch import nn
+
+from training.contract.specs import Preprocessing
+from training.data.files.images import ImageData
+from training.data.pipelines.loaders import make_loaders
+from training.process.isolation import isolated_process
+from training.recipe import Recipe
+from training.techniques.base import TrainingSetup
+from training.techniques.data.mixing import MIXERS, change_batch
+
+PICTURED = 32
+COLUMNS = 8
+_LEAST_SIDE = 112  # smaller images are enlarged, pixel by pixel
+_TEXT = 15
+
+
+def draw_training(data: ImageData, recipe: Recipe, device: str) -> Image.Image:
+    """Draw the first training images of a resolved recipe, augmented, erased and mixed."""
+    image_size = recipe.preprocessing.image_size
+    assert isinstance(image_size, int)  # resolved
+    setup = TrainingSetup(nn.Identity(), device, len(data.classes), (), image_size)
+    for name in ("random_erasing", *MIXERS, "mixing"):
+        if (technique := getattr(recipe, name)).is_on:
+            technique.apply(setup)
+    images, targets, count = [], [], 0
+    loaders = make_loaders(data, recipe, workers=0, device=device)
+    try:
+        with isolated_process(recipe.seed, torch.get_num_threads()):
+            for batch, labels in loaders.train:
+                batch, labels = change_batch(setup, batch, labels)
+                images.append(batch)
+                targets += list(labels)
+                count += len(batch)
+                if count >= PICTURED:
+                    break
+    finally:
+        loaders.close()
+    captions = [caption_of(target, data.classes) for target in targets[:PICTURED]]
+    return draw_sheet(torch.cat(images)[:PICTURED], captions, recipe.preprocessing)
+
+
+def draw_sheet(images: torch.Tensor, captions: Sequence[str], preprocessing: Preprocessing) -> Image.Image:
+    """Undo the normalisation of (N, 3, side, side) and lay the images out in rows of eight."""
+    mean, std = (torch.tensor(values)[:, None, None] for values in (preprocessing.mean, preprocessing.std))
+    pixels = ((images.cpu().float() * std + mean) * 255).round().clamp(0, 255).to(torch.uint8)
+    side = pixels.shape[-1] * max(1, -(-_LEAST_SIDE // pixels.shape[-1]))
+    rows = -(-len(pixels) // COLUMNS)
+    cell = side + 4, side + _TEXT + 7
+    sheet = Image.new("RGB", (cell[0] * min(COLUMNS, len(pixels)) + 4, cell[1] * rows + 4), "white")
+    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(_TEXT - 3)
+    for index, (image, caption) in enumerate(zip(pixels.permute(0, 2, 3, 1).numpy(), captions, strict=True)):
+        left, top = 4 + index % COLUMNS * cell[0], 4 + index // COLUMNS * cell[1]
+        sheet.paste(
+            Image.fromarray(np.ascontiguousarray(image)).resize((side, side), Image.Resampling.NEAREST), (left, top)
+        )
+        pen.text((left, top + side + 1), _shorten(caption, side, font), fill="black", font=font)
+    return sheet
+
+
+def caption_of(target: torch.Tensor, classes: Sequence[str]) -> str:
+    """A class's name, or the shares of those that are mixed: `cat 70% + dog 30%`."""
+    if target.dim() == 0:
+        return classes[int(target)]
+    shares = [(float(share), name) for share, name in zip(target, classes, strict=True) if share >= 0.005]
+    if len(shares) == 1:
+        return shares[0][1]
+    return " + ".join(f"{name} {100 * share:.0f}%" for share, name in sorted(shares, reverse=True))
+
+
+def _shorten(text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
+    if font.getlength(text) <= width:
+        return text
+    while len(text) > 1 and font.getlength(f"{text}…") > width:
+        text = text[:-1]
+    return f"{text}…"

@@ -1,0 +1,157 @@
+"""What is odd about a data set but does not stop a training: said before a sweep spends hours on it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from training.contract.specs import Data
+from training.data.files.check import DECODED_IMAGES
+from training.data.files.decode import UnreadableImage, printable
+from training.data.files.images import ImageData, ImageFiles, ImagePart
+from training.data.files.sizes import read_sizes
+from training.data.inspection.copies import find_copies
+
+FEW_IMAGES = 5  # of a class in validation
+IMBALANCE = 10  # times as many images of the largest class as of the smallest
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Remark:
+    short: str
+    sentence: str
+
+
+def list_remarks(data: ImageData, *, whole: bool = False) -> list[Remark]:
+    """Return what is odd about the data; of more than 20,000 image files, copies and sizes only for the `whole`."""
+    found = [*_remark_files(data), *_remark_classes(data), *_remark_balance(data)]
+    if whole or sum(len(images) for images in _list_files(data)) <= DECODED_IMAGES:
+        found += [*_remark_copies(data), *_remark_sizes(data)]
+    return found
+
+
+def summarise_remarks(remarks: Sequence[Remark], spec: Data) -> str:
+    """One line of all remarks, empty without any."""
+    if not remarks:
+        return ""
+    source = getattr(spec, "path", None) or (spec.root if spec.name == "image_folder" else spec.name)
+    return f"Data: {', '.join(remark.short for remark in remarks)}. See: sweep data {shlex.quote(printable(source))}"
+
+
+def _remark_files(data: ImageData) -> Iterable[Remark]:
+    if files := data.not_read:
+        kinds = Counter(os.path.splitext(path)[1].lower() or "without an ending" for path in files)
+        listed = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_NAMED))
+        more = f" and {len(kinds) - _NAMED} other kinds" if len(kinds) > _NAMED else ""
+        yield Remark(
+            f"{_count(len(files), 'file')} not read",
+            f"{_count(len(files), 'file')} among the images {_be(len(files))} not read, as no image of a known kind: "
+            f"{listed}{more}. The first is {printable(files[0])}.",
+        )
+    if left_out := len(data.left_out):
+        total = left_out + sum(map(len, (data.train, data.val, data.test)))
+        yield Remark(
+            f"{left_out} of {total} images unreadable and left out",
+            f"{left_out} of {total} images cannot be read and {_be(left_out)} left out. sweep data --check names them "
+            "with data.skip_unreadable=false.",
+        )
+
+
+def _remark_classes(data: ImageData) -> Iterable[Remark]:
+    spellings = defaultdict(list)
+    for name in data.classes:
+        spellings[name.casefold().strip()].append(name)
+    for names in spellings.values():
+        if len(names) > 1:
+            yield Remark(f"{_list(names)} are two classes", f"The classes {_list(names)} differ in capitals alone.")
+    for part, word in ((data.val, "validation"), (data.test, "test")):
+        counts = np.bincount(part.labels, minlength=len(data.classes))
+        missing = [data.classes[label] for label in np.flatnonzero(counts == 0)]
+        if missing:
+            yield Remark(
+                f"no {word} images of {_list(missing, 1)}",
+                f"The {word} part has no image of {_list(missing)}: no score can say how well "
+                f"{'that class is' if len(missing) == 1 else 'these classes are'} recognised.",
+            )
+        few = [data.classes[label] for label in np.flatnonzero((counts > 0) & (counts < FEW_IMAGES))]
+        if few and word == "validation":
+            least = int(counts[counts > 0].min())
+            yield Remark(
+                f"fewer than {FEW_IMAGES} validation images of {_list(few, 1)}",
+                f"The validation part has fewer than {FEW_IMAGES} images of {_list(few)} (at the least {least}): scores "
+                "will hardly tell recipes apart there. Add images.",
+            )
+
+
+def _remark_balance(data: ImageData) -> Iterable[Remark]:
+    counts = np.bincount(data.train.labels, minlength=len(data.classes))
+    most, least = int(counts.argmax()), int(counts.argmin())
+    if counts[most] >= IMBALANCE * counts[least]:
+        yield Remark(
+            f"imbalance of {counts[most]:,} to {counts[least]:,}",
+            f"Training has {counts[most]:,} images of {data.classes[most]!r} and {counts[least]:,} of "
+            f"{data.classes[least]!r}: a model may ignore rare classes and still score well. Choose "
+            "search.metric=val_balanced_accuracy, and try class_balance.",
+        )
+
+
+def _remark_copies(data: ImageData) -> Iterable[Remark]:
+    groups = find_copies(data)
+    if shared := [group for group in groups if len({image.part for image in group}) > 1]:
+        first = next(iter(shared))
+        other = next(image for image in first if image.part != first[0].part)
+        yield Remark(
+            f"{_count(len(shared), 'image')} in more than one part",
+            f"{_count(len(shared), 'image')} {_be(len(shared))} in more than one part, byte for byte, so that the score "
+            f"rewards memory: {first[0].name} ({first[0].part}) is {other.name} ({other.part}). Keep one of each.",
+        )
+    if torn := [group for group in groups if len({image.label for image in group}) > 1]:
+        first = next(iter(torn))
+        other = next(image for image in first if image.label != first[0].label)
+        yield Remark(
+            f"{_count(len(torn), 'image')} with two labels",
+            f"{_count(len(torn), 'image')} {'has' if len(torn) == 1 else 'have'} more than one label: {first[0].name} is "
+            f"{data.classes[first[0].label]!r}, {other.name} is {data.classes[other.label]!r}. Keep the right one.",
+        )
+
+
+def _remark_sizes(data: ImageData) -> Iterable[Remark]:
+    limit = Image.MAX_IMAGE_PIXELS or 0
+    paths = [path for images in _list_files(data) for path in images.paths]
+    try:
+        sizes = read_sizes(paths) if paths else np.empty((0, 2), np.int64)
+    except UnreadableImage:  # the check of the images names it
+        return
+    pixels = sizes.prod(axis=1)
+    if huge := int((pixels > limit).sum()):
+        (height, width), path = sizes[pixels.argmax()], paths[pixels.argmax()]
+        yield Remark(
+            f"{_count(huge, 'huge image')}",
+            f"{_count(huge, 'image')} {'has' if huge == 1 else 'have'} more than {limit // 10**6} million pixels, "
+            f"{printable(path)} the most ({width}×{height}): it takes long to decode. Make it smaller.",
+        )
+
+
+def _list_files(data: ImageData) -> list[ImageFiles]:
+    parts: tuple[ImagePart, ...] = (data.train, data.val, data.test)
+    return [part.images for part in parts if isinstance(part.images, ImageFiles)]
+
+
+def _list(names: Sequence[str], named: int = _NAMED) -> str:
+    shown = ", ".join(repr(name) for name in names[:named])
+    return f"{shown} and {len(names) - named} more" if len(names) > named else shown
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'s' * (number != 1)}"
+
+
+def _be(number: int) -> str:
+    return "is" if number == 1 else "are"

@@ -1,0 +1,67 @@
+"""How fast each backend feeds a recipe on this machine, in turns, so that a busy moment strikes all alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from training.data.files.images import ImageData
+from training.data.pipelines.loaders import make_loaders
+from training.errors import UserError
+from training.recipe import Recipe
+
+BACKENDS = ("albumentations", "tensor", "dali")
+TURNS = 7
+TURN_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Training images a second over several turns."""
+
+    median: float
+    least: float
+    most: float
+
+
+def measure_backends(
+    data: ImageData, recipe: Recipe, device: str, *, workers: int, seconds: float = TURN_SECONDS, turns: int = TURNS
+) -> dict[str, Speed | str]:
+    """Return the speed of each backend, or a sentence where a backend cannot feed this recipe."""
+    loaders: dict[str, Any] = {}
+    found: dict[str, Speed | str] = {}
+    try:
+        for backend in BACKENDS:
+            try:
+                changed = with_backend(recipe, backend)
+                if refused := changed.augmentation.conflict(changed):
+                    raise UserError(refused)
+                loaders[backend] = make_loaders(data, changed, workers=workers, device=device)
+                run_for(loaders[backend].train, 0.0)  # the first batch starts workers and pipelines
+            except UserError as error:
+                found[backend] = str(error)
+        speeds: dict[str, list[float]] = {backend: [] for backend in loaders}
+        for _ in range(turns):
+            for backend, one in loaders.items():
+                speeds[backend].append(run_for(one.train, seconds))
+    finally:
+        for one in loaders.values():
+            one.close()
+    return found | {backend: Speed(median(values), min(values), max(values)) for backend, values in speeds.items()}
+
+
+def with_backend(recipe: Recipe, backend: str) -> Recipe:
+    return recipe.model_copy(update={"augmentation": recipe.augmentation.model_copy(update={"backend": backend})})
+
+
+def run_for(loader: Iterable[Any], seconds: float) -> float:
+    """Images a second over at least so many seconds and one batch, epoch after epoch."""
+    start, count = time.perf_counter(), 0
+    while True:
+        for images, _ in loader:
+            count += len(images)
+            if time.perf_counter() - start >= seconds:
+                return count / (time.perf_counter() - start)

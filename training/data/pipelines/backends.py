@@ -1,0 +1,55 @@
+"""Which backend feeds a recipe: what `auto` means for this data, on this device."""
+
+from __future__ import annotations
+
+import logging
+from importlib.util import find_spec
+
+import numpy as np
+
+from training.data.files.images import ImageData, ImageFiles
+from training.data.pipelines.tensor_images import stored_side
+from training.data.preprocessing.transform import fits, is_fitting
+from training.recipe import Recipe
+from training.techniques.data.augmentation import CropFlip, FromFile, RandAugment, TrivialAugment
+
+SMALL_SIDE = 64  # on a CPU, crops of larger images are faster one by one
+MOSTLY = 0.9
+
+logger = logging.getLogger(__name__)
+
+
+def resolve_backend(recipe: Recipe, data: ImageData, device: str) -> Recipe:
+    """Replace `augmentation.backend=auto`, and say in the log by what and why. The preprocessing is resolved already."""
+    if recipe.augmentation.backend != "auto":
+        return recipe
+    backend, reason = _choose(recipe, data, device)
+    logger.info("augmentation.backend=%s: %s.", backend, reason)
+    return recipe.model_copy(update={"augmentation": recipe.augmentation.model_copy(update={"backend": backend})})
+
+
+def _choose(recipe: Recipe, data: ImageData, device: str) -> tuple[str, str]:
+    images, side = data.train.images, recipe.preprocessing.image_size
+    assert isinstance(side, int)  # resolved
+    crops = isinstance(recipe.augmentation, CropFlip)
+    kept = stored_side(recipe, data.train)
+    size = len(images) * kept * kept * 3
+    as_they_are = isinstance(images, np.ndarray) and (crops or is_fitting(images[0], recipe.preprocessing))
+    if isinstance(recipe.augmentation, FromFile):
+        return "albumentations", "the policy is a pipeline of it"
+    if isinstance(recipe.augmentation, TrivialAugment | RandAugment):
+        return "albumentations", "no two images are changed in the same way, so they are fed one by one"
+    if crops and side > SMALL_SIDE and device == "cpu":
+        return "albumentations", "on a CPU, large crops are faster one by one than as a batch"
+    if as_they_are or fits(size):
+        return "tensor", f"{len(images)} images of {kept}×{kept} pixels take {size / 2**20:.0f} MB decoded"
+    if isinstance(images, ImageFiles) and device == "cuda" and _mostly_jpeg(images) and find_spec("nvidia.dali"):
+        return (
+            "dali",
+            f"{size / 2**30:.0f} GB of decoded JPEG files are too much to keep; the GPU decodes them each time",
+        )
+    return "albumentations", f"{size / 2**30:.0f} GB of decoded images are too much to keep"
+
+
+def _mostly_jpeg(images: ImageFiles) -> bool:
+    return sum(path.lower().endswith((".jpg", ".jpeg")) for path in images.paths) > MOSTLY * len(images)

@@ -1,0 +1,66 @@
+"""TrivialAugment and RandAugment in a DALI graph: DALI's own changes (nvidia.dali.auto_aug), chosen by our draws."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+
+from training.contract.specs import Preprocessing
+from training.data.pipelines.augmentation_draws import draw_choices
+from training.techniques.data.augmentation import STRENGTHS, RandAugment, TrivialAugment
+
+FARTHEST = 150 / 331  # of the side, in RandAugment, as torchvision has it
+
+
+def draw_choice_inputs(policy: TrivialAugment | RandAugment, seeds: np.ndarray, side: int) -> dict[str, np.ndarray]:
+    """What `change_by_choice` reads, by name: int32 (N,) each."""
+    rounds = count_rounds(policy)
+    kind, strength, sign = draw_choices(seeds, rounds, len(list_changes(policy, side)))
+    columns = {"kind": kind, "strength": strength, "sign": sign}
+    return {
+        f"{name}{number}": np.ascontiguousarray(values[:, number])
+        for name, values in columns.items()
+        for number in range(rounds)
+        if name != "strength" or isinstance(policy, TrivialAugment)
+    }
+
+
+def change_by_choice(images: Any, policy: TrivialAugment | RandAugment, preprocessing: Preprocessing) -> Any:
+    """uint8 images (height, width, 3) to the same."""
+    from nvidia import dali
+    from nvidia.dali.auto_aug.core import select, signed_bin
+
+    fn, types = dali.fn, cast(Any, dali.types)
+
+    def read(name: str) -> Any:
+        return fn.external_source(name=name, dtype=types.INT32, ndim=0)
+
+    assert isinstance(preprocessing.image_size, int)  # resolved
+    changes = list_changes(policy, preprocessing.image_size)
+    nearest = preprocessing.interpolation == "nearest"
+    for number in range(count_rounds(policy)):
+        strength = policy.magnitude if isinstance(policy, RandAugment) else read(f"strength{number}")
+        images = select(
+            changes,
+            read(f"kind{number}"),
+            data=images,
+            magnitude_bin=signed_bin(strength, random_sign=read(f"sign{number}")),
+            num_magnitude_bins=STRENGTHS,
+            fill_value=0,
+            interp_type=types.INTERP_NN if nearest else types.INTERP_LINEAR,  # it knows no bicubic
+        )
+    return images
+
+
+def count_rounds(policy: TrivialAugment | RandAugment) -> int:
+    return policy.num_ops if isinstance(policy, RandAugment) else 1
+
+
+def list_changes(policy: TrivialAugment | RandAugment, side: int) -> list[Any]:
+    from nvidia.dali.auto_aug.rand_augment import get_rand_augment_suite
+    from nvidia.dali.auto_aug.trivial_augment import get_trivial_augment_wide_suite
+
+    if isinstance(policy, TrivialAugment):
+        return get_trivial_augment_wide_suite()
+    return get_rand_augment_suite(max_translate_abs=round(FARTHEST * side))

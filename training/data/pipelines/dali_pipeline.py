@@ -1,0 +1,170 @@
+"""A policy as a DALI graph (NVIDIA DALI): decode, cut or fit, move, colour, normalise; each image's draw is an input."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+
+from training.contract.specs import Preprocessing
+from training.data.pipelines.augmentation_draws import draw_changes, draw_crops
+from training.data.pipelines.dali_choices import change_by_choice, draw_choice_inputs
+from training.data.preprocessing.transform import resized_side
+from training.errors import UserError
+from training.recipe import Recipe
+from training.techniques.data.augmentation import CropFlip, RandAugment, SmallImages, TrivialAugment
+
+
+def make_pipeline(recipe: Recipe, *, encoded: bool, fitting: bool, threads: int, device: str) -> Any:
+    """Build a pipeline that takes `images` and what `make_inputs` returns, and gives float32 (N, 3, side, side).
+
+    Raises:
+        UserError: DALI is not installed here.
+    """
+    try:
+        from nvidia.dali import pipeline_def
+    except ImportError:
+        raise UserError(
+            "augmentation.backend=dali: DALI is not installed here; it exists for Linux on x86-64. Take "
+            "augmentation.backend=auto, which chooses among those that are."
+        ) from None
+    on_gpu, policy = device == "cuda", recipe.augmentation
+
+    def graph() -> Any:
+        if isinstance(policy, CropFlip):
+            images, mirror = _crop(_source(encoded), recipe.preprocessing, encoded, on_gpu)
+        else:
+            images, mirror = _fit(_source(encoded), recipe.preprocessing, encoded, fitting, on_gpu), 0
+        if isinstance(policy, SmallImages):
+            images = _change(images, recipe.preprocessing)
+        if isinstance(policy, TrivialAugment | RandAugment):
+            images = change_by_choice(images, policy, recipe.preprocessing)
+        return _normalise(images, mirror, recipe.preprocessing)
+
+    # With a queue of one, the next batch is made while the model works on this one.
+    options = {"batch_size": recipe.batch_size, "num_threads": threads, "prefetch_queue_depth": 1, "seed": 0}
+    branches = isinstance(policy, TrivialAugment | RandAugment)
+    with warnings.catch_warnings(record=True):  # DALI's own changes use names that it deprecates
+        device_id = torch.cuda.current_device() if on_gpu else None
+        pipeline = pipeline_def(enable_conditionals=branches)(graph)(device_id=device_id, **options)
+        pipeline.build()
+    return pipeline
+
+
+def make_inputs(recipe: Recipe, seeds: np.ndarray, sizes: np.ndarray, fitting: bool) -> dict[str, np.ndarray]:
+    """The inputs beside the images, by name; `sizes` is (N, 2), of the images as they come."""
+    policy, preprocessing = recipe.augmentation, recipe.preprocessing
+    side = preprocessing.image_size
+    assert isinstance(side, int)  # resolved
+    if isinstance(policy, CropFlip):
+        crops = draw_crops(policy, seeds, sizes)
+        corner, extent = crops.boxes[:, :2], crops.boxes[:, 2:]
+        return _typed(np.int32, corner=corner, extent=extent, mirror=crops.mirrored)
+    inputs: dict[str, np.ndarray] = {}
+    if not fitting:
+        shorter = resized_side(preprocessing)
+        scaled = np.maximum(shorter, np.floor(sizes * (shorter / sizes.min(axis=1, keepdims=True)) + 1e-9))
+        inputs = _typed(np.float32, resized=scaled) | _typed(np.int32, corner=np.rint((scaled - side) / 2))
+    if isinstance(policy, TrivialAugment | RandAugment):
+        inputs |= draw_choice_inputs(policy, seeds, side)
+    if isinstance(policy, SmallImages):
+        changes = draw_changes(policy, seeds, side)
+        colours = {"shift": changes.shift, "gain": changes.gain[:, None], "offset": changes.offset[:, None]}
+        matrix = (
+            np.tile(np.eye(2, 3, dtype=np.float32), (len(seeds), 1, 1)) if changes.matrix is None else changes.matrix
+        )
+        # DALI's coordinates are those of pixels' corners, ours of their centres.
+        corners = matrix.copy()
+        corners[:, :, 2] += 0.5 - 0.5 * matrix[:, :, :2].sum(axis=2)
+        inputs |= _typed(np.float32, matrix=corners, **colours)
+    return inputs
+
+
+def _typed(kind: type, **values: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: np.ascontiguousarray(value, kind) for name, value in values.items()}
+
+
+def _dali() -> tuple[Any, ...]:
+    """DALI's operators, types and arithmetic; imported late, as it is not there on every machine."""
+    from nvidia.dali import fn, math, types
+
+    return fn, types, math
+
+
+def _source(encoded: bool) -> Any:
+    fn, types, _ = _dali()
+
+    layout = {} if encoded else {"layout": "HWC"}
+    return fn.external_source(name="images", dtype=types.UINT8, ndim=1 if encoded else 3, **layout)
+
+
+def _input(name: str, ndim: int, whole: bool = False) -> Any:
+    fn, types, _ = _dali()
+
+    return fn.external_source(name=name, dtype=types.INT32 if whole else types.FLOAT, ndim=ndim)
+
+
+def _crop(source: Any, preprocessing: Preprocessing, encoded: bool, on_gpu: bool) -> tuple[Any, Any]:
+    fn, types, _ = _dali()
+
+    box = {"start": _input("corner", 1, whole=True), "shape": _input("extent", 1, whole=True), "axes": (0, 1)}
+    if encoded:
+        images = fn.decoders.image_slice(source, device="mixed" if on_gpu else "cpu", output_type=types.RGB, **box)
+    else:
+        images = fn.slice(source.gpu() if on_gpu else source, **box)
+    side = preprocessing.image_size
+    images = fn.resize(images, size=[side, side], interp_type=_interpolation(preprocessing), antialias=True)
+    return images, _input("mirror", 0, whole=True)
+
+
+def _fit(source: Any, preprocessing: Preprocessing, encoded: bool, fitting: bool, on_gpu: bool) -> Any:
+    fn, types, _ = _dali()
+
+    if encoded:
+        images = fn.decoders.image(source, device="mixed" if on_gpu else "cpu", output_type=types.RGB)
+    else:
+        images = source.gpu() if on_gpu else source
+    if fitting:
+        return images
+    side = preprocessing.image_size
+    resized = _input("resized", 1)
+    images = fn.resize(images, size=resized, interp_type=_interpolation(preprocessing), antialias=True)
+    return fn.slice(images, start=_input("corner", 1, whole=True), shape=[side, side], axes=(0, 1))
+
+
+def _change(images: Any, preprocessing: Preprocessing) -> Any:
+    fn, types, math = _dali()
+
+    kinds = {"nearest": types.INTERP_NN}
+    images = fn.warp_affine(
+        images,
+        matrix=_input("matrix", 2),
+        fill_value=0.0,
+        interp_type=kinds.get(preprocessing.interpolation, types.INTERP_LINEAR),  # it knows no bicubic
+    )
+    shifted = math.clamp(fn.cast(images, dtype=types.FLOAT) + _input("shift", 1), 0.0, 255.0)
+    return math.clamp(shifted * _input("gain", 1) + _input("offset", 1), 0.0, 255.0)
+
+
+def _normalise(images: Any, mirror: Any, preprocessing: Preprocessing) -> Any:
+    fn, types, _ = _dali()
+
+    assert not isinstance(preprocessing.mean, str)  # resolved
+    assert not isinstance(preprocessing.std, str)
+    return fn.crop_mirror_normalize(
+        images,
+        mirror=mirror,
+        mean=[255 * value for value in preprocessing.mean],
+        std=[255 * value for value in preprocessing.std],
+        dtype=types.FLOAT,
+        output_layout="CHW",
+    )
+
+
+def _interpolation(preprocessing: Preprocessing) -> Any:
+    _, types, _ = _dali()
+
+    kinds = {"nearest": types.INTERP_NN, "bilinear": types.INTERP_LINEAR, "bicubic": types.INTERP_CUBIC}
+    return kinds[preprocessing.interpolation]

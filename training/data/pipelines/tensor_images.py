@@ -1,0 +1,102 @@
+"""All training images as one uint8 tensor; each batch is augmented as a whole, where the model is trained."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from training.data.files.images import ImageFiles, ImagePart
+from training.data.files.sizes import read_sizes
+from training.data.pipelines.augmentation_draws import draw_changes, draw_crops
+from training.data.pipelines.sampling import Draw
+from training.data.pipelines.tensor_ops import colour, crop, move, normalise_planes, to_planes
+from training.data.preprocessing.transform import fit, fit_all, resized_side, squeeze_all
+from training.recipe import Recipe
+from training.techniques.data.augmentation import CropFlip, SmallImages
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+ON_DEVICE_SHARE = 0.25  # of a GPU's memory; images beyond that stay in main memory, and travel batch by batch as uint8
+
+
+class TensorImages(Dataset[Batch]):
+    """Batches on `device`, float32 and normalised; an image's changes follow from its draw alone."""
+
+    def __init__(self, part: ImagePart, recipe: Recipe, device: str) -> None:
+        pixels, self.sizes = _prepare(part, recipe)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the array is read-only, and nobody writes to it
+            whole = torch.from_numpy(pixels)
+        self.device = torch.device(device)
+        self.pixels = whole.to(self.device) if _fits_on(self.device, whole.nbytes) else whole
+        self.labels = torch.from_numpy(part.labels).to(self.device)
+        self.policy, self.preprocessing = recipe.augmentation, recipe.preprocessing
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, draw: Draw) -> Batch:
+        images, labels = self.__getitems__([draw])
+        return images[0], labels[0]
+
+    def __getitems__(self, draws: Sequence[Draw]) -> Batch:
+        positions = torch.tensor([position for position, _ in draws])
+        seeds = np.array([seed for _, seed in draws], dtype=np.uint64)
+        rows = self.pixels.view(len(self), -1).index_select(0, positions.to(self.pixels.device))  # 40 times [positions]
+        pixels = rows.view(-1, *self.pixels.shape[1:]).to(self.device)
+        labels = self.labels[positions.to(self.device)]
+        return self._augment(pixels, seeds, positions.numpy()), labels
+
+    def _augment(self, pixels: torch.Tensor, seeds: np.ndarray, positions: np.ndarray) -> torch.Tensor:
+        side, interpolation = self.preprocessing.image_size, self.preprocessing.interpolation
+        assert isinstance(side, int)  # resolved
+        if isinstance(self.policy, SmallImages):
+            changes = draw_changes(self.policy, seeds, side)
+            return colour(move(pixels, changes, interpolation), changes, self.preprocessing)
+        images = to_planes(pixels)
+        if isinstance(self.policy, CropFlip):
+            sizes = np.broadcast_to(self.sizes, (len(self), 2))[positions]
+            images = crop(images, draw_crops(self.policy, seeds, sizes), sizes, side, interpolation)
+        return normalise_planes(images, self.preprocessing)
+
+
+def stored_side(recipe: Recipe, part: ImagePart) -> int:
+    """The side at which images are kept: the model's, or for crops as much as the smallest crop needs."""
+    side = recipe.preprocessing.image_size
+    assert isinstance(side, int)  # resolved
+    if not isinstance(recipe.augmentation, CropFlip):
+        return side
+    needed = round(side / recipe.augmentation.min_area**0.5)
+    if isinstance(part.images, ImageFiles):
+        return min(needed, max(side, usual_side(part.images)))
+    return max(part.images.shape[1:3])
+
+
+def usual_side(images: ImageFiles) -> int:
+    """The middle one of the longer sides, of a hundred files."""
+    paths = [images.paths[index] for index in np.linspace(0, len(images) - 1, min(len(images), 100)).astype(int)]
+    return int(np.median(read_sizes(paths).max(axis=1)))
+
+
+def _prepare(part: ImagePart, recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:
+    """The pixels to keep, uint8 (N, height, width, 3), and the size of each image before."""
+    preprocessing = recipe.preprocessing
+    if isinstance(recipe.augmentation, CropFlip):
+        if not isinstance(part.images, ImageFiles):
+            return part.images, np.array(part.images.shape[1:3])
+        side = stored_side(recipe, part)
+        return squeeze_all(ImageFiles(part.images.paths, side), side, preprocessing), read_sizes(part.images.paths)
+    pixels = fit_all(part.reduced_to(2 * resized_side(preprocessing)).images, preprocessing)
+    if isinstance(pixels, ImageFiles) or pixels.shape[1] != preprocessing.image_size:
+        # Asked for although it is too much to keep for several trials: this one has its own.
+        pixels = np.stack([fit(image, preprocessing) for image in pixels])
+    return pixels, np.array(pixels.shape[1:3])
+
+
+def _fits_on(device: torch.device, size: int) -> bool:
+    if device.type == "cpu":
+        return True
+    return size <= ON_DEVICE_SHARE * torch.cuda.get_device_properties(device).total_memory

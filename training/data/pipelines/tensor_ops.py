@@ -1,0 +1,120 @@
+"""A policy on a whole batch at once, each image with its own draw: one sampling grid, one pass of colours, one of crops."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from training.contract.specs import Preprocessing
+from training.data.pipelines.augmentation_draws import Changes, Crops
+
+
+def to_planes(pixels: torch.Tensor) -> torch.Tensor:
+    """uint8 (N, height, width, 3) to float32 (N, 3, height, width), of 255."""
+    return pixels.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+
+
+def move(pixels: torch.Tensor, changes: Changes, interpolation: str) -> torch.Tensor:
+    """Shift, turn and enlarge those images that are moved at all; what comes from outside is black.
+
+    uint8 (N, side, side, 3) to float32 (N, 3, side, side), of 255.
+    """
+    if changes.matrix is None or changes.moved is None or not changes.moved.any():
+        return to_planes(pixels)
+    moved, still = (
+        torch.from_numpy(np.flatnonzero(rows)).to(pixels.device) for rows in (changes.moved, ~changes.moved)
+    )
+    side = pixels.shape[1]
+    grid = _make_grid(changes.matrix[changes.moved], side).to(pixels.device)
+    images = torch.empty((len(pixels), 3, side, side), device=pixels.device)
+    images[still] = to_planes(pixels[still])
+    # Sampled from the pixels as they lie; only the result is in planes.
+    source = pixels[moved].permute(0, 3, 1, 2).float()
+    images[moved] = F.grid_sample(source, grid, mode=interpolation, align_corners=True)
+    return images
+
+
+def _make_grid(matrix: np.ndarray, side: int) -> torch.Tensor:
+    """Where each pixel of the result comes from, (N, side, side, 2); -1 and 1 are the centres of the outer pixels.
+
+    One product for all images, which is five times faster than `affine_grid`'s batch of small ones.
+    """
+    theta = matrix.astype(np.float64) * 2 / (side - 1)
+    theta[:, :, 2] -= 1
+    y, x = np.mgrid[:side, :side].reshape(2, -1)
+    grid = theta.reshape(-1, 3).astype(np.float32) @ np.stack([x, y, np.ones_like(x)]).astype(np.float32)
+    return torch.from_numpy(grid).view(-1, 2, side, side).permute(0, 2, 3, 1)
+
+
+def colour(images: torch.Tensor, changes: Changes, preprocessing: Preprocessing) -> torch.Tensor:
+    """Shift colours, then change contrast and brightness, each clipped to 0 to 255; then normalise; all in place."""
+
+    def per_image(values: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(values).to(images.device)[:, :, None, None]
+
+    images.add_(per_image(changes.shift)).clamp_(0, 255)
+    images.mul_(per_image(changes.gain[:, None])).add_(per_image(changes.offset[:, None]))
+    return normalise_planes(images, preprocessing)
+
+
+def normalise_planes(images: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor:
+    """Clip to 0 to 255 and normalise, in place."""
+    scale, bias = (torch.from_numpy(values).to(images.device)[:, None, None] for values in colour_scale(preprocessing))
+    return images.clamp_(0, 255).mul_(scale).add_(bias)
+
+
+def colour_scale(preprocessing: Preprocessing) -> tuple[np.ndarray, np.ndarray]:
+    """Factor and summand of each colour, float32 (3,), from [0, 255] to mean 0 and deviation 1."""
+    mean, std = (np.array(values, dtype=np.float64) for values in (preprocessing.mean, preprocessing.std))
+    return (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
+
+
+def crop(images: torch.Tensor, crops: Crops, sizes: np.ndarray, side: int, interpolation: str) -> torch.Tensor:
+    """Cut, resize to `side` and mirror: two batched matrix products, float32 (N, 3, side, side).
+
+    `sizes` are what the images had when the crops were drawn; they may have been squeezed to another shape since.
+    """
+    stored = np.array(images.shape[-2:])
+    boxes = crops.boxes * np.tile(stored / sizes, 2)
+    placed = torch.from_numpy(boxes.astype(np.float32)).to(images.device)
+    rows = _resize_matrix(placed[:, 0], placed[:, 2], int(stored[0]), side, interpolation)
+    columns = _resize_matrix(placed[:, 1], placed[:, 3], int(stored[1]), side, interpolation)
+    mirrored = torch.from_numpy(crops.mirrored).to(images.device)
+    columns = torch.where(mirrored[:, None, None], columns.flip(1), columns)
+    count, _, height, width = images.shape
+    narrow = torch.bmm(images.view(count, 3 * height, width), columns.transpose(1, 2)).view(count, 3, height, side)
+    return rows[:, None] @ narrow
+
+
+def _resize_matrix(
+    start: torch.Tensor, length: torch.Tensor, stored: int, side: int, interpolation: str
+) -> torch.Tensor:
+    """Weights of each stored pixel in each pixel of the result, (N, side, stored), zero outside the crop."""
+    step = (length / side)[:, None, None]
+    first = start[:, None, None]
+    last = first + length[:, None, None] - 1
+    pixel = torch.arange(stored, device=start.device, dtype=torch.float32)
+    left = first + torch.arange(side, device=start.device, dtype=torch.float32)[None, :, None] * step
+    at = left + step / 2 - 0.5
+    if interpolation == "nearest":
+        weights = (pixel == torch.floor(left + 1e-4)).float()
+    elif interpolation == "bilinear":
+        # Beyond the crop's edge its outermost pixel goes on.
+        weights = (1 - (torch.minimum(torch.maximum(at, first), last) - pixel).abs()).clamp_min_(0)
+    else:
+        weights = _cubic(at - pixel) * ((pixel > first - 1) & (pixel < last + 1))
+    shrunk = (length > side)[:, None, None]
+    if interpolation != "nearest" and shrunk.any():
+        # By area: how much of each pixel lies under the new one.
+        area = (torch.minimum(left + step, pixel + 1) - torch.maximum(left, pixel)).clamp_min_(0)
+        weights = torch.where(shrunk, area, weights)
+    return weights / weights.sum(dim=2, keepdim=True).clamp_min_(1e-6)
+
+
+def _cubic(distance: torch.Tensor) -> torch.Tensor:
+    """The kernel of OpenCV and torch (Keys 1981, a = -0.75)."""
+    x, a = distance.abs(), -0.75
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((x - 5) * x + 8) * x * a - 4 * a
+    return torch.where(x <= 1, near, torch.where(x < 2, far, torch.zeros_like(x)))

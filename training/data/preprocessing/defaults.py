@@ -1,0 +1,97 @@
+"""What `auto` in the preprocessing means: the pretrained weights' own input, else what the data asks for."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from training.contract.specs import Preprocessing
+from training.data.files.answers import key_of_files, remember
+from training.data.files.check import count_threads
+from training.data.files.decode import read_image, read_side
+from training.data.files.images import ImageData, ImagePart
+
+MEASURED_IMAGES = 10_000
+USUAL_SIDE = 224
+CROP = 0.875
+
+
+def resolve_preprocessing(
+    preprocessing: Preprocessing, data: ImageData, weights_config: dict[str, Any] | None
+) -> Preprocessing:
+    """Replace every `auto`. `weights_config` is timm's data config of pretrained weights, None without them.
+
+    Raises:
+        UnreadableImage: among the training images that are measured.
+    """
+    asked = preprocessing.model_dump()
+    wanted = {name for name, value in asked.items() if value == "auto"}
+    if not wanted:
+        return preprocessing
+    found = _of_weights(weights_config) if weights_config else _of_data(data, wanted)
+    return Preprocessing(**{name: found[name] if name in wanted else value for name, value in asked.items()})
+
+
+def _of_weights(config: dict[str, Any]) -> dict[str, Any]:
+    known = ("nearest", "bilinear", "bicubic")
+    return {
+        "image_size": int(max(config["input_size"][1:])),
+        "crop": float(config.get("crop_pct") or 1.0),
+        "interpolation": config["interpolation"] if config.get("interpolation") in known else "bicubic",
+        "mean": [float(value) for value in config["mean"]],
+        "std": [float(value) for value in config["std"]],
+    }
+
+
+def _of_data(data: ImageData, wanted: set[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {"interpolation": "bilinear"}
+    if wanted - found.keys():
+        side, found["mean"], found["std"] = measure(data.train)
+        found["image_size"] = max(min(side, USUAL_SIDE), 8)
+        found["crop"] = CROP if side >= USUAL_SIDE else 1.0  # the border of a small image is worth keeping
+    return found
+
+
+def measure(part: ImagePart) -> tuple[int, list[float], list[float]]:
+    """Return the typical shorter side of the images, and mean and deviation of each colour in [0, 1].
+
+    Measured over at most 10,000 images, each of which weighs the same whatever its size, as it does in training; large
+    JPEGs in reduced size, which keeps the colours.
+    """
+    chosen = np.sort(np.random.default_rng(len(part)).permutation(len(part))[:MEASURED_IMAGES])
+    if isinstance(part.images, np.ndarray):
+        batches = (chosen[start : start + 512] for start in range(0, len(chosen), 512))
+        counts = sum((count_levels(part.images[batch]) for batch in batches), np.zeros((3, 256), np.int64))
+        return min(part.images.shape[1:3]), *summarise(counts)
+    paths = [part.images.paths[index] for index in chosen]
+    key = key_of_files(paths, "colours", 2)
+    side, mean, std = remember("colours", key, lambda: _measure_files(paths))
+    return side, mean, std
+
+
+def _measure_files(paths: list[str]) -> tuple[int, list[float], list[float]]:
+    def measure_file(path: str) -> tuple[int, np.ndarray]:
+        return read_side(path), count_levels(read_image(path, reduce_to=USUAL_SIDE))
+
+    sides, shares = [], np.zeros((3, 256))
+    with ThreadPoolExecutor(count_threads()) as pool:
+        for side, levels in pool.map(measure_file, paths):
+            sides.append(side)
+            shares += levels / levels[0].sum()
+    return int(np.median(sides)), *summarise(shares)
+
+
+def count_levels(pixels: np.ndarray) -> np.ndarray:
+    """Histogram of each colour, int64 (3, 256): exact, and small enough to add up."""
+    return np.stack([np.bincount(pixels[..., colour].ravel(), minlength=256) for colour in range(3)])
+
+
+def summarise(counts: np.ndarray) -> tuple[list[float], list[float]]:
+    """Mean and deviation of each colour in [0, 1], of histograms (3, 256) of counts or shares."""
+    levels = np.arange(256) / 255
+    mean = counts @ levels / counts.sum(axis=1)
+    variance = (counts * (levels[None] - mean[:, None]) ** 2).sum(axis=1) / counts.sum(axis=1)
+    std = np.maximum(np.sqrt(variance), 1 / 255)  # images of one flat colour must not divide by zero
+    return [round(float(value), 6) for value in mean], [round(float(value), 6) for value in std]

@@ -1,0 +1,32 @@
+"""Which data a training saw: a name, a digest that changes when an image, a label or the split does, and the sizes."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from training.contract.specs import Data
+from training.data.files.answers import key_of_files
+from training.data.files.images import ImageData, ImageFiles
+
+
+def identify(data: ImageData, spec: Data) -> dict[str, Any]:
+    """Plain values; pixels in memory are read for the digest, files are told by size and time of change."""
+    digest = hashlib.blake2b(repr(data.classes).encode(), digest_size=8)
+    parts = {"train": data.train, "val": data.val, "test": data.test}
+    for part in parts.values():
+        digest.update(part.labels.tobytes())
+        images = part.images
+        if isinstance(images, ImageFiles):
+            digest.update(key_of_files(images.paths).encode())
+        else:
+            digest.update(np.ascontiguousarray(images).data)
+    return {
+        "name": data.name,
+        "digest": digest.hexdigest(),
+        "source": getattr(spec, "path", None) or getattr(spec, "root", None) or data.name,
+        "classes": len(data.classes),
+        **{f"{name}_images": len(part) for name, part in parts.items()},
+    }

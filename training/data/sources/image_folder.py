@@ -1,0 +1,95 @@
+"""A user's own images: `root/<class>/…`, or `root/train/<class>/…` with `root/val` and `root/test` where they exist."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import replace
+
+import numpy as np
+
+from training.contract.specs import ImageFolder
+from training.data.files.check import find_unreadable
+from training.data.files.decode import printable
+from training.data.files.images import ImageData, ImageFiles, ImagePart
+from training.data.sources.listing import EXTENSIONS, Listing, list_classes, refuse
+from training.data.sources.parts import find_parts
+from training.data.sources.splits import split_stratified
+
+HELD_OUT_SHARE = 0.15  # for each of validation and test that has no folder of its own
+
+logger = logging.getLogger(__name__)
+
+
+def load_image_folder(spec: ImageFolder) -> ImageData:
+    """List a folder of images and split what is not split yet. Images are read only to skip unreadable ones.
+
+    Raises:
+        UserError: the folder is missing, empty, or too small to split.
+    """
+    root = os.path.abspath(os.path.expanduser(spec.root))
+    listings: dict[str, Listing] = {}
+    not_read: list[str] = []
+    for part, folder in find_parts(spec, root).items():
+        listings[part], others = list_classes(folder)
+        not_read += others
+    left_out: dict[str, str] = {}
+    if spec.skip_unreadable:
+        left_out = find_unreadable([path for files in listings.values() for paths in files.values() for path in paths])
+        listings = {part: _without(files, left_out) for part, files in listings.items()}
+    tell_left_out(left_out)
+    classes = tuple(sorted(listings["train"]))
+    _check_sizes(spec, listings)
+    parts = {part: _part(files, classes) for part, files in listings.items()}
+    data = _split(parts, classes, spec)
+    return replace(data, left_out=tuple(left_out), not_read=tuple(not_read))
+
+
+def _without(files: Listing, left_out: dict[str, str]) -> Listing:
+    return {name: [path for path in paths if path not in left_out] for name, paths in files.items()}
+
+
+def tell_left_out(left_out: dict[str, str]) -> None:
+    for path, reason in list(left_out.items())[:5]:
+        logger.warning("Left out %s: it cannot be read (%s).", printable(path), reason)
+    if len(left_out) > 5:
+        logger.warning("Left out %d more unreadable images.", len(left_out) - 5)
+
+
+def _check_sizes(spec: ImageFolder, listings: dict[str, Listing]) -> None:
+    train = listings["train"]
+    if len(train) < 2:
+        refuse(spec, f"there is only one class, {next(iter(train))!r}", "A classifier needs at least two subfolders.")
+    missing = [name for part, name in (("val", "validation"), ("test", "test")) if part not in listings]
+    needed = 1 + len(missing)
+    for name, paths in train.items():
+        if len(paths) < needed:
+            purpose = f"split {' and '.join(missing)} off" if missing else "train on"
+            kinds = "" if paths else f" (files that end in {', '.join(EXTENSIONS)})"
+            way_out = f"Add images{kinds} to it, or take the folder away."
+            refuse(spec, f"class {name!r} has {_count(paths)}, but needs at least {needed} to {purpose}", way_out)
+    for part, files in listings.items():
+        if unknown := sorted(files.keys() - train.keys()):
+            names = ", ".join(map(repr, unknown))
+            refuse(spec, f"{part} has classes that train has not: {names}", "Name the folders alike in all parts.")
+        if not any(files.values()):
+            refuse(spec, f"its {part} folder holds no image", "Add images to it, or take the folder away.")
+
+
+def _count(paths: list[str]) -> str:
+    return f"{len(paths) or 'no'} image{'s' if len(paths) != 1 else ''}"
+
+
+def _part(files: Listing, classes: tuple[str, ...]) -> ImagePart:
+    labelled = [(label, path) for label, name in enumerate(classes) for path in files.get(name, [])]
+    labels = np.array([label for label, _ in labelled], dtype=np.int64)
+    return ImagePart(labels, ImageFiles([path for _, path in labelled]))
+
+
+def _split(parts: dict[str, ImagePart], classes: tuple[str, ...], spec: ImageFolder) -> ImageData:
+    train = parts["train"]
+    missing = [name for name in ("test", "val") if name not in parts]
+    size = max(len(classes), round(HELD_OUT_SHARE * len(train)))
+    *drawn, rest = split_stratified(train.labels, (size,) * len(missing), spec.split_seed)
+    parts |= {name: train.select(chosen) for name, chosen in zip(missing, drawn, strict=True)}
+    return ImageData(spec.name, classes, train.select(rest), parts["val"], parts["test"])

@@ -1,0 +1,120 @@
+"""Which image files a folder holds, by class: a sorted listing, the same on every machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import NoReturn
+
+from training.contract.specs import ImageFolder
+from training.data.files.answers import key_of_files, remember
+from training.data.files.decode import UnreadableImage, printable, read_side
+from training.errors import UserError
+
+Listing = dict[str, list[str]]  # class to paths, both sorted
+EXTENSIONS = (
+    *(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"),  # torchvision's
+    *(".gif", ".jfif", ".jp2", ".j2k", ".avif"),
+)
+_NO_DATA = ("thumbs.db", "desktop.ini", "__macosx")  # left behind by file managers
+
+
+def list_classes(folder: str) -> tuple[Listing, list[str]]:
+    """Return the images below each class's folder, at any depth, and the files there that are no images."""
+    found = {name: find_files(os.path.join(folder, name)) for name in list_subfolders(folder)}
+    return {name: images for name, (images, _) in found.items()}, [path for _, rest in found.values() for path in rest]
+
+
+def refuse(spec: ImageFolder, what: str, way_out: str) -> NoReturn:
+    raise UserError(f"data.root={printable(spec.root)}: {what}. {way_out}")
+
+
+def list_subfolders(folder: str) -> list[str]:
+    """Return the names of the folders in a folder, sorted; hidden ones are left out."""
+    return [entry.name for entry in _scan(folder) if _is_folder(entry)]
+
+
+def find_files(folder: str) -> tuple[list[str], list[str]]:
+    """Return the images below a folder, at any depth, and the other files, both sorted.
+
+    Links are followed, hidden files are left out. A file without an ending is an image if its content is one. What is no
+    regular file, such as a named pipe, is never an image. A broken link is one, so that whoever reads it names it.
+
+    Raises:
+        UserError: a folder cannot be read.
+    """
+    return _tell_apart(_walk(folder, set()))
+
+
+def list_loose_images(folder: str) -> list[str]:
+    """Return the images that lie in a folder itself, sorted."""
+    return _tell_apart(entry for entry in _scan(folder) if not _is_folder(entry))[0]
+
+
+def is_image_name(name: str) -> bool:
+    return name.lower().endswith(EXTENSIONS)
+
+
+def _tell_apart(entries: Iterable[os.DirEntry[str]]) -> tuple[list[str], list[str]]:
+    images: list[str] = []
+    unnamed: list[str] = []
+    others: list[str] = []
+    for entry in entries:
+        if not _is_regular(entry) and os.path.exists(entry.path):
+            others.append(entry.path)
+        elif is_image_name(entry.name):
+            images.append(entry.path)
+        else:
+            (others if os.path.splitext(entry.name)[1] else unnamed).append(entry.path)
+    if unnamed:
+        known = set(
+            remember("unnamed", key_of_files(unnamed, 1), lambda: [path for path in unnamed if _holds_image(path)])
+        )
+        images += [path for path in unnamed if path in known]
+        others += [path for path in unnamed if path not in known]
+    return sorted(images), sorted(others)
+
+
+def _walk(folder: str, seen: set[str]) -> Iterator[os.DirEntry[str]]:
+    seen.add(os.path.realpath(folder))
+    for entry in _scan(folder):
+        if not _is_folder(entry):
+            yield entry
+        # A link to a folder above would go round for ever.
+        elif os.path.realpath(entry.path) not in seen:
+            yield from _walk(entry.path, seen)
+
+
+def _scan(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((entry for entry in entries if not _is_hidden(entry.name)), key=lambda entry: entry.name)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UserError(f"{printable(folder)}: this folder cannot be read ({reason}). Check its permissions.") from None
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name.lower() in _NO_DATA
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def _is_regular(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
+
+
+def _holds_image(path: str) -> bool:
+    try:
+        read_side(path)
+    except UnreadableImage:
+        return False
+    return True

@@ -1,0 +1,46 @@
+"""From what a recipe says of its data to images in three parts."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+
+from training.contract.specs import Cifar10, Cifar100, Data, Digits, ImageFolder, Manifest
+from training.data.files.images import ImageData
+from training.data.sources.cifar import load_cifar
+from training.data.sources.digits import load_digits
+from training.data.sources.image_folder import load_image_folder
+from training.data.sources.manifest import load_manifest
+from training.data.sources.subset import take
+
+
+def load_data(spec: Data) -> ImageData:
+    """Load the data that a recipe names; the split depends on `split_seed` alone.
+
+    Raises:
+        UserError: the data is missing, broken, or too small for what is asked.
+    """
+    if isinstance(spec, Cifar10 | Cifar100):
+        return _load_cifar_once(absolute(spec).model_copy(update={"epoch_size": None}))
+    if isinstance(spec, Digits):
+        data = _load_digits_once(spec.split_seed)
+    else:  # listed each time, as the files may have changed
+        data = load_image_folder(spec) if isinstance(spec, ImageFolder) else load_manifest(spec)
+    return take(data, spec.train_size, spec.split_seed)
+
+
+def absolute(spec: Data) -> Data:
+    """Return the spec with its paths made absolute, so that it means the same in every process."""
+    fields = ("path", "root") if isinstance(spec, Manifest) else () if isinstance(spec, Digits) else ("root",)
+    paths = {name: value for name in fields if (value := getattr(spec, name)) is not None}
+    return spec.model_copy(update={name: os.path.abspath(os.path.expanduser(value)) for name, value in paths.items()})
+
+
+@lru_cache(maxsize=1)
+def _load_cifar_once(spec: Cifar10 | Cifar100) -> ImageData:
+    return load_cifar(spec)
+
+
+@lru_cache(maxsize=1)
+def _load_digits_once(split_seed: int) -> ImageData:
+    return load_digits(Digits(split_seed=split_seed))

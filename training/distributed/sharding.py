@@ -1,0 +1,67 @@
+"""A model divided among ranks: each keeps its part of weights, gradients and optimizer state, and borrows a block's rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning.pytorch.strategies import ModelParallelStrategy
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, OptimStateKeyType, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from training.model.stages import blocks_of
+from training.techniques.base import TrainingSetup
+
+
+def shard(setup: TrainingSetup) -> None:
+    """Divide each block, and what stands outside of blocks, among the ranks (Zhao et al. 2023, as torch's `fully_shard`)."""
+    before = dict(setup.model.named_parameters())
+    mesh = init_device_mesh(setup.device, (setup.rank.count,))
+    for name in blocks_of(setup.model):
+        fully_shard(setup.model.get_submodule(name), mesh=mesh)
+    # The outermost would keep its part whole after a forward pass, and so miss an average that takes its place.
+    fully_shard(setup.model, mesh=mesh, reshard_after_forward=True)
+    after = dict(setup.model.named_parameters())
+    setup.replace_parameters({parameter: after[name] for name, parameter in before.items()})
+
+
+class Sharded(ModelParallelStrategy):
+    """Lightning's strategy for a model that is sharded, with checkpoints that are whole, as of any other training."""
+
+    def __init__(self, ranks: int) -> None:
+        super().__init__(data_parallel_size=ranks, tensor_parallel_size=1, save_distributed_checkpoint=False)
+
+    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = True) -> dict[str, Any]:
+        """Each rank takes its part of the file. Lightning's own loader does not know blocks that are checkpointed."""
+        from torch.distributed.checkpoint.state_dict import (
+            StateDictOptions,
+            set_model_state_dict,
+            set_optimizer_state_dict,
+        )
+
+        assert self.model is not None
+        saved: dict[str, Any] = torch.load(checkpoint_path, map_location="cpu", weights_only=True, mmap=True)
+        options = StateDictOptions(full_state_dict=True)
+        set_model_state_dict(self.model, saved.pop("state_dict"), options=options)
+        for optimizer, state in zip(self.optimizers, saved["optimizer_states"], strict=True):
+            if not state["state"]:  # plain sgd keeps nothing to divide
+                optimizer.load_state_dict(state)
+                continue
+            named = FullyShardedDataParallel.rekey_optim_state_dict(state, OptimStateKeyType.PARAM_NAME, self.model)
+            set_optimizer_state_dict(self.model, optimizer, optim_state_dict=named, options=options)
+        return saved
+
+
+def gather_whole(value: torch.Tensor) -> torch.Tensor:
+    """The whole of a tensor of which this rank may have a part; all ranks must ask.
+
+    Then it is on the CPU: all of a model may be more than a device can hold.
+    """
+    return value.full_tensor().cpu() if isinstance(value, DTensor) else value
+
+
+def divide_like(value: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """A copy of a whole tensor on another's device, divided as that is."""
+    value = value.to(own.device, copy=True)
+    return distribute_tensor(value, own.device_mesh, own.placements) if isinstance(own, DTensor) else value

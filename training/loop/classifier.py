@@ -1,0 +1,144 @@
+"""The LightningModule: one step, its metrics, optimizer and schedule, as a recipe's set-up says."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from training.distributed.sharding import gather_whole
+from training.errors import Diverged
+from training.loop.metrics import measure
+from training.loop.parameter_groups import group_parameters
+from training.recipe import Recipe
+from training.techniques.base import TrainingSetup
+from training.techniques.data.mixing import change_batch
+from training.techniques.optimization.accumulation import weigh_batches
+
+STEP_POINTS = 200  # at most, of learning rate and training loss by optimizer step
+
+Batch = tuple[torch.Tensor, torch.Tensor]  # images (N, 3, side, side), labels (N,)
+
+
+class Classifier(pl.LightningModule):
+    """Trains `plan.model`; keeps sums on the device and hands out numbers at epoch end only.
+
+    Lightning's `self.log` in every step would double or triple the cost of a small step.
+    """
+
+    def __init__(self, recipe: Recipe, plan: TrainingSetup) -> None:
+        super().__init__()
+        self.model = plan.model
+        self.recipe = recipe
+        self.plan = plan  # Lightning has a hook named setup
+        self.criterion = plan.criterion or nn.CrossEntropyLoss(weight=plan.class_weights)
+        self.epoch_steps = [-(-len(plan.batch_sizes) // self.batches_in(epoch)) for epoch in range(recipe.epochs)]
+        self.step_stride = -(-sum(self.epoch_steps) // STEP_POINTS)
+        self.train()  # Lightning keeps the modes that a fit starts with
+
+    def train(self, mode: bool = True) -> Classifier:
+        super().train(mode)
+        # Also stops BatchNorm statistics, which would otherwise drift in a frozen layer.
+        for module in self.plan.frozen:
+            module.eval()
+        return self
+
+    def plain_weights(self) -> dict[str, torch.Tensor]:
+        """Weights that the backbone takes as it comes from its library, whatever trains beside or around it.
+
+        All ranks must ask.
+        """
+        weights = (self.plan.plain_weights or nn.Module.state_dict)(self.model)
+        return {name: gather_whole(value) for name, value in weights.items()}
+
+    def configure_model(self) -> None:
+        """Nothing: the set-up divided the model among ranks, where it is. Lightning insists on the hook."""
+
+    def batches_in(self, epoch: int) -> int:
+        """Forward passes per optimizer step after so many epochs."""
+        return self.plan.batches_per_step(epoch) if self.plan.batches_per_step else 1
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.model(images)
+
+    def on_train_epoch_start(self) -> None:
+        # All that Lightning's GradientAccumulationScheduler does, which would not weigh the last group.
+        self.batches_per_step = self.trainer.accumulate_grad_batches = self.batches_in(self.current_epoch)
+        self.loss_weights = weigh_batches(self.plan.batch_sizes, self.batches_per_step, self.plan.rank)
+        self.loss_sum: torch.Tensor | float = 0.0
+        self.image_count = 0
+        self.steps: list[tuple[int, float, torch.Tensor]] = []
+        self.validated: list[tuple[torch.Tensor, ...]] = []
+        self.probe_correct: torch.Tensor | float = 0.0
+        self.probe_count = 0
+
+    def training_step(self, batch: Batch, batch_index: int) -> torch.Tensor:
+        images, targets = batch
+        images, targets = change_batch(self.plan, images, targets)
+        loss = self.loss_of(self.model(images), targets)
+        self._record(loss.detach(), len(images), batch_index)
+        return loss * self.loss_weights[batch_index]
+
+    def loss_of(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The mean over the images; `targets` are labels (N,) or each class's share (N, classes)."""
+        if self.plan.class_weights is not None and targets.dim() == 1:
+            # Of labels torch would take the mean by weight, of shares the mean by image; the latter is meant for both.
+            targets = F.one_hot(targets, self.plan.class_count).float()
+        return self.criterion(logits, targets)
+
+    def _record(self, loss: torch.Tensor, size: int, batch_index: int) -> None:
+        self.loss_sum = self.loss_sum + loss * size
+        self.image_count += size
+        if batch_index % self.batches_per_step == 0 and self.global_step % self.step_stride == 0:
+            own = size / self.plan.batch_sizes[batch_index]  # of the whole batch's loss
+            self.steps.append((self.global_step + 1, self._lr(), loss * own))
+
+    def validation_step(self, batch: Batch, batch_index: int, dataloader_idx: int = 0) -> None:
+        images, labels = batch
+        logits = self.model(images)
+        if dataloader_idx == 1:  # training images as they are: train_accuracy without augmentation and mixing
+            self.probe_correct = self.probe_correct + (logits.argmax(1) == labels).sum()
+            self.probe_count += len(labels)
+            return
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        confidence, predicted = logits.softmax(1).max(1)
+        self.validated.append((labels, predicted, confidence, F.cross_entropy(logits, labels, reduction="none")))
+
+    def collect(self, score: str) -> tuple[dict[str, float], float, list[tuple[int, float, float]]]:
+        """The epoch's metrics, the standard error of `score`, and points of (step, lr, training loss), on every rank.
+
+        Raises:
+            Diverged: the training or the validation loss is infinite or NaN.
+        """
+        rank = self.plan.rank
+        own = [torch.cat(column).cpu() for column in zip(*self.validated, strict=True)]
+        labels, predicted, confidence, losses = map(rank.join, zip(*rank.gather(own), strict=True))
+        numbers = [self.loss_sum, self.image_count, self.probe_correct, self.probe_count, *(p[2] for p in self.steps)]
+        loss_sum, count, correct, probed, *step_losses = map(
+            sum, zip(*rank.gather([*map(float, numbers)]), strict=True)
+        )
+        train_loss = loss_sum / count
+        if not (math.isfinite(train_loss) and losses.isfinite().all()):
+            raise Diverged("the loss became infinite or NaN")
+        metrics, error = measure(labels, predicted, confidence, losses, self.plan.class_count, score)
+        metrics |= {
+            "train_loss": train_loss,
+            "train_accuracy": correct / probed,
+            "lr": self._lr(),
+        }
+        return metrics, error, [(*point[:2], loss) for point, loss in zip(self.steps, step_losses, strict=True)]
+
+    def _lr(self) -> float:
+        """The base rate, whatever share of it some groups of parameters have."""
+        return max(group["lr"] for group in self.trainer.optimizers[0].param_groups)
+
+    def configure_optimizers(self) -> Any:
+        lr = self.recipe.optimizer.lr
+        assert isinstance(lr, float)  # resolved
+        optimizer = self.recipe.optimizer.build(group_parameters(self.plan, lr * (self.plan.lr_factor or 1.0)))
+        schedule = self.recipe.schedule.build(optimizer, self.epoch_steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -1,0 +1,156 @@
+"""The end of each epoch: the best and the last weights on disk, then a report."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+
+from training.distributed.rank import ALONE, Rank
+from training.errors import UserError
+from training.loop.checkpoint import read_checkpoint
+from training.loop.classifier import Classifier
+from training.loop.epoch_report import Report
+from training.process.memory import PeakMemory
+from training.recipe import Recipe, flatten, read_recipe
+from training.score_metrics import is_better
+
+logger = logging.getLogger(__name__)
+
+
+class EpochReporter(pl.Callback):
+    """Keep the best and the last weights on disk, then report. Runs after every other callback.
+
+    The reports travel in `last.ckpt`: whoever resumes knows all that was measured, even what nobody heard of.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        recipe: Recipe,
+        classes: tuple[str, ...],
+        metric: str,
+        on_report: Callable[[Report], bool],
+        keep_last: bool = False,
+        rank: Rank = ALONE,
+    ) -> None:
+        self.folder = folder
+        self.metric = metric
+        self.on_report = on_report
+        self.rank = rank  # all make the same reports; the first writes them, and is told whether to go on
+        self.keep_last = keep_last  # where validation images are trained on, no epoch can be told to be the best
+        self.asked = self.recipe = recipe  # as it came, and with what was found for each `auto`
+        self.classes = list(classes)
+        self.reports: list[Report] = []
+        self.stopped = False
+        self.train_seconds = 0.0
+
+    def resume(self) -> Path | None:
+        """Report the epochs already in `last.ckpt`; None where there is none to go on from.
+
+        Raises:
+            UserError: it is of another recipe or metric.
+        """
+        path = self.folder / "last.ckpt"
+        if path.exists() and (saved := self._read(path)):
+            self._refuse_another(saved, path)
+            self.load_state_dict(saved)
+        if self.rank.leads:
+            self._settle_best()
+        self.stopped = not all(self.on_report(report) for report in self.reports)
+        return path if self.reports else None
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        """Our part of a checkpoint; None of a damaged one, as the same epochs can be trained again."""
+        try:
+            found: dict[str, Any] | None = read_checkpoint(path, ["callbacks"], mmap=True)["callbacks"].get(
+                self.state_key
+            )
+        except UserError as error:
+            logger.warning("%s The training starts anew.", error)
+            return None
+        return found
+
+    def _refuse_another(self, saved: dict[str, Any], path: Path) -> None:
+        before, now = (flatten({**state["asked"], "metric": state["metric"]}) for state in (saved, self.state_dict()))
+        if changed := [name for name in {**before, **now} if before.get(name) != now.get(name)]:
+            name = changed[0]
+            raise UserError(
+                f"{path}: holds a training with {name}={before.get(name)}, not {now.get(name)}. Name another folder, or "
+                "remove the file to start anew."
+            )
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What travels with the weights."""
+        return {"recipe": self.recipe.model_dump(), "classes": self.classes}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "reports": [asdict(report) for report in self.reports],
+            "train_seconds": self.train_seconds,
+            "asked": self.asked.model_dump(),
+            "described": self.described,
+            "metric": self.metric,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.reports = [Report(**report) for report in state["reports"]]
+        self.train_seconds = state["train_seconds"]
+        self.recipe = read_recipe(state["described"]["recipe"])
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        logger.info("Epoch %d begins.", trainer.current_epoch + 1)
+        self.memory = PeakMemory(pl_module.device.type)
+        self.started = time.perf_counter()
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if pl_module.device.type == "cuda":
+            torch.cuda.synchronize()
+        self.epoch_seconds = time.perf_counter() - self.started
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, Classifier)
+        report = self._make_report(trainer.current_epoch + 1, pl_module)
+        self.reports.append(report)
+        if report.best_epoch == report.epoch:
+            weights = {"state_dict": pl_module.plain_weights(), "epoch": report.epoch, **self.described}
+            if self.rank.leads:
+                torch.save(weights, self.folder / "best.partial")
+                (self.folder / "best.partial").replace(self.folder / "best.next")
+        trainer.save_checkpoint(self.folder / "last.partial")  # by all, as they wait for each other in it
+        if self.rank.leads:
+            (self.folder / "last.partial").replace(self.folder / "last.ckpt")  # from here on, the epoch counts
+            self._settle_best()
+        if not self.rank.gather(self.on_report(report))[0]:
+            self.stopped = trainer.should_stop = True
+
+    def _settle_best(self) -> None:
+        """Make `best.next` the best, unless its epoch did not come to count: best and last always agree."""
+        new = self.folder / "best.next"
+        if not new.exists():
+            return
+        if self.reports and read_checkpoint(new, mmap=True)["epoch"] == self.reports[-1].best_epoch:
+            new.replace(self.folder / "best.ckpt")
+        else:
+            new.unlink()
+
+    def _make_report(self, epoch: int, classifier: Classifier) -> Report:
+        metrics, error, steps = classifier.collect(self.metric)
+        self.train_seconds += self.epoch_seconds
+        metrics["images_per_second"] = sum(classifier.plan.batch_sizes) / self.epoch_seconds
+        metrics["train_seconds"] = self.train_seconds
+        peaks = [peak for peak in self.rank.gather(self.memory.read_mb()) if peak is not None]
+        if peaks:  # what the fullest GPU needs; of CPUs, that all ranks have one memory
+            metrics["peak_memory_mb"] = max(peaks) if self.memory.device == "cuda" else sum(peaks)
+        value = metrics[self.metric]
+        last = self.reports[-1] if self.reports else None
+        if last and not self.keep_last and not is_better(self.metric, value, last.score):
+            return Report(epoch, metrics, last.score, last.standard_error, last.best_epoch, steps, time.time())
+        return Report(epoch, metrics, value, error, epoch, steps, time.time())

@@ -1,0 +1,81 @@
+"""Data parallelism: each device computes its share of every batch, and gradients are averaged (Li et al. 2020).
+
+With fsdp each also keeps no more than its share of the weights and their optimizer state (Zhao et al. 2023).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from training.techniques.base import Technique, TrainingSetup
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
+
+
+class DataParallel(Technique):
+    interactions: ClassVar[str] = (
+        "batch_size stays the images of one forward pass over all devices together, so steps, schedules, lr_scaling and "
+        "accumulation mean the same on any number of devices. BatchNorm sees one device's share, unless sync_batch_norm lets "
+        "it see the whole batch; mixup, cutmix and fmix mix within a share. A last batch with fewer than two images for each "
+        "device is dropped. batch_size=auto is found for one device only. fsdp changes memory and time only, up to rounding: "
+        "for backbones that do not fit into one device, with activation_checkpointing; it refuses milestone_lr, lora, "
+        "channels_last, compilation, adafactor, adam8bit and 16-mixed. Several devices pay where a batch keeps each busy: a "
+        "trial that has more of them leaves fewer for others beside it."
+    )
+
+    devices: int = Field(
+        1, ge=1, le=1024, description="GPUs of one trial; without GPUs, processes that divide its CPUs."
+    )
+    strategy: Literal["ddp", "fsdp"] = Field(
+        "ddp",
+        description="ddp: each device holds the whole model; fsdp: its share of it, and of the optimizer's state.",
+    )
+    sync_batch_norm: bool = Field(False, description="Measure BatchNorm's statistics over all devices, not over each.")
+
+    def apply(self, setup: TrainingSetup) -> None:
+        from training.distributed.sync_batch_norm import synchronise
+
+        setup.set_trainer(devices=self.devices)
+        if self.sync_batch_norm:
+            synchronise(setup.model, setup.device)
+
+    def conflict(self, recipe: Recipe) -> str | None:
+        field = f"data_parallel.devices={self.devices}"
+        if self.devices == 1:
+            if not self.is_on:
+                return None
+            idle = "sync_batch_norm=true" if self.sync_batch_norm else f"strategy={self.strategy}"
+            return f"data_parallel.{idle} does nothing with {field}: raise devices, or leave it out."
+        if self.strategy == "fsdp" and (other := _find_undivided(recipe)):
+            return f"data_parallel.strategy=fsdp cannot divide what {other} makes: leave one out, or take strategy=ddp."
+        if recipe.batch_size == "auto":
+            return f"batch_size=auto is found by filling one GPU, which says nothing about {field}: give a number."
+        if recipe.batch_size < 2 * self.devices:
+            return (
+                f"batch_size={recipe.batch_size} with {field} leaves a device less than the two images that BatchNorm needs: "
+                f"raise batch_size to {2 * self.devices}, or take fewer devices."
+            )
+        return None
+
+
+def _find_undivided(recipe: Recipe) -> str | None:
+    """The first field of a recipe that needs whole weights, or weights of a layout of their own.
+
+    In the order in which fields are drawn, as a space asks before all of them are.
+    """
+    if (rate := recipe.unfreeze.milestone_lr) != "keep":
+        return f"unfreeze.milestone_lr={rate}"
+    if recipe.lora.is_on:
+        return f"lora.rank={recipe.lora.rank}"
+    if (optimizer := recipe.optimizer.name) in ("adafactor", "adam8bit"):
+        return f"optimizer.name={optimizer}"
+    if recipe.precision.mode == "16-mixed":
+        return "precision.mode=16-mixed"
+    if recipe.channels_last.is_on:
+        return "channels_last.enabled=true"
+    if recipe.compilation.is_on:
+        return f"compilation.backend={recipe.compilation.backend}"
+    return None

@@ -1,0 +1,69 @@
+"""FMix: a mask of low-frequency noise says which pixels come from another image (Harris et al. 2020, section 4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from training.techniques.base import BatchTransform, Technique, TrainingSetup
+from training.techniques.data.mixing import refuse_single
+
+if TYPE_CHECKING:
+    import torch
+
+    from training.recipe import Recipe
+
+DECAY = 3.0
+
+
+class FMix(Technique):
+    interactions: ClassVar[str] = (
+        "With mixup or cutmix on too, each batch gets one of them. Its patches have any shape, so they cover small objects "
+        "less often than a rectangle does. It slows learning, so it loses in short runs."
+    )
+
+    alpha: float = Field(0.0, ge=0, description="λ ~ Beta(α, α), the share that stays; drawn once per batch.")
+    decay: float = Field(
+        DECAY, gt=0, description="Noise falls as 1/frequency^decay: the higher, the larger the patches."
+    )
+
+    def apply(self, setup: TrainingSetup) -> None:
+        setup.mixers.append(make_fmix(self.alpha, self.decay, setup.class_count))
+
+    def conflict(self, recipe: Recipe) -> str | None:
+        if self.alpha == 0 and self.decay != DECAY:
+            return f"fmix.decay={self.decay:g} does nothing while fmix.alpha is 0: set an alpha."
+        return refuse_single("fmix", self.is_on, recipe)
+
+
+def make_fmix(alpha: float, decay: float, class_count: int) -> BatchTransform:
+    import torch
+    from torch.nn import functional as F
+
+    shares = torch.distributions.Beta(torch.tensor(alpha), torch.tensor(alpha))
+
+    def mix(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        height, width = images.shape[-2:]
+        mask = draw_mask(float(shares.sample()), height, width, decay)
+        kept = float(mask.float().mean())  # the share that whole pixels allow
+        targets = F.one_hot(labels, class_count).float()
+        # Each image's partner is its neighbour, as in torchvision's mixers.
+        mixed = torch.where(mask.to(images.device), images, images.roll(1, 0))
+        return mixed, kept * targets + (1 - kept) * targets.roll(1, 0)
+
+    return mix
+
+
+def draw_mask(share: float, height: int, width: int, decay: float) -> torch.Tensor:
+    """The highest pixels of an image of low-frequency noise, as many as `share` of all: bool (height, width)."""
+    import torch
+
+    down, across = torch.fft.fftfreq(height)[:, None], torch.fft.rfftfreq(width)[None]
+    # No frequency but the mean is lower than one wave over the longer side.
+    frequency = (down**2 + across**2).sqrt().clamp_min(1 / max(height, width))
+    spectrum = torch.randn(frequency.shape, dtype=torch.complex64) / frequency**decay
+    noise = torch.fft.irfft2(spectrum, s=(height, width)).flatten()
+    mask = torch.zeros(height * width, dtype=torch.bool)
+    mask[noise.argsort(descending=True)[: round(share * height * width)]] = True
+    return mask.view(height, width)

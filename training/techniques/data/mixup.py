@@ -1,0 +1,31 @@
+"""MixUp: train on convex combinations of pairs of images and of their targets (Zhang et al. 2018, equation 1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from training.techniques.base import Technique, TrainingSetup
+from training.techniques.data.mixing import refuse_single
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
+
+
+class MixUp(Technique):
+    interactions: ClassVar[str] = (
+        "With cutmix or fmix on too, each batch gets one of them. With label smoothing the targets are blurred twice. It "
+        "slows learning, so it gains with many epochs and loses with few, and where only the head trains."
+    )
+
+    alpha: float = Field(0.0, ge=0, description="λ ~ Beta(α, α), drawn once per batch.")
+
+    def apply(self, setup: TrainingSetup) -> None:
+        from torchvision.transforms import v2
+
+        # Pairs each image with its neighbour; batches are shuffled, so that is a random partner.
+        setup.mixers.append(v2.MixUp(alpha=self.alpha, num_classes=setup.class_count))
+
+    def conflict(self, recipe: Recipe) -> str | None:
+        return refuse_single("mixup", self.is_on, recipe)

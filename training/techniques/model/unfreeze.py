@@ -1,0 +1,99 @@
+"""Unfreeze level: how many stages of a pretrained backbone train (Yosinski et al. 2014, section 2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from training.techniques.base import MOST, Stage, Technique, TrainingSetup
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from training.recipe import Recipe
+
+LEVELS = ("last", "most", "full")
+
+
+class Unfreeze(Technique):
+    interactions: ClassVar[str] = (
+        "It means little without pretrained weights. last leads after few epochs and seldom at the end, so early stopping "
+        "favours it unless trials are compared within their level. The less trains, the higher a learning rate it bears, "
+        "and the less regularisation it needs. With milestones the level is the one at the start; the schedule takes no "
+        "notice of them, so restarts may be made to fall on them."
+    )
+
+    level: Literal["last", "most", "full"] = Field(
+        "full", description="last: the head; most: the later half of the stages too; full: everything."
+    )
+    milestones: list[Annotated[int, Field(ge=1, le=MOST)]] = Field(
+        [],
+        description="Epochs after which one level more trains (Howard & Ruder 2018): from last, [3, 6] is most after 3, full "
+        "after 6.",
+    )
+
+    milestone_lr: Literal["keep", "auto", "auto/3", "auto*3"] = Field(
+        "keep", description="Base rate from each milestone on: kept, or found anew as optimizer.lr=auto is."
+    )
+
+    @property
+    def deepest(self) -> str:
+        """The level at the end of training."""
+        return LEVELS[min(LEVELS.index(self.level) + len(self.milestones), 2)]
+
+    def apply(self, setup: TrainingSetup) -> None:
+        from training.loop.callbacks import Thaw
+
+        first = LEVELS.index(self.level)
+        levels = LEVELS[first : first + len(self.milestones) + 1]
+        stages = [set_level(setup.model, level) for level in reversed(levels)][::-1]  # the model is left at the first
+        setup.frozen.extend(stages[0][1])
+        if self.milestones:
+            setup.stages.update(zip(self.milestones, stages[1:], strict=True))
+            setup.callbacks.append(Thaw(setup.frozen, setup.stages))
+
+    def conflict(self, recipe: Recipe) -> str | None:
+        if not self.milestones:
+            if self.milestone_lr == "keep":
+                return None
+            return f"unfreeze.milestone_lr={self.milestone_lr} does nothing without unfreeze.milestones: set them."
+        field = f"unfreeze.milestones={self.milestones}"
+        if len(self.milestones) > 2 - LEVELS.index(self.level):
+            return f"{field}: from unfreeze.level={self.level} there are fewer levels to go. Leave some out."
+        if self.milestones != sorted(set(self.milestones)) or self.milestones[-1] >= recipe.epochs:
+            return f"{field}: give epochs in rising order, all below epochs={recipe.epochs}."
+        return None
+
+
+def set_level(model: nn.Module, level: str) -> Stage:
+    """Let a level's parameters train and no others."""
+    trained = find_trained(model, level)
+    for parameter in model.parameters():
+        parameter.requires_grad_(parameter in trained)
+    return trained, find_frozen(model)
+
+
+def find_trained(model: nn.Module, level: str) -> set[nn.Parameter]:
+    """The parameters that train at a level."""
+    from training.model.stages import head_of, stages_of
+
+    if level == "full":
+        return set(model.parameters())
+    stages = [] if level == "last" else stages_of(model)
+    return {*head_of(model).parameters(), *(p for stage in stages[len(stages) // 2 :] for p in stage)}
+
+
+def find_frozen(model: nn.Module) -> list[nn.Module]:
+    """Modules in which nothing trains. One without parameters, as a dropout, counts as what it feeds.
+
+    They belong in eval mode, dropout and BatchNorm statistics included.
+    """
+    frozen, feeds_frozen = [], False
+    for module in reversed(list(model.modules())):  # what comes later in the network is seen first
+        if own := list(module.parameters(recurse=False)):
+            feeds_frozen = not any(p.requires_grad for p in own)
+        parameters = list(module.parameters())
+        if not any(p.requires_grad for p in parameters) if parameters else feeds_frozen:
+            frozen.append(module)
+    return frozen

@@ -1,0 +1,67 @@
+"""Gradient accumulation: one optimizer step for the images of several forward passes (Ott et al. 2018)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+
+from training.techniques.base import MOST, Technique, TrainingSetup
+
+if TYPE_CHECKING:
+    from training.distributed.rank import Rank
+    from training.recipe import Recipe
+
+
+Change = Annotated[list[Annotated[int, Field(ge=0, le=MOST)]], Field(min_length=2, max_length=2)]
+
+
+class Accumulation(Technique):
+    interactions: ClassVar[str] = (
+        "The effective batch is batch_size × batches, so the best learning rate moves with it; BatchNorm still sees "
+        "batch_size images at a time. There are fewer optimizer steps, so schedules and averages have fewer to work with. A "
+        "schedule that raises batches late does what a falling learning rate does (Smith et al. 2018)."
+    )
+
+    batches: int = Field(1, ge=1, le=MOST, description="Forward passes per optimizer step.")
+    schedule: list[Change] = Field(
+        [], description="Instead of batches: [[3, 2], [6, 4]] takes 2 after 3 epochs, 4 after 6, and 1 before."
+    )
+
+    def apply(self, setup: TrainingSetup) -> None:
+        setup.batches_per_step = self.batches_in
+
+    def batches_in(self, epoch: int) -> int:
+        """Forward passes per optimizer step after so many epochs."""
+        return [self.batches, *(batches for start, batches in self.schedule if start <= epoch)][-1]
+
+    def conflict(self, recipe: Recipe) -> str | None:
+        if not self.schedule:
+            return None
+        field = f"accumulation.schedule={self.schedule}"
+        starts, batches = zip(*self.schedule, strict=True)
+        if self.batches != 1:
+            return f"accumulation.batches={self.batches} and {field} say the same thing: leave one out."
+        if min(batches) < 1:
+            return f"{field}: a step takes at least 1 forward pass. Give [epoch, batches] with batches of 1 or more."
+        if list(starts) != sorted(set(starts)) or starts[-1] >= recipe.epochs:
+            return f"{field}: give its epochs in rising order, all below epochs={recipe.epochs}."
+        if starts == (0,):
+            return f"{field} never changes: write accumulation.batches={batches[0]}."
+        if any(now == before for now, before in pairwise((1, *batches))):
+            return f"{field}: an entry does not change the number of batches, which is 1 at first. Leave it out."
+        return None
+
+
+def weigh_batches(batch_sizes: tuple[int, ...], batches: int, rank: Rank) -> tuple[float, ...]:
+    """Weights that turn Lightning's sum of mean losses / k into the mean over the images of each group.
+
+    Lightning divides by k in the last, partial group too, which would shrink that step; and it takes the mean over the
+    ranks, whatever share of a batch each of them had.
+    """
+    weights: list[float] = []
+    for start in range(0, len(batch_sizes), batches):
+        group = batch_sizes[start : start + batches]
+        weights += [len(rank.share(range(size))) * rank.count * batches / sum(group) for size in group]
+    return tuple(weights)

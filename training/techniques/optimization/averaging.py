@@ -1,0 +1,132 @@
+"""Averaging: validate, keep and export an average of the weights along the training (Izmailov et al. 2018, algorithm 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from training.techniques.base import Technique, TrainingSetup
+from training.techniques.optimization.schedule import CosineRestarts, count_steps
+
+if TYPE_CHECKING:
+    from training.recipe import Recipe
+
+Shares = Callable[[int], float]  # optimizer steps done -> how far the average now moves towards the weights
+Curve = Callable[[int], float]
+
+
+class NoAveraging(Technique):
+    name: Literal["none"] = "none"
+
+
+class Swa(Technique):
+    """Stochastic weight averaging: the mean of the weights at the last epochs' ends, or at the minima of warm restarts."""
+
+    interactions: ClassVar[str] = (
+        "It is either swa or ema. Before its start swa shows nothing, so early rungs compare what it does not touch; averaging "
+        "pays at a high, constant rate (schedule constant, or lr_factor) and little at the end of a cosine. With "
+        "cosine_restarts the minima are averaged, and between two of them the scores stand still. With BatchNorm, each new "
+        "mean of swa costs a forward pass over the training images, which counts as training time. ema follows the "
+        "weights from the first epoch on, so all rungs compare it; the longer its half-life, the later it pays."
+    )
+
+    name: Literal["swa"] = "swa"
+    start: float = Field(
+        0.75, gt=0, lt=1, description="Share of the training after which weights are averaged: two moments at least."
+    )
+    lr_factor: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Constant rate from the start on, times lr; null: the schedule goes on."
+    )
+    annealing_epochs: float = Field(0.0, ge=0, description="Length of the way from the schedule's rate to lr_factor.")
+
+    @property
+    def is_on(self) -> bool:
+        return True
+
+    def apply(self, setup: TrainingSetup) -> None:
+        from training.loop.weight_average import AveragingRate, WeightAverage
+
+        setup.callbacks.append(WeightAverage(self, refresh_batch_norm=True))
+        if self.lr_factor is not None:
+            setup.callbacks.append(AveragingRate(self))
+
+    def shares(self, recipe: Recipe, epoch_steps: Sequence[int]) -> Shares:
+        count = {step: number for number, step in enumerate(self.moments(recipe, epoch_steps), start=1)}
+        return lambda step: 1 / count[step] if step in count else 0.0
+
+    def moments(self, recipe: Recipe, epoch_steps: Sequence[int]) -> list[int]:
+        """The optimizer steps after which the weights join the mean: two at least, as a mean of one is no average."""
+        schedule = recipe.schedule
+        ends = list(schedule.minima(epoch_steps) if isinstance(schedule, CosineRestarts) else accumulate(epoch_steps))
+        late = sum(end >= self._begin(epoch_steps) for end in ends)
+        return ends[-max(2, late) :]
+
+    def _begin(self, epoch_steps: Sequence[int]) -> float:
+        return count_steps(round(self.start * len(epoch_steps), 6), epoch_steps)
+
+    def change_curve(self, curve: Curve, epoch_steps: Sequence[int]) -> Curve:
+        """The schedule's factor on lr until the start, then half a cosine to `lr_factor`, then that."""
+        assert self.lr_factor is not None
+        target, start = self.lr_factor, math.ceil(self._begin(epoch_steps))
+        length = self.annealing_epochs * sum(epoch_steps) / len(epoch_steps)
+
+        def factor(step: int) -> float:
+            if step < start:
+                return curve(step)
+            if step >= start + length:
+                return target
+            left = 0.5 * (1 + math.cos(math.pi * (step - start) / length))
+            return target + (curve(start) - target) * left
+
+        return factor
+
+    def conflict(self, recipe: Recipe) -> str | None:
+        if self.lr_factor is None and self.annealing_epochs:
+            return "averaging.annealing_epochs does nothing without averaging.lr_factor: set it, or leave both out."
+        if self.lr_factor is not None and isinstance(recipe.schedule, CosineRestarts):
+            return (
+                f"averaging.lr_factor={self.lr_factor:g} would end the cycles of schedule.name=cosine_restarts, whose minima "
+                "are averaged: leave it out, or take schedule.name=constant."
+            )
+        if len(self.moments(recipe, [1000] * recipe.epochs)) < 2:
+            return (
+                f"averaging.name=swa has one moment to average in epochs={recipe.epochs}, and a mean of one is no average: "
+                "train longer."
+            )
+        return None
+
+
+class Ema(Technique):
+    """Exponential moving average of the weights, whose memory grows with the training (Karras et al. 2024, section 3.1).
+
+    Of a short training, or early in a long one, a fixed decay would mostly remember the untrained weights.
+    """
+
+    name: Literal["ema"] = "ema"
+    half_life: float = Field(
+        0.05,
+        gt=0,
+        le=0.5,
+        description="Newest share of the steps so far that has half of the weight; at 0.5, a plain mean.",
+    )
+
+    @property
+    def is_on(self) -> bool:
+        return True
+
+    def apply(self, setup: TrainingSetup) -> None:
+        from training.loop.weight_average import WeightAverage
+
+        # BatchNorm's statistics are averages themselves, and follow like the weights.
+        setup.callbacks.append(WeightAverage(self, refresh_batch_norm=False))
+
+    def shares(self, recipe: Recipe, epoch_steps: Sequence[int]) -> Shares:
+        power = math.log(0.5) / math.log1p(-self.half_life)
+        return lambda step: 1 - (1 - 1 / step) ** power
+
+
+Averaging = Annotated[NoAveraging | Swa | Ema, Field(discriminator="name")]
