@@ -46,9 +46,9 @@ def nothing_starts(monkeypatch):
         raise AssertionError("the command was not refused")
 
     monkeypatch.setattr(search.runner.driver, "start_ray", refuse)
-    monkeypatch.setattr(search.single, "_train", refuse)
+    monkeypatch.setattr(search.runner.single_training, "_train", refuse)
     monkeypatch.setattr(search.cli.mlflow_ui, "run_group", refuse)
-    monkeypatch.setattr(spaces.feasibility, "DRAWS", 20)  # of the 200 recipes that a whole check takes
+    monkeypatch.setattr(spaces.parameters.feasibility, "DRAWS", 20)  # of the 200 recipes that a whole check takes
     for name in ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
 

@@ -84,7 +84,8 @@ def test_a_space_that_needs_no_weights_is_checked_without_torch(laptop, tmp_path
     import subprocess
 
     code = (
-        "import sys; from pathlib import Path; from search.runner.early_checks import check_early; from spaces.load import load_space; "
+        "import sys; from pathlib import Path; from search.runner.early_checks import check_early; "
+        "from spaces.load import load_space; "
         "check_early(load_space('quick'), Path('.'), None, None, print); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
