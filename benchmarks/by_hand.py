@@ -21,11 +21,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torchvision.transforms import v2
 
-from training.contract.specs import Digits
+from training.contract.specs import Backbone, Digits
 from training.data.sources.load_data import load_data
 from training.model.letters import letters_weights
 from training.model.stages import stages_of
-from training.recipe import Backbone
 
 
 class Net(pl.LightningModule):

@@ -24,8 +24,8 @@ from rich.table import Table
 
 from search.core.ledger import read_events
 from search.core.trials import Trials
+from training.contract.specs import Backbone
 from training.model.letters import letters_weights
-from training.recipe import Backbone
 
 SWEEP = Path(sys.executable).parent / "sweep"
 BY_HAND = Path(__file__).parent / "by_hand.py"

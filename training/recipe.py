@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from training.contract.specs import Data, Digits, Preprocessing
+from training.contract.part import MOST, AnyPart, Part
+from training.contract.specs import Backbone, Data, Digits, Preprocessing
+from training.contract.technique import Technique
 from training.errors import UserError
-from training.techniques.base import MOST, Part, Technique
 from training.techniques.compute.activation_checkpointing import ActivationCheckpointing
 from training.techniques.compute.channels_last import ChannelsLast
 from training.techniques.compute.compilation import Compilation
@@ -36,12 +37,6 @@ from training.techniques.optimization.lr_scaling import LrScaling
 from training.techniques.optimization.no_decay import NoDecay
 from training.techniques.optimization.optimizer import Momentum, Optimizer
 from training.techniques.optimization.schedule import Constant, Schedule
-
-
-class Backbone(Part):
-    source: Literal["timm", "torchvision"] = Field("timm", description="The library it comes from.")
-    name: str = Field("resnet18", description="Any model of that library; the head is replaced.")
-    weights: str = Field("pretrained", description="none, pretrained, letters, or a file of weights.")
 
 
 class Recipe(Part):
@@ -87,6 +82,17 @@ class Recipe(Part):
     def parts(self) -> Iterator[Part]:
         values = (getattr(self, name) for name in type(self).model_fields)
         return (value for value in values if isinstance(value, Part))
+
+    def part(self, kind: type[AnyPart]) -> AnyPart:
+        """The recipe's part of this kind; a family of kinds, such as optimizers, has a base class.
+
+        Raises:
+            KeyError: the recipe has no such part.
+        """
+        for part in self.parts():
+            if isinstance(part, kind):
+                return part
+        raise KeyError(kind.__name__)
 
     def techniques(self) -> Iterator[Technique]:
         """The techniques that are on, in order of application."""

@@ -12,8 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from training.contract.setup import TrainingSetup
 from training.data.pipelines.loaders import Loaders, make_loaders
 from training.data.sources.load_data import ImageData, load_data
+from training.distributed import parallel
 from training.distributed.parallel import connected, lead
 from training.distributed.rank import Rank
 from training.distributed.sharding import shard
@@ -29,7 +31,6 @@ from training.model.build import build_model, refuse_single_images
 from training.process.isolation import isolated_process
 from training.recipe import Recipe
 from training.resolve import resolve_recipe
-from training.techniques.base import TrainingSetup
 
 
 def train(
@@ -58,6 +59,11 @@ def train(
 def train_beside(job: Job, rank: Rank, store: Any) -> None:
     """Take part in a training that another process leads, and reports."""
     _train_isolated(job, rank, connected(store, rank, job.resources.device), lambda report: True)
+
+
+def follow() -> None:
+    """Run as the program of every rank but the first."""
+    parallel.follow(train_beside)
 
 
 def _train_isolated(

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from spaces.parameters.domains import find_holes, format_value
 from spaces.parameters.draws import EveryTrial, Trial, count, draw
 from spaces.schema import slot_of
+from training.contract.part import Part
 from training.recipe import Recipe
-from training.techniques.base import Part
 
 _DEFAULT = Recipe()
 _OF = " of "

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from spaces.parameters.draws import EveryTrial, count, draw
-from training.recipe import Backbone, read_recipe
+from training.contract.specs import Backbone
+from training.recipe import read_recipe
 
 _MOST = 1000  # combinations of backbones; of more, the trials say what is wrong
 

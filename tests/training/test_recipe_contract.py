@@ -3,9 +3,11 @@ import timm
 from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
+from training.contract.part import Part
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
-from training.techniques.base import Part, Technique, TrainingSetup
 
 TECHNIQUES = {
     name: field.annotation

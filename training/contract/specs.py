@@ -1,4 +1,4 @@
-"""What a recipe says of its data: which images, how they are split, and how they become the model's input."""
+"""Data, preprocessing and backbone of a recipe: which images, how they become the model's input, and which model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from training.techniques.base import Part
+from training.contract.part import Part
 
 FILE_DATA = ("image_folder", "manifest")  # read from files, in loader workers
 MOST_IMAGES = 100_000_000
@@ -80,3 +80,9 @@ class Preprocessing(Part):
     std: Annotated[list[Annotated[float, Field(gt=0)]], _THREE] | Auto = Field(
         "auto", description="Of each colour, in [0, 1]."
     )
+
+
+class Backbone(Part):
+    source: Literal["timm", "torchvision"] = Field("timm", description="The library it comes from.")
+    name: str = Field("resnet18", description="Any model of that library; the head is replaced.")
+    weights: str = Field("pretrained", description="none, pretrained, letters, or a file of weights.")

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import timedelta
@@ -26,7 +26,7 @@ from training.process.memory import count_memory_kills
 
 ROOT = Path(__file__).resolve().parents[2]
 # -P and the first place on the path: the working folder may hold a `training/` of its own.
-PROGRAM = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from training.parallel import follow; follow()"
+PROGRAM = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from training.train import follow; follow()"
 PATIENCE = timedelta(minutes=30)  # of one rank with another that lives; a dead one is noticed at once
 READY = "ready/{}"
 GRACE_SECONDS = 10.0  # for others to end after the first, or to say why they failed
@@ -91,7 +91,7 @@ def connected(store: Any, rank: Rank, device: str) -> Iterator[None]:
         sys.excepthook = hook  # torch's names the rank on each line
 
 
-def follow() -> None:
+def follow(train_beside: Callable[[Any, Rank, Any], None]) -> None:
     """The program of every rank but the first."""
     message = json.loads(sys.stdin.buffer.readline())
     rank = Rank(**message["rank"])
@@ -100,8 +100,6 @@ def follow() -> None:
 
     store = FileStore(message["store"], rank.count)
     try:
-        from training.train import train_beside
-
         train_beside(Job.from_json(message["job"]), rank, store)
     except BaseException as error:  # noqa: BLE001 - whatever it was, the first rank raises it
         store.compare_set("error", "", _write_error(error, rank))  # unless another failed before

@@ -10,8 +10,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, OptimStateKeyType, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from training.contract.setup import TrainingSetup
 from training.model.stages import blocks_of
-from training.techniques.base import TrainingSetup
 
 
 def shard(setup: TrainingSetup) -> None:

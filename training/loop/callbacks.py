@@ -1,4 +1,4 @@
-"""What happens around a fit: seeds by epoch, thawing at milestones, and the stop on a loss that is no number."""
+"""What happens around a fit: seeds by epoch, and the stop on a loss that is no number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from torch import nn
 from training.distributed.rank import ALONE, Rank
 from training.errors import Diverged
 from training.process.isolation import derive_seed, seed_process
-from training.techniques.base import Stage
 
 
 class EpochSeeds(pl.Callback):
@@ -26,22 +25,6 @@ class EpochSeeds(pl.Callback):
         # The first rank draws what it would draw alone.
         others = [] if self.rank.leads else [self.rank.number]
         seed_process(derive_seed(self.seed, trainer.current_epoch, *others))
-
-
-class Thaw(pl.Callback):
-    """After each milestone more parameters train. Follows from the epoch alone, so a resume finds it as it was."""
-
-    def __init__(self, frozen: list[nn.Module], stages: dict[int, Stage]) -> None:
-        self.frozen, self.stages = frozen, stages  # the set-up's own
-
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        passed = [stage for epoch, stage in self.stages.items() if epoch <= trainer.current_epoch]
-        if not passed:
-            return
-        trained, self.frozen[:] = passed[-1]
-        for parameter in trained:
-            parameter.requires_grad_(True)
-        pl_module.train()  # Lightning would put back the modes of before the validation
 
 
 class NaNStop(pl.Callback):
@@ -83,7 +66,7 @@ class SharedStatistics(pl.Callback):
 
 
 class Rewrap(pl.Callback):
-    """DDP knows the parameters that trained when it was built: build it anew where others thawed."""
+    """DDP knows the parameters that trained when it was built: build it anew where others were unfrozen."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.known = self._count_trained(pl_module)

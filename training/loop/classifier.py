@@ -10,12 +10,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from training.contract.setup import TrainingSetup
 from training.distributed.sharding import gather_whole
 from training.errors import Diverged
 from training.loop.metrics import measure
 from training.loop.parameter_groups import group_parameters
 from training.recipe import Recipe
-from training.techniques.base import TrainingSetup
 from training.techniques.data.mixing import change_batch
 from training.techniques.optimization.accumulation import weigh_batches
 

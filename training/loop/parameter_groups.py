@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from training.techniques.base import TrainingSetup
+from training.contract.setup import TrainingSetup
 
 
 def group_parameters(setup: TrainingSetup, lr: float) -> list[dict[str, Any]]:
@@ -16,10 +16,10 @@ def group_parameters(setup: TrainingSetup, lr: float) -> list[dict[str, Any]]:
     milestone, where the states of the others might be lost, and a checkpoint looks alike before and after.
     """
     shares, undecayed = setup.lr_shares or {}, setup.undecayed or set()
-    thawed_later = {parameter for trained, _ in setup.stages.values() for parameter in trained}
+    unfrozen_later = {parameter for trained, _ in setup.unfreeze_steps.values() for parameter in trained}
     groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
     for parameter in setup.model.parameters():
-        if parameter.requires_grad or parameter in thawed_later:
+        if parameter.requires_grad or parameter in unfrozen_later:
             groups.setdefault((shares.get(parameter, 1.0), parameter in undecayed), []).append(parameter)
     return [
         {"params": parameters, "lr": lr * share, **({"weight_decay": 0.0} if spared else {})}

@@ -10,8 +10,8 @@ import torch
 import torchvision
 from torch import nn
 
+from training.contract.specs import Backbone
 from training.errors import UserError
-from training.recipe import Backbone
 
 
 def check_backbone(backbone: Backbone) -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from training.contract.specs import Backbone
 from training.errors import UserError
 from training.model.backbones import build_bare
 from training.model.letters import letters_weights
 from training.model.stages import head_of
 from training.model.weights import fetch_pretrained, read_weights
-from training.recipe import Backbone, Recipe
+from training.recipe import Recipe
 from training.techniques.model.unfreeze import set_level
 
 log = logging.getLogger(__name__)

@@ -16,12 +16,12 @@ from platformdirs import user_cache_dir
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from training.contract.specs import Backbone
 from training.data.sources.digits import SIDE, enlarge
 from training.errors import UserError
 from training.model.backbones import build_bare
 from training.model.stages import head_of
 from training.process.isolation import isolated_process
-from training.recipe import Backbone
 
 VERSION = 3  # of everything below that changes the weights
 IMAGES_PER_LETTER = 300

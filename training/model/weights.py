@@ -12,8 +12,8 @@ from urllib.parse import urlparse
 
 import torch
 
+from training.contract.specs import Backbone
 from training.errors import UserError
-from training.recipe import Backbone
 
 CONNECT_SECONDS = 5.0
 

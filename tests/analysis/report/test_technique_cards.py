@@ -18,9 +18,9 @@ from analysis.report.technique_page import format_card, format_page
 from search.cli.main import app
 from search.cli.technique_view import show_card
 from spaces.parameters.domains import find_holes
+from training.contract.technique import Technique
 from training.errors import UserError
 from training.recipe import Recipe
-from training.techniques.base import Technique
 
 PAGE = Path(__file__).parents[3] / "docs" / "techniques.md"
 

@@ -15,9 +15,10 @@ from search.runner.driver import Settings, run_sweep
 from search.runner.early_checks import check_early, leave_out_noise, warn_of_noise
 from search.runner.preparation import inputs_of, prepare_machine
 from spaces.load import load_space
+from training.contract.specs import Backbone
 from training.errors import UserError
 from training.model import weights
-from training.recipe import Backbone, read_recipe
+from training.recipe import read_recipe
 
 
 @pytest.fixture

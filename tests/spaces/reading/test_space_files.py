@@ -10,10 +10,10 @@ from spaces.load import bundled_names, dump_recipe, load_baseline, load_recipe, 
 from spaces.parameters.draws import RandomTrial
 from spaces.reading.yaml_values import dump_yaml, parse_yaml
 from spaces.search import Metric
+from training.contract.technique import Technique
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 from training.score_metrics import MAXIMISED, MINIMISED
-from training.techniques.base import Technique
 
 
 @pytest.mark.parametrize("name", bundled_names())

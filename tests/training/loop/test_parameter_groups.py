@@ -10,10 +10,10 @@ import torch
 import torchvision
 from timm.optim import param_groups_layer_decay, param_groups_weight_decay
 
+from training.contract.setup import TrainingSetup
 from training.errors import UserError
 from training.loop.classifier import Classifier
 from training.recipe import read_recipe
-from training.techniques.base import TrainingSetup
 
 MODELS = ("test_resnet", "test_vit", "test_convnext", "test_efficientnet")
 ADAMW = {"name": "adamw", "lr": 0.01, "weight_decay": 0.1}

@@ -7,10 +7,10 @@ import os
 import pytest
 import torch
 
+from training.contract.technique import Technique
 from training.errors import UserError
 from training.loop.classifier import Classifier
 from training.recipe import Recipe
-from training.techniques.base import Technique
 
 NEEDS_A_GPU = {"cudnn_benchmark"}
 NEEDS_PROCESSES = {"data_parallel"}  # and goes on in test_data_parallel.py

@@ -10,11 +10,12 @@ import torchvision
 from safetensors.torch import save_file
 
 import training.model.build as models
+from training.contract.specs import Backbone
 from training.data.sources.load_data import load_data
 from training.errors import UserError
 from training.model.backbones import build_bare
 from training.model.build import build_model
-from training.recipe import Backbone, read_recipe
+from training.recipe import read_recipe
 from training.resolve import resolve_recipe
 from training.train import train
 

@@ -9,13 +9,14 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import nn
 
+from training.contract.setup import TrainingSetup
 from training.contract.specs import Preprocessing
 from training.data.files.images import ImageData
 from training.data.pipelines.loaders import make_loaders
 from training.process.isolation import isolated_process
 from training.recipe import Recipe
-from training.techniques.base import TrainingSetup
-from training.techniques.data.mixing import MIXERS, change_batch
+from training.techniques.data.mixing import MIXERS, Mixing, change_batch
+from training.techniques.data.random_erasing import RandomErasing
 
 PICTURED = 32
 COLUMNS = 8
@@ -28,8 +29,8 @@ def draw_training(data: ImageData, recipe: Recipe, device: str) -> Image.Image:
     image_size = recipe.preprocessing.image_size
     assert isinstance(image_size, int)  # resolved
     setup = TrainingSetup(nn.Identity(), device, len(data.classes), (), image_size)
-    for name in ("random_erasing", *MIXERS, "mixing"):
-        if (technique := getattr(recipe, name)).is_on:
+    for technique in recipe.techniques():
+        if isinstance(technique, (RandomErasing, *MIXERS, Mixing)):
             technique.apply(setup)
     images, targets, count = [], [], 0
     loaders = make_loaders(data, recipe, workers=0, device=device)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
 from training.errors import UserError
-from training.techniques.base import Technique, TrainingSetup
 
 if TYPE_CHECKING:
     from torch import nn

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from training.techniques.base import Technique, TrainingSetup
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
 
 
 class ChannelsLast(Technique):

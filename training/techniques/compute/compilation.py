@@ -8,8 +8,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
 from training.errors import UserError
-from training.techniques.base import Technique, TrainingSetup
 
 
 class Compilation(Technique):

@@ -6,8 +6,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
 from training.errors import UserError
-from training.techniques.base import Technique, TrainingSetup
 
 
 class CudnnBenchmark(Technique):

@@ -5,14 +5,19 @@ With fsdp each also keeps no more than its share of the weights and their optimi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from training.techniques.base import Technique, TrainingSetup
-
-if TYPE_CHECKING:
-    from training.recipe import Recipe
+from training.contract.part import RecipeView
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
+from training.techniques.compute.channels_last import ChannelsLast
+from training.techniques.compute.compilation import Compilation
+from training.techniques.compute.precision import Precision
+from training.techniques.model.lora import Lora
+from training.techniques.model.unfreeze import Unfreeze
+from training.techniques.optimization.optimizer import BaseOptimizer
 
 
 class DataParallel(Technique):
@@ -42,7 +47,7 @@ class DataParallel(Technique):
         if self.sync_batch_norm:
             synchronise(setup.model, setup.device)
 
-    def conflict(self, recipe: Recipe) -> str | None:
+    def conflict(self, recipe: RecipeView) -> str | None:
         field = f"data_parallel.devices={self.devices}"
         if self.devices == 1:
             if not self.is_on:
@@ -61,21 +66,21 @@ class DataParallel(Technique):
         return None
 
 
-def _find_undivided(recipe: Recipe) -> str | None:
+def _find_undivided(recipe: RecipeView) -> str | None:
     """The first field of a recipe that needs whole weights, or weights of a layout of their own.
 
     In the order in which fields are drawn, as a space asks before all of them are.
     """
-    if (rate := recipe.unfreeze.milestone_lr) != "keep":
+    if (rate := recipe.part(Unfreeze).milestone_lr) != "keep":
         return f"unfreeze.milestone_lr={rate}"
-    if recipe.lora.is_on:
-        return f"lora.rank={recipe.lora.rank}"
-    if (optimizer := recipe.optimizer.name) in ("adafactor", "adam8bit"):
+    if (lora := recipe.part(Lora)).is_on:
+        return f"lora.rank={lora.rank}"
+    if (optimizer := recipe.part(BaseOptimizer).name) in ("adafactor", "adam8bit"):
         return f"optimizer.name={optimizer}"
-    if recipe.precision.mode == "16-mixed":
+    if recipe.part(Precision).mode == "16-mixed":
         return "precision.mode=16-mixed"
-    if recipe.channels_last.is_on:
+    if recipe.part(ChannelsLast).is_on:
         return "channels_last.enabled=true"
-    if recipe.compilation.is_on:
-        return f"compilation.backend={recipe.compilation.backend}"
+    if (compilation := recipe.part(Compilation)).is_on:
+        return f"compilation.backend={compilation.backend}"
     return None

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from training.contract.part import MOST, RecipeView
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
 from training.errors import UserError
-from training.techniques.base import MOST, Technique, TrainingSetup
-
-if TYPE_CHECKING:
-    from training.recipe import Recipe
 
 Mode = Literal["32-true", "bf16-mixed", "16-mixed", "64-true"]
 INIT_SCALE, GROWTH_INTERVAL = 65536.0, 2000  # torch's own
@@ -73,7 +72,7 @@ class Precision(Technique):
                 "Use 16-mixed or 32-true."
             )
 
-    def conflict(self, recipe: Recipe) -> str | None:
+    def conflict(self, recipe: RecipeView) -> str | None:
         if self.float32 != "highest" and self.mode != "32-true":
             return f"precision.float32={self.float32} does nothing with precision.mode={self.mode}: set it to highest."
         if self.mode != "16-mixed" and (self.init_scale, self.growth_interval) != (INIT_SCALE, GROWTH_INTERVAL):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from training.techniques.base import Part
-
-if TYPE_CHECKING:
-    from training.recipe import Recipe
-
+from training.contract.part import Part, RecipeView
 
 Backend = Literal["auto", "albumentations", "tensor", "dali"]
 STRENGTHS = 31  # of a change in TrivialAugment and RandAugment
@@ -22,6 +18,7 @@ class _Policy(Part):
         "learn more slowly: the gain shows late, and little of it where only the head trains."
     )
 
+    policy: str
     backend: Backend = Field(
         "auto",
         description="Who feeds the images. albumentations: one by one, in loader workers (the changes of trivial_augment and "
@@ -74,7 +71,7 @@ class SmallImages(_Policy):
             groups.append(A.RandomBrightnessContrast(brightness, contrast, p=self.probability))
         return groups
 
-    def conflict(self, recipe: Recipe) -> str | None:
+    def conflict(self, recipe: RecipeView) -> str | None:
         strengths = ("translate", "scale", "rotate", "rgb_shift", "brightness", "contrast")
         if any(getattr(self, name) for name in strengths):
             return None
@@ -110,11 +107,11 @@ class _OneOfMany(_Policy):
         """torchvision's transform of a Pillow image."""
         raise NotImplementedError(f"{type(self).__name__}.build")
 
-    def conflict(self, recipe: Recipe) -> str | None:
+    def conflict(self, recipe: RecipeView) -> str | None:
         if self.backend != "tensor":
             return None
         return (
-            f"augmentation.backend=tensor cannot do policy={recipe.augmentation.policy}, which changes each image in another "
+            f"augmentation.backend=tensor cannot do policy={self.policy}, which changes each image in another "
             "way: set backend to albumentations, dali or auto."
         )
 
@@ -153,7 +150,7 @@ class FromFile(_Policy):
         description="What the file held, as JSON: filled in at the start, so that a recipe is complete without it.",
     )
 
-    def conflict(self, recipe: Recipe) -> str | None:
+    def conflict(self, recipe: RecipeView) -> str | None:
         if self.path is None and self.pipeline is None:
             return "augmentation.policy=file needs augmentation.path, a file that albumentations.save wrote."
         if self.backend in ("tensor", "dali"):

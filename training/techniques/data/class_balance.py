@@ -6,7 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from training.techniques.base import Technique, TrainingSetup
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
 
 
 class NoBalance(Technique):

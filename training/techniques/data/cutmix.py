@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
-from training.techniques.base import Technique, TrainingSetup
-from training.techniques.data.mixing import refuse_single
-
-if TYPE_CHECKING:
-    from training.recipe import Recipe
+from training.contract.part import RecipeView
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
+from training.techniques.data.partners import refuse_single
 
 
 class CutMix(Technique):
@@ -28,5 +27,5 @@ class CutMix(Technique):
         # Its targets go by the rectangle's true area, after what the image's border cut off.
         setup.mixers.append(v2.CutMix(alpha=self.alpha, num_classes=setup.class_count))
 
-    def conflict(self, recipe: Recipe) -> str | None:
+    def conflict(self, recipe: RecipeView) -> str | None:
         return refuse_single("cutmix", self.is_on, recipe)

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from training.techniques.base import BatchTransform, Technique, TrainingSetup
-from training.techniques.data.mixing import refuse_single
+from training.contract.part import RecipeView
+from training.contract.setup import BatchTransform, TrainingSetup
+from training.contract.technique import Technique
+from training.techniques.data.partners import refuse_single
 
 if TYPE_CHECKING:
     import torch
 
-    from training.recipe import Recipe
 
 DECAY = 3.0
 
@@ -31,7 +32,7 @@ class FMix(Technique):
     def apply(self, setup: TrainingSetup) -> None:
         setup.mixers.append(make_fmix(self.alpha, self.decay, setup.class_count))
 
-    def conflict(self, recipe: Recipe) -> str | None:
+    def conflict(self, recipe: RecipeView) -> str | None:
         if self.alpha == 0 and self.decay != DECAY:
             return f"fmix.decay={self.decay:g} does nothing while fmix.alpha is 0: set an alpha."
         return refuse_single("fmix", self.is_on, recipe)

@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from training.techniques.base import Technique, TrainingSetup
+from training.contract.part import RecipeView
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
+from training.techniques.data.cutmix import CutMix
+from training.techniques.data.fmix import FMix
+from training.techniques.data.mixup import MixUp
 
 if TYPE_CHECKING:
     import torch
 
-    from training.recipe import Recipe
 
-MIXERS = ("mixup", "cutmix", "fmix")
+MIXERS = (MixUp, CutMix, FMix)
 
 
 class Mixing(Technique):
@@ -27,20 +31,13 @@ class Mixing(Technique):
     def apply(self, setup: TrainingSetup) -> None:
         setup.mixing_probability = self.probability
 
-    def conflict(self, recipe: Recipe) -> str | None:
-        if self.is_on and not any(getattr(recipe, name).is_on for name in MIXERS):
+    def conflict(self, recipe: RecipeView) -> str | None:
+        if self.is_on and not any(recipe.part(mixer).is_on for mixer in MIXERS):
             return (
                 f"mixing.probability={self.probability:g} does nothing while nothing mixes: set mixup.alpha, cutmix.alpha "
                 "or fmix.alpha."
             )
         return None
-
-
-def refuse_single(name: str, is_on: bool, recipe: Recipe) -> str | None:
-    """The sentence on mixing in batches of one image."""
-    if is_on and recipe.batch_size == 1:
-        return f"{name}.alpha with batch_size=1 would mix each image with itself: raise batch_size."
-    return None
 
 
 def change_batch(setup: TrainingSetup, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

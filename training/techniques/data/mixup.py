@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
-from training.techniques.base import Technique, TrainingSetup
-from training.techniques.data.mixing import refuse_single
-
-if TYPE_CHECKING:
-    from training.recipe import Recipe
+from training.contract.part import RecipeView
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
+from training.techniques.data.partners import refuse_single
 
 
 class MixUp(Technique):
@@ -27,5 +26,5 @@ class MixUp(Technique):
         # Pairs each image with its neighbour; batches are shuffled, so that is a random partner.
         setup.mixers.append(v2.MixUp(alpha=self.alpha, num_classes=setup.class_count))
 
-    def conflict(self, recipe: Recipe) -> str | None:
+    def conflict(self, recipe: RecipeView) -> str | None:
         return refuse_single("mixup", self.is_on, recipe)

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from training.techniques.base import Technique, TrainingSetup
+from training.contract.part import RecipeView
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
 
 if TYPE_CHECKING:
     import torch
 
-    from training.recipe import Recipe
 
 MAX_AREA = 0.33
 
@@ -37,7 +38,7 @@ class RandomErasing(Technique):
 
         setup.batch_transforms.append(transform)
 
-    def conflict(self, recipe: Recipe) -> str | None:
+    def conflict(self, recipe: RecipeView) -> str | None:
         if self.probability == 0 and self.max_area != MAX_AREA:
             return (
                 f"random_erasing.max_area={self.max_area:g} does nothing while random_erasing.probability is 0: set a "

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
+from training.contract.part import RecipeView
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
 from training.errors import UserError
-from training.techniques.base import Technique, TrainingSetup
+from training.techniques.model.unfreeze import Unfreeze
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from training.recipe import Recipe
 
 
 class DropPath(Technique):
@@ -38,8 +39,8 @@ class DropPath(Technique):
         for position, block in enumerate(blocks):
             set_rate(block, self.rate * position / max(1, len(blocks) - 1))
 
-    def conflict(self, recipe: Recipe) -> str | None:
-        if self.is_on and recipe.unfreeze.deepest == "last":
+    def conflict(self, recipe: RecipeView) -> str | None:
+        if self.is_on and recipe.part(Unfreeze).deepest == "last":
             return (
                 f"drop_path.rate={self.rate:g} does nothing with unfreeze.level=last, because frozen blocks drop nothing: "
                 "set unfreeze.level=most or full, or the rate to 0."

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
+from training.contract.part import RecipeView
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
 from training.errors import UserError
-from training.techniques.base import Technique, TrainingSetup
+from training.techniques.model.unfreeze import Unfreeze
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from training.recipe import Recipe
 
 ALPHA = 8.0
 
@@ -47,10 +49,10 @@ class Lora(Technique):
             parameter.requires_grad_(True)
         setup.plain_weights = merge_adapters
 
-    def conflict(self, recipe: Recipe) -> str | None:
+    def conflict(self, recipe: RecipeView) -> str | None:
         if self.is_on and self.rank == 0:
             return "lora.alpha does nothing while lora.rank is 0: set a rank."
-        if self.rank and recipe.unfreeze.level == "full":
+        if self.rank and recipe.part(Unfreeze).level == "full":
             return (
                 f"lora.rank={self.rank} adapts frozen layers, and unfreeze.level=full freezes none: "
                 "set unfreeze.level=last or most."

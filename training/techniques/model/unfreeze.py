@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from training.techniques.base import MOST, Stage, Technique, TrainingSetup
+from training.contract.part import MOST, RecipeView
+from training.contract.setup import TrainingSetup, UnfreezeStep
+from training.contract.technique import Technique
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from training.recipe import Recipe
 
 LEVELS = ("last", "most", "full")
 
@@ -43,17 +44,18 @@ class Unfreeze(Technique):
         return LEVELS[min(LEVELS.index(self.level) + len(self.milestones), 2)]
 
     def apply(self, setup: TrainingSetup) -> None:
-        from training.loop.callbacks import Thaw
+        from training.callbacks.unfreezing import UnfreezeAtMilestones
 
         first = LEVELS.index(self.level)
         levels = LEVELS[first : first + len(self.milestones) + 1]
-        stages = [set_level(setup.model, level) for level in reversed(levels)][::-1]  # the model is left at the first
-        setup.frozen.extend(stages[0][1])
+        # In reverse, so that the model is left at the first level.
+        steps = [set_level(setup.model, level) for level in reversed(levels)][::-1]
+        setup.frozen.extend(steps[0][1])
         if self.milestones:
-            setup.stages.update(zip(self.milestones, stages[1:], strict=True))
-            setup.callbacks.append(Thaw(setup.frozen, setup.stages))
+            setup.unfreeze_steps.update(zip(self.milestones, steps[1:], strict=True))
+            setup.callbacks.append(UnfreezeAtMilestones(setup.frozen, setup.unfreeze_steps))
 
-    def conflict(self, recipe: Recipe) -> str | None:
+    def conflict(self, recipe: RecipeView) -> str | None:
         if not self.milestones:
             if self.milestone_lr == "keep":
                 return None
@@ -66,7 +68,7 @@ class Unfreeze(Technique):
         return None
 
 
-def set_level(model: nn.Module, level: str) -> Stage:
+def set_level(model: nn.Module, level: str) -> UnfreezeStep:
     """Let a level's parameters train and no others."""
     trained = find_trained(model, level)
     for parameter in model.parameters():

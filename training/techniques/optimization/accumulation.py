@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from training.techniques.base import MOST, Technique, TrainingSetup
+from training.contract.part import MOST, RecipeView
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
 
 if TYPE_CHECKING:
     from training.distributed.rank import Rank
-    from training.recipe import Recipe
 
 
 Change = Annotated[list[Annotated[int, Field(ge=0, le=MOST)]], Field(min_length=2, max_length=2)]
@@ -36,7 +37,7 @@ class Accumulation(Technique):
         """Forward passes per optimizer step after so many epochs."""
         return [self.batches, *(batches for start, batches in self.schedule if start <= epoch)][-1]
 
-    def conflict(self, recipe: Recipe) -> str | None:
+    def conflict(self, recipe: RecipeView) -> str | None:
         if not self.schedule:
             return None
         field = f"accumulation.schedule={self.schedule}"

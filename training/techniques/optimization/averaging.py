@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from training.techniques.base import Technique, TrainingSetup
-from training.techniques.optimization.schedule import CosineRestarts, count_steps
-
-if TYPE_CHECKING:
-    from training.recipe import Recipe
+from training.contract.part import RecipeView
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
+from training.techniques.optimization.schedule import BaseSchedule, CosineRestarts, count_steps
 
 Shares = Callable[[int], float]  # optimizer steps done -> how far the average now moves towards the weights
 Curve = Callable[[int], float]
@@ -48,19 +47,19 @@ class Swa(Technique):
         return True
 
     def apply(self, setup: TrainingSetup) -> None:
-        from training.loop.weight_average import AveragingRate, WeightAverage
+        from training.callbacks.weight_average import AveragingRate, WeightAverage
 
-        setup.callbacks.append(WeightAverage(self, refresh_batch_norm=True))
+        setup.callbacks.append(WeightAverage(self.shares, refresh_batch_norm=True))
         if self.lr_factor is not None:
-            setup.callbacks.append(AveragingRate(self))
+            setup.callbacks.append(AveragingRate(self.change_curve))
 
-    def shares(self, recipe: Recipe, epoch_steps: Sequence[int]) -> Shares:
+    def shares(self, recipe: RecipeView, epoch_steps: Sequence[int]) -> Shares:
         count = {step: number for number, step in enumerate(self.moments(recipe, epoch_steps), start=1)}
         return lambda step: 1 / count[step] if step in count else 0.0
 
-    def moments(self, recipe: Recipe, epoch_steps: Sequence[int]) -> list[int]:
+    def moments(self, recipe: RecipeView, epoch_steps: Sequence[int]) -> list[int]:
         """The optimizer steps after which the weights join the mean: two at least, as a mean of one is no average."""
-        schedule = recipe.schedule
+        schedule = recipe.part(BaseSchedule)
         ends = list(schedule.minima(epoch_steps) if isinstance(schedule, CosineRestarts) else accumulate(epoch_steps))
         late = sum(end >= self._begin(epoch_steps) for end in ends)
         return ends[-max(2, late) :]
@@ -84,10 +83,10 @@ class Swa(Technique):
 
         return factor
 
-    def conflict(self, recipe: Recipe) -> str | None:
+    def conflict(self, recipe: RecipeView) -> str | None:
         if self.lr_factor is None and self.annealing_epochs:
             return "averaging.annealing_epochs does nothing without averaging.lr_factor: set it, or leave both out."
-        if self.lr_factor is not None and isinstance(recipe.schedule, CosineRestarts):
+        if self.lr_factor is not None and isinstance(recipe.part(BaseSchedule), CosineRestarts):
             return (
                 f"averaging.lr_factor={self.lr_factor:g} would end the cycles of schedule.name=cosine_restarts, whose minima "
                 "are averaged: leave it out, or take schedule.name=constant."
@@ -119,12 +118,12 @@ class Ema(Technique):
         return True
 
     def apply(self, setup: TrainingSetup) -> None:
-        from training.loop.weight_average import WeightAverage
+        from training.callbacks.weight_average import WeightAverage
 
         # BatchNorm's statistics are averages themselves, and follow like the weights.
-        setup.callbacks.append(WeightAverage(self, refresh_batch_norm=False))
+        setup.callbacks.append(WeightAverage(self.shares, refresh_batch_norm=False))
 
-    def shares(self, recipe: Recipe, epoch_steps: Sequence[int]) -> Shares:
+    def shares(self, recipe: RecipeView, epoch_steps: Sequence[int]) -> Shares:
         power = math.log(0.5) / math.log1p(-self.half_life)
         return lambda step: 1 - (1 - 1 / step) ** power
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from training.techniques.base import Technique, TrainingSetup
-
-if TYPE_CHECKING:
-    from training.recipe import Recipe
+from training.contract.part import RecipeView
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
 
 
 class GradientClipping(Technique):
@@ -24,7 +23,7 @@ class GradientClipping(Technique):
     def apply(self, setup: TrainingSetup) -> None:
         setup.set_trainer(gradient_clip_val=self.value, gradient_clip_algorithm=self.algorithm)
 
-    def conflict(self, recipe: Recipe) -> str | None:
+    def conflict(self, recipe: RecipeView) -> str | None:
         if self.value == 0 and self.algorithm != "norm":
             return "gradient_clipping.algorithm=value does nothing while gradient_clipping.value is 0: set a value."
         return None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
-from training.techniques.base import Technique, TrainingSetup
-
-if TYPE_CHECKING:
-    from training.recipe import Recipe
+from training.contract.part import RecipeView
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
+from training.techniques.model.unfreeze import Unfreeze
 
 
 class LayerDecay(Technique):
@@ -28,8 +28,8 @@ class LayerDecay(Technique):
         top = max(layers.values())
         setup.lr_shares = {parameter: self.factor ** (top - layer) for parameter, layer in layers.items()}
 
-    def conflict(self, recipe: Recipe) -> str | None:
-        if self.is_on and recipe.unfreeze.deepest == "last":
+    def conflict(self, recipe: RecipeView) -> str | None:
+        if self.is_on and recipe.part(Unfreeze).deepest == "last":
             return (
                 f"layer_decay.factor={self.factor:g} does nothing while unfreeze.level=last trains the head alone: "
                 "set another level, or factor=1.0."

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from training.techniques.base import MOST, Technique, TrainingSetup
-
-if TYPE_CHECKING:
-    from training.recipe import Recipe
+from training.contract.part import MOST, RecipeView
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
+from training.techniques.optimization.optimizer import BaseOptimizer
 
 REFERENCE = 256
 
@@ -33,12 +33,13 @@ class LrScaling(Technique):
         ratio = setup.batch_sizes[0] * batches / self.reference
         setup.lr_factor = ratio if self.rule == "linear" else ratio**0.5
 
-    def conflict(self, recipe: Recipe) -> str | None:
+    def conflict(self, recipe: RecipeView) -> str | None:
         if self.rule == "none" and self.reference != REFERENCE:
             return f"lr_scaling.reference={self.reference} does nothing while lr_scaling.rule is none: set a rule."
-        if self.is_on and isinstance(recipe.optimizer.lr, str):
+        lr = recipe.part(BaseOptimizer).lr
+        if self.is_on and isinstance(lr, str):
             return (
-                f"lr_scaling.rule={self.rule} scales a number, and optimizer.lr={recipe.optimizer.lr} is found at the very "
+                f"lr_scaling.rule={self.rule} scales a number, and optimizer.lr={lr} is found at the very "
                 "batch that it trains with: set rule=none."
             )
         return None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from fnmatch import fnmatch
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
-from training.techniques.base import Technique, TrainingSetup
-
-if TYPE_CHECKING:
-    from training.recipe import Recipe
+from training.contract.part import RecipeView
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
+from training.techniques.optimization.optimizer import BaseOptimizer
 
 
 class NoDecay(Technique):
@@ -30,7 +30,7 @@ class NoDecay(Technique):
             if parameter.ndim <= 1 or any(fnmatch(name, pattern) for pattern in named)
         }
 
-    def conflict(self, recipe: Recipe) -> str | None:
-        if self.enabled and recipe.optimizer.weight_decay == 0:
+    def conflict(self, recipe: RecipeView) -> str | None:
+        if self.enabled and recipe.part(BaseOptimizer).weight_decay == 0:
             return "no_decay.enabled does nothing while optimizer.weight_decay is 0: set a decay, or leave it out."
         return None

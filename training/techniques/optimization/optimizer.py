@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from training.techniques.base import Part
+from training.contract.part import Part, RecipeView
+from training.techniques.compute.precision import Precision
 
 if TYPE_CHECKING:
     import torch
 
-    from training.recipe import Recipe
 
 AutoLr = Literal["auto", "auto/3", "auto*3"]
 Lr = Annotated[
@@ -29,7 +29,13 @@ Beta1 = Annotated[float, Field(ge=0, lt=1, description="Decay of the mean of gra
 Beta2 = Annotated[float, Field(ge=0, lt=1, description="Decay of the mean of squared gradients.")]
 
 
-class _Optimizer(Part):
+class BaseOptimizer(Part):
+    """The fields that every optimizer has, and how it is built."""
+
+    name: str
+    lr: Lr
+    weight_decay: float
+
     def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:
         """Build it over parameters, or over groups of them."""
         raise NotImplementedError(f"{type(self).__name__}.build")
@@ -42,7 +48,7 @@ class _Optimizer(Part):
         return values
 
 
-class Sgd(_Optimizer):
+class Sgd(BaseOptimizer):
     """Plain stochastic gradient descent (Robbins & Monro 1951)."""
 
     interactions: ClassVar[str] = (
@@ -60,7 +66,7 @@ class Sgd(_Optimizer):
         return SGD(parameters, **self.arguments())
 
 
-class Momentum(_Optimizer):
+class Momentum(BaseOptimizer):
     """Steps go on in the direction of those before (Sutskever et al. 2013, section 2)."""
 
     name: Literal["momentum"] = "momentum"
@@ -74,7 +80,7 @@ class Momentum(_Optimizer):
         return SGD(parameters, **self.arguments())
 
 
-class Nesterov(_Optimizer):
+class Nesterov(BaseOptimizer):
     """Momentum with the gradient of where it leads (Sutskever et al. 2013, section 2)."""
 
     name: Literal["nesterov"] = "nesterov"
@@ -88,7 +94,7 @@ class Nesterov(_Optimizer):
         return SGD(parameters, nesterov=True, **self.arguments())
 
 
-class Adagrad(_Optimizer):
+class Adagrad(BaseOptimizer):
     """Each weight's rate falls with the sum of its squared gradients (Duchi et al. 2011)."""
 
     name: Literal["adagrad"] = "adagrad"
@@ -101,7 +107,7 @@ class Adagrad(_Optimizer):
         return Adagrad(parameters, **self.arguments())
 
 
-class RmsProp(_Optimizer):
+class RmsProp(BaseOptimizer):
     """Each weight's gradient over the root of its recent mean square (Hinton 2012, lecture 6)."""
 
     name: Literal["rmsprop"] = "rmsprop"
@@ -116,7 +122,7 @@ class RmsProp(_Optimizer):
         return RMSprop(parameters, **self.arguments())
 
 
-class Adam(_Optimizer):
+class Adam(BaseOptimizer):
     """Mean gradient over the root of the mean square, per weight (Kingma & Ba 2015)."""
 
     name: Literal["adam"] = "adam"
@@ -131,7 +137,7 @@ class Adam(_Optimizer):
         return Adam(parameters, **self.arguments())
 
 
-class AdamW(_Optimizer):
+class AdamW(BaseOptimizer):
     """Adam with the decay beside the gradient instead of in it (Loshchilov & Hutter 2019)."""
 
     name: Literal["adamw"] = "adamw"
@@ -148,7 +154,7 @@ class AdamW(_Optimizer):
         return AdamW(parameters, **self.arguments())
 
 
-class Adafactor(_Optimizer):
+class Adafactor(BaseOptimizer):
     """The mean square kept as a row and a column instead of a matrix (Shazeer & Stern 2018)."""
 
     interactions: ClassVar[str] = "adafactor's steps are relative to the size of the weights they change."
@@ -166,7 +172,7 @@ class Adafactor(_Optimizer):
         return Adafactor(parameters, d=arguments.pop("clip"), **arguments)
 
 
-class Adam8bit(_Optimizer):
+class Adam8bit(BaseOptimizer):
     """Adam with its two means quantised by blocks to 8 bits; AdamW's decay (Dettmers et al. 2022)."""
 
     interactions: ClassVar[str] = (
@@ -187,8 +193,8 @@ class Adam8bit(_Optimizer):
 
         return Adam8bit(parameters, **self.arguments())
 
-    def conflict(self, recipe: Recipe) -> str | None:
-        if recipe.precision.mode == "64-true":
+    def conflict(self, recipe: RecipeView) -> str | None:
+        if recipe.part(Precision).mode == "64-true":
             return (
                 "optimizer.name=adam8bit knows no float64 weights: set another precision.mode or optimizer.name=adam."
             )

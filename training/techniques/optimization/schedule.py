@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from training.contract.part import Part, RecipeView
 from training.errors import UserError
-from training.techniques.base import Part
 
 if TYPE_CHECKING:
     import torch
 
-    from training.recipe import Recipe
 
 START_FACTOR = 1e-4
 
 Curve = Callable[[int], float]  # optimizer steps done -> factor on lr for the next one
 
 
-class _Schedule(Part):
+class BaseSchedule(Part):
     interactions: ClassVar[str] = (
         "It multiplies the optimizer's lr and ends with the training: a trial that is stopped early has seen only its "
         "beginning. After a warm-up of an epoch the first rung ranks learning rates alone."
@@ -64,7 +63,7 @@ class _Schedule(Part):
     def after_warmup(self, steps: int) -> Curve:
         raise NotImplementedError(f"{type(self).__name__}.after_warmup")
 
-    def conflict(self, recipe: Recipe) -> str | None:
+    def conflict(self, recipe: RecipeView) -> str | None:
         if self.warmup_epochs >= recipe.epochs:
             return (
                 f"schedule.warmup_epochs={self.warmup_epochs:g} leaves nothing of epochs={recipe.epochs} to train at "
@@ -75,21 +74,21 @@ class _Schedule(Part):
         return None
 
 
-class Constant(_Schedule):
+class Constant(BaseSchedule):
     name: Literal["constant"] = "constant"
 
     def after_warmup(self, steps: int) -> Curve:
         return lambda step: 1.0
 
 
-class Cosine(_Schedule):
+class Cosine(BaseSchedule):
     name: Literal["cosine"] = "cosine"
 
     def after_warmup(self, steps: int) -> Curve:
         return lambda step: _descend(step / steps)
 
 
-class CosineRestarts(_Schedule):
+class CosineRestarts(BaseSchedule):
     name: Literal["cosine_restarts"] = "cosine_restarts"
     cycles: int = Field(2, ge=2, le=1000, description="Descents to zero; one alone is the plain cosine.")
     cycle_factor: int = Field(1, ge=1, le=1000, description="Length of each cycle relative to the one before.")

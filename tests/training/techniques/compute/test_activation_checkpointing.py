@@ -8,8 +8,8 @@ import torch
 import torchvision
 from torch.profiler import profile
 
+from training.contract.setup import TrainingSetup
 from training.errors import UserError
-from training.techniques.base import TrainingSetup
 from training.techniques.compute.activation_checkpointing import ActivationCheckpointing
 
 MODELS = {

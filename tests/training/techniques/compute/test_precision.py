@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from training.contract.setup import TrainingSetup
 from training.errors import UserError
 from training.loop.classifier import Classifier
 from training.process.isolation import isolated_process
 from training.recipe import read_recipe
-from training.techniques.base import TrainingSetup
 from training.techniques.compute.precision import Precision
 
 

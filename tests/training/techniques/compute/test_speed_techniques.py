@@ -7,10 +7,10 @@ import torch
 from torch._dynamo.utils import counters
 
 import training.techniques.compute.compilation as compilation
+from training.contract.setup import TrainingSetup
 from training.errors import UserError
 from training.loop.classifier import Classifier
 from training.process.isolation import isolated_process
-from training.techniques.base import TrainingSetup
 from training.techniques.compute.cudnn_benchmark import CudnnBenchmark
 
 

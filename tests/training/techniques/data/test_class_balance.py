@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from training.contract.setup import TrainingSetup
 from training.data.pipelines.loaders import choose_probe, make_loaders
 from training.data.pipelines.sampling import EpochSampler
 from training.data.sources.load_data import load_data
 from training.loop.classifier import Classifier
 from training.resolve import resolve_recipe
-from training.techniques.base import TrainingSetup
 from training.techniques.data.class_balance import ClassWeights
 from training.techniques.data.label_smoothing import LabelSmoothing
 

@@ -11,10 +11,10 @@ from timm.data.mixup import Mixup
 from timm.loss import LabelSmoothingCrossEntropy, SoftTargetCrossEntropy
 from torch import nn
 
+from training.contract.setup import TrainingSetup
 from training.errors import UserError
 from training.loop.classifier import Classifier
 from training.recipe import read_recipe
-from training.techniques.base import TrainingSetup
 from training.techniques.data.cutmix import CutMix
 from training.techniques.data.fmix import FMix, draw_mask
 from training.techniques.data.label_smoothing import LabelSmoothing

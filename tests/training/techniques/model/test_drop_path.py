@@ -7,9 +7,9 @@ import torchvision
 from timm.layers import DropPath as TimmDropPath
 from torchvision.ops import StochasticDepth
 
+from training.contract.setup import TrainingSetup
 from training.errors import UserError
 from training.recipe import read_recipe
-from training.techniques.base import TrainingSetup
 from training.techniques.model.drop_path import DropPath
 
 

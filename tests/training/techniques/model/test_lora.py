@@ -5,9 +5,9 @@ import timm
 import torch
 import torchvision
 
+from training.contract.setup import TrainingSetup
 from training.errors import UserError
 from training.recipe import read_recipe
-from training.techniques.base import TrainingSetup
 from training.techniques.model.lora import Lora, find_frozen_layers
 from training.techniques.model.unfreeze import Unfreeze
 

@@ -6,8 +6,8 @@ import torch
 import torchvision
 from torch import nn
 
+from training.contract.setup import TrainingSetup
 from training.model.stages import head_of, stages_of
-from training.techniques.base import TrainingSetup
 from training.techniques.model.unfreeze import Unfreeze, find_frozen
 
 # One family a row, as both libraries name it.

@@ -10,10 +10,10 @@ import torch
 from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel, update_bn
 
+from training.callbacks import weight_average as averaging
 from training.data.pipelines.loaders import make_loaders
 from training.data.sources.load_data import load_data
 from training.errors import UserError
-from training.loop import weight_average as averaging
 from training.model.build import build_model
 from training.recipe import read_recipe
 from training.resolve import resolve_recipe

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -10,9 +11,12 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from training.contract.part import RecipeView
+from training.contract.setup import TrainedModule
 from training.distributed.sharding import divide_like, gather_whole
-from training.loop.classifier import Classifier
-from training.techniques.optimization.averaging import Ema, Swa
+
+Shares = Callable[[RecipeView, Sequence[int]], Callable[[int], float]]
+Curve = Callable[[int], float]
 
 
 class WeightAverage(pl.Callback):
@@ -24,17 +28,17 @@ class WeightAverage(pl.Callback):
     trial ended there: the average where there is one, else the weights themselves.
     """
 
-    def __init__(self, technique: Swa | Ema, refresh_batch_norm: bool) -> None:
-        self.technique = technique
+    def __init__(self, shares: Shares, refresh_batch_norm: bool) -> None:
+        self.shares = shares
         self.refreshes = refresh_batch_norm
         self.has_begun = self.is_in_place = self.has_changed = False
         self.saved: list[torch.Tensor] | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, Classifier)
-        self.share = self.technique.shares(pl_module.recipe, pl_module.epoch_steps)
+        module = cast(TrainedModule, pl_module)
+        self.share = self.shares(module.recipe, module.epoch_steps)
         # Weights that a model shares between layers come once.
-        weights = {id(value): value.detach() for value in pl_module.model.state_dict(keep_vars=True).values()}
+        weights = {id(value): value.detach() for value in module.model.state_dict(keep_vars=True).values()}
         self.weights = list(weights.values())
         if self.saved is None:
             self.beside = [value.clone() for value in self.weights]
@@ -66,11 +70,10 @@ class WeightAverage(pl.Callback):
         self.has_begun = self.has_changed = True
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, Classifier)
         if self.has_begun:
             self._change_places()
             if self.refreshes and self.has_changed:
-                refresh_batch_norm(trainer, pl_module)
+                refresh_batch_norm(trainer, cast(TrainedModule, pl_module))
             self.has_changed = False
 
     @torch.no_grad()
@@ -96,18 +99,17 @@ class WeightAverage(pl.Callback):
 class AveragingRate(pl.Callback):
     """The learning rate from the start of averaging on."""
 
-    def __init__(self, technique: Swa) -> None:
-        self.technique = technique
+    def __init__(self, change_curve: Callable[[Curve, Sequence[int]], Curve]) -> None:
+        self.change_curve = change_curve
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, Classifier)
         schedule: Any = trainer.lr_scheduler_configs[0].scheduler
-        steps = pl_module.epoch_steps
-        schedule.lr_lambdas = [self.technique.change_curve(curve, steps) for curve in schedule.lr_lambdas]
+        steps = cast(TrainedModule, pl_module).epoch_steps
+        schedule.lr_lambdas = [self.change_curve(curve, steps) for curve in schedule.lr_lambdas]
 
 
 @torch.no_grad()
-def refresh_batch_norm(trainer: pl.Trainer, classifier: Classifier) -> None:
+def refresh_batch_norm(trainer: pl.Trainer, classifier: TrainedModule) -> None:
     """Measure BatchNorm's statistics anew on an epoch of training images, unmixed (Izmailov et al. 2018, section 3.2).
 
     As torch's `update_bn`, which would also overwrite the statistics of frozen layers and train with dropout.

@@ -1,54 +1,33 @@
-"""What a technique is: a frozen pydantic model whose defaults mean "off", and one change to a training set-up."""
+"""The parts of one training before it starts; techniques change these and nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pydantic import BaseModel, ConfigDict
-
+from training.contract.part import RecipeView
 from training.distributed.rank import ALONE, Rank
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from training.recipe import Recipe
-
-# What trains, and the modules in which nothing does.
-Stage = tuple[set["nn.Parameter"], list["nn.Module"]]
+# The parameters that train, and the modules in which nothing trains.
+UnfreezeStep = tuple[set["nn.Parameter"], list["nn.Module"]]
 BatchTransform = Callable[["torch.Tensor", "torch.Tensor"], tuple["torch.Tensor", "torch.Tensor"]]
 
 
-MOST = 1_000_000  # of whatever is counted in a recipe: beyond it stands a typing error, and memory or time without end
+class TrainedModule(Protocol):
+    """What a technique's callback can read of the LightningModule in training."""
 
+    model: nn.Module
+    recipe: RecipeView
+    plan: TrainingSetup
+    epoch_steps: Sequence[int]  # optimizer steps of each epoch
+    device: torch.device
 
-class Part(BaseModel):
-    """A part of a recipe: immutable, and refusing unknown names and values of another type."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-    interactions: ClassVar[str] = ""  # what to know about it beside other techniques; its card tells it
-
-    def conflict(self, recipe: Recipe) -> str | None:
-        """Say in one sentence what in this recipe it cannot be combined with."""
-        return None
-
-
-class Technique(Part):
-    """One switchable part of fine-tuning. The value built without arguments is its only "off"."""
-
-    def apply(self, setup: TrainingSetup) -> None:
-        """Change the set-up; called only when the technique is on.
-
-        Raises:
-            UserError: this machine, or this model, cannot do it.
-        """
-        raise NotImplementedError(f"{type(self).__name__}.apply")
-
-    @property
-    def is_on(self) -> bool:
-        return self != type(self)()
+    def __call__(self, images: torch.Tensor) -> torch.Tensor: ...
 
 
 @dataclass
@@ -73,7 +52,7 @@ class TrainingSetup:
     lr_factor: float | None = None  # of optimizer.lr, for all parameters
     lr_shares: dict[nn.Parameter, float] | None = None  # of the base rate; 1 where nothing is said
     undecayed: set[nn.Parameter] | None = None  # weight decay leaves these alone
-    stages: dict[int, Stage] = field(default_factory=dict)  # epochs done at a milestone -> what it leads to
+    unfreeze_steps: dict[int, UnfreezeStep] = field(default_factory=dict)  # epochs done -> what trains from then on
     batch_transforms: list[BatchTransform] = field(default_factory=list)  # each changes every training batch
     mixers: list[BatchTransform] = field(default_factory=list)  # of these, each batch gets at most one
     mixing_probability: float | None = None  # None mixes every batch
@@ -91,12 +70,12 @@ class TrainingSetup:
         super().__setattr__(name, value)
 
     def replace_parameters(self, new: dict[nn.Parameter, nn.Parameter]) -> None:
-        """Mean other parameters wherever these were meant."""
+        """Replace stored references to parameters, after a technique has put new tensors in their place."""
         if self.lr_shares is not None:
             shares = {new[parameter]: share for parameter, share in self.lr_shares.items()}
             self.lr_shares.clear()
             self.lr_shares.update(shares)
-        for chosen in (self.undecayed or set(), *(trained for trained, _ in self.stages.values())):
+        for chosen in (self.undecayed or set(), *(trained for trained, _ in self.unfreeze_steps.values())):
             others = {new[parameter] for parameter in chosen}
             chosen.clear()
             chosen.update(others)
