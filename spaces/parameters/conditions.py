@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from spaces.parameters.domains import find_holes, format_value
 from spaces.parameters.draws import EveryTrial, Trial, count, draw
 from spaces.schema import slot_of
-from training.contract.part import Part
+from training.contract.part import AnyPart, Part
 from training.recipe import Recipe
 
 _DEFAULT = Recipe()
@@ -43,6 +43,12 @@ class _Draft:
 
     def __getattr__(self, field: str) -> Any:
         raise _Undrawn(field)
+
+    def part(self, kind: type[AnyPart]) -> AnyPart:
+        for value in vars(self).values():
+            if isinstance(value, kind):
+                return value
+        raise _Undrawn(kind.__name__)
 
 
 def suggest(tree: dict[str, Any], ways: dict[str, list[Way]], trial: Trial) -> dict[str, Any]:

@@ -131,7 +131,7 @@ WRONG = {
 
 def test_a_wrong_name_is_refused_before_anything_heavy_is_imported():
     code = (
-        "import sys; from search.cli import app; from training.errors import UserError\n"
+        "import sys; from search.cli.main import app; from training.errors import UserError\n"
         f"for words in {list(WRONG.values())!r}:\n"
         "    try: app(words, standalone_mode=False)\n"
         f"    except UserError as error: print(error, sorted({HEAVY} & set(sys.modules)))\n"

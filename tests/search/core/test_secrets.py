@@ -130,7 +130,7 @@ def test_every_log_record_is_masked_with_its_traceback():
 
 @pytest.mark.parametrize(("kind", "code"), [(UserError, 2), (ValueError, 1)])
 def test_the_command_masks_what_it_fails_with(kind, code, monkeypatch, capsys):
-    def fail():
+    def fail(**options):
         raise kind(f"http://ana:{PLANTED}@host does not answer")
 
     monkeypatch.setattr(cli, "app", fail)

@@ -25,7 +25,7 @@ def test_a_backbone_with_the_tag_of_its_weights_is_known(load):
 
 def test_backbones_of_the_bundled_spaces_are_known_without_importing_their_library():
     code = (
-        "import sys; from spaces.backbones import check_backbones; from spaces.load import load_space; "
+        "import sys; from spaces.reading.known_backbones import check_backbones; from spaces.load import load_space; "
         f"[check_backbones(load_space(name).recipe) for name in {bundled_names()}]; assert 'timm' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
