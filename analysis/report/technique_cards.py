@@ -64,7 +64,9 @@ def find_card(name: str) -> Card:
     """
     names = technique_names()
     if name not in names:
-        raise UserError(f"{name}: there is no such technique.{did_you_mean(name, names)} There are {', '.join(names)}.")
+        raise UserError(
+            f"{name}: there is no such technique.{did_you_mean(name.partition('.')[0], names)} There are {', '.join(names)}."
+        )
     return _read_card(name)
 
 

@@ -62,10 +62,8 @@ def check_store(uri: str, experiment: str) -> None:
         )
     check_address(uri)
     if uri.startswith("sqlite:///"):
-        file = Path(uri.removeprefix("sqlite:///").partition("?")[0])
-        check_file("--tracking-uri", file)
-        if file.is_file() and not DATABASE.startswith(_read_start(file)):
-            raise UserError(f"--tracking-uri={uri}: the file is not an SQLite database. Name another file.")
+        check_file("--tracking-uri", Path(uri.removeprefix("sqlite:///").partition("?")[0]))
+        check_database(uri)
 
 
 def check_address(uri: str) -> None:
@@ -80,6 +78,19 @@ def check_address(uri: str) -> None:
         raise UserError(
             f"--tracking-uri={mask_secrets(uri)}: no MLflow store. Write it as sqlite:///mlflow.db or http://host:5000."
         )
+
+
+def check_database(uri: str) -> None:
+    """Refuse a file that is there and is not an SQLite database; other stores pass.
+
+    Raises:
+        UserError: it is a folder, another kind of file, or cannot be read.
+    """
+    file = Path(uri.removeprefix("sqlite:///").partition("?")[0])
+    if not uri.startswith("sqlite:///") or not file.exists():
+        return
+    if not file.is_file() or not DATABASE.startswith(_read_start(file)):
+        raise UserError(f"--tracking-uri={uri}: this is not an SQLite database. Name another file.")
 
 
 def _read_start(file: Path) -> bytes:

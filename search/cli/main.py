@@ -18,6 +18,7 @@ from search.cli.arguments import (
     LARGEST_SEED,
     absolute_paths,
     absolute_uri,
+    check_database,
     check_number,
     check_share,
     check_store,
@@ -318,11 +319,14 @@ def export(
     folder = open_folder(storage.absolute(), name)
     from search.followup.trial_export import Extras, export_trial
 
-    print(export_trial(folder, trial, out, Extras(onnx, int8, register)))
+    study = None
     if optuna is not None:
         from search.followup.optuna_study import write_study
 
-        print(write_study(folder, optuna))
+        study = write_study(folder, optuna)
+    print(export_trial(folder, trial, out, Extras(onnx, int8, register)))
+    if study:
+        print(study)
 
 
 @app.command()
@@ -340,9 +344,15 @@ def predict(
     from analysis.export.prediction import predict_images
 
     predicted, unreadable = predict_images(export, images, out)
-    print(f"Labelled {predicted} image{'s' * (predicted != 1)}: {out}.")
+    if predicted:
+        print(f"Labelled {predicted} image{'s' * (predicted != 1)}: {out}.")
     if unreadable:
-        raise UserError(f"{len(unreadable)} of the files cannot be read and are left out: {'; '.join(unreadable[:5])}")
+        if not predicted:
+            out.unlink()
+        raise UserError(
+            f"{len(unreadable)} of the files cannot be read and are left out: {'; '.join(unreadable[:5])}. "
+            "Repair or remove them."
+        )
 
 
 @app.command()
@@ -490,4 +500,6 @@ def ui(
     """Open the MLflow UI on 127.0.0.1 over the store that sweeps log to."""
     from search.cli.mlflow_ui import serve_ui
 
-    serve_ui(absolute_uri(tracking_uri), port)
+    uri = absolute_uri(tracking_uri)
+    check_database(uri)
+    serve_ui(uri, port)

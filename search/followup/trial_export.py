@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,11 +69,12 @@ def export_trial(folder: SweepFolder, name: str | None, out: Path | None, extras
     train_again = f"Train it again: sweep train {out}/recipe.yaml"
     saved, why = _read_weights(checkpoint, trial)
     if saved is None:
-        export_recipe(read_recipe(trial.recipe), out)
         if extras:
             raise UserError(
-                f"trial {trial.name} of {folder.name} has no weights ({why}), so only its recipe can be exported. {train_again}"
+                f"trial {trial.name} of {folder.name} has no weights ({why}), which --onnx, --int8 and --register need. "
+                "Leave these out to export its recipe alone, and train it again with sweep train."
             )
+        export_recipe(read_recipe(trial.recipe), out)
         return f"Exported the recipe of {describe_trial(folder, trial)} to {out}; its weights are gone ({why}). {train_again}"
     source = source_of(folder, trial, test, saved["classes"])
     export_model(read_recipe(saved["recipe"]), saved["state_dict"], source, out)
@@ -191,6 +193,6 @@ def _choose(trials: Trials, name: str | None, sweep: str) -> Trial:
         if (best := trials.best()) is None:
             raise UserError(f"{sweep} has no completed trial, so no best one. Export one by name: --trial 0000.")
         return best
-    if not name.isdigit() or int(name) not in trials.by_number:
+    if not re.fullmatch("[0-9]{1,9}", name) or int(name) not in trials.by_number:
         raise UserError(f"--trial={name}: {sweep} has no such trial; its trials are 0000 to {len(trials) - 1:04d}.")
     return trials.by_number[int(name)]

@@ -52,7 +52,10 @@ def build_variants(winner: Recipe, baseline: Recipe) -> Variants:
                 base = WINNER if recipe is winner else BASELINE
                 notes.append(f"The {base} {label} is left out, as it cannot be: {changed}")
     if not techniques:
-        raise UserError("The best recipe is the baseline with no technique on: there is nothing to switch.")
+        raise UserError(
+            "The best recipe is the baseline with no technique on, so there is nothing to switch. "
+            "Search on until another is best: sweep extend NAME --trials N."
+        )
     return Variants(recipes, techniques, notes)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from search.runner.cluster import Node
 from search.runner.worker import bootstrap, project_root
@@ -18,6 +18,9 @@ from training.contract.specs import Preprocessing
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 from training.techniques.model.unfreeze import Unfreeze
+
+if TYPE_CHECKING:
+    from training.data.files.images import ImageData
 
 COMBINATIONS = 200  # are all prepared; of more, so many random ones are, and the others left to the trials
 INPUTS = ("data", "preprocessing", "backbone", "augmentation")
@@ -66,15 +69,30 @@ def input_key(recipe: Recipe) -> str:
     )
 
 
+def check_recipe(recipe: Recipe, device: str) -> tuple[ImageData, Recipe]:
+    """The data that a recipe names, every image tried, and the recipe with what `auto` means there.
+
+    Raises:
+        UserError: its data or its backbone cannot be had, or do not fit each other.
+    """
+    from training.data.files.check import check_images
+    from training.data.sources.load_data import load_data
+    from training.model.build import build_model, refuse_single_images
+    from training.resolve import resolve_recipe
+
+    data = load_data(recipe.data)
+    check_images(data)
+    meant = resolve_recipe(recipe, data, device)
+    side: Any = meant.preprocessing.image_size
+    refuse_single_images(recipe, build_model(recipe.backbone, len(data.classes), side), side)
+    return data, meant
+
+
 def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> dict[str, Any]:
     """Run on a machine of the cluster: what is wrong there, or what it can do. Never raises for a user's mistake."""
     import torch
 
-    from training.data.files.check import check_images
     from training.data.inspection.remarks import list_remarks, summarise_remarks
-    from training.data.sources.load_data import load_data
-    from training.model.build import build_model, refuse_single_images
-    from training.resolve import resolve_recipe
 
     try:
         if not os.access(storage, os.W_OK):
@@ -87,14 +105,9 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
         resolved: dict[str, Any] = {}
         remark: str | None = None
         for recipe in map(read_recipe, inputs):
-            data = load_data(recipe.data)
-            check_images(data)
+            data, meant = check_recipe(recipe, "cuda" if gpus else "cpu")
             if remark is None:  # all recipes of a space have the same data
                 remark = summarise_remarks(list_remarks(data), recipe.data)
-            meant = resolve_recipe(recipe, data, "cuda" if gpus else "cpu")
-            side: Any = meant.preprocessing.image_size
-            model = build_model(recipe.backbone, len(data.classes), side)
-            refuse_single_images(recipe, model, side)
             resolved[input_key(recipe)] = meant.preprocessing.model_dump(), meant.augmentation.backend
     except UserError as error:
         return {"problem": str(error)}

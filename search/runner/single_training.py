@@ -13,9 +13,10 @@ from typing import Any
 
 import typer
 
-from analysis.export.bundle import Source, export_model, export_recipe
+from analysis.export.bundle import Source, check_out, export_model, export_recipe
 from analysis.report.formatting import format_score
 from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, interruptible
+from search.runner.preparation import check_recipe
 from search.runner.worker import split_cpus
 from search.tracking.writer import Tracking
 from spaces.load import load_recipe
@@ -45,13 +46,15 @@ def train_single(
     if metric not in (*MAXIMISED, *MINIMISED):
         raise UserError(f"--metric={metric}: choose one of {', '.join((*MAXIMISED, *MINIMISED))}.")
     out = out or _next_folder(Path("trained"))
-    _claim(out, recipe)
+    _check_free(out, recipe)
+    resources = _plan_resources(recipe, source, cpus, device)
+    check_recipe(recipe, resources.device)
     tracking = Tracking(
         tracking_uri, experiment, sweep=out.name, sweep_id=uuid.uuid4().hex, metric=metric, nested=False
     )
-    tracking.start()  # while torch is imported
-    resources = _plan_resources(recipe, source, cpus, device)
+    tracking.start()  # only now: what is refused leaves no database
     tracking.wait_ready()
+    export_recipe(recipe, out)
     console.print(f"Training {source} on {resources.threads} CPU thread(s), {resources.device}.")
     way_on = f"Go on with it: repeat the command, with --out {out}"
     try:
@@ -75,13 +78,13 @@ def train_single(
     console.print(f"Wrote {out}: recipe.yaml, weights.safetensors, summary.json.")
 
 
-def _claim(out: Path, recipe: Recipe) -> None:
-    """Make the folder, or take up the interrupted training of the same recipe in it."""
+def _check_free(out: Path, recipe: Recipe) -> None:
+    """Refuse a folder that holds anything else than an interrupted training of the same recipe."""
     if (out / "summary.json").exists():
         raise UserError(f"--out={out}: a finished training is there already. Name a new folder.")
     if (out / "last.ckpt").exists() and load_recipe(out / "recipe.yaml") != recipe:
         raise UserError(f"--out={out}: an interrupted training of another recipe is there. Name a new folder.")
-    export_recipe(recipe, out)
+    check_out(out)
 
 
 def _train(recipe: Recipe, out: Path, metric: str, resources: Any, tracking: Tracking, console: Any) -> Any:

@@ -12,12 +12,14 @@ import pytest
 from hostile_home import build_home
 from rows_data import DATA
 from rows_files import FILES
+from rows_results import RESULTS
 from rows_sweeps import SWEEPS
+from rows_train import TRAIN
 from rows_values import VALUES
 
 import search.cli.main
 
-TABLES = {**VALUES, **FILES, **DATA, **SWEEPS}
+TABLES = {**VALUES, **FILES, **DATA, **SWEEPS, **RESULTS, **TRAIN}
 ENVIRONMENT = ("MLFLOW_TRACKING_URI", "SWEEP_STORAGE", "RAY_ADDRESS")
 LONGEST = 700  # characters; a sentence that lists all techniques is the longest
 
