@@ -77,5 +77,5 @@ def path_of(steps: Steps) -> str:
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
     """A question with the nearest right name, or nothing."""
-    near = difflib.get_close_matches(str(word), list(names), n=1, cutoff=0.65)
+    near = difflib.get_close_matches(str(word).lower(), list(names), n=1, cutoff=0.65)
     return f" Did you mean {near[0]}?" if near else ""

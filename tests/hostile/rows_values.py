@@ -24,7 +24,7 @@ VALUES = {
     "a dangling link": ("run bad/dangling.yaml", "bad/dangling.yaml", "no such file"),
     "a link to itself": ("run bad/circle.yaml", "bad/circle.yaml", "cannot be read"),
     "a named pipe for a space": ("run pipe", "pipe"),
-    "a device for a space": ("space /dev/null", "/dev/null", "empty"),
+    "a device for a space": ("space /dev/null", "/dev/null", "a pipe or a device", "Save the text in a file"),
     "a URL for a space": ("run https://example.org/space.yaml", "https://example.org/space.yaml", "no such file"),
     # Paths of overrides.
     "an override without a value": ("run quick epochs", "epochs", "path=value", "optimizer.lr=0.1"),
