@@ -58,7 +58,7 @@ def test_the_best_trial_exports_quantised_and_labels_a_folder(home, trained_swee
     (home / "photos").mkdir()
     Image.fromarray(image).save(home / "photos" / "one.png")
     call("predict", "exports/tiny", "photos")
-    assert "Labelled 1 images: predictions.csv" in capsys.readouterr().out
+    assert "Labelled 1 image: predictions.csv" in capsys.readouterr().out
     (home / "photos" / "two.png").write_bytes(b"nothing")
     with pytest.raises(UserError, match=r"1 of the files cannot be read and are left out: .*two\.png \(not an image\)"):
         call("predict", "exports/tiny", "photos")
