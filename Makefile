@@ -34,7 +34,7 @@ check: setup
 
 # Names, versions and hashes only; no download address may enter the lock.
 lock: setup
-	$(VENV)/bin/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 \
+	$(VENV)/bin/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 	  --no-emit-index-url --generate-hashes --no-header --quiet --output-file requirements.lock
 
 clean:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.report.formatting import mask_secrets
 from training.errors import UserError
+from training.process.optional import require_driver
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -48,6 +49,7 @@ def connect(uri: str) -> Iterator[Connection]:
     shown, file = mask_secrets(uri), uri.removeprefix("sqlite:///").partition("?")[0]
     if uri.startswith("sqlite:") and not Path(file).exists():
         raise UserError(f"--tracking-uri {shown}: no such database. Run this where the sweep was started, or name it.")
+    require_driver(f"--tracking-uri {shown}", uri)
     import sqlalchemy
 
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.errors import UserError
+from training.process.optional import require_driver
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -78,6 +79,7 @@ def check_address(uri: str) -> None:
         raise UserError(
             f"--tracking-uri={mask_secrets(uri)}: no MLflow store. Write it as sqlite:///mlflow.db or http://host:5000."
         )
+    require_driver(f"--tracking-uri={mask_secrets(uri)}", uri)
 
 
 def check_database(uri: str) -> None:

@@ -13,6 +13,7 @@ from search.core.ledger import read_events
 from search.core.trials import Trial
 from search.followup.trial_export import read_space, read_trials
 from training.errors import UserError
+from training.process.optional import require_driver
 from training.recipe import flatten
 
 
@@ -25,6 +26,7 @@ def write_study(folder: SweepFolder, url: str) -> str:
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 
+    require_driver(f"--optuna={mask_secrets(url)}", url)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     trials, space = read_trials(folder), read_space(folder, list(read_events(folder.ledger)))
     try:

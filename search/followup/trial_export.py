@@ -16,6 +16,7 @@ from search.display.tables import SweepRow
 from spaces.load import parse_space
 from spaces.space import Space
 from training.errors import UserError
+from training.process.optional import require
 from training.recipe import read_recipe
 
 
@@ -65,6 +66,8 @@ def export_trial(folder: SweepFolder, name: str | None, out: Path | None, extras
         from analysis.export.registry import check_model_name
 
         check_model_name(extras.register)
+    if extras.onnx or extras.int8:
+        require("--int8" if extras.int8 else "--onnx", "onnx", "onnxruntime", "onnxscript")
     checkpoint = folder.trial(trial.number) / "best.ckpt"
     train_again = f"Train it again: sweep train {out}/recipe.yaml"
     saved, why = _read_weights(checkpoint, trial)

@@ -13,6 +13,7 @@ from urllib.parse import urlparse
 from spaces.parameters.domains import format_value
 from spaces.space import Space
 from training.errors import UserError
+from training.process.optional import NEEDED_BY, install_line, is_installed
 
 CONNECT_SECONDS = 5.0
 
@@ -167,6 +168,12 @@ def fit_to_cluster(space: Space, can_bf16: bool, has_gpus: bool, devices: int = 
         UserError: nothing would be left.
     """
     space, notes = _fit_devices(space, devices, "gpu" if has_gpus else "cpu")
+    for (path, value), library in NEEDED_BY.items():
+        if value in space.values_of(path) and not is_installed(library):
+            space, note = _take_out(
+                space, path, [value], f"{library} is not installed; {install_line(library)} adds it"
+            )
+            notes.append(note)
     if has_gpus and can_bf16:
         return space, notes
     reason = "the GPUs here have neither bfloat16 nor TF32 arithmetic" if has_gpus else "no GPU here"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from importlib.util import find_spec
 
 import numpy as np
 
 from training.data.files.images import ImageData, ImageFiles
 from training.data.pipelines.tensor_images import stored_side
 from training.data.preprocessing.transform import fits, is_fitting
+from training.process.optional import is_installed
 from training.recipe import Recipe
 from training.techniques.data.augmentation import CropFlip, FromFile, RandAugment, TrivialAugment
 
@@ -43,7 +43,7 @@ def _choose(recipe: Recipe, data: ImageData, device: str) -> tuple[str, str]:
         return "albumentations", "on a CPU, large crops are faster one by one than as a batch"
     if as_they_are or fits(size):
         return "tensor", f"{len(images)} images of {kept}×{kept} pixels take {size / 2**20:.0f} MB decoded"
-    if isinstance(images, ImageFiles) and device == "cuda" and _mostly_jpeg(images) and find_spec("nvidia.dali"):
+    if isinstance(images, ImageFiles) and device == "cuda" and _mostly_jpeg(images) and is_installed("nvidia.dali"):
         return (
             "dali",
             f"{size / 2**30:.0f} GB of decoded JPEG files are too much to keep; the GPU decodes them each time",

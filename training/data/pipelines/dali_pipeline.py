@@ -12,7 +12,7 @@ from training.contract.specs import Preprocessing
 from training.data.pipelines.augmentation_draws import draw_changes, draw_crops
 from training.data.pipelines.dali_choices import change_by_choice, draw_choice_inputs
 from training.data.preprocessing.transform import resized_side
-from training.errors import UserError
+from training.process.optional import require
 from training.recipe import Recipe
 from training.techniques.data.augmentation import CropFlip, RandAugment, SmallImages, TrivialAugment
 
@@ -23,13 +23,13 @@ def make_pipeline(recipe: Recipe, *, encoded: bool, fitting: bool, threads: int,
     Raises:
         UserError: DALI is not installed here.
     """
-    try:
-        from nvidia.dali import pipeline_def
-    except ImportError:
-        raise UserError(
-            "augmentation.backend=dali: DALI is not installed here; it exists for Linux on x86-64. Take "
-            "augmentation.backend=auto, which chooses among those that are."
-        ) from None
+    require(
+        "augmentation.backend=dali",
+        "nvidia.dali",
+        otherwise="It exists for Linux on x86-64. Or use augmentation.backend=auto, which needs nothing more.",
+    )
+    from nvidia.dali import pipeline_def
+
     on_gpu, policy = device == "cuda", recipe.augmentation
 
     def graph() -> Any:

@@ -188,6 +188,9 @@ class Adam8bit(BaseOptimizer):
     def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:
         import logging
 
+        from training.process.optional import require
+
+        require("optimizer.name=adam8bit", "bitsandbytes", otherwise="Or use optimizer.name=adam.")
         logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # on parts of it that nobody asked for
         from bitsandbytes.optim import Adam8bit
 

@@ -1,0 +1,62 @@
+"""Libraries that an installation may lack. Each belongs to an extra of this package."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+
+from training.errors import UserError
+
+EXTRAS = {
+    "nvidia.dali": "dali",
+    "bitsandbytes": "8bit",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "onnxscript": "onnx",
+    "psycopg": "postgres",
+}
+
+# Recipe field and value -> the library that the value needs.
+NEEDED_BY = {("augmentation.backend", "dali"): "nvidia.dali", ("optimizer.name", "adam8bit"): "bitsandbytes"}
+
+
+def is_installed(module: str) -> bool:
+    """Find a library without importing it."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package around it is missing
+        return False
+
+
+def install_line(module: str) -> str:
+    """Return the command that installs a library of `EXTRAS`; it works in the folder of this project."""
+    return f"pip install -e '.[{EXTRAS[module]}]'"
+
+
+def require(wanted: str, *modules: str, otherwise: str = "") -> None:
+    """Refuse what needs a library that is not installed.
+
+    Args:
+        wanted: the field or option as the user wrote it.
+        modules: libraries of `EXTRAS`.
+        otherwise: a sentence with another way out.
+
+    Raises:
+        UserError: one of them is missing; the message has the command that installs it.
+    """
+    for module in modules:
+        if not is_installed(module):
+            message = (
+                f"{wanted}: {module} is not installed. Install it in the project's folder: {install_line(module)}."
+            )
+            raise UserError(f"{message} {otherwise}".rstrip())
+
+
+def require_driver(wanted: str, url: str) -> None:
+    """Refuse the address of a PostgreSQL database where its driver is not installed.
+
+    Raises:
+        UserError: it is missing.
+    """
+    if re.match(r"postgresql(\+psycopg)?://", url):
+        require(wanted, "psycopg")
