@@ -20,7 +20,7 @@ METRICS += ("val_ece", "train_loss", "train_accuracy", "lr", "images_per_second"
 
 
 def fill(uri: str, trials: int, epochs: int) -> None:
-    """A sweep's runs as `search/tracking.py` lays them out, written straight into the tables: here only reading counts."""
+    """A sweep's runs as `search/tracking/` lays them out, written straight into the tables: here only reading counts."""
     store = open_store(uri, EXPERIMENT)
     space = load_space("quick")
     tags = {"sweep": "big", "sweep_id": "big", "state": "completed"}

@@ -95,7 +95,7 @@ def test_a_piped_card_is_plain_text_and_markdown_where_it_is_asked_for(capsys):
 
 def test_cards_import_nothing_heavy():
     code = (
-        "import sys; from analysis.cards import read_cards; read_cards();"
+        "import sys; from analysis.report.technique_cards import read_cards; read_cards();"
         "print([m for m in ('torch', 'optuna', 'numpy', 'ray', 'timm') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -31,7 +31,7 @@ def sent(monkeypatch):
     import search.tracking.results
 
     calls = []
-    monkeypatch.setattr(search.mlflow_results, "log_results", lambda folder, metrics, *rest: calls.append(metrics))
+    monkeypatch.setattr(search.tracking.results, "log_results", lambda folder, metrics, *rest: calls.append(metrics))
     return calls
 
 

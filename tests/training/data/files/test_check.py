@@ -73,7 +73,7 @@ def test_a_file_that_became_readable_again_is_not_held_against_the_user(photos):
 
 def test_what_was_computed_is_read_by_other_processes(own_cache):
     assert remember("kind", "key", lambda: [1, 2]) == [1, 2]
-    code = "from training.data.cache import remember; print(remember('kind', 'key', None))"
+    code = "from training.data.files.answers import remember; print(remember('kind', 'key', None))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[1, 2]\n"
 
 
@@ -102,7 +102,7 @@ def test_without_a_cache_folder_it_is_computed_each_time(tmp_path, monkeypatch):
 
 def test_several_processes_compute_once(tmp_path):
     code = (
-        "import sys, time; from training.data.cache import remember\n"
+        "import sys, time; from training.data.files.answers import remember\n"
         "def slow():\n    open(sys.argv[1], 'a').write('x'); time.sleep(0.3); return 7\n"
         "assert remember('kind', 'key', slow) == 7"
     )

@@ -79,7 +79,7 @@ def test_a_huge_image_is_named_without_a_warning_of_pillow(photos, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 400)
     assert "huge.png the most (30×20)" in remarks_of(root)[0]
     code = (
-        "import sys; from PIL import Image; from training.data.decode import read_image\n"
+        "import sys; from PIL import Image; from training.data.files.decode import read_image\n"
         "Image.MAX_IMAGE_PIXELS = 400; read_image(sys.argv[1])"
     )
     done = subprocess.run([sys.executable, "-c", code, str(root / "cat" / "huge.png")], capture_output=True, text=True)
