@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.effects.design import make_design
-from analysis.effects.search_parameters import Level, encode, encode_draw, list_holes, list_levels, matches
+from analysis.effects.search_parameters import Level, encode, encode_draw, list_levels, list_parameters, matches
 from analysis.effects.technique_effects import fit_sweep, judge, measure_effects
 from analysis.reading.sweep_tables import Sweep
 from search.core.asha import Decision
@@ -68,15 +68,17 @@ class Memory:
 class Objective:
     """A planted truth: a final score and a speed for every point of the space."""
 
-    def __init__(self, holes: list[Any], seed: int, noise: float) -> None:
+    def __init__(self, parameters: list[Any], seed: int, noise: float) -> None:
         self.noise = noise  # of a whole training, as between seeds
         self.rng = np.random.default_rng((7, seed))
-        self.holes = {hole.name: hole for hole in holes}
+        self.parameters = {parameter.name: parameter for parameter in parameters}
         self.effects: dict[tuple[str, str], float] = {}
         self.speeds: dict[tuple[str, str], float] = {}
-        for hole in holes:
-            for level in [level for level in list_levels(hole) if not level.detail and hole.name != "optimizer.lr"]:
-                key = (hole.name, level.option)
+        for parameter in parameters:
+            for level in [
+                level for level in list_levels(parameter) if not level.detail and parameter.name != "optimizer.lr"
+            ]:
+                key = (parameter.name, level.option)
                 self.effects[key] = self.rng.choice([0.0, 0.0, 1.0, -1.0]) * self.rng.uniform(0.005, 0.03)
                 self.speeds[key] = math.exp(self.rng.choice([0.0, 0.0, 1.0]) * self.rng.normal(0, 0.7))
         # Two pairs of options that bring something only together, or spoil each other.
@@ -91,7 +93,7 @@ class Objective:
 
     def final(self, point: dict[str, Any]) -> float:
         """Without noise."""
-        taken = {(name, point.get(name)) for name in self.holes}
+        taken = {(name, point.get(name)) for name in self.parameters}
         score = 0.8 + sum(self.effects.get(key, 0.0) for key in taken)
         score += sum(worth for (one, other), worth in self.pairs.items() if one in taken and other in taken)
         score -= 0.05 * ((point["optimizer.lr"] - self.peak) / self.width) ** 2
@@ -99,7 +101,7 @@ class Objective:
         return score + self.slope * sum(value - 0.5 for value in inner)
 
     def curve(self, point: dict[str, Any], epochs: int) -> np.ndarray:
-        speed = 4.0 * math.prod(self.speeds.get((name, point.get(name)), 1.0) for name in self.holes)
+        speed = 4.0 * math.prod(self.speeds.get((name, point.get(name)), 1.0) for name in self.parameters)
         share = np.arange(1, epochs + 1) / epochs
         rise = (1 - np.exp(-speed * share)) / (1 - math.exp(-speed))
         end = self.final(point) + self.rng.normal(0, self.noise)
@@ -108,8 +110,8 @@ class Objective:
 
 def run_sweep(space: Any, seed: int, noise: float, exempt: float = 0.0) -> tuple[Sweep, Objective]:
     """A sweep on simulated workers; a random share of `exempt` trials is never stopped."""
-    holes = list_holes(space.recipe)
-    objective = Objective(holes, seed, noise)
+    parameters = list_parameters(space.recipe)
+    objective = Objective(parameters, seed, noise)
     controller = Controller(space, Memory(), seed=seed)  # type: ignore[arg-type]
     spared = np.random.default_rng((3, seed)).random(10_000) < exempt
     clock = [(0, worker) for worker in range(WORKERS)]
@@ -123,7 +125,7 @@ def run_sweep(space: Any, seed: int, noise: float, exempt: float = 0.0) -> tuple
                 continue
             if spared[trial.number]:
                 controller.asha._trials[trial.number].protected = True  # type: ignore[union-attr]
-            point = encode(holes, pd.DataFrame([flatten(trial.recipe)])).iloc[0].to_dict()
+            point = encode(parameters, pd.DataFrame([flatten(trial.recipe)])).iloc[0].to_dict()
             curves[trial.number] = np.maximum.accumulate(objective.curve(point, trial.epochs))
             held[worker] = trial.number
         number = held[worker]
@@ -154,12 +156,14 @@ def as_sweep(space: Any, controller: Controller) -> Sweep:
 def find_truth(objective: Objective, sweep: Sweep, level: Level) -> float:
     """The mean difference over the recipes of full length."""
     design = make_design(sweep)
-    own = [name for name in design.points if name == level.hole.name or name.startswith(f"{level.hole.name}[")]
+    own = [
+        name for name in design.points if name == level.parameter.name or name.startswith(f"{level.parameter.name}[")
+    ]
     differences = []
     for number, (_, row) in enumerate(design.points.iterrows()):
         rest = {name: value for name, value in row.items() if name not in own}
         off = objective.final(rest | design.baseline[own].to_dict())
-        drawn = [encode_draw(level.hole, level.part, 10_000 + 20 * number + k) for k in range(20)]
+        drawn = [encode_draw(level.parameter, level.part, 10_000 + 20 * number + k) for k in range(20)]
         differences.append(np.mean([objective.final(rest | on) for on in drawn]) - off)
     return float(np.mean(differences))
 
@@ -170,7 +174,7 @@ def naive(sweep: Sweep, level: Level, full_length: bool) -> tuple[float, float]:
 
     trials = sweep.completed if full_length else sweep.trials[sweep.trials.score.notna()]
     recipes = sweep.recipes.loc[trials.trial]
-    off = encode([level.hole], recipes)[level.hole.name] == make_design(sweep).baseline[level.hole.name]
+    off = encode([level.parameter], recipes)[level.parameter.name] == make_design(sweep).baseline[level.parameter.name]
     scores = trials.score.to_numpy()
     a, b = scores[matches(level, recipes)], scores[off.to_numpy()]
     if min(len(a), len(b)) < 2:
@@ -188,20 +192,26 @@ def judge_seed(seed: int, noise: float, exempt: float, sampler: str, trials: int
     began = time.perf_counter()
     sweep, objective = run_sweep(space, seed, noise, exempt)
     ran = time.perf_counter()
-    effects = measure_effects(fit_sweep(sweep)).set_index(["hole", "level"])
+    effects = measure_effects(fit_sweep(sweep)).set_index(["parameter", "level"])
     took = time.perf_counter() - ran
     rows = []
-    for hole in objective.holes.values():
-        for level in list_levels(hole):
-            if (hole.name, level.label) not in effects.index or level.detail or hole.name == "optimizer.lr":
+    for parameter in objective.parameters.values():
+        for level in list_levels(parameter):
+            if (parameter.name, level.label) not in effects.index or level.detail or parameter.name == "optimizer.lr":
                 continue
-            found, truth = effects.loc[hole.name, level.label], find_truth(objective, sweep, level)
+            found, truth = effects.loc[parameter.name, level.label], find_truth(objective, sweep, level)
             methods = {"report": (found.low, found.high, found.verdict)}
             for name, full_length in (("finished trials, means", True), ("last reports, means", False)):
                 low, high = naive(sweep, level, full_length)
                 methods[name] = (low, high, judge(low, high) if math.isfinite(low) else "unknown")
             for method, (low, high, verdict) in methods.items():
-                row = {"seed": seed, "method": method, "hole": hole.name, "level": level.label, "truth": truth}
+                row = {
+                    "seed": seed,
+                    "method": method,
+                    "parameter": parameter.name,
+                    "level": level.label,
+                    "truth": truth,
+                }
                 row |= {"low": low, "high": high, "verdict": verdict, "full": int(found.full), "took": took}
                 rows.append(row | {"ran": ran - began, "completed": int((sweep.trials.state == "completed").sum())})
     return rows

@@ -1,1 +1,1 @@
-"""A recipe with holes, its draws as Optuna parameters, and the way back."""
+"""Spaces: recipes with domains to search, and the draws from them as Optuna parameters."""

@@ -1,24 +1,24 @@
-"""The recipe that a search has to beat: the file's fixed values, and the default in every hole."""
+"""The baseline: the file's fixed values, and the recipe's default for every search parameter."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import get_args
 
 from pydantic import BaseModel
 
-from spaces.parameters.domains import Choice, IntUniform, LogUniform, Uniform, find_holes
+from spaces.parameters.domains import Choice, IntUniform, LogUniform, Tree, Uniform, find_parameters
 from spaces.schema import Slot, slot_of
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 from training.techniques.optimization.optimizer import AutoLr
 
 
-def build_baselines(tree: dict[str, Any]) -> list[Recipe]:
-    """The baseline at its learning rate, at a third of it and at three times it, so that it had its chance.
+def build_baselines(tree: dict[str, Tree]) -> list[Recipe]:
+    """The baseline at three learning rates: its own, a third of it, and three times it.
 
     Raises:
-        UserError: its techniques conflict.
+        UserError: Its techniques conflict.
     """
     base = _build(tree)
     lr = base.optimizer.lr
@@ -27,14 +27,13 @@ def build_baselines(tree: dict[str, Any]) -> list[Recipe]:
     return [base.model_copy(update={"optimizer": optimizer}) for optimizer in optimizers]
 
 
-def _build(tree: dict[str, Any]) -> Recipe:
+def _build(tree: dict[str, Tree]) -> Recipe:
     values = fill_defaults(tree)
     try:
         return read_recipe(values)
     except UserError as error:
         conflict = error
-    # A fixed value may make sense only beside what is searched, as clipping's algorithm does beside its value: then
-    # the whole technique stays off.
+    # A fixed value may need a searched one, as the algorithm of clipping needs its value. Then the technique stays off.
     for left_out in _mixed(tree):
         try:
             return read_recipe({field: value for field, value in values.items() if field not in left_out})
@@ -43,19 +42,19 @@ def _build(tree: dict[str, Any]) -> Recipe:
     raise conflict
 
 
-def _mixed(tree: dict[str, Any]) -> Iterator[set[str]]:
-    """The techniques that are partly fixed and partly searched: each alone, then all."""
-    fields = [field for field, value in tree.items() if isinstance(value, dict) and any(find_holes(value))]
+def _mixed(tree: dict[str, Tree]) -> Iterator[set[str]]:
+    """The techniques with both fixed and searched fields: each by itself, then all of them."""
+    fields = [field for field, value in tree.items() if isinstance(value, dict) and any(find_parameters(value))]
     yield from ({field} for field in fields)
     yield set(fields)
 
 
-def fill_defaults(tree: dict[str, Any], part: type[BaseModel] = Recipe) -> dict[str, Any]:
-    """Plain values: the recipe's default in every hole."""
+def fill_defaults(tree: dict[str, Tree], part: type[BaseModel] = Recipe) -> dict[str, Tree]:
+    """Plain values, with the recipe's default for every search parameter."""
     return {field: _fill(value, slot_of(part, field)) for field, value in tree.items()}
 
 
-def _fill(tree: Any, slot: Slot) -> Any:
+def _fill(tree: Tree, slot: Slot) -> Tree:
     match tree:
         case dict():
             return fill_defaults(tree, slot.part(tree))

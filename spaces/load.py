@@ -1,15 +1,14 @@
-"""From a file, or a bundled name, and overrides to a checked space or recipe."""
+"""Load a checked space or recipe from a file, or from a bundled name, with overrides."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from spaces.baseline import build_baselines
-from spaces.parameters.domains import DISCRIMINATORS, find_holes, format_value, word_of
+from spaces.parameters.domains import DISCRIMINATORS, Tree, find_parameters, format_value, word_of
 from spaces.parameters.feasibility import check_feasible
 from spaces.reading.check import check_part
 from spaces.reading.document import Document, did_you_mean, parse_document, path_of, read_document
@@ -27,33 +26,38 @@ FORMAT = 1
 
 
 def bundled_names() -> list[str]:
+    """The names of the spaces that come with this project."""
     return sorted(path.stem for path in BUNDLED.glob("*.yaml"))
 
 
 def load_space(source: str | Path, overrides: Sequence[str] = ()) -> Space:
-    """A bundled space by its name, or the space in a YAML file.
+    """Load a bundled space by its name, or the space in a YAML file.
+
+    Args:
+        source: The name or the path.
+        overrides: Values in the form `path=value`, applied in order.
 
     Raises:
-        UserError: naming the file and line, or the override, the reason and the way out.
+        UserError: The space is wrong; the message names the file and line or the override, the reason and the remedy.
     """
     return _make_space(read_document(*_find(source)), Path(source).stem, overrides)
 
 
 def parse_space(text: str, name: str) -> Space:
-    """The space in a YAML text that errors call by this name.
+    """Load the space in a YAML text; errors use `name` for it.
 
     Raises:
-        UserError: as for a file.
+        UserError: As in `load_space`.
     """
     return _make_space(parse_document(text, name), Path(name).stem, [])
 
 
 def _make_space(document: Document, name: str, overrides: Sequence[str]) -> Space:
     document, recipe, search = _load(document, overrides)
-    _refuse_shared_holes(recipe, document)
+    _refuse_shared_parameters(recipe, document)
     try:
         checked = Search.model_validate(search)
-    except ValidationError as error:  # fields that are right by themselves and wrong together
+    except ValidationError as error:  # Each field is legal, but not their combination.
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise document.error(("search", "scheduler"), f"search.scheduler: {reason}.") from None
     space = Space(name, recipe, checked)
@@ -62,35 +66,38 @@ def _make_space(document: Document, name: str, overrides: Sequence[str]) -> Spac
 
 
 def load_baseline(source: str | Path, overrides: Sequence[str] = ()) -> tuple[Recipe, bool]:
-    """The recipe in a YAML file, or the baseline of a space; and whether it was a space.
+    """Load the recipe in a YAML file, or the baseline of a space.
+
+    Returns:
+        The recipe, and whether the file is a space.
 
     Raises:
-        UserError: as for a space; or an override is of its search.
+        UserError: As in `load_space`; or an override belongs to the section `search`.
     """
     for override in filter(is_of_search, overrides):
         raise UserError(
-            f"{override}: one recipe is trained, without a search. Leave it out, or search: sweep run {source}."
+            f"{override}: this command trains one recipe and does not search. Leave it out, or search: sweep run {source}."
         )
     document, recipe, _ = _load(read_document(*_find(source)), overrides)
-    _refuse_shared_holes(recipe, document)
+    _refuse_shared_parameters(recipe, document)
     check_backbones(recipe)
     try:
-        return build_baselines(recipe)[0], any(find_holes(recipe))
+        return build_baselines(recipe)[0], any(find_parameters(recipe))
     except UserError as error:
         raise UserError(f"{document.name}: {error}") from None
 
 
 def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """The recipe in a YAML file.
+    """Load the recipe in a YAML file.
 
     Raises:
-        UserError: as for a space; or it has a hole.
+        UserError: As in `load_space`; or a field holds a domain instead of a value.
     """
     document, recipe, _ = _load(read_document(*_find(source)), overrides)
-    for steps, hole in find_holes(recipe, ("recipe",)):
+    for steps, domain in find_parameters(recipe, ("recipe",)):
         path = path_of(steps)
         raise document.error(
-            steps, f"{path} is a hole ({word_of(hole)}), and a recipe has none. Give it a value, as in {path}=..."
+            steps, f"{path} has a domain ({word_of(domain)}), but a recipe has values only. Set one, as in {path}=..."
         )
     try:
         return read_recipe(recipe)
@@ -98,38 +105,38 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         raise UserError(f"{document.name}: {error}") from None
 
 
-def _refuse_shared_holes(recipe: dict[str, Any], document: Document) -> None:
-    for steps, hole in find_holes(recipe, ("recipe",)):
+def _refuse_shared_parameters(recipe: dict[str, Tree], document: Document) -> None:
+    for steps, domain in find_parameters(recipe, ("recipe",)):
         if steps[1] in ("data", "seed"):
             raise document.error(
                 steps,
-                f"{path_of(steps)} cannot be a hole ({word_of(hole)}): all trials of a sweep share it. Give it one value.",
+                f"{path_of(steps)} cannot be searched ({word_of(domain)}): all trials of a sweep share it. Give it one value.",
             )
 
 
 def dump_recipe(recipe: Recipe) -> str:
-    """The complete file of a recipe, from which the same recipe loads."""
+    """The complete text of a recipe's file, from which the same recipe loads."""
     return dump_yaml({"format": FORMAT, "recipe": _name_first(recipe.model_dump())})
 
 
-def _name_first(values: dict[str, Any]) -> dict[str, Any]:
-    """The order in which people write: a part's kind, then its fields."""
+def _name_first(values: dict[str, Tree]) -> dict[str, Tree]:
+    """Put the kind of each part first, as people write it."""
     ordered = {key: values[key] for key in DISCRIMINATORS if key in values} | values
     return {key: _name_first(value) if isinstance(value, dict) else value for key, value in ordered.items()}
 
 
-def _load(document: Document, overrides: Sequence[str]) -> tuple[Document, dict[str, Any], dict[str, Any]]:
-    """The document, its recipe and its search: names known, values legal, domains for holes."""
+def _load(document: Document, overrides: Sequence[str]) -> tuple[Document, dict[str, Tree], dict[str, Tree]]:
+    """The document with overrides, its checked recipe with domains, and its checked search section."""
     _check_top(document)
     document = apply_overrides(document, overrides)
     recipe = _read_section("recipe", Recipe, document)
     search = _read_section("search", Search, document)
-    for steps, hole in find_holes(search, ("search",)):
-        raise document.error(steps, f"{path_of(steps)} cannot be a hole ({word_of(hole)}). Give it a value.")
+    for steps, domain in find_parameters(search, ("search",)):
+        raise document.error(steps, f"{path_of(steps)} cannot be searched ({word_of(domain)}). Give it a value.")
     return document, recipe, search
 
 
-def _read_section(section: str, part: type[BaseModel], document: Document) -> dict[str, Any]:
+def _read_section(section: str, part: type[BaseModel], document: Document) -> dict[str, Tree]:
     values = document.tree.get(section)
     tree = parse({} if values is None else values, (section,), document)
     if not isinstance(tree, dict):
@@ -139,7 +146,7 @@ def _read_section(section: str, part: type[BaseModel], document: Document) -> di
 
 
 def _find(source: str | Path) -> tuple[Path, str]:
-    """The file, and what errors call it."""
+    """The file, and its name in errors."""
     names = bundled_names()
     if str(source) in names:
         return BUNDLED / f"{source}.yaml", str(source)
@@ -154,20 +161,18 @@ def _find(source: str | Path) -> tuple[Path, str]:
 
 def _check_top(document: Document) -> None:
     tree = document.tree
-    if not isinstance(tree, dict):
-        raise document.error((), "a space is a mapping. Begin it with `format: 1` and `recipe:`.")
     known = ("format", "recipe", "search")
     for key in tree:
         if key not in known:
             hint = f" Write {key} below recipe:." if key in Recipe.model_fields else did_you_mean(key, known)
             raise document.error((key,), f"there is no {key} in a space; it has {', '.join(known)}.{hint}")
     if "format" not in tree:
-        raise document.error((), f"the file does not say its format. Add the line `format: {FORMAT}` at its top.")
+        raise document.error((), f"the file has no format. Add the line `format: {FORMAT}` at its top.")
     if tree["format"] != FORMAT or type(tree["format"]) is not int:
         raise document.error(
             ("format",),
             f"format={format_value(tree['format'])} is not known to this version, which reads format {FORMAT}. "
-            "A higher number was written by a newer version: update, or write the file anew.",
+            "A newer version wrote a higher number: update, or write the file again.",
         )
     if "recipe" not in tree:
         raise document.error((), "the file has no recipe. Add `recipe:`, with what is fixed and what is searched.")

@@ -1,4 +1,4 @@
-"""What the recipe's own models say may stand at each place of a space."""
+"""The values and parts that a recipe allows in each of its fields, read from its pydantic models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from training.errors import plain_reason
 
 @dataclass(frozen=True, eq=False)
 class Slot:
-    """One place: for one part, for one of several parts told apart by a discriminator, or for a plain value."""
+    """One field: it takes a plain value, one kind of part, or one of several kinds that a discriminator distinguishes."""
 
     parts: tuple[type[BaseModel], ...]
     discriminator: str | None
@@ -28,13 +28,13 @@ class Slot:
 
     @cached_property
     def default(self) -> Any:
-        """As plain values; PydanticUndefined where there is none."""
+        """The default as plain values; PydanticUndefined if there is none."""
         value = self.info.get_default(call_default_factory=True)
         return value.model_dump() if isinstance(value, BaseModel) else value
 
-    def part(self, values: Mapping[str, Any]) -> type[BaseModel]:
-        """The part that a checked mapping describes."""
-        return self.members[values[self.discriminator]] if self.discriminator else self.parts[0]
+    def part(self, values: Mapping[str, object]) -> type[BaseModel]:
+        """The model for a checked mapping of this field."""
+        return self.members[str(values[self.discriminator])] if self.discriminator else self.parts[0]
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
@@ -45,12 +45,12 @@ class Slot:
 
     @cached_property
     def literals(self) -> list[str]:
-        """The words that are legal here, where there is a list of them."""
+        """The words that the field takes, if it takes one of a list."""
         kinds = [self.info.annotation, *get_args(self.info.annotation)]
         return [str(word) for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
 
-    def problem(self, value: Any) -> str | None:
-        """Why a plain value is illegal here, as half a sentence."""
+    def problem(self, value: object) -> str | None:
+        """The reason why a plain value is illegal here, as half a sentence; None if it is legal."""
         try:
             self._adapter.validate_python(value)
         except ValidationError as error:
@@ -61,6 +61,7 @@ class Slot:
 
 @cache
 def slot_of(model: type[BaseModel], field: str) -> Slot:
+    """The slot of a model's field."""
     info = model.model_fields[field]
     annotation = info.annotation
     choices = get_args(annotation) if info.discriminator else (annotation,)

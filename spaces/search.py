@@ -17,18 +17,20 @@ class _Section(BaseModel):
 
 
 class AshaScheduler(_Section):
-    """Asynchronous successive halving (Li et al. 2018); docs/search.md says why these are the defaults."""
+    """Asynchronous successive halving (Li et al. 2018); docs/search.md gives the reasons for the defaults."""
 
     name: Literal["asha"] = "asha"
-    min_epochs: int = Field(1, ge=1, le=MOST, description="Epochs that every trial gets.")
-    reduction_factor: int = Field(2, ge=2, le=1000, description="One in this many goes on at each rung.")
-    rungs: Literal["shares", "epochs"] = Field("shares", description="Of each trial's own length, or the same for all.")
-    first_share: float = Field(1 / 32, gt=0, lt=1, description="The first rung, as a share of a trial's length.")
-    last_share: float = Field(1 / 4, gt=0, lt=1, description="The last rung, likewise.")
-    kind: Literal["stop", "promote"] = Field(
-        "stop", description="Trials that do not pass stop for good, or pause until they are among the best."
+    min_epochs: int = Field(1, ge=1, le=MOST, description="Epochs that every trial runs.")
+    reduction_factor: int = Field(2, ge=2, le=1000, description="One trial in this many continues at each rung.")
+    rungs: Literal["shares", "epochs"] = Field(
+        "shares", description="Rungs as shares of each trial's length, or at the same epochs for all."
     )
-    group: str = Field("unfreeze.level", description="Trials pass as the best of all, or of those alike in this.")
+    first_share: float = Field(1 / 32, gt=0, lt=1, description="The first rung, as a share of a trial's length.")
+    last_share: float = Field(1 / 4, gt=0, lt=1, description="The last rung, as a share of a trial's length.")
+    kind: Literal["stop", "promote"] = Field(
+        "stop", description="Trials that do not pass a rung stop for good, or pause until they are among the best."
+    )
+    group: str = Field("unfreeze.level", description="Trials are compared with those that share this field's value.")
 
     @model_validator(mode="after")
     def _order_shares(self) -> Self:
@@ -45,8 +47,8 @@ class NoScheduler(_Section):
 
 class Search(_Section):
     trials: int = Field(16, ge=1, le=MOST, description="Trials to run, baselines included.")
-    metric: Metric = Field("val_accuracy", description="The score.")
-    sampler: Literal["tpe", "random", "grid"] = Field("tpe", description="Who names the next recipe.")
+    metric: Metric = Field("val_accuracy", description="The metric used as the score.")
+    sampler: Literal["tpe", "random", "grid"] = Field("tpe", description="The method that proposes the next recipe.")
     scheduler: Annotated[AshaScheduler | NoScheduler, Field(discriminator="name")] = AshaScheduler()
 
     @property

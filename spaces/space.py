@@ -1,4 +1,4 @@
-"""A space: a recipe with holes, and what can be asked of it before and during a search."""
+"""A space: a recipe with search parameters, and its methods for a search."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from spaces.baseline import build_baselines
 from spaces.parameters import draws
-from spaces.parameters.conditions import Retrace, Way, list_ways, suggest
-from spaces.parameters.domains import unparse
-from spaces.parameters.draws import Trial
+from spaces.parameters.conditions import Assignment, Retrace, list_assignments, suggest
+from spaces.parameters.domains import Tree, unparse
+from spaces.parameters.draws import Params, Trial
 from spaces.parameters.rows import Row, list_rows
 from spaces.parameters.views import encode, prune, values_at
 from spaces.reading.yaml_values import dump_yaml
@@ -24,32 +24,34 @@ GRID_LIMIT = 100_000
 
 @dataclass(frozen=True)
 class Space:
-    name: str = field(compare=False)  # the same space stays equal under another file name
-    recipe: dict[str, Any]  # plain values, with domains for holes
+    """A recipe with domains for its search parameters, and how they are searched."""
+
+    name: str = field(compare=False)  # The same space in another file is equal.
+    recipe: dict[str, Tree]
     search: Search
 
-    def suggest(self, trial: Trial) -> dict[str, Any]:
-        """Values of a recipe, every hole filled by the trial, and no option offered that conflicts with those before it."""
-        return suggest(self.recipe, self._ways, trial)
+    def suggest(self, trial: Trial) -> dict[str, Tree]:
+        """Draw the values of a recipe. Options that conflict with values drawn before them are not sampled."""
+        return suggest(self.recipe, self._assignments, trial)
 
     @cached_property
-    def _ways(self) -> dict[str, list[Way]]:
-        return list_ways(self.recipe)
+    def _assignments(self) -> dict[str, list[Assignment]]:
+        return list_assignments(self.recipe)
 
-    def encode(self, recipe: Recipe) -> dict[str, Any] | None:
-        """The parameters that would draw this recipe; None when it lies outside the space."""
+    def encode(self, recipe: Recipe) -> Params | None:
+        """The parameters that draw this recipe; None if it lies outside the space."""
         params = encode(self.recipe, recipe)
         if params is None:
             return None
         trial = Retrace(params)
-        suggest(self.recipe, self._ways, trial)
-        return trial.asked
+        suggest(self.recipe, self._assignments, trial)
+        return trial.used
 
-    def grid(self) -> list[dict[str, Any]]:
-        """The parameters of every point.
+    def grid(self) -> list[Params]:
+        """The parameters of every point of the space.
 
         Raises:
-            UserError: a domain is continuous, or there are too many points.
+            UserError: A domain is continuous, or there are too many points.
         """
         if self.count() > GRID_LIMIT:
             raise UserError(
@@ -59,33 +61,35 @@ class Space:
         return list(draws.enumerate_params(self.recipe))
 
     def count(self) -> int:
-        """Combinations of the discrete part."""
+        """The number of combinations of the discrete domains."""
         return draws.count(self.recipe)
 
     def baselines(self) -> list[Recipe]:
-        """The fixed values and the recipe's default in every hole, at its learning rate, then ⅓ and 3 times that.
+        """The baseline at its learning rate, then at ⅓ and 3 times that rate.
+
+        It has the fixed values, and the recipe's default for every search parameter.
 
         Raises:
-            UserError: its techniques conflict.
+            UserError: Its techniques conflict.
         """
         return build_baselines(self.recipe)
 
     def rows(self) -> list[Row]:
-        """Every hole, and every fixed value that is not the default, as lines of a table."""
+        """Every search parameter, and every fixed value that is not the default, as rows of a table."""
         return list_rows(self.recipe)
 
     def to_yaml(self) -> str:
-        """The file from which this space loads again."""
+        """The text of a file from which this space loads again."""
         return dump_yaml({"format": 1, "recipe": unparse(self.recipe), "search": self.search.model_dump()})
 
-    def without(self, path: str, values: Collection[Any]) -> Space:
-        """This space with these values taken out of every choice at `path`, such as `precision.mode`.
+    def without(self, path: str, values: Collection[object]) -> Space:
+        """This space without these values in the choices at `path`, such as `precision.mode`.
 
         Raises:
-            UserError: nothing would be left.
+            UserError: No value would be left.
         """
         return replace(self, recipe=prune(self.recipe, path, values))
 
     def values_of(self, path: str) -> set[Any]:
-        """Every value that `path` can take; a continuous domain stands for itself, a list becomes a tuple."""
+        """Every value that `path` can take; a continuous domain is given as it is, and a list as a tuple."""
         return set(values_at(self.recipe, path))

@@ -1,8 +1,8 @@
-"""What final scores depend on: a Gaussian process over main effects and pairs (Duvenaud et al. 2011, additive kernels).
+"""A model of final scores: a Gaussian process over main effects and pairs (Duvenaud et al. 2011, additive kernels).
 
-It is fitted to the trials of full length alone. A scheduler and a sampler that choose which recipes get there do no harm
-to a model of scores given recipes (Rubin 1976, ignorable designs), only what they choose by luck does: docs/report.md
-has how much, and what was tried to use the scores of the others.
+It is fitted to full-length trials only. The scheduler and the sampler choose which recipes run to full length; such a
+choice does not bias a model of scores given recipes (Rubin 1976, ignorable designs), except where it depends on luck.
+docs/report.md has the size of that bias, and the attempts to use the scores of other trials.
 """
 
 from __future__ import annotations
@@ -15,58 +15,61 @@ from scipy.linalg import cho_solve, solve_triangular
 from threadpoolctl import threadpool_limits
 
 DRAWS = 2000
-MAINS = (1.0, 3.0, 10.0, 30.0)  # standard deviation of a hole's effect over that of the noise
-PAIRS = (0.3, 0.6)  # standard deviation of an interaction over that of the effects in it
+MAINS = (1.0, 3.0, 10.0, 30.0)  # standard deviations of a parameter's effect, in those of the noise
+PAIRS = (0.3, 0.6)  # standard deviations of an interaction, in those of its main effects
 
 
 @dataclass(frozen=True)
 class Contrast:
     """A difference between means of the process: its covariance with each trial's score, and its variance.
 
-    `holes` are those that change: one, or two for an interaction. Of one, `pair` and `pair_variance` have an axis for
-    the other hole; of two, `main` is 0.
+    `parameters` are the indices of those that change: one, or two for an interaction. With one, `pair` and
+    `pair_variance` have an axis for the other parameter; with two, `main` is 0.
     """
 
-    holes: tuple[int, ...]
+    parameters: tuple[int, ...]
     main: np.ndarray  # (n,)
-    pair: np.ndarray  # (n, holes), or (n,) for an interaction
+    pair: np.ndarray  # (n, parameters), or (n,) for an interaction
     main_variance: float
-    pair_variance: np.ndarray  # (holes,), or () for an interaction
+    pair_variance: np.ndarray  # (parameters,), or () for an interaction
 
 
 @dataclass(frozen=True)
 class Scales:
-    """Standard deviations of the holes' effects, and of an interaction over those in it; all over that of the noise."""
+    """Standard deviations of the effects, (parameters,), and of an interaction, in those of its main effects.
 
-    holes: np.ndarray
+    The unit of the first is the standard deviation of the noise.
+    """
+
+    parameters: np.ndarray
     pairs: float
 
     def mix(self, alike: np.ndarray) -> np.ndarray:
-        """The covariance of points whose likeness is `alike`, (holes, n, m)."""
-        main = np.tensordot(self.holes**2, alike, 1)
-        squares = np.tensordot(self.holes, alike, 1) ** 2 - np.tensordot(self.holes**2, alike**2, 1)
+        """The covariance, (n, m), of points whose similarity is `alike`, (parameters, n, m)."""
+        main = np.tensordot(self.parameters**2, alike, 1)
+        squares = np.tensordot(self.parameters, alike, 1) ** 2 - np.tensordot(self.parameters**2, alike**2, 1)
         return main + 0.5 * self.pairs**2 * squares
 
     def mix_contrast(self, contrast: Contrast) -> tuple[np.ndarray, float]:
-        """Its covariance with each trial, (n,), and its variance."""
-        if len(contrast.holes) == 2:
-            weight = self.pairs**2 * np.prod(self.holes[list(contrast.holes)])
+        """The contrast's covariance with each trial, (n,), and its variance."""
+        if len(contrast.parameters) == 2:
+            weight = self.pairs**2 * np.prod(self.parameters[list(contrast.parameters)])
             return weight * contrast.pair, float(weight * contrast.pair_variance)
-        own = self.holes[contrast.holes[0]]
-        others = self.pairs**2 * own * self.holes
+        own = self.parameters[contrast.parameters[0]]
+        others = self.pairs**2 * own * self.parameters
         variance = own**2 * contrast.main_variance + contrast.pair_variance @ others
         return own**2 * contrast.main + contrast.pair @ others, float(variance)
 
 
 @dataclass(frozen=True)
 class Model:
-    """A fit for each setting of the scales, with the weight that the scores give it."""
+    """A fit for each setting of the scales, with its posterior weight."""
 
     fits: list[tuple[Scales, Fit]]
     weights: np.ndarray
 
     def draw(self, contrasts: list[Contrast], rng: np.random.Generator) -> np.ndarray:
-        """Draws of each contrast from its posterior, shape (DRAWS, contrasts)."""
+        """Draws from the posterior of each contrast, shape (DRAWS, contrasts)."""
         draws = [np.empty((0, len(contrasts)))]
         with threadpool_limits(1):
             for (scales, fit), count in zip(self.fits, rng.multinomial(DRAWS, self.weights), strict=True):
@@ -77,14 +80,18 @@ class Model:
 
 
 def fit_model(scores: np.ndarray, alike: np.ndarray, is_choice: np.ndarray) -> Model:
-    """Fit scores of shape (n,) to the likeness of trials in each hole, (holes, n, n).
+    """Fit the model.
 
-    Holes that are choices, (holes,), share a scale, and intervals another.
+    Args:
+        scores: Higher is better, shape (n,).
+        alike: The similarity of the trials in each parameter, shape (parameters, n, n).
+        is_choice: A mask of the parameters that are choices, shape (parameters,). They share one scale; intervals
+            share another.
     """
     settings = [
         Scales(np.where(is_choice, choice, interval), pairs) for choice, interval, pairs in product(MAINS, MAINS, PAIRS)
     ]
-    with threadpool_limits(1):  # threads cost more than they bring on matrices of this size
+    with threadpool_limits(1):  # On matrices of this size, threads cost more time than they save.
         fits = [Fit.make(scores, scales.mix(alike)) for scales in settings]
     evidence = np.array([fit.evidence for fit in fits])
     weights = np.exp(evidence - evidence.max())
@@ -93,14 +100,18 @@ def fit_model(scores: np.ndarray, alike: np.ndarray, is_choice: np.ndarray) -> M
 
 @dataclass(frozen=True)
 class Fit:
-    """The process at given scales, its noise and its mean integrated out; of n scores y with covariance V."""
+    """The process at given scales, with its noise and its mean integrated out.
+
+    For n scores y with covariance V: `factor` is the lower Cholesky factor of V, `solved` is V⁻¹ (y, 1) of shape (n, 2),
+    `spread` is the variance of the mean in that of the noise, and `residual` is a sum of squares.
+    """
 
     evidence: float
-    factor: np.ndarray  # of V, lower
-    solved: np.ndarray  # V⁻¹ (y, 1), (n, 2)
+    factor: np.ndarray
+    solved: np.ndarray
     mean: float
-    spread: float  # variance of the mean over that of the noise
-    residual: float  # sum of squares
+    spread: float
+    residual: float
     freedom: int
 
     @staticmethod
@@ -117,7 +128,17 @@ class Fit:
         return Fit(float(evidence), factor, solved, mean, spread, residual, n - 1)
 
     def draw(self, covariances: np.ndarray, variances: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws, (count, c), of c contrasts with these covariances with the scores, (c, n), and variances, (c,)."""
+        """Draw from the posterior of c contrasts.
+
+        Args:
+            covariances: The contrasts' covariances with the scores, shape (c, n).
+            variances: Their variances, shape (c,).
+            count: The number of draws.
+            rng: The source of random numbers.
+
+        Returns:
+            Draws of shape (count, c).
+        """
         noise = np.sqrt(self.residual / rng.chisquare(self.freedom, (count, 1)))
         mean = self.mean + noise * np.sqrt(self.spread) * rng.standard_normal((count, 1))
         known = covariances @ self.solved

@@ -1,4 +1,4 @@
-"""Which holes the differences between full-length scores come from: fANOVA (Hutter et al. 2014), as Optuna has it."""
+"""The search parameters that explain the differences between full-length scores: fANOVA (Hutter et al. 2014)."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from analysis.effects.search_parameters import is_interval
 if TYPE_CHECKING:
     from analysis.reading.sweep_tables import Sweep
 
-FEWEST = 8  # trials of full length, for a forest to tell anything
+FEWEST = 8  # With fewer full-length trials, a forest finds nothing.
 
 
 def measure_importance(sweep: Sweep) -> pd.Series:
-    """Shares by hole, which add up to 1, the largest first; empty where too few trials ran to full length."""
+    """Shares by parameter, which add up to 1, the largest first; empty if too few trials ran to full length."""
     import optuna
     from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 
     design = make_design(sweep)
     full = design.points
-    names = [hole.name for hole in design.holes if full[hole.name].nunique() > 1]
+    names = [parameter.name for parameter in design.parameters if full[parameter.name].nunique() > 1]
     if len(full) < FEWEST or not names:
         return pd.Series(dtype=float)
     kinds: dict[str, BaseDistribution] = {}
-    for hole in design.holes:
-        values = full[hole.name]
-        if is_interval(hole.domain):  # a baseline may lie outside
-            kinds[hole.name] = FloatDistribution(min(0.0, values.min()), max(1.0, values.max()))
+    for parameter in design.parameters:
+        values = full[parameter.name]
+        if is_interval(parameter.domain):  # A baseline can lie outside the interval.
+            kinds[parameter.name] = FloatDistribution(min(0.0, values.min()), max(1.0, values.max()))
         else:
-            kinds[hole.name] = CategoricalDistribution(sorted(values.unique()))
+            kinds[parameter.name] = CategoricalDistribution(sorted(values.unique()))
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize")
     for point, score in zip(full.to_dict("records"), design.scores, strict=True):

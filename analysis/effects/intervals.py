@@ -1,8 +1,8 @@
-"""How sure a mean over seeds is, and which recipes it tells apart: intervals that all hold at once (Dunn 1961).
+"""Intervals for means over seeds and for their differences, which all hold at the same time (Dunn 1961).
 
-Each of `comparisons` intervals is widened to the level 1 - 0.05 / comparisons (Bonferroni). So the interval of whichever
-recipe comes out best holds as well: nothing is assumed about how it was chosen among them. The noise is pooled over all
-recipes of a comparison, as few seeds of one say little of it.
+Each of `comparisons` intervals is widened to the level 1 - 0.05 / comparisons (Bonferroni). Therefore the interval of
+the best recipe holds too, without an assumption about how it was chosen. The noise is pooled over all recipes of a
+comparison, because the few seeds of one recipe give a poor estimate.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Interval:
+    """A mean and the ends of its 95 % interval."""
+
     mean: float
     low: float
     high: float
 
     @property
     def half(self) -> float:
+        """Half the width."""
         return (self.high - self.low) / 2
 
     @property
@@ -33,26 +36,26 @@ class Interval:
 
 @dataclass(frozen=True)
 class Noise:
-    """Standard deviation of one value, or of one difference, and the degrees of freedom it was found with."""
+    """The standard deviation of one value, or of one difference, and its degrees of freedom."""
 
     deviation: float
     freedom: int
 
 
-Scores = Mapping[str, Sequence[float]]  # by recipe; each has one score for each seed, in the same order
+Scores = Mapping[str, Sequence[float]]  # by recipe: one score for each seed, in the same order
 
 
 def score_noise(scores: Scores) -> Noise:
-    """What a seed changes in a recipe's score, pooled over the recipes."""
+    """The noise between seeds in a recipe's score, pooled over the recipes."""
     table = _table(scores)
     left = table - table.mean(axis=1, keepdims=True)
     return _pool(left, len(table) * (table.shape[1] - 1), table)
 
 
 def difference_noise(scores: Scores) -> Noise:
-    """What a seed changes in the difference of two recipes trained on it: the residual of randomized blocks, twice over.
+    """The noise between seeds in the difference of two recipes: √2 times the residual of randomized blocks (Fisher 1935).
 
-    What a seed does to all recipes alike falls out (Fisher 1935). Of two recipes it is the paired t test's.
+    The effect that a seed has on all recipes cancels. With two recipes, this is the noise of the paired t test.
     """
     table = _table(scores)
     left = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
@@ -65,7 +68,7 @@ def _table(scores: Scores) -> np.ndarray:
 
 
 def _pool(residuals: np.ndarray, freedom: int, scores: np.ndarray) -> Noise:
-    # Scores count images, so few seeds may come out equal by rounding: that is no proof that there is no noise.
+    # Scores are counts of images, so a few seeds can be equal because of rounding, although there is noise.
     gaps = np.diff(np.unique(scores))
     step = float(gaps[gaps > 1e-9].min(initial=np.inf))
     rounding = step**2 / 12 if np.isfinite(step) else 0.0
@@ -73,7 +76,13 @@ def _pool(residuals: np.ndarray, freedom: int, scores: np.ndarray) -> Noise:
 
 
 def mean_interval(values: Sequence[float], noise: Noise, comparisons: int = 1) -> Interval:
-    """Student's interval of the mean of independent values, or differences, of known noise."""
+    """Student's interval for the mean of independent values or differences.
+
+    Args:
+        values: One for each seed.
+        noise: Their noise, from `score_noise` or `difference_noise`.
+        comparisons: The number of intervals that must hold at the same time.
+    """
     mean = float(np.mean(values))
     level = 1 - (1 - LEVEL) / 2 / comparisons
     half = float(stats.t.ppf(level, noise.freedom)) * noise.deviation / len(values) ** 0.5
@@ -81,20 +90,20 @@ def mean_interval(values: Sequence[float], noise: Noise, comparisons: int = 1) -
 
 
 def score_interval(metric: str, values: Sequence[float], noise: Noise, comparisons: int = 1) -> Interval:
-    """Of a mean score, within what the metric can be: a few seeds far apart say no more than that."""
+    """The interval of a mean score, cut to the range of the metric, which few seeds can exceed."""
     found = mean_interval(values, noise, comparisons)
     return Interval(found.mean, max(found.low, 0.0), found.high if metric == "val_loss" else min(found.high, 1.0))
 
 
 def paired_interval(scores: Scores, one: str, other: str, comparisons: int = 1) -> Interval:
-    """Of how far the mean of one recipe lies above another's."""
+    """The interval of the mean of one recipe minus that of another."""
     return mean_interval(np.subtract(scores[one], scores[other]).tolist(), difference_noise(scores), comparisons)
 
 
 def rank_ranges(scores: Scores, sign: int) -> dict[str, tuple[int, int]]:
-    """The ranks each may have, best 1: all of these hold at once (Mogstad, Romano, Shaikh and Wilhelm 2024).
+    """The lowest and highest rank that each recipe can have, 1 for the best (Mogstad, Romano, Shaikh and Wilhelm 2024).
 
-    `sign` is 1 where higher is better, else -1.
+    All ranges hold at the same time. `sign` is 1 if a higher score is better, else -1.
     """
     pairs = len(scores) * (len(scores) - 1) // 2
 
@@ -111,6 +120,6 @@ def rank_ranges(scores: Scores, sign: int) -> dict[str, tuple[int, int]]:
 
 
 def share_interval(count: int, total: int) -> Interval:
-    """Of a share of independent images, as an accuracy is (Wilson 1927)."""
+    """The interval of a share of independent images, such as an accuracy (Wilson 1927)."""
     found = stats.binomtest(count, total).proportion_ci(LEVEL, method="wilson")
     return Interval(count / total, float(found.low), float(found.high))

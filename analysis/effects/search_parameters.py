@@ -1,4 +1,4 @@
-"""Recipes as points of their space's holes, and how alike two of them are there."""
+"""Recipes as points in the search parameters of their space, and the similarity of two points."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 import pandas as pd
@@ -17,37 +17,43 @@ from spaces.parameters.domains import (
     Interval,
     IntUniform,
     LogUniform,
+    Steps,
+    Tree,
     Uniform,
-    find_holes,
+    find_parameters,
     format_value,
 )
 from spaces.parameters.draws import RandomTrial, draw
 
-OTHER = "other"  # a baseline or a warm start may lie outside the domain
-LENGTH_SCALE = 0.4  # of an interval's width: how far a value tells of its neighbours
+OTHER = "other"  # A baseline or a warm start can lie outside the domain.
+# The distance over which scores in an interval are similar, as a share of its width.
+LENGTH_SCALE = 0.4
 _MISSING = object()
+
+Point = dict[str, str | float]  # the label of each option taken and the place in each interval, by parameter name
 
 
 @dataclass(frozen=True)
-class Hole:
-    """An outermost hole of a space. `name` is that of its parameter; those inside it begin with the same name."""
+class SearchParameter:
+    """An outermost search parameter of a space. Names of parameters inside its options begin with `name`."""
 
     name: str
     domain: Domain
 
     @property
     def technique(self) -> str:
+        """The field of the recipe that it belongs to."""
         return self.name.partition(".")[0]
 
 
 @dataclass(frozen=True)
 class Level:
-    """A part of a hole that is compared with the baseline: an option, or a third of an interval.
+    """A part of a parameter that is compared with the baseline: an option, or a third of an interval.
 
-    `option` is its label in the domain, "" for an interval; `detail` is for a part of an option.
+    `option` is its label in the domain, empty for an interval. `detail` is True for a part of an option.
     """
 
-    hole: Hole
+    parameter: SearchParameter
     label: str
     part: Domain
     option: str = ""
@@ -55,35 +61,43 @@ class Level:
 
     @property
     def name(self) -> str:
-        return f"{self.hole.name}={self.label}"
+        return f"{self.parameter.name}={self.label}"
 
 
-def list_holes(recipe: Mapping[str, Any]) -> list[Hole]:
-    return [Hole(".".join(map(str, steps)), domain) for steps, domain in find_holes(dict(recipe))]
+def list_parameters(recipe: Mapping[str, Tree]) -> list[SearchParameter]:
+    """The outermost search parameters of a space's recipe."""
+    return [SearchParameter(".".join(map(str, steps)), domain) for steps, domain in find_parameters(dict(recipe))]
 
 
-def encode(holes: list[Hole], recipes: pd.DataFrame) -> pd.DataFrame:
-    """Flat recipes as parameters: the label of each option taken, the place in each interval from 0 to 1."""
+def encode(parameters: list[SearchParameter], recipes: pd.DataFrame) -> pd.DataFrame:
+    """Flat recipes as points: the label of each option taken, and the place in each interval, from 0 to 1.
+
+    Args:
+        parameters: The columns, with columns for the parameters inside their options.
+        recipes: One flat recipe in each row, with columns such as `optimizer.lr`.
+    """
     rows = [
-        dict(pair for hole in holes for pair in _encode(hole.domain, hole.name, hole.name, row))
+        dict(
+            pair for parameter in parameters for pair in _encode(parameter.domain, parameter.name, parameter.name, row)
+        )
         for row in recipes.to_dict("records")
     ]
     return pd.DataFrame(rows, index=recipes.index)
 
 
-def encode_draw(hole: Hole, part: Domain, seed: int) -> dict[str, Any]:
-    """A random draw from a part of a hole, as parameters."""
-    value = draw(part, RandomTrial(seed), hole.name)
-    return dict(_encode(hole.domain, hole.name, hole.name, _flatten(value, hole.name)))
+def encode_draw(parameter: SearchParameter, part: Domain, seed: int) -> Point:
+    """A random draw from a part of a parameter's domain, as a point."""
+    value = draw(part, RandomTrial(seed), parameter.name)
+    return dict(_encode(parameter.domain, parameter.name, parameter.name, _flatten(value, parameter.name)))
 
 
-def _flatten(value: Any, path: str) -> dict[str, Any]:
+def _flatten(value: Tree, path: str) -> dict[str, Tree]:
     if not isinstance(value, dict):
         return {path: value}
     return {key: v for name, part in value.items() for key, v in _flatten(part, f"{path}.{name}").items()}
 
 
-def _encode(tree: Any, path: str, name: str, flat: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _encode(tree: Tree, path: str, name: str, flat: Mapping[str, object]) -> Iterator[tuple[str, str | float]]:
     match tree:
         case dict():
             for key, part in tree.items():
@@ -102,7 +116,8 @@ def _encode(tree: Any, path: str, name: str, flat: Mapping[str, Any]) -> Iterato
                 yield name, scale(tree, value)
 
 
-def _fits(tree: Any, path: str, flat: Mapping[str, Any]) -> bool:
+def _fits(tree: Tree, path: str, flat: Mapping[str, object]) -> bool:
+    """Whether a flat recipe lies in the tree; it can have fields that the tree does not have."""
     match tree:
         case dict():
             return all(_fits(part, f"{path}.{key}", flat) for key, part in tree.items())
@@ -116,51 +131,55 @@ def _fits(tree: Any, path: str, flat: Mapping[str, Any]) -> bool:
 
 
 def scale(domain: Uniform | LogUniform | IntUniform, value: float) -> float:
-    """Where a value lies in an interval: 0 at its low end, 1 at its high end, beyond these outside."""
+    """The place of a value in an interval: 0 at its low end, 1 at its high end, and beyond these outside it."""
     low, high = domain.low, domain.high
     if isinstance(domain, LogUniform):
-        tiny = low * 1e-3  # such as 0, for off
+        tiny = low * 1e-3  # for values such as 0 that have no logarithm
         low, high, value = math.log(low), math.log(high), math.log(max(value, tiny))
     return (value - low) / (high - low) if high > low else 0.5
 
 
-def is_interval(domain: Any) -> TypeGuard[Interval]:
+def is_interval(domain: object) -> TypeGuard[Interval]:
     return isinstance(domain, Uniform | LogUniform | IntUniform)
 
 
-def list_levels(hole: Hole) -> list[Level]:
-    """Each option, the thirds of the intervals inside it, or the thirds of the hole itself."""
-    if not isinstance(hole.domain, Choice):
-        return [Level(hole, text, part) for text, part in _thirds(hole.domain)]
+def list_levels(parameter: SearchParameter) -> list[Level]:
+    """The levels of a parameter: each option with the thirds of its intervals, or the thirds of the interval."""
+    if not isinstance(parameter.domain, Choice):
+        return [Level(parameter, text, part) for text, part in _thirds(parameter.domain)]
     levels = []
-    for key, option in zip(hole.domain.labels, hole.domain.options, strict=True):
-        inside = [(steps, inner) for steps, inner in find_holes(option) if is_interval(inner)]
+    for key, option in zip(parameter.domain.labels, parameter.domain.options, strict=True):
+        inside = [(steps, inner) for steps, inner in find_parameters(option) if is_interval(inner)]
         label = _describe_option(key, inside)
-        levels.append(Level(hole, label, Choice((option,)), key))
+        levels.append(Level(parameter, label, Choice((option,)), key))
         for steps, inner in inside if isinstance(option, dict) else ():
             for text, part in _thirds(inner):
                 name = " ".join([*([] if key.isdigit() else [label]), *map(str, steps), text])
-                levels.append(Level(hole, name, Choice((_put(option, steps, part),)), key, detail=True))
+                levels.append(Level(parameter, name, Choice((_put(option, steps, part),)), key, detail=True))
     return levels
 
 
-def _describe_option(key: str, inside: list[tuple[tuple[Any, ...], Any]]) -> str:
-    """Its label, without the field where that is one; by the intervals in it where the label is but a number."""
+def _describe_option(key: str, inside: list[tuple[Steps, Interval]]) -> str:
+    """The option's label without its field; if the label is only a number, the intervals in the option instead."""
     if key.isdigit() and inside:
         return ", ".join(f"{'.'.join(map(str, steps))} {d.low:g} to {d.high:g}".strip() for steps, d in inside)
     return key.partition("=")[2] or key
 
 
-def _put(tree: dict[Any, Any], steps: tuple[Any, ...], value: Any) -> dict[Any, Any]:
-    first, *rest = steps
-    return {**tree, first: _put(tree[first], tuple(rest), value) if rest else value}
+def _put(tree: Tree, steps: Steps, value: Tree) -> Tree:
+    """A copy of the tree with the value at these steps, which lead through mappings."""
+    if not steps or not isinstance(tree, dict):
+        return value
+    first = str(steps[0])
+    return {**tree, first: _put(tree[first], steps[1:], value)}
 
 
-def _thirds(domain: Any) -> Iterator[tuple[str, Any]]:
+def _thirds(domain: Interval) -> Iterator[tuple[str, Interval]]:
+    """The thirds of an interval, each with its ends as text."""
     low, high = domain.low, domain.high
     if isinstance(domain, IntUniform):
         edges = sorted({low, *(low + round((high + 1 - low) * k / 3) for k in (1, 2)), high + 1})
-        spans = [(a, b - 1) for a, b in pairwise(edges)]
+        spans: list[tuple[float, float]] = [(a, b - 1) for a, b in pairwise(edges)]
     elif isinstance(domain, LogUniform):
         edges = [low * (high / low) ** (k / 3) for k in range(4)]
         spans = list(pairwise(edges))
@@ -169,27 +188,28 @@ def _thirds(domain: Any) -> Iterator[tuple[str, Any]]:
         spans = list(pairwise(edges))
     for a, b in spans:
         text = format_value(a) if a == b else f"{a:.3g} to {b:.3g}"
-        yield text, replace(domain, low=a, high=b)
+        yield text, replace(domain, low=a, high=b)  # type: ignore[arg-type]  # whole numbers for an IntUniform
 
 
 def matches(level: Level, recipes: pd.DataFrame) -> np.ndarray:
-    """Which flat recipes lie in the level, shape (n,)."""
+    """A mask of the flat recipes that lie in the level, shape (n,)."""
     flat = recipes.to_dict("records")
-    return np.array([_fits(level.part, level.hole.name, row) for row in flat], dtype=bool)
+    return np.array([_fits(level.part, level.parameter.name, row) for row in flat], dtype=bool)
 
 
-def likeness(hole: Hole, one: pd.DataFrame, other: pd.DataFrame) -> np.ndarray:
-    """How much each point of `one` tells of each of `other` through this hole: 0 to 1, shape (n, m)."""
-    return _likeness(hole.domain, hole.name, one, other)
+def likeness(parameter: SearchParameter, one: pd.DataFrame, other: pd.DataFrame) -> np.ndarray:
+    """The similarity of each point of `one` to each of `other` in this parameter, from 0 to 1, shape (n, m)."""
+    return _likeness(parameter.domain, parameter.name, one, other)
 
 
-def _likeness(tree: Any, name: str, one: pd.DataFrame, other: pd.DataFrame) -> np.ndarray:
+def _likeness(tree: Domain, name: str, one: pd.DataFrame, other: pd.DataFrame) -> np.ndarray:
     if name not in one or name not in other:
         return np.zeros((len(one), len(other)))
     a, b = one[name].to_numpy(), other[name].to_numpy()
     if is_interval(tree):
         distance = a.astype(float)[:, None] - b.astype(float)[None, :]
         return np.nan_to_num(np.exp(-0.5 * (distance / LENGTH_SCALE) ** 2), nan=0.0)
+    assert isinstance(tree, Choice)
     total = np.zeros((len(one), len(other)))
     for label in (*tree.labels, OTHER):
         same = np.outer(a == label, b == label)
@@ -203,6 +223,6 @@ def _likeness(tree: Any, name: str, one: pd.DataFrame, other: pd.DataFrame) -> n
     return total
 
 
-def _inner(option: Any, name: str) -> Iterator[tuple[str, Domain]]:
-    for steps, domain in find_holes(option):
+def _inner(option: Tree, name: str) -> Iterator[tuple[str, Domain]]:
+    for steps, domain in find_parameters(option):
         yield ".".join([name, *map(str, steps)]) if steps else name, domain

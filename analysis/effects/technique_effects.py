@@ -1,15 +1,15 @@
-"""What each technique and each value was worth at full length, against the baseline's choice, with intervals.
+"""The effect of each technique and each value at full length, relative to the baseline's choice, with intervals.
 
-The effect of a level is the mean difference in final score between taking it and taking the baseline's choice, all else
-as in the recipes that ran to full length: scientific against fixed hyperparameters in the words of the deep learning
-tuning playbook (Godbole et al. 2023). Techniques learn at different speeds, so only scores at full length count.
+The effect of a level is the mean difference in final score between the level and the baseline's choice, with everything
+else as in the recipes that ran to full length. In the deep learning tuning playbook (Godbole et al. 2023) these are
+scientific and fixed hyperparameters. Techniques learn at different speeds, so only scores at full length count.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,75 +17,77 @@ import pandas as pd
 from analysis.effects.contrasts import Change, make_contrast
 from analysis.effects.design import Design, make_design
 from analysis.effects.effect_model import Contrast, Model, fit_model
-from analysis.effects.search_parameters import Hole, Level, is_interval, likeness, list_levels, matches
+from analysis.effects.search_parameters import Level, SearchParameter, is_interval, likeness, list_levels, matches
 
 if TYPE_CHECKING:
     from analysis.reading.sweep_tables import Sweep
 
 CONFIDENCE = 0.90
-WIDER = 1.1  # no model is quite right: what intervals need to hold what they say (benchmarks/verdict.py)
-FEWEST = 4  # trials of full length without which nothing can be said
-EFFECTS = ["technique", "hole", "level", "detail", "verdict", "effect", "low", "high", "full", "full_off"]
+WIDER = 1.1  # The model is not exact: with this factor, 90 % intervals hold the truth (benchmarks/verdict.py).
+FEWEST = 4  # With fewer full-length trials, no model is fitted.
+EFFECTS = ["technique", "parameter", "level", "detail", "verdict", "effect", "low", "high", "full", "full_off"]
 EFFECTS += ["best", "best_off", "trials"]
 INTERACTIONS = ["one", "other", "effect", "low", "high", "clear"]
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What the final score depends on; without a model where too few trials ran to full length."""
+    """A design with the model fitted to it; the model is None if too few trials ran to full length."""
 
     design: Design
     model: Model | None
     seed: int
 
     def draw(self, contrasts: list[Contrast]) -> np.ndarray:
-        """Draws from the posterior of each contrast, (draws, contrasts); NaN where nothing can be said."""
+        """Draws from the posterior of each contrast, shape (draws, contrasts); NaN without a model."""
         if self.model is None:
             return np.full((1, len(contrasts)), np.nan)
         return self.model.draw(contrasts, np.random.default_rng(self.seed))
 
 
 def fit_sweep(sweep: Sweep, seed: int = 0) -> Fitted:
-    """The model; the seed is that of the draws from it."""
+    """Fit a model to a sweep; the seed is that of the draws from it."""
     design = make_design(sweep)
     if len(design.scores) < FEWEST:
         return Fitted(design, None, seed)
-    alike = np.stack([likeness(hole, design.points, design.points) for hole in design.holes])
-    is_choice = np.array([not is_interval(hole.domain) for hole in design.holes])
+    alike = np.stack([likeness(parameter, design.points, design.points) for parameter in design.parameters])
+    is_choice = np.array([not is_interval(parameter.domain) for parameter in design.parameters])
     return Fitted(design, fit_model(design.scores, alike, is_choice), seed)
 
 
 def measure_effects(fitted: Fitted) -> pd.DataFrame:
-    """A row for each level of each hole.
+    """A row for each level of each search parameter, with the columns `EFFECTS`.
 
-    `effect`, `low`, `high` are in the score's unit, positive is better, NaN where nothing can be said; `low` to `high`
-    holds the truth nine times in ten. `full` and `full_off` count trials of full length with the level and with the
-    baseline's choice, `best` and `best_off` are the best scores among them.
+    `effect`, `low` and `high` are in the score's unit, positive is better, and NaN if the effect is unknown; `low` to
+    `high` holds the truth nine times in ten. `full` and `full_off` count the full-length trials with the level and with
+    the baseline's choice; `best` and `best_off` are the best scores among them. `trials` counts all with the level.
     """
     design = fitted.design
-    levels = [level for hole in design.holes for level in list_levels(hole) if not _is_baseline(design, level)]
+    levels = [
+        level for parameter in design.parameters for level in list_levels(parameter) if not _is_baseline(design, level)
+    ]
     draws = fitted.draw([make_contrast(design, level, fitted.seed) for level in levels])
     rows = [_describe(design, level, draws[:, i]) for i, level in enumerate(levels)]
     return pd.DataFrame(rows, columns=EFFECTS)
 
 
 def measure_interactions(fitted: Fitted) -> pd.DataFrame:
-    """A row for each pair of options that ran to full length together: what both bring beyond the sum of each alone.
+    """A row for each pair of options that ran to full length together: their effect minus the sum of the single effects.
 
-    The clearest come first; `clear` is how sure the sign is, from 0 to 1.
+    The clearest come first; `clear` is the certainty of the sign, from 0 to 1.
     """
     design = fitted.design
     options = [
         level
-        for hole in design.holes
-        for level in list_levels(hole)
-        if not (is_interval(hole.domain) or level.detail or _is_baseline(design, level))
+        for parameter in design.parameters
+        for level in list_levels(parameter)
+        if not (is_interval(parameter.domain) or level.detail or _is_baseline(design, level))
     ]
     taken = [matches(level, design.recipes) for level in options]
     changes = [Change.make(design, level, fitted.seed) for level in options]
     pairs = [(i, j) for i, j in combinations(range(len(options)), 2) if (taken[i] & taken[j]).any()]
-    pairs = [(i, j) for i, j in pairs if options[i].hole is not options[j].hole]
-    draws = fitted.draw([changes[i].cross(changes[j], design.holes) for i, j in pairs])
+    pairs = [(i, j) for i, j in pairs if options[i].parameter is not options[j].parameter]
+    draws = fitted.draw([changes[i].cross(changes[j], design.parameters) for i, j in pairs])
     rows = []
     for (i, j), values in zip(pairs, draws.T, strict=True):
         names = (options[i].name, options[j].name)
@@ -94,27 +96,28 @@ def measure_interactions(fitted: Fitted) -> pd.DataFrame:
 
 
 def interval(draws: np.ndarray) -> tuple[float, float]:
+    """The ends of the interval around the mean of draws, shape (n,)."""
     low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     middle = np.mean(draws)
     return float(middle + WIDER * (low - middle)), float(middle + WIDER * (high - middle))
 
 
 def judge(low: float, high: float) -> str:
-    """The verdict on an interval that holds the effect nine times in ten."""
+    """The verdict on an effect, from the ends of its interval."""
     return "useful" if low > 0 else "harmful" if high < 0 else "no effect seen"
 
 
 def _is_baseline(design: Design, level: Level) -> bool:
-    return not level.detail and bool(design.baseline.get(level.hole.name) == level.option)
+    return not level.detail and bool(design.baseline.get(level.parameter.name) == level.option)
 
 
-def _describe(design: Design, level: Level, draws: np.ndarray) -> dict[str, Any]:
-    on, off = matches(level, design.recipes), _takes_baseline(design, level.hole)
+def _describe(design: Design, level: Level, draws: np.ndarray) -> dict[str, object]:
+    on, off = matches(level, design.recipes), _takes_baseline(design, level.parameter)
     low, high = interval(draws)
     seen = on.any() and off.any() and not np.isnan(draws).any()
     return {
-        "technique": level.hole.technique,
-        "hole": level.hole.name,
+        "technique": level.parameter.technique,
+        "parameter": level.parameter.name,
         "level": level.label,
         "detail": level.detail,
         "verdict": judge(low, high) if seen else "unknown",
@@ -129,9 +132,9 @@ def _describe(design: Design, level: Level, draws: np.ndarray) -> dict[str, Any]
     }
 
 
-def _takes_baseline(design: Design, hole: Hole) -> np.ndarray:
-    """Which trials have the baseline's choice in a hole, (n,)."""
-    values = design.points[hole.name]
-    if is_interval(hole.domain):
-        return np.isclose(values.to_numpy(dtype=float), design.baseline[hole.name])
-    return (values == design.baseline[hole.name]).to_numpy()
+def _takes_baseline(design: Design, parameter: SearchParameter) -> np.ndarray:
+    """A mask of the trials that have the baseline's choice in a parameter, shape (n,)."""
+    values = design.points[parameter.name]
+    if is_interval(parameter.domain):
+        return np.isclose(values.to_numpy(dtype=float), design.baseline[parameter.name])
+    return (values == design.baseline[parameter.name]).to_numpy()

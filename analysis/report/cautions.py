@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from scipy.stats import fisher_exact
 
-from analysis.effects.search_parameters import is_interval, list_holes, list_levels, matches, scale
-from analysis.effects.selection import luck_of_best
-from analysis.report.formatting import format_points, format_score, plural
-from spaces.parameters.domains import Choice, Interval, IntUniform, LogUniform, find_holes, format_value
+from analysis.effects.search_parameters import is_interval, list_levels, list_parameters, matches, scale
+from analysis.effects.selection import Candidate, judge_best
+from analysis.report.formatting import plural
+from analysis.report.significance import describe_lead, describe_ties
+from spaces.parameters.domains import Choice, Interval, IntUniform, LogUniform, find_parameters, format_value
 from spaces.schema import slot_of
 from training.recipe import Recipe
 
@@ -51,15 +52,17 @@ def _warn_of_edges(sweep: Sweep) -> Iterator[str]:
 
 def _intervals_of(sweep: Sweep, trial: pd.Series) -> Iterator[tuple[str, Any]]:
     """The intervals that a trial's values came from."""
-    for hole in list_holes(sweep.space.recipe):
-        if is_interval(hole.domain):
-            yield hole.name, hole.domain
+    for parameter in list_parameters(sweep.space.recipe):
+        if is_interval(parameter.domain):
+            yield parameter.name, parameter.domain
             continue
-        taken = [level for level in list_levels(hole) if not level.detail and matches(level, trial.to_frame().T)[0]]
+        taken = [
+            level for level in list_levels(parameter) if not level.detail and matches(level, trial.to_frame().T)[0]
+        ]
         option = taken[0].part.options[0] if taken and isinstance(taken[0].part, Choice) else None
-        for steps, domain in find_holes(option) if isinstance(option, dict) else ():
+        for steps, domain in find_parameters(option) if isinstance(option, dict) else ():
             if is_interval(domain):
-                yield ".".join([hole.name, *map(str, steps)]), domain
+                yield ".".join([parameter.name, *map(str, steps)]), domain
 
 
 def _goes_on(domain: Interval, is_low: bool, path: str, trial: pd.Series) -> bool:
@@ -84,7 +87,7 @@ def _warn_of_few(sweep: Sweep, effects: pd.DataFrame) -> Iterator[str]:
         )
     unknown = effects[(effects.verdict == "unknown") & ~effects.detail.astype(bool)]
     if len(unknown):
-        names = ", ".join(f"{row.hole}={row.level}" for row in unknown.head(6).itertuples())
+        names = ", ".join(f"{row.parameter}={row.level}" for row in unknown.head(6).itertuples())
         more = f" and {len(unknown) - 6} more" if len(unknown) > 6 else ""
         yield f"Never seen at full length, so unknown, not bad: {names}{more}."
 
@@ -97,8 +100,8 @@ def _warn_of_losses(sweep: Sweep) -> Iterator[str]:
         if not lost.any():
             continue
         suspects = []
-        for hole in list_holes(sweep.space.recipe):
-            for level in list_levels(hole):
+        for parameter in list_parameters(sweep.space.recipe):
+            for level in list_levels(parameter):
                 inside = matches(level, sweep.recipes)
                 table = [
                     [(lost & inside).sum(), (~lost & inside).sum()],
@@ -106,33 +109,24 @@ def _warn_of_losses(sweep: Sweep) -> Iterator[str]:
                 ]
                 chance = fisher_exact(table, alternative="greater").pvalue
                 if chance < SUSPECT:
-                    suspects.append((chance, f"{hole.name}={level.label} ({table[0][0]} of {inside.sum()})"))
+                    suspects.append((chance, f"{parameter.name}={level.label} ({table[0][0]} of {inside.sum()})"))
         where = f", most of all with {', '.join(text for _, text in sorted(suspects)[:2])}" if suspects else ""
         yield f"{plural(int(lost.sum()), 'trial')} of {len(trials)} {words}{where}."
 
 
 def _warn_of_noise(sweep: Sweep) -> Iterator[str]:
-    """A winner that is not ahead of the baseline, or of others, by more than the luck of the best of so many."""
+    """Warn if luck explains the best trial's lead over others, or over the baseline."""
     done = sweep.completed
     if len(done) < 2:
         return
-    best = done.iloc[0]
-    gap = (done.score - best.score).abs()
-    error = (done.standard_error**2 + best.standard_error**2) ** 0.5
-    luck = luck_of_best(len(done)) * error
-    tied = done[gap <= luck]
-    if len(tied) > 1:
-        yield (
-            f"{len(tied)} of {len(done)} completed trials, the best ({best.trial:04d}, "
-            f"{format_score(sweep.metric, best.score, best.standard_error)}) included, cannot be told apart on these "
-            f"validation images, as the best was picked among {len(done)} (95 %): "
-            f"sweep confirm {sweep.name} trains the best again with other seeds."
-        )
-    base = done[done.is_baseline]
-    if best.is_baseline:
-        yield f"No recipe beat the baseline: the best trial, {best.trial:04d}, is one."
-    elif len(base) and gap[base.index[0]] <= luck[base.index[0]]:
-        yield (
-            f"The best is ahead of the best baseline by {format_points(sweep.metric, gap[base.index[0]])}: a "
-            f"hint, no proof, as the best of {len(done)} may be this far ahead by luck."
-        )
+    found = judge_best(
+        [
+            Candidate(f"{row.trial:04d}", row.score, row.standard_error, bool(row.is_baseline))
+            for row in done.itertuples()
+        ]
+    )
+    if len(found.tied) > 1:
+        yield describe_ties(sweep.metric, found)
+    lead = describe_lead(sweep.metric, found)
+    if lead and found.lead != "clear":
+        yield lead

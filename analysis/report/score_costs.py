@@ -1,18 +1,39 @@
-"""What scores cost, and what stopping early saved."""
+"""The cost of scores, and what early stopping saved."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
     from analysis.reading.sweep_tables import Sweep
 
 
-def pareto_front(cost: Any, score: Any) -> np.ndarray:
-    """Which of n points no other beats: cheaper and at least as good, or better and at most as dear; shape (n,)."""
+@dataclass(frozen=True)
+class Savings:
+    """Epochs and seconds that a sweep ran, and those that it would have run without early stopping."""
+
+    epochs: float
+    epochs_full: float
+    seconds: float
+    seconds_full: float
+    stopped: int  # trials that were stopped or paused
+
+
+def pareto_front(cost: ArrayLike, score: ArrayLike) -> np.ndarray:
+    """A mask of the points that no other point beats in both cost and score.
+
+    Args:
+        cost: Lower is better, shape (n,).
+        score: Higher is better, shape (n,).
+
+    Returns:
+        A mask of shape (n,). Of equal points it has the first only.
+    """
     cost, score = np.asarray(cost, dtype=float), np.asarray(score, dtype=float)
     front = np.zeros(len(cost), dtype=bool)
     best = -np.inf
@@ -22,28 +43,28 @@ def pareto_front(cost: Any, score: Any) -> np.ndarray:
     return front
 
 
-def measure_savings(sweep: Sweep) -> dict[str, float]:
-    """Epochs and seconds spent, and what they would have been had every stopped trial run to its end.
+def measure_savings(sweep: Sweep) -> Savings:
+    """Compare what a sweep ran with what it would have run without early stopping.
 
-    Seconds of epochs that never ran are taken to be as long as the trial's own were.
+    Each epoch that never ran counts as long as the mean of the trial's own epochs.
     """
     trials = sweep.trials[sweep.trials.epochs_done > 0]
     stopped = (trials.state == "stopped") | (trials.state == "paused")
     pace = trials.seconds / trials.epochs_done
     full = np.where(stopped, trials.epochs, trials.epochs_done)
-    return {
-        "epochs": float(trials.epochs_done.sum()),
-        "epochs_full": float(full.sum()),
-        "seconds": float(trials.seconds.sum()),
-        "seconds_full": float((pace * full).sum()),
-        "stopped": float(stopped.sum()),
-    }
+    return Savings(
+        epochs=float(trials.epochs_done.sum()),
+        epochs_full=float(full.sum()),
+        seconds=float(trials.seconds.sum()),
+        seconds_full=float((pace * full).sum()),
+        stopped=int(stopped.sum()),
+    )
 
 
 def compare_at_equal_time(sweep: Sweep, count: int = 5) -> pd.DataFrame:
-    """The best trials beside the best baseline: at their last epoch, and when the baseline's training time was over.
+    """Compare the best trials with the best baseline: at their last epoch, and after the baseline's training time.
 
-    Scores in the metric's own unit; `at_equal_time` is NaN where not even one epoch had ended by then.
+    Scores are in the metric's own unit. `at_equal_time` is NaN if no epoch of the trial had ended by that time.
     """
     done = sweep.completed
     base = done[done.is_baseline].head(1)

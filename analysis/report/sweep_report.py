@@ -1,4 +1,4 @@
-"""The report of a sweep: what its techniques were worth, what to be careful about, what it cost, how it went."""
+"""The report of a sweep: the effects of its techniques, warnings, costs, and how the sweep went."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import EXPERIMENT, TRACKING_URI
 from analysis.effects.importance import measure_importance
-from analysis.effects.search_parameters import list_holes
+from analysis.effects.search_parameters import list_parameters
 from analysis.effects.technique_effects import fit_sweep, measure_effects, measure_interactions
 from analysis.reading.sweep_tables import Sweep, load
 from analysis.report.cautions import list_cautions
 from analysis.report.formatting import format_effect, format_points, format_score, format_seconds, plural
+from analysis.report.page import render_template
 from analysis.report.plots.cost_plots import plot_costs, plot_equal_time
 from analysis.report.plots.curve_plots import plot_curves, plot_parallel, plot_progress, plot_timeline
 from analysis.report.plots.effect_plots import plot_effects, plot_importance, plot_isolation
 from analysis.report.plots.plot_style import to_svg
-from analysis.report.score_costs import compare_at_equal_time, measure_savings
+from analysis.report.score_costs import Savings, compare_at_equal_time, measure_savings
 from training.errors import UserError
 
-TEMPLATE = Path(__file__).parent / "report.html.j2"
 LEADERS = 20
 PAIRS = 8
 WORDS = ("useful", "harmful", "no effect seen", "unknown")
@@ -33,25 +32,41 @@ WORDS = ("useful", "harmful", "no effect seen", "unknown")
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that a report tells, computed once."""
+    """Everything that a report shows, computed once."""
 
     sweep: Sweep
     effects: pd.DataFrame
     interactions: pd.DataFrame
     importance: pd.Series
     cautions: list[str]
-    savings: dict[str, float]
+    savings: Savings
     equal_time: pd.DataFrame
 
 
+@dataclass(frozen=True)
+class EffectRow:
+    """One row of the page's table of effects, as text."""
+
+    name: str
+    detail: bool
+    verdict: str
+    effect: str
+    full: str
+    trials: int
+    best: str
+    best_off: str
+
+
 def find(sweep: Sweep) -> Findings:
-    """What a sweep found.
+    """Compute the findings of a sweep.
 
     Raises:
-        UserError: no trial of it completed, or its space has no holes.
+        UserError: No trial completed, or the space has no search parameters.
     """
-    if not list_holes(sweep.space.recipe):
-        raise UserError(f"{sweep.name}: its space has no holes, so its trials differ in nothing that was searched.")
+    if not list_parameters(sweep.space.recipe):
+        raise UserError(
+            f"{sweep.name}: its space has no search parameters, so its trials do not differ in anything searched."
+        )
     if not len(sweep.completed):
         raise UserError(
             f"{sweep.name}: none of its {len(sweep.trials)} trials has completed, so there is nothing to compare. "
@@ -71,10 +86,16 @@ def find(sweep: Sweep) -> Findings:
 
 
 def write_report(name: str, out: Path, tracking_uri: str = TRACKING_URI, experiment: str = EXPERIMENT) -> Findings:
-    """Load a sweep and write its report as one HTML page that needs nothing beside itself.
+    """Load a sweep and write its report as one self-contained HTML file.
+
+    Args:
+        name: The sweep.
+        out: The file to write.
+        tracking_uri: The MLflow store that holds the sweep.
+        experiment: Its experiment there.
 
     Raises:
-        UserError: there is no such sweep, none of its trials completed, or the file cannot be written.
+        UserError: There is no such sweep, none of its trials completed, or the file cannot be written.
     """
     findings = find(load(name, tracking_uri, experiment))
     page = render_report(findings)
@@ -87,12 +108,12 @@ def write_report(name: str, out: Path, tracking_uri: str = TRACKING_URI, experim
 
 
 def describe_effects(findings: Findings) -> Iterator[str]:
-    """The verdicts, a sentence for each word."""
+    """One sentence for each verdict, with the levels that have it."""
     metric, rows = findings.sweep.metric, findings.effects[~findings.effects.detail.astype(bool)]
     for word in WORDS:
-        told = rows[rows.verdict == word].sort_values("effect", key=abs, ascending=False)
-        effects = [f" {format_effect(metric, row.effect, row.low, row.high)}" for row in told.itertuples()]
-        names = [f"{row.hole}={row.level}" for row in told.itertuples()]
+        found = rows[rows.verdict == word].sort_values("effect", key=abs, ascending=False)
+        effects = [f" {format_effect(metric, row.effect, row.low, row.high)}" for row in found.itertuples()]
+        names = [f"{row.parameter}={row.level}" for row in found.itertuples()]
         if names and word in WORDS[:2]:
             names = [name + effect for name, effect in zip(names, effects, strict=True)]
         if names:
@@ -100,27 +121,29 @@ def describe_effects(findings: Findings) -> Iterator[str]:
 
 
 def describe_interactions(findings: Findings) -> Iterator[str]:
-    """The pairs whose interval holds no zero."""
+    """One sentence for each clear interaction."""
     for row in clear_interactions(findings).itertuples():
         effect = format_effect(findings.sweep.metric, row.effect, row.low, row.high)
         yield f"Together {row.one} and {row.other} bring {'more' if row.effect > 0 else 'less'} than their sum: {effect}."
 
 
 def clear_interactions(findings: Findings) -> pd.DataFrame:
+    """The interactions whose interval excludes zero, at most `PAIRS` of them."""
     rows = findings.interactions
     return rows[(rows.low > 0) | (rows.high < 0)].head(PAIRS)
 
 
 def describe_costs(findings: Findings) -> Iterator[str]:
+    """What early stopping saved, and how the best trial compares with the baseline at equal time."""
     saved = findings.savings
-    share = 1 - saved["epochs"] / saved["epochs_full"] if saved["epochs_full"] else 0.0
-    if saved["stopped"]:
+    share = 1 - saved.epochs / saved.epochs_full if saved.epochs_full else 0.0
+    if saved.stopped:
         times = ""
-        if saved["seconds_full"] > 0:
-            times = f", about {format_seconds(saved['seconds_full'] - saved['seconds'])} of training"
+        if saved.seconds_full > 0:
+            times = f", about {format_seconds(saved.seconds_full - saved.seconds)} of training"
         yield (
-            f"Stopping {plural(int(saved['stopped']), 'trial')} early saved {share:.0%} of the epochs that full trainings "
-            f"would have taken ({saved['epochs']:,.0f} of {saved['epochs_full']:,.0f} were run){times}."
+            f"Stopping {plural(saved.stopped, 'trial')} early saved {share:.0%} of the epochs that full-length "
+            f"training would have taken ({saved.epochs:,.0f} of {saved.epochs_full:,.0f} were run){times}."
         )
     rows = findings.equal_time
     others, base = rows[~rows.is_baseline.astype(bool)], rows[rows.is_baseline.astype(bool)]
@@ -136,9 +159,7 @@ def describe_costs(findings: Findings) -> Iterator[str]:
 
 
 def render_report(findings: Findings) -> str:
-    """The page; everything in it is escaped, pictures are SVG inside it."""
-    from jinja2 import Environment
-
+    """The HTML text of the report; all text in it is escaped, and its pictures are inline SVG."""
     sweep, effects = findings.sweep, findings.effects
     plots: dict[str, Callable[[], Figure]] = {
         "effects": lambda: plot_effects(effects, sweep.metric),
@@ -153,9 +174,9 @@ def render_report(findings: Findings) -> str:
     }
     if len(findings.importance):
         plots["importance"] = lambda: plot_importance(findings.importance)
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(TEMPLATE.read_text()).render(
-        name=sweep.name,
+    return render_template(
+        "report.html.j2",
+        title=sweep.name,
         facts=_facts(findings),
         gist=[*describe_effects(findings), *describe_interactions(findings)],
         cautions=findings.cautions,
@@ -164,14 +185,14 @@ def render_report(findings: Findings) -> str:
         interactions=list(_interaction_rows(findings)),
         equal_time=list(_equal_time_rows(findings)),
         leaders=list(_leader_rows(findings)),
-        holes=[hole.name for hole in list_holes(sweep.space.recipe)],
+        parameters=[parameter.name for parameter in list_parameters(sweep.space.recipe)],
         plots={key: to_svg(plot(), key) for key, plot in plots.items()},
         written=time.strftime("%Y-%m-%d %H:%M"),
     )
 
 
 def _facts(findings: Findings) -> list[tuple[str, str]]:
-    """What stands at the head of the page: a number and what it is."""
+    """The facts at the top of the page: a number and its meaning."""
     sweep, best = findings.sweep, findings.sweep.completed.iloc[0]
     base = sweep.completed[sweep.completed.is_baseline]
     counts = sweep.trials.state.value_counts()
@@ -181,22 +202,22 @@ def _facts(findings: Findings) -> list[tuple[str, str]]:
     facts.append(
         (f"{len(sweep.trials):,}", "trials: " + ", ".join(f"{n} {s.replace('_', ' ')}" for s, n in counts.items()))
     )
-    return [*facts, (format_seconds(findings.savings["seconds"]), "of training")]
+    return [*facts, (format_seconds(findings.savings.seconds), "of training")]
 
 
-def _effect_rows(findings: Findings) -> Iterator[dict[str, Any]]:
+def _effect_rows(findings: Findings) -> Iterator[EffectRow]:
     metric = findings.sweep.metric
     for row in findings.effects.itertuples():
-        yield {
-            "name": f"{row.hole} = {row.level}",
-            "detail": row.detail,
-            "verdict": row.verdict,
-            "effect": format_effect(metric, row.effect, row.low, row.high),
-            "full": f"{row.full} / {row.full_off}",
-            "trials": row.trials,
-            "best": _score(metric, row.best),
-            "best_off": _score(metric, row.best_off),
-        }
+        yield EffectRow(
+            name=f"{row.parameter} = {row.level}",
+            detail=row.detail,
+            verdict=row.verdict,
+            effect=format_effect(metric, row.effect, row.low, row.high),
+            full=f"{row.full} / {row.full_off}",
+            trials=row.trials,
+            best=_score(metric, row.best),
+            best_off=_score(metric, row.best_off),
+        )
 
 
 def _score(metric: str, score: float) -> str:
@@ -219,16 +240,16 @@ def _leader_rows(findings: Findings) -> Iterator[tuple[str, ...]]:
     sweep = findings.sweep
     for trial in sweep.completed.head(LEADERS).to_dict("records"):
         values = []
-        for hole in list_holes(sweep.space.recipe):
-            inside = {key: trial[key] for key in trial if key == hole.name or key.startswith(f"{hole.name}.")}
+        for parameter in list_parameters(sweep.space.recipe):
+            inside = {key: trial[key] for key in trial if key == parameter.name or key.startswith(f"{parameter.name}.")}
             values.append(", ".join(_short(value) for value in inside.values() if not _is_missing(value)))
         score = format_score(sweep.metric, trial["score"], trial["standard_error"])
         yield f"{trial['trial']:04d}", score, format_seconds(trial["seconds"]), *values
 
 
-def _is_missing(value: Any) -> bool:
+def _is_missing(value: object) -> bool:
     return value is None or (isinstance(value, float) and pd.isna(value))
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Method cards: what is known of each technique, gathered from where it is said first (Mitchell et al. 2019, model cards)."""
+"""Method cards: a summary of each technique, from its code and its measured costs (Mitchell et al. 2019)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Literal, TypedDict, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from spaces.load import load_space
-from spaces.parameters.domains import format_value, unparse
+from spaces.parameters.domains import Tree, format_value, unparse
 from spaces.reading.document import did_you_mean
 from spaces.reading.yaml_values import dump_yaml
 from spaces.schema import Slot, slot_of
@@ -31,24 +31,58 @@ _SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    kind: str  # the member of a technique with several, such as adamw; else ""
+    """A hyperparameter as text; `kind` is the kind of the technique that has it, such as adamw, or empty."""
+
+    kind: str
     name: str
     legal: str
     default: str
     description: str
 
 
+class Gain(TypedDict):
+    """The difference in accuracy to the baseline, from 0 to 1, with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class Cost(TypedDict):
+    """One measurement in the file of costs; all of it is relative to the baseline."""
+
+    technique: str
+    model: str
+    values: str
+    time: list[float]  # per image, one entry for each round
+    memory: float
+    accuracy: Gain | None
+
+
+class Costs(TypedDict):
+    """The file that the benchmark of techniques writes."""
+
+    machine: str
+    costs: list[Cost]
+
+
 @dataclass(frozen=True)
 class Card:
-    name: str  # as in a recipe
+    """All that is known about one technique.
+
+    `name` is the field of a recipe, `kinds` has a sentence for each kind if there are several, `domain` is YAML from the
+    full space, and `costs` is empty if none were measured.
+    """
+
+    name: str
     title: str
     effect: str
     source: str
     interactions: str
-    kinds: dict[str, str]  # what each kind is for, where there are several
+    kinds: dict[str, str]
     hyperparameters: tuple[Hyperparameter, ...]
-    domain: str  # as the full space writes it
-    costs: tuple[dict[str, Any], ...]  # as measured; empty before it was
+    domain: str
+    costs: tuple[Cost, ...]
 
 
 def read_cards() -> list[Card]:
@@ -60,7 +94,7 @@ def find_card(name: str) -> Card:
     """The card of one technique.
 
     Raises:
-        UserError: there is no such technique.
+        UserError: There is no such technique.
     """
     names = technique_names()
     if name not in names:
@@ -71,6 +105,7 @@ def find_card(name: str) -> Card:
 
 
 def technique_names() -> list[str]:
+    """The fields of a recipe that are techniques, in order of application."""
     return [name for name in Recipe.model_fields if any(map(_is_technique, slot_of(Recipe, name).parts))]
 
 
@@ -81,14 +116,14 @@ def _is_technique(part: type) -> bool:
 def _read_card(name: str) -> Card:
     slot = slot_of(Recipe, name)
     docstring = (sys.modules[slot.parts[0].__module__].__doc__ or "").split("\n\n")[0].replace("\n", " ")
-    said = _DOCSTRING.fullmatch(docstring.strip())
-    if said is None:
+    parsed = _DOCSTRING.fullmatch(docstring.strip())
+    if parsed is None:
         raise ValueError(f"{slot.parts[0].__module__}: its docstring must read 'Name: what it does (authors year).'")
     interactions = dict.fromkeys(part.interactions for part in slot.parts if part.interactions)  # type: ignore[attr-defined]
     kinds = {kind: part.__doc__ or "" for kind, part in slot.members.items()} if slot.discriminator else {}
     return Card(
         name,
-        **said.groupdict(),
+        **parsed.groupdict(),
         interactions=" ".join(interactions),
         kinds=kinds,
         hyperparameters=tuple(_list_hyperparameters(slot)),
@@ -112,7 +147,7 @@ def _describe_default(info: FieldInfo) -> str:
 
 
 def _describe_legal(info: FieldInfo) -> str:
-    """`last, most or full`; `true or false`; `whole number ≥ 1`."""
+    """The legal values in words, such as `last, most or full`, `true or false` or `whole number ≥ 1`."""
     if info.annotation is bool:
         return "true or false"
     if get_origin(info.annotation) is Literal:
@@ -123,29 +158,30 @@ def _describe_legal(info: FieldInfo) -> str:
     return f"{' or '.join(dict.fromkeys(words))} {_bounds(info.metadata)}".strip()
 
 
-def _word(kind: Any) -> str:
+def _word(kind: object) -> str:
     if get_origin(kind) is Literal:
         return " or ".join(map(format_value, get_args(kind)))
     if get_origin(kind) is Annotated:
         bare, *rules = get_args(kind)
         rules = [rule for info in rules for rule in (info.metadata if isinstance(info, FieldInfo) else [info])]
         return f"{_word(bare)} {_bounds(rules)}".strip()
-    return {int: "whole number", float: "number", str: "text", type(None): "null"}.get(kind, "list")
+    words: dict[object, str] = {int: "whole number", float: "number", str: "text", type(None): "null"}
+    return words.get(kind, "list")
 
 
-def _bounds(rules: Iterable[Any]) -> str:
+def _bounds(rules: Iterable[object]) -> str:
     return ", ".join(
         f"{sign} {getattr(rule, key):g}" for rule in rules for key, sign in _SIGNS.items() if hasattr(rule, key)
     )
 
 
 @cache
-def full_space() -> dict[str, Any]:
-    """The recipe with holes that searches every technique."""
+def full_space() -> dict[str, Tree]:
+    """The recipe of the space that searches every technique."""
     return load_space(SPACE).recipe
 
 
 @cache
-def read_costs() -> dict[str, Any]:
-    """What the last saved benchmark measured: `machine`, and `costs`, one for each value of a technique on each model."""
+def read_costs() -> Costs:
+    """The results of the last saved benchmark: one cost for each value of a technique on each model."""
     return json.loads(COSTS.read_text()) if COSTS.exists() else {"machine": "", "costs": []}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
-from analysis.report.technique_cards import SPACE, Card, Hyperparameter, read_costs
+from analysis.report.technique_cards import SPACE, Card, Gain, Hyperparameter, read_costs
 
 PREFACE = f"""# Techniques
 
@@ -16,16 +16,17 @@ baseline is momentum at a rate of 0.03, with a cosine schedule on the demo's mod
 
 
 def format_page(cards: Sequence[Card]) -> str:
-    """All cards behind an index of them."""
+    """The Markdown page: an index, then all cards."""
     return "\n".join([PREFACE, format_index(cards), *map(format_card, cards)])
 
 
 def format_index(cards: Iterable[Card]) -> str:
-    """A line for each technique."""
+    """A table with a row for each technique."""
     return _table(("technique", "what it does", "source"), [(f"`{c.name}`", c.effect, c.source) for c in cards])
 
 
 def format_card(card: Card) -> str:
+    """One card as Markdown."""
     return "\n".join(
         [
             f"## {card.name}",
@@ -67,7 +68,7 @@ def _hyperparameter_table(card: Card) -> str:
 
 
 def share_fields(card: Card) -> list[tuple[str, Hyperparameter]]:
-    """The hyperparameters, each with the names of its kinds: those that share bounds and default share an entry."""
+    """The hyperparameters, each with the names of its kinds; kinds with the same bounds and default share an entry."""
     shared: dict[tuple[str, ...], list[Hyperparameter]] = {}
     for field in card.hyperparameters:
         shared.setdefault((field.name, field.legal, field.default, field.description), []).append(field)
@@ -82,15 +83,15 @@ NOT_MEASURED = "Not measured yet."
 
 
 def describe_measurement() -> str:
-    """What the costs of a card are relative to, and where they were measured."""
+    """How the costs of a card were measured."""
     return (
-        f"beside the baseline, nothing tuned to it, as measured on {read_costs()['machine']}; accuracy with its 95 % "
-        "interval over seeds."
+        f"relative to the baseline, with no other value tuned, as measured on {read_costs()['machine']}; accuracy with "
+        "its 95 % interval over seeds."
     )
 
 
 def _describe_costs(card: Card) -> list[str]:
-    """Relative to the baseline of the same run, as measured."""
+    """The measured costs, relative to the baseline of the same run."""
     if not card.costs:
         return [f"*Cost.* {NOT_MEASURED}", ""]
     rows = [
@@ -107,15 +108,15 @@ def _describe_costs(card: Card) -> list[str]:
     return [f"*Cost* {describe_measurement()}", "", table]
 
 
-def describe_gain(gain: dict[str, float] | None) -> str:
-    """An interval of accuracies in points; a dash where it was not asked."""
+def describe_gain(gain: Gain | None) -> str:
+    """A difference in accuracy in points; a dash if it was not measured."""
     if gain is None:
         return "–"
     return f"{100 * gain['mean']:+.1f} ± {50 * (gain['high'] - gain['low']):.1f} points"
 
 
 def describe_times(values: Sequence[float]) -> str:
-    """Median (lowest-highest), where there is more than one: another process may stall a round."""
+    """The median and, with several rounds, the range: another process can slow down one round."""
     if len(values) < 2:
         return f"{values[0]:.2f}×" if values else "–"
     return f"{median(values):.2f}× ({min(values):.2f}-{max(values):.2f})"

@@ -107,7 +107,7 @@ def _read_start(file: Path) -> bytes:
 
 def absolute_paths(space: Space) -> Space:
     """Paths in a space made absolute once, or files taken in, so that they mean the same wherever they are read."""
-    recipe = dict(space.recipe)
+    recipe: dict[str, Any] = dict(space.recipe)
     given = recipe.get("data", {})
     paths = {name: os.path.abspath(os.path.expanduser(given[name])) for name in ("root", "path") if given.get(name)}
     if paths:

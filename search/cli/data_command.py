@@ -80,7 +80,7 @@ def _check_picture(out: Path, spec: Any) -> None:
 def find_recipe(source: str, overrides: Sequence[str]) -> Any:
     """A recipe from a data set's name, a folder, a manifest, a recipe's file, or a space: there, the first augmented draw."""
     from spaces.load import bundled_names, load_recipe, load_space
-    from spaces.parameters.domains import find_holes
+    from spaces.parameters.domains import find_parameters
     from spaces.parameters.draws import RandomTrial
     from spaces.reading.document import did_you_mean
     from training.data.sources.listing import is_image_name
@@ -100,7 +100,7 @@ def find_recipe(source: str, overrides: Sequence[str]) -> Any:
             f"{source}: there is no such space, data set, folder or file.{did_you_mean(source, [*names, *_DATASETS])}"
         )
     space = load_space(source, overrides)
-    if not list(find_holes(space.recipe, ("recipe",))):
+    if not list(find_parameters(space.recipe, ("recipe",))):
         return read_recipe(space.recipe)
     draws = [read_recipe(space.suggest(RandomTrial(seed))) for seed in range(50)]
     return next((recipe for recipe in draws if recipe.augmentation.policy != "none"), draws[0])

@@ -62,4 +62,4 @@ def _rows(findings: Findings) -> Iterator[list[str]]:
         for row in rows[rows.verdict == word].sort_values("effect", key=abs, ascending=False).itertuples():
             scores = [format_score(metric, None if math.isnan(score) else score) for score in (row.best, row.best_off)]
             effect = format_effect(metric, row.effect, row.low, row.high)
-            yield [word, effect, *scores, str(row.full), f"{row.hole}={row.level}"]
+            yield [word, effect, *scores, str(row.full), f"{row.parameter}={row.level}"]

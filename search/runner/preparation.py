@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from search.runner.cluster import Node
 from search.runner.worker import bootstrap, project_root
 from spaces.parameters.domains import Choice, Domain
-from spaces.parameters.draws import EveryTrial, RandomTrial, count, draw
+from spaces.parameters.draws import RandomTrial, count, draw, draw_every
 from spaces.space import Space
 from training.contract.specs import Preprocessing
 from training.errors import UserError
@@ -44,14 +44,10 @@ def inputs_of(space: Space) -> list[Recipe]:
     return [Recipe(**{name: getattr(recipe, name) for name in INPUTS}, **one) for recipe in found.values()]
 
 
-def _list_draws(tree: dict[str, Any]) -> list[dict[str, Any]]:
+def _list_draws(tree: dict[str, Any]) -> list[Any]:
     if count(tree) > COMBINATIONS:
         return [draw(tree, RandomTrial(seed)) for seed in range(COMBINATIONS)]
-    every = EveryTrial()
-    draws = [draw(tree, every)]
-    while every.advance():
-        draws.append(draw(tree, every))
-    return draws
+    return [values for _, values in draw_every(tree)]
 
 
 def _forget_strengths(augmentation: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Conditions that follow from the techniques themselves: an option that conflicts with what is drawn is not offered.
+"""Conditions between techniques: options that conflict with values drawn before them are never sampled.
 
-With `unfreeze.level=full` drawn, nothing asks for `lora`: it stays off. So a space needs no language for conditions
-across techniques, and a sampler sees them as what they are, holes that some branches do not have.
+After `unfreeze.level=full` is drawn, `lora` stays off and is not sampled. A space therefore needs no language for
+conditions across techniques: the sampler sees conditional parameters, as inside the options of a choice.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from spaces.parameters.domains import find_holes, format_value
-from spaces.parameters.draws import EveryTrial, Trial, count, draw
+from spaces.parameters.domains import Scalar, Tree, find_parameters, format_value
+from spaces.parameters.draws import EveryTrial, Params, Trial, count, draw, draw_every
 from spaces.schema import slot_of
 from training.contract.part import AnyPart, Part
 from training.recipe import Recipe
 
 _DEFAULT = Recipe()
 _OF = " of "
-_MOST_WAYS = 1000  # of one technique; with more, conflicts are left to the draw, which is then drawn again
+_MOST_ASSIGNMENTS = 1000  # If one technique has more, its conflicts are found after the draw, and it is drawn again.
 
 
 class _Undrawn(AttributeError):
-    """What a technique asks for is not drawn yet, so whether it conflicts is open."""
+    """A technique reads a field that is not drawn yet, so it is unknown whether it conflicts."""
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to fill a field's holes: the option taken of each choice. Intervals stand at their low end."""
+class Assignment:
+    """One combination of options for a field's choices, and the field's value with intervals at their low end."""
 
-    taken: dict[str, Any]
-    value: Any
+    taken: Params
+    value: object
 
 
 class _Draft:
-    """A recipe in the making: the fields that are drawn."""
+    """A partial recipe: the fields that are drawn so far."""
 
-    def __init__(self, fields: dict[str, Any]) -> None:
+    def __init__(self, fields: dict[str, object]) -> None:
         self.__dict__.update(fields)
 
-    def __getattr__(self, field: str) -> Any:
+    def __getattr__(self, field: str) -> object:
         raise _Undrawn(field)
 
     def part(self, kind: type[AnyPart]) -> AnyPart:
@@ -51,91 +51,85 @@ class _Draft:
         raise _Undrawn(kind.__name__)
 
 
-def suggest(tree: dict[str, Any], ways: dict[str, list[Way]], trial: Trial) -> dict[str, Any]:
-    """Draw a recipe's values, offering for each field only what fits to the fields before it.
+def suggest(tree: dict[str, Tree], assignments: dict[str, list[Assignment]], trial: Trial) -> dict[str, Tree]:
+    """Draw a recipe's values; each field is drawn only from the options that fit the fields before it.
 
-    A choice of which one option is left is not asked for. One of which some are left is a parameter of its own, as
-    `unfreeze.level of last|most`: a parameter's domain is one and the same in every trial.
+    A choice with one option left is not sampled. A choice with some options left is a parameter of its own, such as
+    `unfreeze.level of last|most`, because a parameter must have the same domain in every trial.
+
+    Args:
+        tree: The recipe with its domains.
+        assignments: The assignments of each searched field, as `list_assignments` gives them.
+        trial: Suggests a value for each search parameter.
     """
-    fixed = {field: _read(field, value) for field, value in tree.items() if field not in ways}
+    fixed = {field: _read(field, value) for field, value in tree.items() if field not in assignments}
     known = {field: getattr(_DEFAULT, field) for field in Recipe.model_fields if field not in tree} | fixed
-    values: dict[str, Any] = {}
+    values: dict[str, Tree] = {}
     for field, part in tree.items():
-        fitting = [way for way in ways.get(field, []) if not _conflicts({**known, field: way.value})]
-        narrows = 0 < len(fitting) < len(ways.get(field, []))
+        own = assignments.get(field, [])
+        fitting = [one for one in own if not _conflicts({**known, field: one.value})]
+        narrows = 0 < len(fitting) < len(own)
         values[field] = draw(part, _Narrowed(trial, fitting) if narrows else trial, field)
         known[field] = _read(field, values[field])
     return values
 
 
-def list_ways(tree: dict[str, Any]) -> dict[str, list[Way]]:
-    """For each field with holes, the ways to fill them."""
-    return {field: _list_ways(field, part) for field, part in tree.items() if any(find_holes(part))}
+def list_assignments(tree: dict[str, Tree]) -> dict[str, list[Assignment]]:
+    """The assignments of each field that has search parameters."""
+    return {field: _list_assignments(field, part) for field, part in tree.items() if any(find_parameters(part))}
 
 
-def _list_ways(field: str, tree: Any) -> list[Way]:
-    if count(tree) > _MOST_WAYS:
+def _list_assignments(field: str, tree: Tree) -> list[Assignment]:
+    if count(tree) > _MOST_ASSIGNMENTS:
         return []
-    trial, ways = _Recorded(), []
-    while True:
-        trial.taken_options = {}
-        value = _read(field, draw(tree, trial, field))
-        if value is not None:
-            ways.append(Way(trial.taken_options, value))
-        if not trial.advance():
-            return ways
+    drawn = ((params, _read(field, values)) for params, values in draw_every(tree, _EveryOption(), field))
+    return [Assignment(params, value) for params, value in drawn if value is not None]
 
 
-class _Recorded(EveryTrial):
-    """Every combination of options, whole numbers at their low end too."""
-
-    taken_options: dict[str, Any]
-
-    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        self.taken_options[name] = super().suggest_categorical(name, choices)
-        return self.taken_options[name]
+class _EveryOption(EveryTrial):
+    """Draws every combination of options; whole numbers give their low end, as intervals do."""
 
     def suggest_int(self, name: str, low: int, high: int) -> int:
         return low
 
 
 class _Narrowed:
-    """A trial that is asked only for options which some fitting way takes."""
+    """A trial that chooses only among options which occur in a fitting assignment."""
 
-    def __init__(self, trial: Trial, ways: list[Way]) -> None:
-        self.ways = ways
+    def __init__(self, trial: Trial, fitting: list[Assignment]) -> None:
+        self.fitting = fitting
         self.suggest_float = trial.suggest_float
         self.suggest_int = trial.suggest_int
-        self._suggest: Callable[[str, Sequence[Any]], Any] = trial.suggest_categorical
+        self._suggest: Callable[[str, Sequence[Scalar]], Scalar] = trial.suggest_categorical
 
-    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        left = [option for option in choices if any((name, option) in way.taken.items() for way in self.ways)]
+    def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar:
+        left = [option for option in choices if any((name, option) in one.taken.items() for one in self.fitting)]
         if len(left) == 1:
             option = left[0]
         elif len(left) == len(choices):
             option = self._suggest(name, choices)
         else:
             option = self._suggest(f"{name}{_OF}{'|'.join(map(format_value, left))}", left)
-        self.ways = [way for way in self.ways if (name, option) in way.taken.items()]
+        self.fitting = [one for one in self.fitting if (name, option) in one.taken.items()]
         return option
 
 
 class Retrace:
-    """Answers with known parameters, and keeps those that it is asked for."""
+    """Suggests known values, and records in `used` the parameters that a draw with them has."""
 
-    def __init__(self, params: dict[str, Any]) -> None:
+    def __init__(self, params: Params) -> None:
         self.params = params
-        self.asked: dict[str, Any] = {}
+        self.used: Params = {}
 
     def _answer(self, name: str, *_: Any, **__: Any) -> Any:
-        self.asked[name] = self.params[name if name in self.params else name.rpartition(_OF)[0]]
-        return self.asked[name]
+        self.used[name] = self.params[name if name in self.params else name.rpartition(_OF)[0]]
+        return self.used[name]
 
     suggest_categorical = suggest_float = suggest_int = _answer
 
 
-def _conflicts(fields: dict[str, Any]) -> bool:
-    """Whether a technique that is on conflicts with others, as far as they are drawn."""
+def _conflicts(fields: dict[str, object]) -> bool:
+    """Whether an active technique conflicts with one of the fields drawn so far."""
     draft = cast(Recipe, _Draft({field: value for field, value in fields.items() if value is not None}))
     return any(_conflict(part, draft) for part in fields.values() if isinstance(part, Part))
 
@@ -147,12 +141,12 @@ def _conflict(part: Part, draft: Recipe) -> str | None:
         return None
 
 
-def _read(field: str, values: Any) -> Any:
-    """A field as a recipe holds it; None where it is illegal by itself, which the recipe will say."""
+def _read(field: str, values: Tree) -> object:
+    """The field's value in a recipe; None if it is illegal, which the recipe's own validation reports."""
     slot = slot_of(Recipe, field)
     if not slot.parts:
         return values
     try:
-        return slot.part(values).model_validate(values)
+        return slot.part(cast(dict[str, Tree], values)).model_validate(values)
     except ValidationError:
         return None

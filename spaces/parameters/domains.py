@@ -1,13 +1,18 @@
-"""Holes: what may stand in a recipe where a value would, and their names in a file."""
+"""The domain of a search parameter, which a space has in place of a value, and its words in a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TypeAlias, TypeGuard
 
 DISCRIMINATORS = ("name", "policy")
+
+Scalar: TypeAlias = bool | int | float | str | None
+Steps: TypeAlias = tuple[str | int, ...]  # the keys and positions that lead from the root of a file to a value
+# A recipe's plain values, any of which a domain may replace. With no domain in it, a tree is plain values.
+Tree: TypeAlias = "Scalar | Domain | list[Tree] | dict[str, Tree]"
 
 
 @dataclass(frozen=True)
@@ -30,22 +35,23 @@ class IntUniform:
 
 @dataclass(frozen=True)
 class Choice:
-    """Options are values, mappings that may hold further holes, or holes."""
+    """Each option is a value, a domain, or a mapping that may hold further search parameters."""
 
-    options: tuple[Any, ...]
+    options: tuple[Tree, ...]
 
     @cached_property
-    def keys(self) -> tuple[Any, ...]:
-        """What Optuna is given to choose from: the options where they are plain, else their labels."""
-        return self.options if all(map(is_scalar, self.options)) else self.labels
+    def keys(self) -> tuple[Scalar, ...]:
+        """The values that Optuna chooses from: the options if all are plain, else their labels."""
+        plain = [option for option in self.options if is_scalar(option)]
+        return tuple(plain) if len(plain) == len(self.options) else self.labels
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """One name for each option, in parameter names and tables."""
+        """A unique name for each option, used in parameter names and tables."""
         plain = [label_of(option, position) for position, option in enumerate(self.options)]
         return tuple(f"{label}#{i}" if plain.count(label) > 1 else label for i, label in enumerate(plain))
 
-    def option(self, key: Any) -> Any:
+    def option(self, key: Scalar) -> Tree:
         return self.options[self.keys.index(key)]
 
 
@@ -61,15 +67,16 @@ WORDS: dict[str, type[Domain]] = {
 
 
 def word_of(domain: Domain) -> str:
+    """The key that introduces a domain in a file, such as `log_uniform`."""
     return next(word for word, kind in WORDS.items() if isinstance(domain, kind))
 
 
-def is_scalar(value: Any) -> bool:
+def is_scalar(value: object) -> TypeGuard[Scalar]:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def label_of(option: Any, position: int) -> str:
-    """The option's name, else its first constant (`alpha=0.0`), else its position."""
+def label_of(option: Tree, position: int) -> str:
+    """The option's name, else its first constant (`alpha=0.0`), else its position in the choice."""
     if is_scalar(option):
         return format_value(option)
     constants = {k: v for k, v in option.items() if is_scalar(v)} if isinstance(option, dict) else {}
@@ -81,18 +88,26 @@ def label_of(option: Any, position: int) -> str:
     return str(position)
 
 
-def find_holes(tree: Any, steps: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Domain]]:
-    """The outermost holes of a tree, and where they are."""
+def find_parameters(tree: Tree, steps: Steps = ()) -> Iterator[tuple[Steps, Domain]]:
+    """Find the outermost search parameters of a tree.
+
+    Args:
+        tree: A recipe's values, a part of them, or one value.
+        steps: The steps that lead to `tree`; each result begins with them.
+
+    Returns:
+        The steps to each search parameter, with its domain. Parameters inside the options of a choice are left out.
+    """
     match tree:
         case dict():
             for key, value in tree.items():
-                yield from find_holes(value, (*steps, key))
+                yield from find_parameters(value, (*steps, key))
         case Choice() | Uniform() | LogUniform() | IntUniform():
             yield steps, tree
 
 
-def unparse(tree: Any) -> Any:
-    """A tree with domains back as the plain mappings that a file holds."""
+def unparse(tree: Tree) -> Tree:
+    """The plain mappings from which `parse` reads this tree again."""
     match tree:
         case dict():
             return {key: unparse(value) for key, value in tree.items()}
@@ -104,8 +119,8 @@ def unparse(tree: Any) -> Any:
             return tree
 
 
-def format_value(value: Any) -> str:
-    """A value or domain as a person would write it in a file, on one line."""
+def format_value(value: object) -> str:
+    """A value or domain on one line, as in a space file."""
     match value:
         case None:
             return "null"

@@ -1,33 +1,39 @@
-"""One draw from a tree with holes, define-by-run: a hole inside a branch is asked for only when the branch is taken."""
+"""One draw from a space, define-by-run: a parameter inside an option is drawn only when that option is taken."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-from spaces.parameters.domains import Choice, IntUniform, LogUniform, Uniform
+from spaces.parameters.domains import Choice, IntUniform, LogUniform, Scalar, Tree, Uniform
 from training.errors import UserError
+
+Params = dict[str, Scalar]  # the value of each Optuna parameter, by its name
 
 
 class Trial(Protocol):
     """The part of `optuna.Trial` that a draw needs."""
 
-    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any: ...
+    def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar: ...
     def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float: ...
     def suggest_int(self, name: str, low: int, high: int) -> int: ...
 
 
-def draw(tree: Any, trial: Trial, name: str = "") -> Any:
-    """Plain values, each hole filled by the trial; a parameter's name carries its branch: `optimizer[adamw].lr`."""
+def draw(tree: Tree, trial: Trial, name: str = "") -> Tree:
+    """Draw plain values from a tree.
+
+    Args:
+        tree: Values and domains.
+        trial: Suggests a value for each search parameter.
+        name: The name of the tree as a parameter. A name contains the options taken: `optimizer[adamw].lr`.
+    """
     match tree:
         case dict():
-            return {key: draw(value, trial, join(name, key)) for key, value in tree.items()}
+            return draw_fields(tree, trial, name)
         case Choice():
-            key = trial.suggest_categorical(name, tree.keys)
-            position = tree.keys.index(key)
+            position = tree.keys.index(trial.suggest_categorical(name, tree.keys))
             return draw(tree.options[position], trial, f"{name}[{tree.labels[position]}]")
         case Uniform():
             return trial.suggest_float(name, tree.low, tree.high)
@@ -37,6 +43,11 @@ def draw(tree: Any, trial: Trial, name: str = "") -> Any:
             return trial.suggest_int(name, tree.low, tree.high)
         case _:
             return tree
+
+
+def draw_fields(fields: dict[str, Tree], trial: Trial, name: str = "") -> dict[str, Tree]:
+    """Draw plain values for each field of a mapping, as `draw` does for one."""
+    return {key: draw(value, trial, join(name, key)) for key, value in fields.items()}
 
 
 def join(name: str, key: str) -> str:
@@ -49,12 +60,12 @@ class RandomTrial:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
 
-    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+    def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar:
         return self.random.choice(choices)
 
     def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
         if log:
-            # exp(log(high)) may round to just above high
+            # exp(log(high)) can be slightly above high because of rounding.
             return min(max(math.exp(self.random.uniform(math.log(low), math.log(high))), low), high)
         return self.random.uniform(low, high)
 
@@ -63,43 +74,65 @@ class RandomTrial:
 
 
 class EveryTrial:
-    """Draws each combination of choices and whole numbers once, as long as `advance` says that there is another.
+    """Draws each combination of options and whole numbers once; the parameter drawn last changes fastest.
 
-    Of a continuous domain it takes the low end.
+    Each draw restarts with `advance`, which returns False after the last combination. A continuous domain gives its
+    low end. `params` holds what the current draw took of choices and whole numbers.
     """
 
     def __init__(self) -> None:
-        self.taken: list[tuple[int, int]] = []  # in the order they are asked for: which option, of how many
-        self.asked = 0
+        self.params: Params = {}
+        self._taken: list[tuple[int, int]] = []  # in the order of the draw: position taken, number of positions
+        self._depth = 0  # how many of them the current draw has used
 
     def advance(self) -> bool:
-        while self.taken and self.taken[-1][0] + 1 == self.taken[-1][1]:
-            self.taken.pop()
-        if not self.taken:
+        """Go to the next combination; False if there is none."""
+        while self._taken and self._taken[-1][0] + 1 == self._taken[-1][1]:
+            self._taken.pop()
+        if not self._taken:
             return False
-        position, count = self.taken.pop()
-        self.taken.append((position + 1, count))
-        self.asked = 0
+        position, total = self._taken.pop()
+        self._taken.append((position + 1, total))
+        self._depth, self.params = 0, {}
         return True
 
-    def _take(self, count: int) -> int:
-        if self.asked == len(self.taken):
-            self.taken.append((0, count))
-        self.asked += 1
-        return self.taken[self.asked - 1][0]
+    def _take(self, total: int) -> int:
+        if self._depth == len(self._taken):
+            self._taken.append((0, total))
+        self._depth += 1
+        return self._taken[self._depth - 1][0]
 
-    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        return choices[self._take(len(choices))]
+    def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar:
+        self.params[name] = choices[self._take(len(choices))]
+        return self.params[name]
 
     def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
         return low
 
     def suggest_int(self, name: str, low: int, high: int) -> int:
-        return low + self._take(high - low + 1)
+        value = low + self._take(high - low + 1)
+        self.params[name] = value
+        return value
 
 
-def count(tree: Any) -> int:
-    """Combinations of the discrete part; a continuous domain counts once."""
+def draw_every(tree: Tree, trial: EveryTrial | None = None, name: str = "") -> Iterator[tuple[Params, Tree]]:
+    """Every draw from a tree, each with the parameters that give it; `count(tree)` is how many there are.
+
+    Args:
+        tree: Values and domains.
+        trial: A fresh trial. Without one, a continuous domain gives its low end only.
+        name: The name of the tree as a parameter.
+    """
+    trial = trial or EveryTrial()
+    while True:
+        values = draw(tree, trial, name)
+        yield trial.params, values
+        if not trial.advance():
+            return
+
+
+def count(tree: Tree) -> int:
+    """The number of combinations of the discrete domains; a continuous domain counts once."""
     match tree:
         case dict():
             return math.prod(map(count, tree.values()))
@@ -111,26 +144,18 @@ def count(tree: Any) -> int:
             return 1
 
 
-def enumerate_params(tree: Any, name: str = "") -> Iterator[dict[str, Any]]:
+class _GridTrial(EveryTrial):
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
+        raise UserError(
+            f"{name} is continuous from {low} to {high}, so search.sampler=grid cannot list its values: "
+            f"give it a choice, or search with search.sampler=tpe or random."
+        )
+
+
+def enumerate_params(tree: Tree) -> Iterator[Params]:
     """The parameters of every point of a finite tree.
 
     Raises:
-        UserError: a domain in it is continuous.
+        UserError: A domain in it is continuous.
     """
-    match tree:
-        case dict():
-            parts = [list(enumerate_params(value, join(name, key))) for key, value in tree.items()]
-            for combination in itertools.product(*parts):
-                yield {key: value for params in combination for key, value in params.items()}
-        case Choice():
-            for key, label, option in zip(tree.keys, tree.labels, tree.options, strict=True):
-                yield from ({name: key, **params} for params in enumerate_params(option, f"{name}[{label}]"))
-        case IntUniform():
-            yield from ({name: value} for value in range(tree.low, tree.high + 1))
-        case Uniform() | LogUniform():
-            raise UserError(
-                f"{name} is continuous from {tree.low} to {tree.high}, so search.sampler=grid cannot list its values: "
-                f"give it a choice, or search with search.sampler=tpe or random."
-            )
-        case _:
-            yield {}
+    return (params for params, _ in draw_every(tree, _GridTrial()))

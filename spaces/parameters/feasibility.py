@@ -1,11 +1,11 @@
-"""Whether a space can be searched at all: enough epochs for a rung, a finite grid, draws that seldom conflict."""
+"""Checks that a space can be searched: enough epochs for a rung, a finite grid, few draws that conflict."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from spaces.parameters.domains import Choice, IntUniform
+from spaces.parameters.domains import Choice, IntUniform, Tree
 from spaces.parameters.draws import RandomTrial
 from spaces.reading.document import Document
 from spaces.schema import slot_of
@@ -20,10 +20,10 @@ DRAWS = 200
 
 
 def check_feasible(space: Space, document: Document) -> None:
-    """Refuse a space in which a search would go nowhere.
+    """Refuse a space that no search could use.
 
     Raises:
-        UserError: naming what stands in the way.
+        UserError: The space cannot be searched; the message names the field and the reason.
     """
     _check_first_rung(space, document)
     _check_group(space, document)
@@ -37,8 +37,8 @@ def check_feasible(space: Space, document: Document) -> None:
         space.baselines()
     except UserError as error:
         raise UserError(
-            f"{document.name}: the baseline, which has the fixed values and the recipe's default in every hole, "
-            f"is refused: {error}"
+            f"{document.name}: the baseline has the fixed values and the recipe's default for every search parameter. "
+            f"It is refused: {error}"
         ) from None
 
 
@@ -54,7 +54,7 @@ def _check_first_rung(space: Space, document: Document) -> None:
 
 
 def _check_group(space: Space, document: Document) -> None:
-    """The field by which trials pass is one of the recipe's, as in `unfreeze.level` or `batch_size`."""
+    """Check that `search.scheduler.group` is a field of a recipe, such as `unfreeze.level` or `batch_size`."""
     scheduler = space.search.scheduler
     if not isinstance(scheduler, AshaScheduler):
         return
@@ -68,15 +68,15 @@ def _check_group(space: Space, document: Document) -> None:
         )
 
 
-def lowest(tree: Any) -> int:
-    """The smallest whole number that a value or a hole can give."""
+def lowest(tree: Tree) -> int:
+    """The smallest whole number among the values of a tree."""
     match tree:
         case Choice():
             return min(map(lowest, tree.options))
         case IntUniform():
             return tree.low
         case _:
-            return int(tree)
+            return int(tree)  # type: ignore[arg-type]  # checked against the field's type before
 
 
 def _check_conflicts(space: Space, document: Document) -> None:

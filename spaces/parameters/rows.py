@@ -1,29 +1,35 @@
-"""A space as the lines of a table."""
+"""A space as the rows of a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from spaces.parameters.domains import Choice, IntUniform, LogUniform, Uniform, format_value, is_scalar, word_of
+from spaces.parameters.domains import Choice, IntUniform, LogUniform, Tree, Uniform, format_value, is_scalar, word_of
 from spaces.schema import Slot, slot_of
 from training.recipe import Recipe
 
 
 class Row(NamedTuple):
+    """One row: `domain` is a domain or a fixed value.
+
+    `hyperparameter` is empty if the technique is one value, such as `batch_size`. `condition` is the option of a choice
+    that the row belongs to; empty if the row always applies.
+    """
+
     technique: str
-    hyperparameter: str  # "" where the technique is one value, such as batch_size
-    domain: str  # or the fixed value
-    condition: str  # the branch it belongs to; "" when it always applies
+    hyperparameter: str
+    domain: str
+    condition: str
     is_fixed: bool = False
 
 
-def list_rows(tree: dict[str, Any]) -> list[Row]:
-    """Every hole, and every fixed value that is not the recipe's default."""
+def list_rows(tree: dict[str, Tree]) -> list[Row]:
+    """A row for each search parameter, and for each fixed value that is not the recipe's default."""
     return [row for field, value in tree.items() for row in _rows(value, slot_of(Recipe, field), field, "")]
 
 
-def _rows(tree: Any, slot: Slot, path: str, condition: str) -> Iterator[Row]:
+def _rows(tree: Tree, slot: Slot, path: str, condition: str) -> Iterator[Row]:
     technique, _, hyperparameter = path.partition(".")
     match tree:
         case dict():
@@ -44,8 +50,8 @@ def _rows(tree: Any, slot: Slot, path: str, condition: str) -> Iterator[Row]:
             yield Row(technique, hyperparameter, format_value(tree), condition, is_fixed=True)
 
 
-def _option_rows(option: Any, label: str, slot: Slot, path: str, condition: str) -> Iterator[Row]:
-    """What a branch adds; the row of the choice has told its label already."""
+def _option_rows(option: Tree, label: str, slot: Slot, path: str, condition: str) -> Iterator[Row]:
+    """The rows inside an option; its label is already in the row of the choice."""
     if is_scalar(option) or isinstance(option, list):
         return
     branch = f"{path}={label}" if slot.discriminator else f"{path}[{label}]"
@@ -55,5 +61,5 @@ def _option_rows(option: Any, label: str, slot: Slot, path: str, condition: str)
             yield row
 
 
-def _describe_option(option: Any, label: str) -> str:
+def _describe_option(option: Tree, label: str) -> str:
     return format_value(option) if label.isdigit() else label

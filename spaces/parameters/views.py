@@ -1,23 +1,36 @@
-"""Walks over a tree with holes: where a recipe lies in it, which values a path takes, what is left without some."""
+"""Queries on a space: the parameters of a recipe, the values of a path, and the space without some values."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any, cast
+from typing import Final
 
 from pydantic import BaseModel
 
-from spaces.parameters.domains import Choice, IntUniform, LogUniform, Uniform, format_value
-from spaces.parameters.draws import join
+from spaces.parameters.domains import Choice, IntUniform, LogUniform, Scalar, Tree, Uniform, format_value
+from spaces.parameters.draws import Params, join
 from spaces.schema import Slot, slot_of
 from training.errors import UserError
 from training.recipe import Recipe
 
-_GONE = object()
+Value = Scalar | tuple[Scalar, ...] | Uniform | LogUniform  # a value that a path can take
 
 
-def encode(tree: Any, value: Any, name: str = "") -> dict[str, Any] | None:
-    """The parameters that draw this value from the tree; None when none do."""
+class _Gone:
+    """Stands for a tree of which no value is left."""
+
+
+_GONE: Final = _Gone()
+
+
+def encode(tree: Tree, value: object, name: str = "") -> Params | None:
+    """The parameters that draw this value from the tree; None if no draw gives it.
+
+    Args:
+        tree: Values and domains.
+        value: A recipe, a part of one, or a plain value.
+        name: The name of the tree as a parameter.
+    """
     match tree:
         case dict():
             return _encode_part(tree, value, name)
@@ -28,7 +41,7 @@ def encode(tree: Any, value: Any, name: str = "") -> dict[str, Any] | None:
                     return {name: key, **found}
             return None
         case Uniform() | LogUniform() | IntUniform():
-            if isinstance(value, bool | str) or value is None or not tree.low <= value <= tree.high:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not tree.low <= value <= tree.high:
                 return None
             if not isinstance(tree, IntUniform):
                 return {name: float(value)}
@@ -37,11 +50,11 @@ def encode(tree: Any, value: Any, name: str = "") -> dict[str, Any] | None:
             return {} if value == tree else None
 
 
-def _encode_part(tree: dict[str, Any], value: Any, name: str) -> dict[str, Any] | None:
-    fields = type(value).model_fields
+def _encode_part(tree: dict[str, Tree], value: object, name: str) -> Params | None:
+    fields = type(value).model_fields if isinstance(value, BaseModel) else {}
     if not tree.keys() <= fields.keys():
         return None
-    params: dict[str, Any] = {}
+    params: Params = {}
     for field, info in fields.items():
         inner = getattr(value, field)
         if field not in tree:
@@ -55,62 +68,70 @@ def _encode_part(tree: dict[str, Any], value: Any, name: str) -> dict[str, Any] 
     return params
 
 
-def prune(tree: dict[str, Any], path: str, values: Collection[Any]) -> dict[str, Any]:
+def prune(tree: dict[str, Tree], path: str, values: Collection[object]) -> dict[str, Tree]:
     """The tree without these values at a path.
 
+    Args:
+        tree: A recipe with its domains.
+        path: The field, such as `precision.mode`.
+        values: The values to remove from each choice there.
+
     Raises:
-        UserError: nothing would be left there.
+        UserError: No value would be left there.
     """
     left = _prune_part(tree, Recipe, path.split("."), values)
-    if left is _GONE:
+    if isinstance(left, _Gone):
         offered = ", ".join(sorted(map(format_value, values_at(tree, path))))
         raise UserError(f"{path}: nothing is left of what the space offers ({offered}). Offer another value.")
-    return cast(dict[str, Any], left)
+    return left
 
 
-def _prune_part(tree: dict[str, Any], part: type[BaseModel], steps: list[str], values: Collection[Any]) -> Any:
+def _prune_part(
+    tree: dict[str, Tree], part: type[BaseModel], steps: list[str], values: Collection[object]
+) -> dict[str, Tree] | _Gone:
     field, *rest = steps
     if field not in part.model_fields:
-        return tree  # a field of another kind of this technique
+        return tree  # The field belongs to another kind of this technique.
     slot = slot_of(part, field)
     left = _prune(tree.get(field, slot.default), slot, rest, values)
-    if left is _GONE:
+    if isinstance(left, _Gone):
         return _GONE
     return {**tree, field: left} if field in tree else tree
 
 
-def _prune(tree: Any, slot: Slot, steps: list[str], values: Collection[Any]) -> Any:
+def _prune(tree: Tree, slot: Slot, steps: list[str], values: Collection[object]) -> Tree | _Gone:
     match tree:
         case Choice():
             kept = (_prune(option, slot, steps, values) for option in tree.options)
-            options = tuple(option for option in kept if option is not _GONE)
+            options = tuple(option for option in kept if not isinstance(option, _Gone))
             return Choice(options) if options else _GONE
         case dict() if steps:
             return _prune_part(tree, slot.part(tree), steps, values)
-        case IntUniform() if any(tree.low <= value <= tree.high for value in values):
+        case IntUniform() if any(isinstance(value, int | float) and tree.low <= value <= tree.high for value in values):
             return _prune(Choice(tuple(range(tree.low, tree.high + 1))), slot, steps, values)
         case _:
             return _GONE if not steps and tree in values else tree
 
 
-def values_at(tree: dict[str, Any], path: str, part: type[BaseModel] = Recipe) -> Iterator[Any]:
-    """Every value that a path takes in the tree: fixed, of a domain, or the default."""
+def values_at(tree: dict[str, Tree], path: str, part: type[BaseModel] = Recipe) -> Iterator[Value]:
+    """Every value that a path takes in the tree: fixed, from a domain, or the default."""
     field, _, rest = path.partition(".")
     if field in part.model_fields:
         slot = slot_of(part, field)
         yield from _values(tree.get(field, slot.default), slot, rest)
 
 
-def _values(tree: Any, slot: Slot, path: str) -> Iterator[Any]:
+def _values(tree: Tree, slot: Slot, path: str) -> Iterator[Value]:
     match tree:
         case Choice():
             for option in tree.options:
                 yield from _values(option, slot, path)
-        case dict() if path:
-            yield from values_at(tree, path, slot.part(tree))
+        case dict():
+            if path:
+                yield from values_at(tree, path, slot.part(tree))
         case IntUniform():
             yield from range(tree.low, tree.high + 1)
         case list():
-            yield tuple(tree)
+            yield tuple(tree)  # type: ignore[arg-type]  # the lists of a recipe hold plain values
         case _:
             yield tree

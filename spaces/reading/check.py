@@ -1,8 +1,6 @@
-"""What a file's values must be before they are a space: known names, legal values, domains with legal ends."""
+"""Checks on a file's values: known names, legal values, and domains with legal ends."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from pydantic import BaseModel
 
@@ -12,23 +10,24 @@ from spaces.parameters.domains import (
     Interval,
     IntUniform,
     LogUniform,
+    Steps,
+    Tree,
     Uniform,
     format_value,
     is_scalar,
     word_of,
 )
 from spaces.reading.document import Document, did_you_mean, path_of
-from spaces.reading.yaml_values import Steps
 from spaces.schema import Slot, slot_of
 from spaces.search import Search
 from training.errors import UserError
 
 
-def check_part(tree: dict[str, Any], part: type[BaseModel], steps: Steps, document: Document) -> None:
-    """Check the mapping of one part and all below it.
+def check_part(tree: dict[str, Tree], part: type[BaseModel], steps: Steps, document: Document) -> None:
+    """Check the mapping of one part and everything inside it.
 
     Raises:
-        UserError: naming the place, the value, the reason and the nearest right name.
+        UserError: A name is unknown or a value illegal; the message names the place, the reason and the nearest name.
     """
     for field, value in tree.items():
         if field not in part.model_fields:
@@ -36,7 +35,7 @@ def check_part(tree: dict[str, Any], part: type[BaseModel], steps: Steps, docume
         _check(value, slot_of(part, field), (*steps, field), document)
 
 
-def _check(tree: Any, slot: Slot, steps: Steps, document: Document) -> None:
+def _check(tree: Tree, slot: Slot, steps: Steps, document: Document) -> None:
     if isinstance(tree, Choice):
         for position, option in enumerate(tree.options):
             _check(option, slot, (*steps, "choice", position), document)
@@ -50,8 +49,8 @@ def _check(tree: Any, slot: Slot, steps: Steps, document: Document) -> None:
         check_part(tree, slot.parts[0], steps, document)
 
 
-def _check_member(tree: dict[str, Any], slot: Slot, steps: Steps, document: Document) -> None:
-    """Check a mapping whose discriminator says which part it is."""
+def _check_member(tree: dict[str, Tree], slot: Slot, steps: Steps, document: Document) -> None:
+    """Check a mapping whose discriminator decides which part it is."""
     path, key = path_of(steps), slot.discriminator or ""
     offered = ", ".join(slot.members)
     if key not in tree:
@@ -59,12 +58,12 @@ def _check_member(tree: dict[str, Any], slot: Slot, steps: Steps, document: Docu
         for field in [field for field in tree if field not in known]:
             near = did_you_mean(field, [*known, *WORDS])
             raise document.error((*steps, field), f"{path} has no {field}; it has {', '.join(known)}.{near}")
-        raise document.error(steps, f"{path} does not say its {key}. Add {key}: one of {offered}.")
+        raise document.error(steps, f"{path} has no {key}. Add {key}: one of {offered}.")
     name = tree[key]
     if isinstance(name, Choice | Uniform | LogUniform | IntUniform):
         raise document.error(
             (*steps, key),
-            f"{path}.{key} cannot be a hole, because it decides which hyperparameters there are. Write "
+            f"{path}.{key} cannot be searched by itself, because it decides which hyperparameters there are. Write "
             f"{path}: {{choice: [{', '.join(f'{{{key}: {member}}}' for member in list(slot.members)[:2])}]}}.",
         )
     if not is_scalar(name) or name not in slot.members:
@@ -84,12 +83,12 @@ def _check_member(tree: dict[str, Any], slot: Slot, steps: Steps, document: Docu
 
 
 def _stranger(
-    field: str, tree: dict[str, Any], part: type[BaseModel], slot: Slot, steps: Steps, document: Document
+    field: str, tree: dict[str, Tree], part: type[BaseModel], slot: Slot, steps: Steps, document: Document
 ) -> UserError:
-    """A field that this kind does not have, though another may."""
+    """The error for a field that this kind does not have."""
     path, key = path_of(steps), slot.discriminator or ""
     here, there = document.place((*steps, key)), document.place((*steps, field))
-    # An override that changed the kind leaves the fields of the kind before: the override is what has to change.
+    # An override that changes the kind keeps the fields of the old kind. The user must change the override then.
     if here.is_override and here != there:
         whole = format_value({name: value for name, value in tree.items() if name in part.model_fields})
         return document.error(
@@ -100,7 +99,7 @@ def _stranger(
     return document.error((*steps, field), _unknown(field, part, steps, f" with {key}={tree[key]}") + hint)
 
 
-def _check_value(tree: Any, slot: Slot, steps: Steps, document: Document) -> None:
+def _check_value(tree: Tree, slot: Slot, steps: Steps, document: Document) -> None:
     path = path_of(steps)
     if isinstance(tree, Uniform | LogUniform | IntUniform):
         _check_ends(tree, slot, steps, document)
@@ -109,8 +108,8 @@ def _check_value(tree: Any, slot: Slot, steps: Steps, document: Document) -> Non
         near = did_you_mean(key, WORDS)
         raise document.error(
             (*steps, key) if tree else steps,
-            f"{path}={format_value(tree)}: {path} takes a value or a hole, and {key or 'an empty mapping'} is neither. "
-            f"Holes are {', '.join(WORDS)}.{near}",
+            f"{path}={format_value(tree)}: {path} takes a value or a domain, and {key or 'an empty mapping'} is neither. "
+            f"Domains are {', '.join(WORDS)}.{near}",
         )
     elif problem := slot.problem(tree):
         near = did_you_mean(format_value(tree), slot.literals) if isinstance(tree, str) else ""
@@ -118,7 +117,7 @@ def _check_value(tree: Any, slot: Slot, steps: Steps, document: Document) -> Non
 
 
 def _check_ends(domain: Interval, slot: Slot, steps: Steps, document: Document) -> None:
-    """Legal values form an interval, so legal ends are enough."""
+    """Check both ends: legal values form an interval, so everything between legal ends is legal."""
     kind = int if isinstance(domain, IntUniform) else float
     for end in (domain.low, domain.high):
         problem = slot.problem(kind(end))
@@ -130,23 +129,23 @@ def _check_ends(domain: Interval, slot: Slot, steps: Steps, document: Document) 
         raise document.error(steps, f"{sentence}: its end {end} is illegal: {problem}.")
 
 
-def _not_a_mapping(tree: Any, slot: Slot, steps: Steps) -> str:
+def _not_a_mapping(tree: Tree, slot: Slot, steps: Steps) -> str:
     path, part = path_of(steps), slot.parts[0]
     if slot.discriminator:
         kind = tree if is_scalar(tree) and tree in slot.members else next(iter(slot.members))
-        example: dict[str, Any] = {slot.discriminator: kind}
+        example: dict[str, Tree] = {slot.discriminator: kind}
     else:
         field = next(iter(part.model_fields))
         example = {field: slot_of(part, field).default if tree is None else tree}
     if isinstance(tree, Uniform | LogUniform | IntUniform):
-        what = f"the hole {word_of(tree)}"
+        what = f"the domain {word_of(tree)}"
     else:
         what = "nothing" if tree is None else format_value(tree)
     return f"{path} takes a mapping of its fields, not {what}. Write {path}: {format_value(example)}."
 
 
 def _unknown(field: str, part: type[BaseModel], steps: Steps, kind: str = "") -> str:
-    """The nearest right name among the fields and, where a hole may stand, its words."""
+    """The error for an unknown field, with the nearest name: a field or, if a domain is legal here, a word of one."""
     owner = path_of(steps)
     names = list(part.model_fields)
     near = did_you_mean(field, [*names, *WORDS] if owner else names)

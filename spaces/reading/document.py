@@ -1,4 +1,4 @@
-"""A space file under overrides: its values, and where each came from."""
+"""A space file with overrides applied: its values, and the source of each value."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from spaces.reading.yaml_values import Place, Steps, parse_yaml
+from spaces.parameters.domains import Steps, Tree
+from spaces.reading.yaml_values import Place, parse_yaml
 from training.errors import UserError
 from training.process.text_files import read_text
 
 
 @dataclass(frozen=True)
 class Document:
-    """Values of a file under overrides; `places` says where each came from."""
+    """Values of a file with overrides applied; `places` has the source of each value."""
 
     name: str
-    tree: Any
+    tree: dict[str, Tree]
     places: dict[Steps, Place]
 
     def place(self, steps: Steps) -> Place:
-        """Of the value at these steps, else of the nearest mapping around it."""
+        """The source of the value at these steps, or of the nearest mapping around it."""
         found = (self.places[steps[:n]] for n in range(len(steps), -1, -1) if steps[:n] in self.places)
         return next(found, Place(self.name))
 
     def error(self, steps: Steps, sentence: str) -> UserError:
+        """An error about the value at these steps; the message begins with its source."""
         place = self.place(steps)
         if place.is_override and _pack(sentence).startswith(_pack(f"{place.text}:")):
-            return UserError(sentence)  # it names the override already
+            return UserError(sentence)  # The sentence already begins with the override.
         return UserError(f"{place.text}: {sentence}")
 
 
@@ -38,10 +39,10 @@ def _pack(text: str) -> str:
 
 
 def read_document(path: Path, name: str) -> Document:
-    """Read a YAML file that errors call by this name.
+    """Read a YAML file; errors use `name` for it.
 
     Raises:
-        UserError: it cannot be read, is empty or is not YAML.
+        UserError: The file cannot be read, is empty or is not a YAML mapping.
     """
     try:
         text = read_text(path, name)
@@ -52,20 +53,22 @@ def read_document(path: Path, name: str) -> Document:
 
 
 def parse_document(text: str, name: str) -> Document:
-    """Read a YAML text that errors call by this name.
+    """Read a YAML text; errors use `name` for it.
 
     Raises:
-        UserError: it is empty or is not YAML.
+        UserError: The text is empty or is not a YAML mapping.
     """
     places: dict[Steps, Place] = {}
     tree = parse_yaml(text, name, places)
     if tree is None:
         raise UserError(f"{name}: the file is empty. Begin it with `format: 1` and `recipe:`.")
+    if not isinstance(tree, dict):
+        raise Document(name, {}, places).error((), "a space is a mapping. Begin it with `format: 1` and `recipe:`.")
     return Document(name, tree, places)
 
 
 def path_of(steps: Steps) -> str:
-    """As a user writes it: `optimizer[1].lr` for the second option of a choice."""
+    """The path as a user writes it, such as `optimizer[1].lr` in the second option of a choice."""
     path = ""
     for step in steps[1:] if steps[:1] == ("recipe",) else steps:
         if isinstance(step, int):
@@ -76,6 +79,6 @@ def path_of(steps: Steps) -> str:
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """A question with the nearest right name, or nothing."""
+    """A question with the nearest of the names, to append to an error; empty if none is near."""
     near = difflib.get_close_matches(str(word).lower(), list(names), n=1, cutoff=0.65)
     return f" Did you mean {near[0]}?" if near else ""

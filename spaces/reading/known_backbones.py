@@ -1,4 +1,4 @@
-"""Whether a library has the backbones that a space asks for; importing it, which takes seconds, only in doubt."""
+"""Checks that the libraries have a space's backbones. They are imported, which takes seconds, only in doubt."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import cast
 
-from spaces.parameters.draws import EveryTrial, count, draw
+from spaces.parameters.domains import Tree
+from spaces.parameters.draws import count, draw_every
 from training.contract.specs import Backbone
 from training.recipe import read_recipe
 
-_MOST = 1000  # combinations of backbones; of more, the trials say what is wrong
+_MOST = 1000  # With more combinations of backbones, a trial reports a wrong one.
 
 
-def check_backbones(recipe: dict[str, Any]) -> None:
+def check_backbones(recipe: dict[str, Tree]) -> None:
     """Refuse a backbone that its library does not have.
 
     Raises:
-        UserError: naming it, and the nearest names that there are.
+        UserError: A backbone is unknown; the message names it and the nearest names.
     """
     for backbone in dict.fromkeys(_list_backbones(recipe)):
         if not _is_defined(backbone):
@@ -28,20 +29,16 @@ def check_backbones(recipe: dict[str, Any]) -> None:
             check_backbone(backbone)
 
 
-def _list_backbones(recipe: dict[str, Any]) -> Iterator[Backbone]:
+def _list_backbones(recipe: dict[str, Tree]) -> Iterator[Backbone]:
     part = {"backbone": recipe["backbone"]} if "backbone" in recipe else {}
-    if count(part) > _MOST:
-        return
-    every = EveryTrial()
-    while True:
-        yield read_recipe(draw(part, every)).backbone
-        if not every.advance():
-            return
+    if count(part) <= _MOST:
+        for _, values in draw_every(part):
+            yield read_recipe(cast(dict[str, Tree], values)).backbone
 
 
 def _is_defined(backbone: Backbone) -> bool:
-    """Whether the name plainly stands in timm's source; where it does not, timm itself has to say."""
-    package = find_spec("timm") if backbone.source == "timm" else None  # finds it without importing it
+    """Whether the name is found in timm's source. If not, it may still be a backbone: timm itself must be asked."""
+    package = find_spec("timm") if backbone.source == "timm" else None  # find_spec does not import the package
     if package is None or package.origin is None:
         return False
     architecture, _, tag = backbone.name.partition(".")

@@ -1,16 +1,16 @@
-"""`path=value` on the command line, over the values of a file."""
+"""Overrides: `path=value` on the command line replaces a value of a file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import cast
 
 from pydantic import BaseModel
 
-from spaces.parameters.domains import WORDS, format_value
+from spaces.parameters.domains import WORDS, Steps, Tree, format_value
 from spaces.reading.document import Document, did_you_mean, path_of
-from spaces.reading.yaml_values import Place, Steps, parse_yaml
+from spaces.reading.yaml_values import Place, parse_yaml
 from spaces.schema import Slot, slot_of
 from spaces.search import Search
 from training.errors import UserError
@@ -20,10 +20,10 @@ _SECTIONS: dict[str, type[BaseModel]] = {"recipe": Recipe, "search": Search}
 
 
 def apply_overrides(document: Document, overrides: Sequence[str]) -> Document:
-    """The document with every override applied in order; whether the result makes sense is checked afterwards.
+    """The document with every override applied in order; its values are checked later.
 
     Raises:
-        UserError: an override is malformed, or sets a field inside a hole.
+        UserError: An override is malformed, or sets a field inside a domain.
     """
     for override in overrides:
         path, equals, text = override.partition("=")
@@ -42,12 +42,12 @@ def apply_overrides(document: Document, overrides: Sequence[str]) -> Document:
 
 
 def is_of_search(override: str) -> bool:
-    """Whether an override sets something of the section `search`."""
+    """Whether an override sets a field of the section `search`."""
     return override.partition("=")[0].strip().split(".")[0] == "search"
 
 
 def _refuse_stranger(section: str, first: str, override: str) -> None:
-    """Refuse what stands beside the recipe in a file, or in its other section, before a technique is guessed."""
+    """Refuse the fields `format` and `search.*`, which would otherwise be taken for misspelt techniques."""
     if first == "format":
         raise UserError(f"{override}: the format belongs to the file and cannot be set here. Leave it out.")
     if section == "recipe" and first in Search.model_fields:
@@ -55,7 +55,7 @@ def _refuse_stranger(section: str, first: str, override: str) -> None:
 
 
 def _move(places: dict[Steps, Place], steps: Steps, override: str) -> dict[Steps, Place]:
-    """The value at these steps now comes from the override, and so do mappings that were made to hold it."""
+    """Make the override the source of the value at these steps, and of mappings that were added to hold it."""
     moved = {at: place for at, place in places.items() if at[: len(steps)] != steps}
     for length in range(1, len(steps)):
         moved.setdefault(steps[:length], Place(override, is_override=True))
@@ -63,20 +63,26 @@ def _move(places: dict[Steps, Place], steps: Steps, override: str) -> dict[Steps
 
 
 def _set(
-    node: Any, slot: Slot | None, part: type[BaseModel] | None, done: Steps, rest: Steps, value: Any, override: str
-) -> Any:
-    """A copy of the node with the value at the remaining steps; slot and part are None where the path is misspelt."""
+    node: Tree,
+    slot: Slot | None,
+    part: type[BaseModel] | None,
+    done: Steps,
+    rest: Steps,
+    value: Tree,
+    override: str,
+) -> Tree:
+    """A copy of the node with the value at the remaining steps; slot and part are None if the path is misspelt."""
     if not rest:
         return value
     if isinstance(node, dict) and len(node) == 1 and next(iter(node)) in WORDS:
-        raise UserError(_inside_hole(node, slot, done, rest, value, override))
+        raise UserError(_inside_domain(node, slot, done, rest, value, override))
     if node is not None and not isinstance(node, dict):
-        raise UserError(f"{override}: {path_of(done)} is {format_value(node)}, a value that has no parts.")
+        raise UserError(f"{override}: {path_of(done)} is {format_value(node)}, a value that has no fields.")
     values = dict(node or {})
     if slot and slot.discriminator:
         if not values and rest[0] != slot.discriminator and isinstance(slot.default, dict):
             values[slot.discriminator] = slot.default[slot.discriminator]
-        part = slot.members.get(values.get(slot.discriminator, ""))
+        part = slot.members.get(str(values.get(slot.discriminator)))
     elif slot:
         part = slot.parts[0] if slot.parts else None
     step = str(rest[0])
@@ -85,32 +91,38 @@ def _set(
     return values
 
 
-def _inside_hole(hole: dict[str, Any], slot: Slot | None, done: Steps, rest: Steps, value: Any, override: str) -> str:
-    path, word = path_of(done), next(iter(hole))
+def _inside_domain(
+    domain: dict[str, Tree], slot: Slot | None, done: Steps, rest: Steps, value: Tree, override: str
+) -> str:
+    path, word = path_of(done), next(iter(domain))
     if rest[0] in WORDS:
-        return f"{override}: replace the whole hole, as in {path}={{{rest[0]}: {format_value(value)}}}."
+        return f"{override}: replace the whole domain, as in {path}={{{rest[0]}: {format_value(value)}}}."
     if not slot or not slot.parts:
         return (
-            f"{override}: {path} is a hole ({word}) for one value, which has no parts. Set it whole, as in {path}=..."
+            f"{override}: {path} has a domain ({word}) of plain values, which have no fields. "
+            f"Set {path} itself, as in {path}=..."
         )
     fields = list(dict.fromkeys(field for part in slot.parts for field in part.model_fields))
     if rest[0] not in fields:
         near = did_you_mean(str(rest[0]), fields)
         return f"{override}: {path} has no {rest[0]}; it has {', '.join(fields)}.{near}"
-    inner: Any = value
+    inner = value
     for step in reversed(rest):
-        inner = {step: inner}
+        inner = {str(step): inner}
     if slot.discriminator:
-        inner = {slot.discriminator: _kind_with(str(rest[0]), hole, slot)} | inner
+        kind: dict[str, Tree] = {slot.discriminator: _kind_with(str(rest[0]), domain, slot)}
+        inner = kind | cast(dict[str, Tree], inner)
     return (
-        f"{override}: {path} is a {word} between whole techniques here, so one field of it cannot be set alone. "
-        f"Set the whole of it, as in {path}={format_value(inner)}."
+        f"{override}: {path} is a {word} between complete techniques here, so one field of it cannot be set alone. "
+        f"Set all of it, as in {path}={format_value(inner)}."
     )
 
 
-def _kind_with(field: str, hole: dict[str, Any], slot: Slot) -> str:
+def _kind_with(field: str, domain: dict[str, Tree], slot: Slot) -> str:
     """The first kind that the choice offers and that has this field."""
-    options = hole.get("choice")
-    offered = [o.get(slot.discriminator) for o in options if isinstance(o, dict)] if isinstance(options, list) else []
-    kinds = [kind for kind in [*offered, *slot.members] if kind in slot.members]
+    options = domain.get("choice")
+    offered = (
+        [o.get(slot.discriminator or "") for o in options if isinstance(o, dict)] if isinstance(options, list) else []
+    )
+    kinds = [str(kind) for kind in [*offered, *slot.members] if kind in slot.members]
     return next((kind for kind in kinds if field in slot.members[kind].model_fields), kinds[0])

@@ -1,21 +1,35 @@
-"""From the mappings of a file to domains: a mapping with one reserved key is a hole."""
+"""Domains from the mappings of a file: a mapping whose one key is reserved is a domain."""
 
 from __future__ import annotations
 
-from typing import Any
+from math import inf
 
-from spaces.parameters.domains import WORDS, Choice, Domain, IntUniform, LogUniform, Uniform, format_value
+from spaces.parameters.domains import (
+    WORDS,
+    Choice,
+    Domain,
+    IntUniform,
+    LogUniform,
+    Steps,
+    Tree,
+    Uniform,
+    format_value,
+)
 from spaces.reading.document import Document, path_of
-from spaces.reading.yaml_values import Steps
 
 _EXAMPLES = {"uniform": "[0.0, 0.3]", "log_uniform": "[0.001, 0.1]", "int_uniform": "[1, 4]"}
 
 
-def parse(values: Any, steps: Steps, document: Document) -> Any:
-    """The same values with domains in place of holes.
+def parse(values: Tree, steps: Steps, document: Document) -> Tree:
+    """Replace each mapping that describes a domain by the domain.
+
+    Args:
+        values: Plain values of a file.
+        steps: The steps that lead to them, for errors.
+        document: The file, for errors.
 
     Raises:
-        UserError: a hole is malformed.
+        UserError: A domain is malformed.
     """
     if not isinstance(values, dict):
         return values
@@ -23,22 +37,27 @@ def parse(values: Any, steps: Steps, document: Document) -> Any:
     if words and len(values) > 1:
         others = ", ".join(key for key in values if key != words[0])
         raise document.error(
-            steps, f"{path_of(steps)}: a hole has the one key {words[0]}, and here it stands beside {others}. Keep one."
+            steps,
+            f"{path_of(steps)}: a domain has the one key {words[0]}, and here it stands beside {others}. Keep one.",
         )
     if words:
-        return _parse_hole(words[0], values[words[0]], steps, document)
+        return _parse_domain(words[0], values[words[0]], steps, document)
     return {key: parse(value, (*steps, key), document) for key, value in values.items()}
 
 
-def _parse_hole(word: str, body: Any, steps: Steps, document: Document) -> Domain:
+def _parse_domain(word: str, body: Tree, steps: Steps, document: Document) -> Domain:
     if word == "choice":
         return _parse_choice(body, steps, document)
     path, written = path_of(steps), f"{{{word}: {format_value(body)}}}"
-    numbers = isinstance(body, list) and len(body) == 2 and all(type(end) in (int, float) for end in body)
-    if not numbers or any(abs(end) == float("inf") or end != end for end in body):
+    ends = (
+        [end for end in body if isinstance(end, int | float) and type(end) is not bool and abs(end) < inf]
+        if isinstance(body, list)
+        else []
+    )
+    if not isinstance(body, list) or not len(body) == len(ends) == 2:
         example = f"{{{word}: {_EXAMPLES[word]}}}"
         raise document.error(steps, f"{path}={written}: {word} takes two numbers, low and high, as in {example}.")
-    low, high = body
+    low, high = ends
     if low > high:
         raise document.error(
             steps, f"{path}={written}: its low end {low} is above its high end {high}. Write [{high}, {low}]."
@@ -54,19 +73,19 @@ def _parse_hole(word: str, body: Any, steps: Steps, document: Document) -> Domai
     return Uniform(low, high) if word == "uniform" else LogUniform(low, high)
 
 
-def _parse_choice(body: Any, steps: Steps, document: Document) -> Choice:
+def _parse_choice(body: Tree, steps: Steps, document: Document) -> Choice:
     path = path_of(steps)
     if not isinstance(body, list):
         raise document.error(steps, f"{path}={{choice: {format_value(body)}}}: choice takes a list, as in [a, b].")
     if not body:
         raise document.error(steps, f"{path}={{choice: []}}: an empty choice offers nothing. List at least one option.")
-    options: list[Any] = []
+    options: list[Tree] = []
     for position, value in enumerate(body):
         option = parse(value, (*steps, "choice", position), document)
         if option in options:
             raise document.error(
                 (*steps, "choice", position),
-                f"{path}: the option {format_value(value)} stands there twice. Remove one.",
+                f"{path}: the option {format_value(value)} is listed twice. Remove one.",
             )
         options.append(option)
     return Choice(tuple(options))

@@ -1,8 +1,9 @@
-"""YAML 1.2 as plain values and back, with the place of each value, so that an error can point at its line."""
+"""Read and write YAML 1.2 as plain values; the place of each value is kept, so that an error can name its line."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -11,24 +12,34 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from spaces.parameters.domains import Steps, Tree
 from training.errors import UserError
 
-Steps = tuple[str | int, ...]
-
 DEEPEST = 50
-MOST_VALUES = 100_000  # aliases can make a billion of them out of a short text
+MOST_VALUES = 100_000  # Aliases can turn a short text into a billion values.
 
-# Other scalars, dates among them, stay the text that was written.
+# Other scalars, such as dates, stay text.
 _TYPED = {f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float")}
 
 
 class Place(NamedTuple):
-    text: str  # "card.yaml:7", or an override as it was typed
+    """The source of a value: `card.yaml:7`, or the text of an override."""
+
+    text: str
     is_override: bool = False
 
 
-def parse_yaml(text: str, name: str, places: dict[Steps, Place] | None = None) -> Any:
-    """Plain values of a YAML text; where each began is added to `places`."""
+def parse_yaml(text: str, name: str, places: dict[Steps, Place] | None = None) -> Tree:
+    """Plain values of a YAML text.
+
+    Args:
+        text: The YAML.
+        name: Its name in errors.
+        places: The place of each value is added to it.
+
+    Raises:
+        UserError: The text is not YAML, holds a key twice, or is too deep or too large.
+    """
     try:
         node = YAML(typ="safe", pure=True).compose(io.StringIO(text))
         _refuse_endless(node, name)
@@ -39,7 +50,7 @@ def parse_yaml(text: str, name: str, places: dict[Steps, Place] | None = None) -
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark and places is not None else ""
         problem = error.problem or error.context or ""
-        if problem.startswith("but "):  # the second half of a sentence
+        if problem.startswith("but "):  # ruamel puts the first half of the sentence into `context`.
             problem = f"{error.context}, {problem}"
         raise UserError(f"{name}{line}: this is not YAML: {problem}.") from None
     except YAMLError as error:
@@ -47,7 +58,7 @@ def parse_yaml(text: str, name: str, places: dict[Steps, Place] | None = None) -
 
 
 def _refuse_endless(root: Node | None, name: str) -> None:
-    """Count values as aliases repeat them, before any is built."""
+    """Count the values, with those that aliases repeat, before any of them is built."""
     count, waiting = 0, [(root, 0)]
     while waiting:
         node, depth = waiting.pop()
@@ -56,8 +67,8 @@ def _refuse_endless(root: Node | None, name: str) -> None:
             raise _too_deep(name)
         if count > MOST_VALUES:
             raise UserError(
-                f"{name}: it holds more than {MOST_VALUES:,} values, counting what its aliases (*name) repeat. "
-                "Write less, without aliases of aliases."
+                f"{name}: it holds more than {MOST_VALUES:,} values, with those that its aliases (*name) repeat. "
+                "Write fewer, without aliases of aliases."
             )
         if isinstance(node, MappingNode):
             waiting += [(part, depth + 1) for pair in node.value for part in pair]
@@ -71,7 +82,7 @@ def _too_deep(name: str) -> UserError:
     )
 
 
-def _construct(node: Node, name: str, steps: Steps, places: dict[Steps, Place]) -> Any:
+def _construct(node: Node, name: str, steps: Steps, places: dict[Steps, Place]) -> Tree:
     places.setdefault(steps, Place(f"{name}:{node.start_mark.line + 1}"))
     match node:
         case MappingNode():
@@ -84,10 +95,10 @@ def _construct(node: Node, name: str, steps: Steps, places: dict[Steps, Place]) 
             return node.value
 
 
-def _construct_scalar(node: ScalarNode, name: str) -> Any:
+def _construct_scalar(node: ScalarNode, name: str) -> Tree:
     try:
         return _scalars().construct_object(node)
-    except (ValueError, YAMLError):  # `!!int three`, or more digits than Python reads
+    except (ValueError, YAMLError):  # such as `!!int three`, or more digits than Python reads
         written = node.value if len(node.value) <= 20 else f"{node.value[:20]}…"
         kind = str(node.tag).rpartition(":")[2]
         raise UserError(
@@ -95,8 +106,8 @@ def _construct_scalar(node: ScalarNode, name: str) -> Any:
         ) from None
 
 
-def _construct_mapping(node: MappingNode, name: str, steps: Steps, places: dict[Steps, Place]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
+def _construct_mapping(node: MappingNode, name: str, steps: Steps, places: dict[Steps, Place]) -> dict[str, Tree]:
+    values: dict[str, Tree] = {}
     for key_node, value_node in node.value:
         place = Place(f"{name}:{key_node.start_mark.line + 1}")
         if not isinstance(key_node, ScalarNode):
@@ -104,7 +115,7 @@ def _construct_mapping(node: MappingNode, name: str, steps: Steps, places: dict[
         key = key_node.value
         if key in values:
             first = places[(*steps, key)].text.rpartition(":")[2]
-            raise UserError(f"{place.text}: {key} stands here a second time (first in line {first}). Remove one.")
+            raise UserError(f"{place.text}: {key} is set a second time here (first in line {first}). Remove one.")
         places[(*steps, key)] = place
         values[key] = _construct(value_node, name, (*steps, key), places)
     return values
@@ -115,20 +126,20 @@ def _scalars() -> Any:
     return YAML(typ="safe", pure=True).constructor
 
 
-def dump_yaml(values: dict[str, Any]) -> str:
-    """YAML that reads back as the same values, floats to the last digit; what is short stands on one line."""
+def dump_yaml(values: Mapping[str, object]) -> str:
+    """YAML that reads back as the same values, with every digit of floats; short mappings are on one line."""
     yaml = YAML()
-    yaml.width = 4096  # whatever is written on one line stays there
+    yaml.width = 4096  # Lines are not wrapped.
     yaml.indent(mapping=2, sequence=4, offset=2)
     stream = io.StringIO()
     yaml.dump({key: _style(value, depth=1) for key, value in values.items()}, stream)
     return stream.getvalue()
 
 
-def _style(values: Any, depth: int) -> Any:
+def _style(values: object, depth: int) -> object:
     if isinstance(values, list):
         sequence = CommentedSeq([_style(value, depth + 1) for value in values])
-        # A list of mappings on one line would lose their braces.
+        # ruamel would leave out the braces of mappings in a list on one line.
         if not any(isinstance(value, dict) for value in values):
             sequence.fa.set_flow_style()
         return sequence

@@ -13,7 +13,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.effects.search_parameters import encode, is_interval, list_holes, list_levels
+from analysis.effects.search_parameters import encode, is_interval, list_levels, list_parameters
 from analysis.report.plots.plot_style import (
     BLUE,
     GREEN,
@@ -80,24 +80,26 @@ def plot_progress(sweeps: Mapping[str, Sweep]) -> Figure:
 
 
 def plot_parallel(sweep: Sweep) -> Figure:
-    """Every trial as a line through its values in all holes, coloured by score; completed trials on top."""
-    holes = list_holes(sweep.space.recipe)
+    """Every trial as a line through its values in all parameters, coloured by score; completed trials on top."""
+    parameters = list_parameters(sweep.space.recipe)
     trials = sweep.trials[sweep.trials.score.notna()].sort_values("score", ascending=sweep.sign > 0, kind="stable")
-    points = encode(holes, sweep.recipes.loc[trials.trial])
+    points = encode(parameters, sweep.recipes.loc[trials.trial])
     places, ticks = [], []
     rng = np.random.default_rng(0)
-    for hole in holes:
-        if is_interval(hole.domain):
-            places.append(points[hole.name].to_numpy(dtype=float))
-            ticks.append({0.0: f"{hole.domain.low:g}", 1.0: f"{hole.domain.high:g}"})
+    for parameter in parameters:
+        if is_interval(parameter.domain):
+            places.append(points[parameter.name].to_numpy(dtype=float))
+            ticks.append({0.0: f"{parameter.domain.low:g}", 1.0: f"{parameter.domain.high:g}"})
         else:
-            options = {level.option: level.label for level in list_levels(hole) if not level.detail}
+            options = {level.option: level.label for level in list_levels(parameter) if not level.detail}
             step = {option: i / max(1, len(options) - 1) for i, option in enumerate(options)}
-            places.append(points[hole.name].map(step).to_numpy(dtype=float) + rng.uniform(-0.03, 0.03, len(points)))
+            places.append(
+                points[parameter.name].map(step).to_numpy(dtype=float) + rng.uniform(-0.03, 0.03, len(points))
+            )
             ticks.append({place: options[option] for option, place in step.items()})
     figure, axes = new_figure(8.2, 3.4)
     lines = np.stack(
-        [np.tile(np.arange(len(holes)), (len(points), 1)), np.clip(np.stack(places, axis=1), -0.1, 1.1)], axis=2
+        [np.tile(np.arange(len(parameters)), (len(points), 1)), np.clip(np.stack(places, axis=1), -0.1, 1.1)], axis=2
     )
     rank = trials.score.rank(pct=True).to_numpy() if sweep.sign > 0 else 1 - trials.score.rank(pct=True).to_numpy()
     done = (trials.state == "completed").to_numpy()
@@ -112,9 +114,9 @@ def plot_parallel(sweep: Sweep) -> Figure:
             rasterized=len(lines) > MANY,
         )
     )
-    axes.set_xlim(-0.2, len(holes) - 0.6)
+    axes.set_xlim(-0.2, len(parameters) - 0.6)
     axes.set_ylim(-0.12, 1.12)
-    axes.set_xticks(range(len(holes)), [hole.name.replace(".", "\n") for hole in holes], fontsize=7)
+    axes.set_xticks(range(len(parameters)), [parameter.name.replace(".", "\n") for parameter in parameters], fontsize=7)
     axes.set_yticks([])
     for place, marks in enumerate(ticks):
         for height, text in marks.items():

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.effects.search_parameters import is_interval, list_holes, list_levels, matches
+from analysis.effects.search_parameters import is_interval, list_levels, list_parameters, matches
 from analysis.report.plots.plot_style import (
     BLUE,
     GREY,
@@ -42,7 +42,7 @@ def plot_effects(effects: pd.DataFrame, metric: str, detail: bool = False) -> Fi
             continue
         axes.plot([unit * row.low, unit * row.high], [place, place], color=colour, linewidth=2.4, solid_capstyle="butt")
         axes.plot(unit * row.effect, place, "o", color=colour, markersize=4.5)
-    axes.set_yticks(places, [f"{row.hole} = {row.level}" for row in rows.itertuples()])
+    axes.set_yticks(places, [f"{row.parameter} = {row.level}" for row in rows.itertuples()])
     axes.set_ylim(-0.7, len(rows) - 0.3)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel(("points " if unit == 100 else "") + "better than the baseline's choice")
@@ -50,20 +50,20 @@ def plot_effects(effects: pd.DataFrame, metric: str, detail: bool = False) -> Fi
 
 
 def plot_isolation(sweep: Sweep, column: str = "score", label: str | None = None) -> Figure:
-    """Every trial's score, or another column, over its value in each hole: the best at each value is what counts."""
-    holes = list_holes(sweep.space.recipe)
+    """Every trial's score, or another column, over its value in each parameter: the best at each value is what counts."""
+    parameters = list_parameters(sweep.space.recipe)
     trials = sweep.trials[sweep.trials.score.notna() & ~sweep.trials.state.isin(["diverged", "failed"])]
-    rows = -(-max(1, len(holes)) // COLUMNS)
+    rows = -(-max(1, len(parameters)) // COLUMNS)
     figure, grid = new_figure(8.2, 0.4 + 1.9 * rows, rows, COLUMNS, sharey=True, squeeze=False)
     unit, rng = unit_of(sweep.metric) if column == "score" else 1.0, np.random.default_rng(0)
-    for axes, hole in zip(wrap_axes(grid), holes, strict=False):
-        if is_interval(hole.domain):
-            x = pd.to_numeric(trials[hole.name], errors="coerce").to_numpy(dtype=float)
-            if type(hole.domain).__name__ == "LogUniform":
+    for axes, parameter in zip(wrap_axes(grid), parameters, strict=False):
+        if is_interval(parameter.domain):
+            x = pd.to_numeric(trials[parameter.name], errors="coerce").to_numpy(dtype=float)
+            if type(parameter.domain).__name__ == "LogUniform":
                 axes.set_xscale("log")
         else:
             recipes = sweep.recipes.loc[trials.trial]
-            levels = [level for level in list_levels(hole) if not level.detail]
+            levels = [level for level in list_levels(parameter) if not level.detail]
             x = np.full(len(trials), np.nan)
             for place, level in enumerate(levels):
                 x[matches(level, recipes)] = place
@@ -77,8 +77,8 @@ def plot_isolation(sweep: Sweep, column: str = "score", label: str | None = None
         axes.plot(x[done], score[done], "o", color=BLUE, markersize=4, alpha=0.8)
         base = trials.is_baseline.to_numpy() & done
         axes.plot(x[base], score[base], "o", color=ORANGE, markersize=5)
-        axes.set_title(hole.name)
-    for axes in wrap_axes(grid)[len(holes) :]:
+        axes.set_title(parameter.name)
+    for axes in wrap_axes(grid)[len(parameters) :]:
         axes.set_visible(False)
     figure.supylabel(label or label_of(sweep.metric), fontsize=9)
     return finish(figure)
@@ -89,7 +89,7 @@ def cut(text: str, width: int) -> str:
 
 
 def plot_importance(importance: pd.Series) -> Figure:
-    """Shares of importance by hole, as `measure_importance` gives them."""
+    """Shares of importance by parameter, as `measure_importance` gives them."""
     figure, axes = new_figure(8.2, 0.6 + 0.22 * max(3, len(importance)))
     shares = importance.sort_values()
     axes.barh(shares.index, 100 * shares.to_numpy(), color=BLUE, height=0.6)

@@ -11,7 +11,7 @@ from made_up import LABEL_SMOOTHING, MIXUP
 
 from analysis.effects.design import make_design
 from analysis.effects.importance import measure_importance
-from analysis.effects.search_parameters import encode, list_holes, list_levels, matches
+from analysis.effects.search_parameters import encode, list_levels, list_parameters, matches
 from analysis.effects.technique_effects import fit_sweep, measure_effects, measure_interactions
 from analysis.report.cautions import list_cautions
 from analysis.report.score_costs import measure_savings, pareto_front
@@ -20,7 +20,7 @@ from spaces.parameters.domains import Choice, IntUniform, LogUniform, Uniform
 
 @pytest.fixture(scope="module")
 def effects(sweep) -> pd.DataFrame:
-    return measure_effects(fit_sweep(sweep)).set_index(["hole", "level"])
+    return measure_effects(fit_sweep(sweep)).set_index(["parameter", "level"])
 
 
 def test_planted_effects_are_found(effects):
@@ -48,7 +48,7 @@ def without(sweep, trials):
 
 def test_a_level_never_seen_at_full_length_is_unknown_and_not_bad(sweep):
     done = sweep.trials[(sweep.trials.state == "completed") & (sweep.trials["mixup.alpha"] > 0)]
-    effects = measure_effects(fit_sweep(without(sweep, done.trial))).set_index(["hole", "level"])
+    effects = measure_effects(fit_sweep(without(sweep, done.trial))).set_index(["parameter", "level"])
     row = effects.loc["mixup", "alpha 0.1 to 2"]
     assert row.verdict == "unknown"
     assert np.isnan(row.effect)
@@ -66,7 +66,7 @@ def test_a_lower_loss_counts_as_better(sweep):
     trials = sweep.trials.assign(score=1 - sweep.trials.score)
     curves = sweep.curves.assign(score=1 - sweep.curves.score)
     effects = measure_effects(fit_sweep(replace(sweep, space=space, trials=trials, curves=curves)))
-    row = effects.set_index(["hole", "level"]).loc["label_smoothing", "alpha 0.01 to 0.3"]
+    row = effects.set_index(["parameter", "level"]).loc["label_smoothing", "alpha 0.01 to 0.3"]
     assert row.verdict == "useful"
     assert row.best < row.best_off
 
@@ -81,19 +81,19 @@ def test_only_trials_of_full_length_are_compared(sweep):
 
 def test_points_know_the_option_taken_and_the_place_in_an_interval():
     recipe = {"mixup": Choice(({"alpha": 0.0}, {"alpha": LogUniform(0.1, 10.0)})), "batch_size": Choice((16, 32))}
-    holes = list_holes(recipe)
+    parameters = list_parameters(recipe)
     flat = pd.DataFrame([{"mixup.alpha": 0.0, "batch_size": 16}, {"mixup.alpha": 1.0, "batch_size": 99}])
-    points = encode(holes, flat)
+    points = encode(parameters, flat)
     assert points["mixup"].tolist() == ["alpha=0.0", "1"]
     assert points["batch_size"].tolist() == [16, "other"] or points["batch_size"].tolist() == ["16", "other"]
     assert points["mixup[1].alpha"].iloc[1] == pytest.approx(0.5)
-    names = [level.label for level in list_levels(holes[0])]
+    names = [level.label for level in list_levels(parameters[0])]
     assert names == ["0.0", "alpha 0.1 to 10", "alpha 0.1 to 0.464", "alpha 0.464 to 2.15", "alpha 2.15 to 10"]
-    inside = [matches(level, flat).tolist() for level in list_levels(holes[0])]
+    inside = [matches(level, flat).tolist() for level in list_levels(parameters[0])]
     assert inside == [[True, False], [False, True], [False, False], [False, True], [False, False]]
 
 
-def test_the_hole_that_decides_is_the_most_important(sweep):
+def test_the_parameter_that_decides_is_the_most_important(sweep):
     shares = measure_importance(sweep)
     assert shares.sum() == pytest.approx(1)
     assert set(shares.index[:2]) & {"label_smoothing", "mixup"}
@@ -107,7 +107,7 @@ def test_nothing_on_the_front_is_beaten():
 def test_savings_count_what_stopped_trials_did_not_run(sweep):
     saved = measure_savings(sweep)
     stopped = sweep.trials[sweep.trials.state == "stopped"]
-    assert saved["epochs_full"] - saved["epochs"] == (stopped.epochs - stopped.epochs_done).sum() > 0
+    assert saved.epochs_full - saved.epochs == (stopped.epochs - stopped.epochs_done).sum() > 0
 
 
 def test_divergence_is_told_with_the_values_it_gathers_at(sweep):
@@ -127,8 +127,8 @@ def test_divergence_is_told_with_the_values_it_gathers_at(sweep):
 )
 def test_a_best_value_at_the_edge_of_its_domain_is_told_where_it_could_be_widened(sweep, domain, path, value, told):
     field, _, inner = path.partition(".")
-    holes = {inner: domain, "name": "sgd"} if field == "optimizer" else {inner: domain} if inner else domain
-    space = replace(sweep.space, recipe=sweep.space.recipe | {field: holes})
+    parameters = {inner: domain, "name": "sgd"} if field == "optimizer" else {inner: domain} if inner else domain
+    space = replace(sweep.space, recipe=sweep.space.recipe | {field: parameters})
     trials = sweep.trials.copy()
     trials.loc[trials.trial == sweep.completed.trial.iloc[0], [path, "optimizer.name"]] = value, "sgd"
     changed = replace(sweep, trials=trials, space=space)

@@ -60,9 +60,9 @@ def test_a_sweep_without_a_completed_trial_is_one_sentence(uri):
     assert "\n" not in str(caught.value)
 
 
-def test_a_space_without_holes_is_one_sentence(sweep):
+def test_a_space_without_parameters_is_one_sentence(sweep):
     plain = replace(sweep, space=replace(sweep.space, recipe={"epochs": 9}))
-    with pytest.raises(UserError, match="made-up-1: its space has no holes"):
+    with pytest.raises(UserError, match="made-up-1: its space has no search parameters"):
         find(plain)
 
 

@@ -17,7 +17,7 @@ from analysis.report.technique_cards import find_card, full_space, read_cards, t
 from analysis.report.technique_page import format_card, format_page
 from search.cli.main import app
 from search.cli.technique_view import show_card
-from spaces.parameters.domains import find_holes
+from spaces.parameters.domains import find_parameters
 from training.contract.technique import Technique
 from training.errors import UserError
 from training.recipe import Recipe
@@ -30,7 +30,7 @@ def test_every_technique_says_its_source_its_interactions_and_where_to_search_it
     card = find_card(name)
     assert card.source
     assert card.interactions.endswith(".")
-    assert any(find_holes(full_space().get(name))), f"spaces/full.yaml does not search {name}"
+    assert any(find_parameters(full_space().get(name))), f"spaces/full.yaml does not search {name}"
     assert all(field.description for field in card.hyperparameters)
 
 

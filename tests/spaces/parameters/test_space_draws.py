@@ -54,7 +54,7 @@ def test_parameter_names_carry_their_branch(load):
     }
 
 
-def test_a_hole_is_asked_only_in_its_branch(load):
+def test_a_parameter_is_drawn_only_in_its_branch(load):
     for params, values in ask(load(NESTED), 1, 60):
         assert ("mixup[1].alpha" in params) == (params["mixup"] == "1") == (values["mixup"]["alpha"] > 0)
         assert ("optimizer[sgd].lr" in params) == (values["optimizer"]["name"] == "sgd")

@@ -32,7 +32,7 @@ def test_the_baseline_keeps_what_is_fixed_inside_a_technique(load):
     assert space.baselines()[0].optimizer == AdamW(beta1=0.8)  # its default lr, outside the domain
 
 
-def test_the_baseline_leaves_a_technique_off_whose_fixed_part_needs_its_hole(load):
+def test_the_baseline_leaves_a_technique_off_whose_fixed_part_needs_a_searched_one(load):
     space = load("gradient_clipping: {algorithm: value, value: {log_uniform: [0.1, 1]}}\nmixup: {alpha: 0.5}")
     baseline = space.baselines()[0]
     assert baseline.gradient_clipping.value == 0
@@ -44,7 +44,7 @@ def test_a_baseline_that_conflicts_is_refused(load):
         load("epochs: {choice: [20, 30]}\nschedule: {name: cosine, warmup_epochs: 12}")
 
 
-def test_the_table_shows_holes_conditions_and_fixed_values_that_are_not_the_default(load):
+def test_the_table_shows_search_parameters_conditions_and_fixed_values_that_are_not_the_default(load):
     space = load(
         "epochs: 10\n"
         "seed: 3\n"

@@ -64,10 +64,12 @@ def test_a_recipe_takes_overrides(tmp_path):
     assert (recipe.optimizer.lr, recipe.mixup.alpha) == (0.001, 0.5)
 
 
-def test_a_recipe_with_a_hole_is_refused(tmp_path):
+def test_a_recipe_with_a_domain_is_refused(tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text("format: 1\nrecipe:\n  epochs: 3\n  mixup:\n    alpha: {uniform: [0, 1]}\n")
-    with pytest.raises(UserError, match=r"recipe\.yaml:5: mixup\.alpha is a hole \(uniform\), and a recipe has none"):
+    with pytest.raises(
+        UserError, match=r"recipe\.yaml:5: mixup\.alpha has a domain \(uniform\), but a recipe has values only"
+    ):
         load_recipe(path)
     assert load_recipe(path, ["mixup.alpha=0.5"]).mixup.alpha == 0.5
 
@@ -131,6 +133,6 @@ def test_an_override_of_the_search_is_refused_where_one_recipe_is_trained(overri
         load_baseline("quick", [override])
 
 
-def test_a_hole_that_all_trials_share_has_no_baseline():
-    with pytest.raises(UserError, match="data cannot be a hole"):
+def test_a_domain_for_what_all_trials_share_has_no_baseline():
+    with pytest.raises(UserError, match="data cannot be searched"):
         load_baseline("quick", ["data={choice: [{name: digits}, {name: cifar10}]}"])

@@ -80,7 +80,7 @@ def test_a_whole_choice_can_be_replaced(load):
         ("epochs.=3", "an override is path=value"),
         ("epochs=[3", "epochs=[3: this is not YAML"),
         ("epochs=", "epochs=null: input should be a whole number"),
-        ("epochs.length=3", "epochs takes a value or a hole, and length is neither"),
+        ("epochs.length=3", "epochs takes a value or a domain, and length is neither"),
         ("search=3", "search=3: search takes a mapping"),
     ],
 )
@@ -101,7 +101,7 @@ def test_fields_of_the_kind_before_are_named_with_the_way_out(load):
 def test_a_value_has_no_parts_to_set(load):
     with pytest.raises(UserError, match="epochs is 3, a value that has no parts"):
         load("epochs: 3", overrides=("epochs.x=1",))
-    with pytest.raises(UserError, match=re.escape("replace the whole hole, as in mixup.alpha={uniform: [0, 1]}")):
+    with pytest.raises(UserError, match=re.escape("replace the whole domain, as in mixup.alpha={uniform: [0, 1]}")):
         load("mixup: {alpha: {uniform: [0, 2]}}", overrides=("mixup.alpha.uniform=[0, 1]",))
 
 
