@@ -129,7 +129,9 @@ def test_a_recipe_stands_for_itself(tmp_path):
 
 @pytest.mark.parametrize("override", ["search.trials=4", "search={trials: 4}", " search.sampler=grid"])
 def test_an_override_of_the_search_is_refused_where_one_recipe_is_trained(override):
-    with pytest.raises(UserError, match=r"search.*: one recipe is trained, without a search\. .* sweep run quick"):
+    with pytest.raises(
+        UserError, match=r"search.*: this command trains one recipe and does not search\. .* sweep run quick"
+    ):
         load_baseline("quick", [override])
 
 

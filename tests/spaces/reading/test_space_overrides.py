@@ -99,7 +99,7 @@ def test_fields_of_the_kind_before_are_named_with_the_way_out(load):
 
 
 def test_a_value_has_no_parts_to_set(load):
-    with pytest.raises(UserError, match="epochs is 3, a value that has no parts"):
+    with pytest.raises(UserError, match="epochs is 3, a value that has no fields"):
         load("epochs: 3", overrides=("epochs.x=1",))
     with pytest.raises(UserError, match=re.escape("replace the whole domain, as in mixup.alpha={uniform: [0, 1]}")):
         load("mixup: {alpha: {uniform: [0, 2]}}", overrides=("mixup.alpha.uniform=[0, 1]",))
