@@ -1,12 +1,12 @@
-"""The two ways a run can end that are nobody's bug."""
+"""Errors that are no fault of the program: a mistake of the user, and a training that diverged."""
 
 
 class UserError(Exception):
-    """A mistake the user can mend: the message names the field or file, the value, the reason and the way out."""
+    """A mistake that the user can correct. The message names the field or file, the value, the reason and the way out."""
 
 
 class Diverged(Exception):
-    """The training loss became infinite or NaN; the recipe is at fault, not the machine."""
+    """The training loss became infinite or NaN. The cause is the recipe, not the machine."""
 
 
 _PLAIN = {
@@ -22,7 +22,7 @@ _PLAIN = {
 
 
 def plain_reason(message: str) -> str:
-    """Pydantic's reason as half a sentence without a programmer's words."""
+    """Return pydantic's message as half a sentence, with common words in place of programming terms."""
     for words, plain in _PLAIN.items():
         message = message.replace(words, plain)
     return message[:1].lower() + message[1:]

@@ -1,4 +1,4 @@
-"""A trained model on one part of the data: its weights back into the plain architecture, its logits for every image."""
+"""Load a trained model into its plain architecture, and compute its logits for one part of the data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training.recipe import Recipe
 
 
 def restore_model(recipe: Recipe, weights: dict[str, torch.Tensor], class_count: int) -> nn.Module:
-    """The trained model in eval mode, float32, as timm or torchvision build it."""
+    """Return the trained model in eval mode and float32, as timm or torchvision builds it."""
     image_size = recipe.preprocessing.image_size
     assert isinstance(image_size, int)  # resolved
     model = build_bare(recipe.backbone, class_count, image_size)
@@ -23,17 +23,17 @@ def restore_model(recipe: Recipe, weights: dict[str, torch.Tensor], class_count:
 
 
 def load_same_data(recipe: Recipe, classes: tuple[str, ...]) -> ImageData:
-    """The data that a model was trained on.
+    """Load the data that a model was trained on.
 
     Raises:
-        UserError: its classes are others by now, so that labels would mean something else.
+        UserError: the classes have changed since the training, so the labels have another meaning.
     """
     data = load_data(recipe.data)
     if data.classes != classes:
         changed = ", ".join(sorted(set(data.classes) ^ set(classes))) or "their order"
         raise UserError(
-            f"data.name={recipe.data.name}: its classes are not those of the training any more ({changed} changed). Put the "
-            "class folders back, or train again."
+            f"data.name={recipe.data.name}: its classes are not those of the training any more ({changed} changed). Restore "
+            "the class folders, or train again."
         )
     return data
 
@@ -42,10 +42,13 @@ def load_same_data(recipe: Recipe, classes: tuple[str, ...]) -> ImageData:
 def predict_part(
     model: nn.Module, part: ImagePart, recipe: Recipe, *, device: str = "cpu", workers: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits (N, classes) and labels (N,) of a part in its own order, on the CPU, preprocessed as in validation.
+    """Predict a part of the data, preprocessed as in validation.
+
+    Returns:
+        Logits (N, classes) and labels (N,) on the CPU, in the order of the part.
 
     Raises:
-        UnreadableImage: naming the file.
+        UnreadableImage: a file cannot be read; the message names it.
     """
     model.to(device)
     loader = make_eval_loader(part, recipe, workers=workers, device=device)

@@ -1,8 +1,8 @@
-"""A recipe: one value of every technique, from which training follows without a further choice."""
+"""A recipe: one value for every technique; it determines a training completely."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -40,14 +40,17 @@ from training.techniques.optimization.schedule import Constant, Schedule
 
 
 class Recipe(Part):
-    """Fields stand in order of application. The techniques' defaults are off; the base has plain defaults."""
+    """All choices of one training. Techniques are applied in the order of the fields; each is off by default."""
 
     data: Data = Digits()
     preprocessing: Preprocessing = Preprocessing()
     backbone: Backbone = Backbone()
-    epochs: int = Field(10, ge=1, le=MOST, description="Reported epochs; see data.epoch_size.")
+    epochs: int = Field(10, ge=1, le=MOST, description="Number of reported epochs; data.epoch_size sets their length.")
     seed: int = Field(
-        0, ge=0, lt=2**63, description="Of initial weights, order of images, and every random draw in training."
+        0,
+        ge=0,
+        lt=2**63,
+        description="Seed of the initial weights, the order of images and every random draw in training.",
     )
     batch_size: Annotated[int, Field(ge=1, le=MOST)] | Literal["auto"] = Field(
         32, description="Images per forward pass; auto: the largest power of two that fits into a GPU."
@@ -84,10 +87,10 @@ class Recipe(Part):
         return (value for value in values if isinstance(value, Part))
 
     def part(self, kind: type[AnyPart]) -> AnyPart:
-        """The recipe's part of this kind; a family of kinds, such as optimizers, has a base class.
+        """Return the recipe's part of this type; a family of types, such as the optimizers, has a base class.
 
         Raises:
-            KeyError: the recipe has no such part.
+            KeyError: the recipe has no part of this type.
         """
         for part in self.parts():
             if isinstance(part, kind):
@@ -95,7 +98,7 @@ class Recipe(Part):
         raise KeyError(kind.__name__)
 
     def techniques(self) -> Iterator[Technique]:
-        """The techniques that are on, in order of application."""
+        """Return the techniques that are on, in the order of application."""
         return (part for part in self.parts() if isinstance(part, Technique) and part.is_on)
 
     @model_validator(mode="after")
@@ -105,11 +108,11 @@ class Recipe(Part):
         return self
 
 
-def read_recipe(values: dict[str, Any]) -> Recipe:
+def read_recipe(values: Mapping[str, object]) -> Recipe:
     """Build a recipe from plain values.
 
     Raises:
-        UserError: naming every field that is wrong, its value and the reason.
+        UserError: a field is wrong; the message names each such field, its value and the reason.
     """
     try:
         return Recipe.model_validate(values)
@@ -117,8 +120,8 @@ def read_recipe(values: dict[str, Any]) -> Recipe:
         raise UserError(" ".join(_describe(error, values))) from None
 
 
-def _describe(error: ValidationError, values: dict[str, Any]) -> list[str]:
-    """One sentence for each field that is wrong, by the path at which the user wrote it."""
+def _describe(error: ValidationError, values: Mapping[str, object]) -> list[str]:
+    """Return one sentence for each wrong field, with the path at which the user wrote it."""
     reasons: dict[str, list[str]] = {}
     for problem in error.errors():
         if problem["type"] == "conflict":
@@ -126,16 +129,16 @@ def _describe(error: ValidationError, values: dict[str, Any]) -> list[str]:
         path = _written_path(problem["loc"], values)
         value = "" if problem["type"] == "missing" else f"={problem['input']!r}"
         reasons.setdefault(f"{path}{value}", []).append(f"{problem['msg'][0].lower()}{problem['msg'][1:]}")
-    return [f"{place}: {', or '.join(dict.fromkeys(said))}." for place, said in reasons.items()]
+    return [f"{place}: {', or '.join(dict.fromkeys(found))}." for place, found in reasons.items()]
 
 
-def _written_path(steps: tuple[str | int, ...], values: Any) -> str:
-    """The path without the steps that pydantic adds for a member of a union."""
+def _written_path(steps: tuple[str | int, ...], values: object) -> str:
+    """Return the path without the steps that pydantic adds for a member of a union."""
     path = []
     for position, step in enumerate(steps):
         is_last = position == len(steps) - 1
         if isinstance(values, dict) and step in (values.get("name"), values.get("policy")) and not is_last:
-            continue  # it says which member, and may be the name of a field as well
+            continue  # this step selects the union's member; a field may have the same name
         if isinstance(values, dict) and (step in values or is_last):
             path.append(str(step))
             values = values.get(step)
@@ -145,8 +148,8 @@ def _written_path(steps: tuple[str | int, ...], values: Any) -> str:
     return ".".join(path)
 
 
-def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{"optimizer": {"lr": 0.1}}` to `{"optimizer.lr": 0.1}`; lists are values."""
+def flatten(values: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
+    """Turn `{"optimizer": {"lr": 0.1}}` into `{"optimizer.lr": 0.1}`; a list is one value."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         path = f"{prefix}{name}"

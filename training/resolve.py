@@ -1,4 +1,4 @@
-"""What `auto` stands for here, found before anything trains; imports no more than that takes."""
+"""Replace `auto` in a recipe before training. This module imports only what that needs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from training.recipe import Recipe
 
 
 def resolve_recipe(recipe: Recipe, data: ImageData, device: str) -> Recipe:
-    """Replace every `auto` that can be told without training by what it stands for with this data on this device.
+    """Replace every `auto` whose value follows from this data and this device without training.
 
     Raises:
-        UserError: an unknown backbone, one without pretrained weights, a policy's file that cannot be used, or what cannot
-            be found on this device.
+        UserError: the backbone is unknown or has no pretrained weights, the augmentation file cannot be used, or
+            `batch_size=auto` is set on a CPU.
     """
     if recipe.batch_size == "auto" and device == "cpu":
         raise UserError(
-            "batch_size=auto is found by filling the memory of a GPU, and there is none here: give a number."
+            "batch_size=auto is found by filling the memory of a GPU, and this machine has none: give a number."
         )
     check_backbone(recipe.backbone)
     resolved = resolve_preprocessing(recipe.preprocessing, data, pretrained_config(recipe.backbone))

@@ -1,4 +1,4 @@
-"""Train one recipe: a Lightning fit that reports once an epoch, keeps the best and the last weights, and can resume."""
+"""Train one recipe: a Lightning fit that reports every epoch, keeps the best and the last weights, and can resume."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
 from training.contract.setup import TrainingSetup
 from training.data.pipelines.loaders import Loaders, make_loaders
+from training.data.pipelines.sampling import ShareSampler
 from training.data.sources.load_data import ImageData, load_data
 from training.distributed import parallel
 from training.distributed.parallel import connected, lead
@@ -25,12 +26,16 @@ from training.loop.classifier import Classifier
 from training.loop.epoch_report import Outcome, Report
 from training.loop.epoch_reporter import EpochReporter
 from training.loop.finders import FindAgain, find_batch_size, find_lr
-from training.loop.job import ONE_CPU, Job, Resources
+from training.loop.job import TrainingJob
 from training.loop.trainer import make_trainer
 from training.model.build import build_model, refuse_single_images
 from training.process.isolation import isolated_process
+from training.process.resources import ONE_CPU, Resources
 from training.recipe import Recipe
 from training.resolve import resolve_recipe
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
 
 
 def train(
@@ -42,39 +47,51 @@ def train(
     on_report: Callable[[Report], bool] = lambda report: True,
     release: bool = False,
 ) -> Outcome:
-    """Train a recipe, or go on from `folder/last.ckpt` where there is one.
+    """Train a recipe, or resume from `folder/last.ckpt` if that exists.
 
-    Writes `last.ckpt`, to go on from, and `best.ckpt`: the best epoch's weights with the resolved recipe and the class
-    names. `on_report` is called at the end of each epoch, after the checkpoint is on disk, first for the epochs already
-    in it; returning False stops. With `release`, the validation part is trained on too, and the last epoch is the best.
+    Writes two files: `last.ckpt` to resume from, and `best.ckpt` with the weights of the best epoch, the resolved recipe
+    and the names of the classes.
+
+    Args:
+        recipe: What to train; it may contain `auto`.
+        folder: Where the checkpoints are written.
+        metric: The validation metric that decides which epoch is the best.
+        resources: The CPUs and GPUs that the training may use.
+        on_report: Called at the end of each epoch, once its checkpoint is on disk. A resumed training first calls it for
+            the epochs in the checkpoint. Training stops when it returns False.
+        release: Train on the validation part too; the last epoch then counts as the best.
 
     Raises:
-        UserError: the data, the weights, the machine or what is in the folder do not allow this recipe.
+        UserError: the data, the weights, the machine or the content of the folder do not allow this recipe.
+        RuntimeError: the process of another device died.
+        MemoryError: the system killed the process of another device for memory.
     """
     devices = recipe.data_parallel.devices
-    job = Job(recipe, folder, metric, resources.divide(devices), release)
+    job = TrainingJob(recipe, folder, metric, resources.divide(devices), release)
     return _train_isolated(job, Rank(0, devices), lead(job, devices, resources.device), on_report)
 
 
-def train_beside(job: Job, rank: Rank, store: Any) -> None:
-    """Take part in a training that another process leads, and reports."""
+def train_beside(job: TrainingJob, rank: Rank, store: Store) -> None:
+    """Train in a process other than the first one, which reports."""
     _train_isolated(job, rank, connected(store, rank, job.resources.device), lambda report: True)
 
 
 def follow() -> None:
-    """Run as the program of every rank but the first."""
+    """Run the program of every rank except the first."""
     parallel.follow(train_beside)
 
 
 def _train_isolated(
-    job: Job, rank: Rank, company: AbstractContextManager[None], on_report: Callable[[Report], bool]
+    job: TrainingJob, rank: Rank, company: AbstractContextManager[None], on_report: Callable[[Report], bool]
 ) -> Outcome:
     with isolated_process(job.recipe.seed, job.resources.threads):
-        # In a function of its own: what it held is free by the time the isolation cleans up.
+        # A separate function, so that its variables are freed before the isolation cleans up.
         return _train(job, rank, company, on_report)
 
 
-def _train(job: Job, rank: Rank, company: AbstractContextManager[None], on_report: Callable[[Report], bool]) -> Outcome:
+def _train(
+    job: TrainingJob, rank: Rank, company: AbstractContextManager[None], on_report: Callable[[Report], bool]
+) -> Outcome:
     data = load_data(job.recipe.data)
     recipe = resolve_recipe(job.recipe, data, job.resources.device)
     if job.release:
@@ -98,8 +115,8 @@ def _train_on(
     loaders = make_loaders(data, recipe, workers=resources.workers, device=device, rank=rank)
     try:
         recipe = reporter.recipe = find_lr(recipe, prepare, loaders, threads)
-        # Lightning tells the sampler only after loader workers have been asked for the first batches.
-        loaders.train.sampler.set_epoch(len(reporter.reports))
+        # Lightning calls set_epoch only after the loader workers have started on the first batches.
+        cast(ShareSampler, loaders.train.sampler).set_epoch(len(reporter.reports))
         return _fit(prepare(recipe, loaders.batch_sizes), loaders, reporter, checkpoint, threads)
     finally:
         loaders.close()
@@ -115,7 +132,7 @@ def _prepare(data: ImageData, device: str, rank: Rank, recipe: Recipe, batch_siz
     for technique in recipe.techniques():
         technique.apply(setup)
     if recipe.data_parallel.strategy == "fsdp":
-        shard(setup)  # as the techniques left it
+        shard(setup)  # after all techniques have changed the model
     return Classifier(recipe, setup)
 
 
@@ -128,7 +145,7 @@ def _fit(
     )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Lightning's advice on loader workers and intervals
+            warnings.simplefilter("ignore")  # Lightning gives advice on loader workers and intervals
             trainer.fit(classifier, loaders.train, [loaders.val, loaders.train_probe], ckpt_path=checkpoint)
     except Diverged:
         return "diverged"

@@ -37,8 +37,9 @@ def show_data(source: str, overrides: Sequence[str], out: Path, check: bool, spe
     if check:
         _check(data, console)
         return
-    from training.data.files.check import check_images, count_threads
+    from training.data.files.check import check_images
     from training.data.inspection.remarks import list_remarks
+    from training.process.resources import count_cpus
 
     _check_picture(out, recipe.data)
     check_images(data)
@@ -61,7 +62,7 @@ def show_data(source: str, overrides: Sequence[str], out: Path, check: bool, spe
         raise cannot_write("--out", out, error) from None
     console.print(f"Wrote {out}: {PICTURED} training images as the model gets them.", markup=False)
     if speed:
-        _print_speed(data, resolved, device, count_threads() - 1, console)
+        _print_speed(data, resolved, device, count_cpus() - 1, console)
 
 
 def _check_picture(out: Path, spec: Any) -> None:

@@ -22,6 +22,7 @@ from search.tracking.writer import Tracking
 from spaces.load import load_recipe
 from training.contract.specs import FILE_DATA
 from training.errors import UserError
+from training.process.resources import count_cpus
 from training.recipe import Recipe
 from training.score_metrics import MAXIMISED, MINIMISED
 
@@ -131,7 +132,7 @@ def _plan_resources(recipe: Recipe, source: Path, cpus: int | None, device: str 
     summary = source.parent / "summary.json"
     if cpus is None and summary.exists():
         cpus = json.loads(summary.read_text())["threads"]
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = count_cpus()
     # Before torch is imported: its thread pools take their size from here.
     os.environ["OMP_NUM_THREADS"] = str(cpus or count)
     import torch

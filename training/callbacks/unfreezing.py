@@ -9,7 +9,7 @@ from training.contract.setup import UnfreezeStep
 
 
 class UnfreezeAtMilestones(pl.Callback):
-    """After each milestone more parameters train. Follows from the epoch alone, so a resume finds it as it was."""
+    """After each milestone more parameters train. This depends on the epoch alone, so a resume needs no saved state."""
 
     def __init__(self, frozen: list[nn.Module], steps: dict[int, UnfreezeStep]) -> None:
         self.frozen, self.steps = frozen, steps  # shared with the set-up, not copied
@@ -21,4 +21,4 @@ class UnfreezeAtMilestones(pl.Callback):
         trained, self.frozen[:] = passed[-1]
         for parameter in trained:
             parameter.requires_grad_(True)
-        pl_module.train()  # Lightning would put back the modes of before the validation
+        pl_module.train()  # otherwise Lightning restores the modes from before the validation

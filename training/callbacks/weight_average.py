@@ -1,14 +1,15 @@
-"""An average of the weights beside the model, and in its place whenever the model is judged."""
+"""Keep an average of the weights, and validate and save it in place of the weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from training.contract.part import RecipeView
@@ -20,12 +21,12 @@ Curve = Callable[[int], float]
 
 
 class WeightAverage(pl.Callback):
-    """From the first average on, each epoch is validated, scored, kept and checkpointed with the average in the model's place.
+    """Validate, score and save the average in place of the weights, from the first average on.
 
-    Lightning's callbacks put it there for the validation alone, or only once the training is over, so that what is kept
-    would be other weights than those that were scored. Here the two change places before the validation and again before
-    the next epoch. A scheduler that compares trials early so sees at each epoch the score of what would be kept if the
-    trial ended there: the average where there is one, else the weights themselves.
+    Lightning's callbacks load the average for the validation alone, or only after the training, so the saved weights
+    would differ from the scored ones. Here the two are swapped before the validation and again before the next epoch.
+    The score of each epoch is therefore the score of what is saved: the average if there is one, else the weights. A
+    scheduler that compares trials early relies on that.
     """
 
     def __init__(self, shares: Shares, refresh_batch_norm: bool) -> None:
@@ -37,7 +38,7 @@ class WeightAverage(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         module = cast(TrainedModule, pl_module)
         self.share = self.shares(module.recipe, module.epoch_steps)
-        # Weights that a model shares between layers come once.
+        # A tensor that several layers share is listed once.
         weights = {id(value): value.detach() for value in module.model.state_dict(keep_vars=True).values()}
         self.weights = list(weights.values())
         if self.saved is None:
@@ -48,36 +49,36 @@ class WeightAverage(pl.Callback):
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.is_in_place:
-            self._change_places()
+            self._swap()
 
     @torch.no_grad()
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
         step, before = trainer.global_step, self.seen
         self.seen = step
         if step == before or not (share := self.share(step)):
             return
-        for kind in {(type(value), value.dtype) for value in self.weights}:  # of a sharded model not all are sharded
+        for kind in {(type(value), value.dtype) for value in self.weights}:  # a sharded model has plain tensors as well
             average, weights = (
                 [value for value in side if (type(value), value.dtype) == kind] for side in (self.beside, self.weights)
             )
             if kind[1].is_floating_point:
                 get_ema_multi_avg_fn(1 - share)(average, weights, 0)
-            else:  # counts, of which the latest are right
+            else:  # counts are not averaged: the latest value is copied
                 for count, latest in zip(average, weights, strict=True):
                     count.copy_(latest)
         self.has_begun = self.has_changed = True
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.has_begun:
-            self._change_places()
+            self._swap()
             if self.refreshes and self.has_changed:
                 refresh_batch_norm(trainer, cast(TrainedModule, pl_module))
             self.has_changed = False
 
     @torch.no_grad()
-    def _change_places(self) -> None:
+    def _swap(self) -> None:
         for average, weights in zip(self.beside, self.weights, strict=True):
             before = weights.clone()
             weights.copy_(average)
@@ -97,22 +98,22 @@ class WeightAverage(pl.Callback):
 
 
 class AveragingRate(pl.Callback):
-    """The learning rate from the start of averaging on."""
+    """Change the learning rate after the start of averaging."""
 
     def __init__(self, change_curve: Callable[[Curve, Sequence[int]], Curve]) -> None:
         self.change_curve = change_curve
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        schedule: Any = trainer.lr_scheduler_configs[0].scheduler
+        schedule = cast(LambdaLR, trainer.lr_scheduler_configs[0].scheduler)
         steps = cast(TrainedModule, pl_module).epoch_steps
         schedule.lr_lambdas = [self.change_curve(curve, steps) for curve in schedule.lr_lambdas]
 
 
 @torch.no_grad()
 def refresh_batch_norm(trainer: pl.Trainer, classifier: TrainedModule) -> None:
-    """Measure BatchNorm's statistics anew on an epoch of training images, unmixed (Izmailov et al. 2018, section 3.2).
+    """Recompute BatchNorm's statistics on an epoch of training images without mixing (Izmailov et al. 2018, section 3.2).
 
-    As torch's `update_bn`, which would also overwrite the statistics of frozen layers and train with dropout.
+    torch's `update_bn` cannot be used: it overwrites the statistics of frozen layers and leaves dropout on.
     """
     norms = _find_measuring(classifier.model, classifier.plan.frozen)
     if not norms:
@@ -120,10 +121,9 @@ def refresh_batch_norm(trainer: pl.Trainer, classifier: TrainedModule) -> None:
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()
-        norm.momentum = None  # the plain mean over all batches
+        norm.momentum = None  # None means the plain mean over all batches
         norm.train()
-    loader: Any = trainer.train_dataloader
-    for batch in loader:
+    for batch in cast(Iterable[object], trainer.train_dataloader):
         converted = trainer.precision_plugin.convert_input(batch)
         images, _ = trainer.strategy.batch_to_device(converted, classifier.device)
         with trainer.precision_plugin.forward_context():

@@ -7,11 +7,13 @@ from typing import ClassVar, Literal, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 AnyPart = TypeVar("AnyPart", bound="Part")
-MOST = 1_000_000  # upper bound of counts in a recipe: more is a typing error, and would need memory or time without end
+MOST = (
+    1_000_000  # upper bound of counts in a recipe; a larger number is a typing error and would exhaust memory or time
+)
 
 
 class RecipeView(Protocol):
-    """What a part can read of the recipe it belongs to. `Recipe` itself stands above all parts and satisfies this."""
+    """What a part can read from its recipe. `Recipe` imports all parts, so they use this type in its place."""
 
     @property
     def epochs(self) -> int: ...
@@ -23,11 +25,11 @@ class RecipeView(Protocol):
 
 
 class Part(BaseModel):
-    """A part of a recipe: immutable; it refuses unknown names and values of another type."""
+    """An immutable part of a recipe. Unknown names and values of another type are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-    interactions: ClassVar[str] = ""  # how it behaves beside other techniques; printed on its card
+    interactions: ClassVar[str] = ""  # how it behaves together with other techniques; printed on its card
 
     def conflict(self, recipe: RecipeView) -> str | None:
-        """Return one sentence on what in this recipe it cannot be combined with; None where nothing conflicts."""
+        """Return one sentence about a conflict with another part of this recipe; None if there is no conflict."""
         return None

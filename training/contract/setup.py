@@ -1,4 +1,4 @@
-"""The parts of one training before it starts; techniques change these and nothing else."""
+"""The set-up of one training before it starts. Techniques change the set-up and nothing else."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from training.distributed.rank import ALONE, Rank
 
 if TYPE_CHECKING:
     import torch
+    from lightning.pytorch import Callback
+    from lightning.pytorch.plugins import Precision
     from torch import nn
 
-# The parameters that train, and the modules in which nothing trains.
+# The parameters that train, and the modules without any parameter that trains.
 UnfreezeStep = tuple[set["nn.Parameter"], list["nn.Module"]]
 BatchTransform = Callable[["torch.Tensor", "torch.Tensor"], tuple["torch.Tensor", "torch.Tensor"]]
 
 
 class TrainedModule(Protocol):
-    """What a technique's callback can read of the LightningModule in training."""
+    """What the callback of a technique can read from the LightningModule in training."""
 
     model: nn.Module
     recipe: RecipeView
@@ -32,37 +34,39 @@ class TrainedModule(Protocol):
 
 @dataclass
 class TrainingSetup:
-    """The parts of one run before it starts; techniques change these and nothing else.
+    """The set-up of one training before it starts. Techniques change it and nothing else.
 
-    The first seven are facts. The slots that are None at first and the keys of `trainer` hold one value each: the second
-    technique that sets one is refused. The lists take any number of entries.
+    The first seven fields are facts. A field that starts as None, and each key of `trainer`, can be set once: a second
+    technique that sets it is refused. The lists take any number of entries.
     """
 
     model: nn.Module
     device: str  # "cpu" or "cuda"
     class_count: int
-    batch_sizes: tuple[int, ...]  # images in each forward pass of an epoch, over all devices
+    batch_sizes: tuple[int, ...]  # images in each forward pass of an epoch, on all devices together
     image_size: int  # side of the images, in pixels
     class_images: tuple[int, ...] | None = None  # training images of each class
     rank: Rank = ALONE  # this process among those of one training
 
-    class_weights: torch.Tensor | None = None  # float32 (class_count,): of each class in the loss
+    class_weights: torch.Tensor | None = None  # float32 (class_count,): the weight of each class in the loss
     criterion: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
-    batches_per_step: Callable[[int], int] | None = None  # epochs done -> forward passes in each optimizer step
-    lr_factor: float | None = None  # of optimizer.lr, for all parameters
-    lr_shares: dict[nn.Parameter, float] | None = None  # of the base rate; 1 where nothing is said
-    undecayed: set[nn.Parameter] | None = None  # weight decay leaves these alone
-    unfreeze_steps: dict[int, UnfreezeStep] = field(default_factory=dict)  # epochs done -> what trains from then on
-    batch_transforms: list[BatchTransform] = field(default_factory=list)  # each changes every training batch
-    mixers: list[BatchTransform] = field(default_factory=list)  # of these, each batch gets at most one
-    mixing_probability: float | None = None  # None mixes every batch
-    frozen: list[nn.Module] = field(default_factory=list)  # these stay in eval mode
-    plain_weights: Callable[[nn.Module], dict[str, torch.Tensor]] | None = None  # for export; else the state dict
-    callbacks: list[Any] = field(default_factory=list)
-    plugins: list[Any] = field(default_factory=list)  # of the Lightning Trainer
-    trainer: dict[str, Any] = field(default_factory=dict)
+    batches_per_step: Callable[[int], int] | None = None  # completed epochs -> forward passes per optimizer step
+    lr_factor: float | None = None  # multiplies optimizer.lr for all parameters
+    lr_shares: dict[nn.Parameter, float] | None = None  # multiplies the base rate; 1 for parameters not in it
+    undecayed: set[nn.Parameter] | None = None  # weight decay does not apply to these
+    unfreeze_steps: dict[int, UnfreezeStep] = field(default_factory=dict)  # completed epochs -> what trains afterwards
+    batch_transforms: list[BatchTransform] = field(default_factory=list)  # each of them changes every training batch
+    mixers: list[BatchTransform] = field(default_factory=list)  # at most one of them changes a batch
+    mixing_probability: float | None = None  # None: every batch is mixed
+    frozen: list[nn.Module] = field(default_factory=list)  # these modules stay in eval mode
+    plain_weights: Callable[[nn.Module], dict[str, torch.Tensor]] | None = (
+        None  # weights to keep and export; None: the state dict
+    )
+    callbacks: list[Callback] = field(default_factory=list)
+    plugins: list[Precision] = field(default_factory=list)  # plugins of the Lightning Trainer
+    trainer: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the Lightning Trainer
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name not in {slot.name for slot in fields(self)}:
             raise AttributeError(f"TrainingSetup has no part {name!r}")
         if vars(self).get(name) is not None:
@@ -70,7 +74,7 @@ class TrainingSetup:
         super().__setattr__(name, value)
 
     def replace_parameters(self, new: dict[nn.Parameter, nn.Parameter]) -> None:
-        """Replace stored references to parameters, after a technique has put new tensors in their place."""
+        """Replace stored references to parameters after these have been replaced in the model."""
         if self.lr_shares is not None:
             shares = {new[parameter]: share for parameter, share in self.lr_shares.items()}
             self.lr_shares.clear()
@@ -80,7 +84,7 @@ class TrainingSetup:
             chosen.clear()
             chosen.update(others)
 
-    def set_trainer(self, **arguments: Any) -> None:
+    def set_trainer(self, **arguments: object) -> None:
         """Set keyword arguments of the Lightning Trainer, each at most once."""
         taken = arguments.keys() & self.trainer.keys()
         if taken:

@@ -1,16 +1,16 @@
-"""Data, preprocessing and backbone of a recipe: which images, how they become the model's input, and which model."""
+"""The data, preprocessing and backbone of a recipe: the images, the model's input and the model."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict
 
 from pydantic import Field
 
 from training.contract.part import Part
 
-FILE_DATA = ("image_folder", "manifest")  # read from files, in loader workers
+FILE_DATA = ("image_folder", "manifest")  # loader workers read these from files
 MOST_IMAGES = 100_000_000
-LARGEST_SIDE = 4096  # of an input, in pixels
+LARGEST_SIDE = 4096  # side of the model's input, in pixels
 Auto = Literal["auto"]
 Share = Annotated[float, Field(ge=0, le=1)]
 _THREE = Field(min_length=3, max_length=3)  # red, green, blue
@@ -18,16 +18,16 @@ _THREE = Field(min_length=3, max_length=3)  # red, green, blue
 
 class _Data(Part):
     train_size: int | None = Field(
-        None, ge=2, le=MOST_IMAGES, description="Train on this many images only, stratified; null: all."
+        None, ge=2, le=MOST_IMAGES, description="Number of training images, a stratified sample; null: all."
     )
-    split_seed: int = Field(0, ge=0, lt=2**63, description="Of the split into train, validation and test.")
+    split_seed: int = Field(0, ge=0, lt=2**63, description="Seed of the split into train, validation and test.")
     epoch_size: int | None = Field(
         None, ge=2, le=MOST_IMAGES, description="Images per reported epoch; null: the whole training part."
     )
 
 
 class Digits(_Data):
-    """scikit-learn's 1,797 handwritten digits, enlarged to 32×32 RGB; embedded, needs no download."""
+    """scikit-learn's 1,797 handwritten digits, enlarged to 32×32 RGB; no download is needed."""
 
     name: Literal["digits"] = "digits"
 
@@ -50,16 +50,18 @@ class ImageFolder(_Data):
     """A folder of images: `root/<class>/…`, or `root/train` with `root/val` and `root/test` where they exist."""
 
     name: Literal["image_folder"] = "image_folder"
-    root: str = Field(min_length=1, description="The folder.")
+    root: str = Field(min_length=1, description="Path of the folder.")
     skip_unreadable: bool = Field(False, description="Go on without images that cannot be read.")
 
 
 class Manifest(_Data):
-    """A table of image files: CSV with the columns path and label, and if wanted split and group."""
+    """A table of image files: CSV with the columns path and label, and optionally split and group."""
 
     name: Literal["manifest"] = "manifest"
     path: str = Field(min_length=1, description="The CSV file.")
-    root: str | None = Field(None, min_length=1, description="Folder that paths are relative to; null: the file's own.")
+    root: str | None = Field(
+        None, min_length=1, description="Folder to which the paths are relative; null: the folder of the file."
+    )
     skip_unreadable: bool = Field(False, description="Go on without images that cannot be read.")
 
 
@@ -67,7 +69,7 @@ Data = Annotated[Digits | Cifar10 | Cifar100 | ImageFolder | Manifest, Field(dis
 
 
 class Preprocessing(Part):
-    """Input of the model. `auto`: the pretrained weights' own, else what the data asks for."""
+    """Input of the model. `auto` takes the values of the pretrained weights; without them, values that fit the data."""
 
     image_size: Annotated[int, Field(ge=8, le=LARGEST_SIDE)] | Auto = Field(
         "auto", description="Side of the square input, in pixels."
@@ -75,14 +77,26 @@ class Preprocessing(Part):
     crop: Annotated[float, Field(gt=0, le=1)] | Auto = Field(
         "auto", description="Share of the resized image that the centre crop keeps."
     )
-    interpolation: Literal["nearest", "bilinear", "bicubic", "auto"] = Field("auto", description="Of every resize.")
-    mean: Annotated[list[Share], _THREE] | Auto = Field("auto", description="Of each colour, in [0, 1].")
+    interpolation: Literal["nearest", "bilinear", "bicubic", "auto"] = Field(
+        "auto", description="Interpolation of every resize."
+    )
+    mean: Annotated[list[Share], _THREE] | Auto = Field("auto", description="Mean of each colour, in [0, 1].")
     std: Annotated[list[Annotated[float, Field(gt=0)]], _THREE] | Auto = Field(
-        "auto", description="Of each colour, in [0, 1]."
+        "auto", description="Standard deviation of each colour, in [0, 1]."
     )
 
 
+class InputConfig(TypedDict):
+    """The input of pretrained weights, in the form of timm's data config."""
+
+    input_size: tuple[int, int, int]  # channels, height, width in pixels
+    mean: tuple[float, ...]  # of each colour, in [0, 1]
+    std: tuple[float, ...]
+    crop_pct: float  # share of the resized image that the centre crop keeps
+    interpolation: str
+
+
 class Backbone(Part):
-    source: Literal["timm", "torchvision"] = Field("timm", description="The library it comes from.")
-    name: str = Field("resnet18", description="Any model of that library; the head is replaced.")
-    weights: str = Field("pretrained", description="none, pretrained, letters, or a file of weights.")
+    source: Literal["timm", "torchvision"] = Field("timm", description="Library that provides the model.")
+    name: str = Field("resnet18", description="A model of that library; its head is replaced.")
+    weights: str = Field("pretrained", description="none, pretrained, letters, or the path of a file of weights.")

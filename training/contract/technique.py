@@ -1,4 +1,4 @@
-"""A technique: a part of a recipe whose defaults mean "off", and one change to a training set-up."""
+"""A technique: a part of a recipe whose defaults mean "off", and which changes the set-up of a training."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from training.contract.setup import TrainingSetup
 
 
 class Technique(Part):
-    """One switchable part of fine-tuning. The value built without arguments is its only "off"."""
+    """One switchable part of fine-tuning. It is off only if every field has its default."""
 
     def apply(self, setup: TrainingSetup) -> None:
-        """Change the set-up; called only when the technique is on.
+        """Change the set-up. This is called only if the technique is on.
 
         Raises:
-            UserError: this machine, or this model, cannot do it.
+            UserError: this machine or this model does not support the technique.
         """
         raise NotImplementedError(f"{type(self).__name__}.apply")
 

@@ -1,4 +1,4 @@
-"""Several processes that train one recipe together: the first starts the others, and none outlives it."""
+"""Train one recipe in several processes: the first starts the others, and all of them end with it."""
 
 from __future__ import annotations
 
@@ -17,37 +17,41 @@ from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING
 
 from training.distributed.rank import Rank
 from training.errors import Diverged, UserError
-from training.loop.job import Job
+from training.loop.job import TrainingJob
 from training.process.memory import count_memory_kills
 
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
 ROOT = Path(__file__).resolve().parents[2]
-# -P and the first place on the path: the working folder may hold a `training/` of its own.
+# -P and the first place on the path are needed because the working folder may contain another `training/`.
 PROGRAM = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from training.train import follow; follow()"
-PATIENCE = timedelta(minutes=30)  # of one rank with another that lives; a dead one is noticed at once
+PATIENCE = timedelta(minutes=30)  # how long a rank waits for a live one; a dead one is noticed at once
 READY = "ready/{}"
-GRACE_SECONDS = 10.0  # for others to end after the first, or to say why they failed
-# What callers tell apart keeps its type on the way between processes; every other error becomes a RuntimeError.
+GRACE_SECONDS = 10.0  # how long the first rank waits for the others to end or to report their error
+# Callers handle these errors differently, so they keep their type between processes. Others become a RuntimeError.
 ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (UserError, Diverged, MemoryError, OSError)}
 
 
 @contextmanager
-def lead(job: Job, count: int, device: str) -> Iterator[None]:
-    """Be the first of `count` ranks; start the others, each of which calls `train_beside` with this job.
+def lead(job: TrainingJob, count: int, device: str) -> Iterator[None]:
+    """Lead a training as the first of `count` ranks. Start the other processes; each calls `train_beside` with this job.
 
     Raises:
-        RuntimeError: another rank's process died.
-        MemoryError: the system killed it for memory. Or whatever another rank raised.
+        RuntimeError: the process of another rank died.
+        MemoryError: the system killed the process of another rank for memory.
+        Exception: another rank raised it; the types in `ERRORS` are kept.
     """
     if count == 1:
         yield
         return
     from torch.distributed import FileStore
 
-    # The ranks meet in a file of a private folder: unlike a port, no other user of the machine can reach it.
+    # The ranks connect through a file in a private folder: other users of the machine cannot reach it, unlike a port.
     with tempfile.TemporaryDirectory(prefix="technique-search-") as folder:
         path = str(Path(folder, "ranks"))
         store = FileStore(path, count)
@@ -61,7 +65,7 @@ def lead(job: Job, count: int, device: str) -> Iterator[None]:
                 try:
                     yield
                 except RuntimeError as error:
-                    # Asked before this rank leaves, which would make the others fail in turn.
+                    # Find the reason before this rank leaves the group, because then the others fail too.
                     raise _find_reason(others, store, kills, error) from error
             for other in others:
                 with suppress(subprocess.TimeoutExpired):
@@ -72,8 +76,8 @@ def lead(job: Job, count: int, device: str) -> Iterator[None]:
 
 
 @contextmanager
-def connected(store: Any, rank: Rank, device: str) -> Iterator[None]:
-    """Have the ranks meet, and part again: a reused worker must not find itself in the last training's group."""
+def connected(store: Store, rank: Rank, device: str) -> Iterator[None]:
+    """Join the group of all ranks, and leave it at the end, so that a reused worker process can join another."""
     import torch
     from torch import distributed
 
@@ -88,11 +92,11 @@ def connected(store: Any, rank: Rank, device: str) -> Iterator[None]:
         yield
     finally:
         distributed.destroy_process_group()
-        sys.excepthook = hook  # torch's names the rank on each line
+        sys.excepthook = hook  # torch has replaced it by one that prints the rank on each line
 
 
-def follow(train_beside: Callable[[Any, Rank, Any], None]) -> None:
-    """The program of every rank but the first."""
+def follow(train_beside: Callable[[TrainingJob, Rank, Store], None]) -> None:
+    """Run the program of every rank except the first."""
     message = json.loads(sys.stdin.buffer.readline())
     rank = Rank(**message["rank"])
     Thread(target=_end_with_leader, daemon=True).start()
@@ -100,28 +104,28 @@ def follow(train_beside: Callable[[Any, Rank, Any], None]) -> None:
 
     store = FileStore(message["store"], rank.count)
     try:
-        train_beside(Job.from_json(message["job"]), rank, store)
-    except BaseException as error:  # noqa: BLE001 - whatever it was, the first rank raises it
-        store.compare_set("error", "", _write_error(error, rank))  # unless another failed before
+        train_beside(TrainingJob.from_json(message["job"]), rank, store)
+    except BaseException as error:  # noqa: BLE001 - the first rank raises it
+        store.compare_set("error", "", _write_error(error, rank))  # the first error is kept
         os._exit(1)
-    os._exit(0)  # taking modules apart would take seconds
+    os._exit(0)  # a normal exit takes seconds
 
 
-def _start(job: Job, rank: Rank, store: str) -> subprocess.Popen[bytes]:
-    # In a session of its own: Ctrl-C is the first rank's, and the loader workers can be ended with it.
+def _start(job: TrainingJob, rank: Rank, store: str) -> subprocess.Popen[bytes]:
+    # A new session: Ctrl-C reaches the first rank only, and the loader workers can be ended with their process.
     other = subprocess.Popen(
         [sys.executable, "-P", "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
     )
     assert other.stdin is not None
     message = {"rank": asdict(rank), "store": store, "job": job.to_json()}
-    with suppress(BrokenPipeError):  # it died already; its exit code says why
+    with suppress(BrokenPipeError):  # it has died; the exit code gives the reason
         other.stdin.write(json.dumps(message).encode() + b"\n")
-        other.stdin.flush()  # and left open: it closes when this process ends, however it does
+        other.stdin.flush()  # stdin stays open: it closes when this process ends in any way
     return other
 
 
 def _stay_on_this_machine() -> None:
-    """Have the ranks of one machine listen on its loopback interface only, unless the user names another."""
+    """Let the ranks listen on the loopback interface only, unless the user has set another."""
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
     if loopback:
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
@@ -129,7 +133,7 @@ def _stay_on_this_machine() -> None:
 
 
 def _write_error(error: BaseException, rank: Rank) -> str:
-    """An error as text, which can do no harm to who reads it."""
+    """Return an error as text; unlike a pickle, reading it cannot run code."""
     import torch
 
     kind = next((name for name, known in ERRORS.items() if isinstance(error, known)), type(error).__name__)
@@ -156,7 +160,7 @@ def _end_with_leader() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _await_ready(others: list[subprocess.Popen[bytes]], store: Any, kills: int) -> None:
+def _await_ready(others: list[subprocess.Popen[bytes]], store: Store, kills: int) -> None:
     keys = [READY.format(number) for number in range(1, len(others) + 1)]
     while not store.check(keys):
         if any(other.poll() is not None for other in others):
@@ -165,15 +169,18 @@ def _await_ready(others: list[subprocess.Popen[bytes]], store: Any, kills: int) 
 
 
 def _abort_without(other: subprocess.Popen[bytes]) -> None:
-    """NCCL would wait for a dead rank; gloo notices by itself."""
+    """Abort when another rank dies. NCCL would keep waiting for it; gloo notices by itself."""
     from torch import distributed
 
     if other.wait() and distributed.is_initialized() and distributed.get_backend() == "nccl":
         distributed.group.WORLD.abort()  # type: ignore[union-attr]
 
 
-def _find_reason(others: list[subprocess.Popen[bytes]], store: Any, kills: int, error: RuntimeError) -> BaseException:
-    """What ended the training: what another rank raised or died of, else this error. `kills`: for memory, before it."""
+def _find_reason(others: list[subprocess.Popen[bytes]], store: Store, kills: int, error: RuntimeError) -> BaseException:
+    """Return what ended the training: the error or the death of another rank, else `error`.
+
+    `kills` is the number of processes that the system had killed for memory before the training.
+    """
     deadline = time.monotonic() + GRACE_SECONDS
     while not (codes := [code for other in others if (code := other.poll())]) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Which of the processes that train one recipe together this is, and what they tell each other."""
+"""The number of this process among those that train one recipe together, and the exchange of values between them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Rank:
-    """One device's process, `number` of `count`. Whatever the others have a part in, all must call, in the same order."""
+    """The process of one device, `number` of `count`. All ranks must call `gather` and `sum`, in the same order."""
 
     number: int = 0
     count: int = 1
 
     @property
     def leads(self) -> bool:
-        """Whether it is the process that was asked to train: the only one that writes and reports."""
+        """Whether this is the process that called `train`: only that one writes files and reports."""
         return self.number == 0
 
     def share(self, things: Sequence[T]) -> Sequence[T]:
-        """Its own of some things; the shares of all are of the same size, or differ by one."""
+        """Return this rank's share of some items; the sizes of the shares differ by at most one."""
         return things[self.number :: self.count]
 
     def join(self, shares: Sequence[torch.Tensor]) -> torch.Tensor:
-        """All the ranks' shares of something, back in its order."""
+        """Put the shares of all ranks, each of shape (N_rank,), back into the original order: (N,)."""
         import torch
 
         whole = torch.empty(sum(map(len, shares)), dtype=shares[0].dtype)
@@ -39,7 +39,7 @@ class Rank:
         return whole
 
     def gather(self, value: T) -> list[T]:
-        """Each rank's value, by number: plain values and tensors, as what comes from another process is not unpickled."""
+        """Return the value of each rank, by number. Only plain values and tensors: nothing is unpickled."""
         if self.count == 1:
             return [value]
         import torch
@@ -58,7 +58,7 @@ class Rank:
         return [torch.load(io.BytesIO(file), map_location="cpu", weights_only=True) for file in files]
 
     def sum(self, value: torch.Tensor) -> torch.Tensor:
-        """The sum over all ranks, without waiting for a GPU."""
+        """Return the sum over all ranks, without waiting for a GPU."""
         if self.count == 1:
             return value
         from torch import distributed

@@ -1,7 +1,8 @@
-"""A model divided among ranks: each keeps its part of weights, gradients and optimizer state, and borrows a block's rest."""
+"""Divide a model among ranks: each keeps a part of the weights, gradients and optimizer state."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,25 +16,25 @@ from training.model.stages import blocks_of
 
 
 def shard(setup: TrainingSetup) -> None:
-    """Divide each block, and what stands outside of blocks, among the ranks (Zhao et al. 2023, as torch's `fully_shard`)."""
+    """Divide each block, and what lies outside of blocks, among the ranks (Zhao et al. 2023, torch's `fully_shard`)."""
     before = dict(setup.model.named_parameters())
     mesh = init_device_mesh(setup.device, (setup.rank.count,))
     for name in blocks_of(setup.model):
         fully_shard(setup.model.get_submodule(name), mesh=mesh)
-    # The outermost would keep its part whole after a forward pass, and so miss an average that takes its place.
+    # By default the outermost group stays whole after a forward pass, and then ignores an average that replaces it.
     fully_shard(setup.model, mesh=mesh, reshard_after_forward=True)
     after = dict(setup.model.named_parameters())
     setup.replace_parameters({parameter: after[name] for name, parameter in before.items()})
 
 
 class Sharded(ModelParallelStrategy):
-    """Lightning's strategy for a model that is sharded, with checkpoints that are whole, as of any other training."""
+    """Lightning's strategy for a sharded model, with undivided checkpoints like those of any other training."""
 
     def __init__(self, ranks: int) -> None:
         super().__init__(data_parallel_size=ranks, tensor_parallel_size=1, save_distributed_checkpoint=False)
 
-    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = True) -> dict[str, Any]:
-        """Each rank takes its part of the file. Lightning's own loader does not know blocks that are checkpointed."""
+    def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = True) -> dict[str, Any]:
+        """Load this rank's part of the file. Lightning's own loader fails on blocks with activation checkpointing."""
         from torch.distributed.checkpoint.state_dict import (
             StateDictOptions,
             set_model_state_dict,
@@ -41,11 +42,11 @@ class Sharded(ModelParallelStrategy):
         )
 
         assert self.model is not None
-        saved: dict[str, Any] = torch.load(checkpoint_path, map_location="cpu", weights_only=True, mmap=True)
+        saved = torch.load(checkpoint_path, map_location="cpu", weights_only=True, mmap=True)
         options = StateDictOptions(full_state_dict=True)
         set_model_state_dict(self.model, saved.pop("state_dict"), options=options)
         for optimizer, state in zip(self.optimizers, saved["optimizer_states"], strict=True):
-            if not state["state"]:  # plain sgd keeps nothing to divide
+            if not state["state"]:  # plain sgd has no state to divide
                 optimizer.load_state_dict(state)
                 continue
             named = FullyShardedDataParallel.rekey_optim_state_dict(state, OptimStateKeyType.PARAM_NAME, self.model)
@@ -54,14 +55,14 @@ class Sharded(ModelParallelStrategy):
 
 
 def gather_whole(value: torch.Tensor) -> torch.Tensor:
-    """The whole of a tensor of which this rank may have a part; all ranks must ask.
+    """Return a whole tensor of which this rank may hold a part; all ranks must call this.
 
-    Then it is on the CPU: all of a model may be more than a device can hold.
+    A divided tensor is returned on the CPU, because the whole model may not fit on a device.
     """
     return value.full_tensor().cpu() if isinstance(value, DTensor) else value
 
 
 def divide_like(value: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    """A copy of a whole tensor on another's device, divided as that is."""
+    """Copy a whole tensor to the device of `own`, divided in the same way."""
     value = value.to(own.device, copy=True)
     return distribute_tensor(value, own.device_mesh, own.placements) if isinstance(own, DTensor) else value

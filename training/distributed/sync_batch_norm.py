@@ -1,19 +1,18 @@
-"""BatchNorm over all devices' images together: torch's on GPUs; on CPUs, for which torch has none, one of our own."""
+"""BatchNorm over the images of all devices: torch's on GPUs, our own on CPUs, for which torch has none."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from timm.layers import BatchNormAct2d, convert_sync_batchnorm
 from torch import distributed, nn
+from torch.autograd.function import FunctionCtx
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def synchronise(model: nn.Module, device: str) -> None:
-    """Change a model's BatchNorm layers in place; the names of its weights stay."""
+    """Replace a model's BatchNorm layers in place; the names of the weights do not change."""
     if device != "cpu":
-        # timm's layers keep their activation, which torch's own conversion would lose.
+        # timm's conversion keeps the activation of timm's layers; torch's own conversion loses it.
         convert_sync_batchnorm(model)
         return
     for module in model.modules():
@@ -22,24 +21,24 @@ def synchronise(model: nn.Module, device: str) -> None:
 
 
 class SyncOnCpu(_BatchNorm):
-    """In place of the layers for images and for vectors."""
+    """Replaces torch's layers for images and for vectors."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return normalise(self, input) if self.training else super().forward(input)
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
-        """Of any shape (N, channels, ...)."""
+        """Accept any shape (N, channels, ...)."""
 
 
 class SyncActOnCpu(BatchNormAct2d):
-    """In place of timm's layer, which activates too."""
+    """Replaces timm's layer, which contains an activation."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return self.act(self.drop(normalise(self, input))) if self.training else super().forward(input)
 
 
 def normalise(norm: _BatchNorm, input: torch.Tensor) -> torch.Tensor:
-    """By mean and variance over all ranks. In two passes: a variance out of sums of squares would lose its digits."""
+    """Normalise (N, channels, ...) by the mean and variance over all ranks. Two passes keep the variance precise."""
     images = input.to(torch.promote_types(input.dtype, torch.float32))
     others = [dim for dim in range(images.dim()) if dim != 1]
     shape = (1, -1, *[1] * (images.dim() - 2))
@@ -65,14 +64,14 @@ def _track(norm: _BatchNorm, mean: torch.Tensor, variance: torch.Tensor) -> None
 
 
 class SumOverRanks(torch.autograd.Function):
-    """A sum in which every rank has a part: so each part's gradient is the sum of all ranks' gradients."""
+    """The sum over all ranks. The gradient of each term is the sum of the gradients of all ranks."""
 
     @staticmethod
-    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: FunctionCtx, value: torch.Tensor) -> torch.Tensor:
         total = value.clone()
         distributed.all_reduce(total)
         return total
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def backward(ctx: FunctionCtx, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         return SumOverRanks.forward(ctx, gradient.contiguous())

@@ -1,12 +1,13 @@
-"""What happens around a fit: seeds by epoch, and the stop on a loss that is no number."""
+"""Callbacks of every fit: seeds for each epoch, the stop on a NaN loss, and the exchange between devices."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.utilities.types import STEP_OUTPUT
 from timm.utils import distribute_bn
 from torch import nn
 
@@ -16,13 +17,13 @@ from training.process.isolation import derive_seed, seed_process
 
 
 class EpochSeeds(pl.Callback):
-    """Each epoch's randomness follows from seed, epoch and rank alone, so resuming needs no saved random states."""
+    """Seed each epoch from the seed, the epoch and the rank alone, so that a resume needs no saved random state."""
 
     def __init__(self, seed: int, rank: Rank) -> None:
         self.seed, self.rank = seed, rank
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        # The first rank draws what it would draw alone.
+        # The first rank draws the same numbers as in a training on one device.
         others = [] if self.rank.leads else [self.rank.number]
         seed_process(derive_seed(self.seed, trainer.current_epoch, *others))
 
@@ -35,28 +36,34 @@ class NaNStop(pl.Callback):
         self.pending: torch.Tensor | None = None
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: STEP_OUTPUT,
+        batch: object,
+        batch_idx: int,
     ) -> None:
-        # Of all ranks, or one would stop and the others wait for it: a sum with one such number in it is none either.
+        # Sum over ranks, so that a NaN on one stops all; otherwise the others would wait for it.
+        assert isinstance(outputs, Mapping)
         loss = self.rank.sum(outputs["loss"].detach())
         if loss.device.type == "cpu":
-            self._judge(loss)
+            self._refuse_nonfinite(loss)
             return
-        # A copy into pinned memory that is read a step later: late by a step or so, but never a synchronisation.
+        # The value is copied to pinned memory and read one step later: this delays the stop, but avoids a synchronisation.
         if self.pending is not None:
-            self._judge(self.pending)
+            self._refuse_nonfinite(self.pending)
         else:
             self.pending = torch.zeros((), dtype=loss.dtype, pin_memory=True)
         self.pending.copy_(loss, non_blocking=True)
 
     @staticmethod
-    def _judge(loss: torch.Tensor) -> None:
+    def _refuse_nonfinite(loss: torch.Tensor) -> None:
         if not loss.isfinite():
             raise Diverged("the training loss became infinite or NaN")
 
 
 class SharedStatistics(pl.Callback):
-    """What BatchNorm measured on each rank's share, averaged before it is validated and kept."""
+    """Average BatchNorm's statistics over the ranks before the model is validated and saved."""
 
     def __init__(self, rank: Rank) -> None:
         self.rank = rank
@@ -66,7 +73,7 @@ class SharedStatistics(pl.Callback):
 
 
 class Rewrap(pl.Callback):
-    """DDP knows the parameters that trained when it was built: build it anew where others were unfrozen."""
+    """Rebuild DDP when more parameters train: it synchronises only those that trained when it was built."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.known = self._count_trained(pl_module)

@@ -1,4 +1,4 @@
-"""Reading a checkpoint, whatever became of its file."""
+"""Read a checkpoint, and refuse a damaged one."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import torch
 
 from training.errors import UserError
 
-BEST = ("state_dict", "recipe", "classes", "epoch")  # what `best.ckpt` holds
+BEST = ("state_dict", "recipe", "classes", "epoch")  # the keys of `best.ckpt`
 
 
 def read_checkpoint(path: Path, keys: Sequence[str] = BEST, mmap: bool = False) -> dict[str, Any]:
-    """The content of a checkpoint, without unpickling code. Of `best.ckpt` by default.
+    """Read a checkpoint without unpickling code. `keys` must be in it; the default is those of `best.ckpt`.
 
-    `best.ckpt` has the weights as `state_dict`, the resolved `recipe`, the names of the `classes` and the `epoch`.
+    `best.ckpt` contains the weights as `state_dict`, the resolved `recipe`, the names of the `classes` and the `epoch`.
 
     Raises:
         UserError: the file is damaged or lacks one of the keys.
     """
     try:
-        saved: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+        saved = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except MemoryError:
         raise
-    except Exception as error:  # noqa: BLE001 - torch has a dozen errors for a file that is cut short or junk
+    except Exception as error:  # noqa: BLE001 - torch raises a dozen types for a file that is truncated or of another kind
         reason = (str(error).strip() or type(error).__name__).split("\n")[0].split(". ")[0].rstrip(".")
         raise UserError(f"{path}: the checkpoint is damaged ({reason}).") from None
     if missing := [key for key in keys if not isinstance(saved, dict) or key not in saved]:

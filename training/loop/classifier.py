@@ -1,12 +1,12 @@
-"""The LightningModule: one step, its metrics, optimizer and schedule, as a recipe's set-up says."""
+"""The LightningModule of a recipe's set-up: training and validation steps, metrics, optimizer and schedule."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import nn
 from torch.nn import functional as F
 
@@ -19,26 +19,26 @@ from training.recipe import Recipe
 from training.techniques.data.mixing import change_batch
 from training.techniques.optimization.accumulation import weigh_batches
 
-STEP_POINTS = 200  # at most, of learning rate and training loss by optimizer step
+STEP_POINTS = 200  # largest number of recorded steps with their learning rate and training loss
 
 Batch = tuple[torch.Tensor, torch.Tensor]  # images (N, 3, side, side), labels (N,)
 
 
 class Classifier(pl.LightningModule):
-    """Trains `plan.model`; keeps sums on the device and hands out numbers at epoch end only.
+    """Trains `plan.model`. Sums stay on the device and are read at the end of an epoch only.
 
-    Lightning's `self.log` in every step would double or triple the cost of a small step.
+    Calling Lightning's `self.log` in every step would double or triple the cost of a small step.
     """
 
     def __init__(self, recipe: Recipe, plan: TrainingSetup) -> None:
         super().__init__()
         self.model = plan.model
         self.recipe = recipe
-        self.plan = plan  # Lightning has a hook named setup
+        self.plan = plan  # not named setup, because Lightning has a hook of that name
         self.criterion = plan.criterion or nn.CrossEntropyLoss(weight=plan.class_weights)
         self.epoch_steps = [-(-len(plan.batch_sizes) // self.batches_in(epoch)) for epoch in range(recipe.epochs)]
         self.step_stride = -(-sum(self.epoch_steps) // STEP_POINTS)
-        self.train()  # Lightning keeps the modes that a fit starts with
+        self.train()  # Lightning keeps the modes from the start of a fit
 
     def train(self, mode: bool = True) -> Classifier:
         super().train(mode)
@@ -48,25 +48,25 @@ class Classifier(pl.LightningModule):
         return self
 
     def plain_weights(self) -> dict[str, torch.Tensor]:
-        """Weights that the backbone takes as it comes from its library, whatever trains beside or around it.
+        """Return weights for the unchanged backbone of the library, with adapters merged and wrappers removed.
 
-        All ranks must ask.
+        All ranks must call this.
         """
         weights = (self.plan.plain_weights or nn.Module.state_dict)(self.model)
         return {name: gather_whole(value) for name, value in weights.items()}
 
     def configure_model(self) -> None:
-        """Nothing: the set-up divided the model among ranks, where it is. Lightning insists on the hook."""
+        """Do nothing: the set-up has divided the model among the ranks if necessary. Lightning requires this hook."""
 
     def batches_in(self, epoch: int) -> int:
-        """Forward passes per optimizer step after so many epochs."""
+        """Return the forward passes per optimizer step after this many completed epochs."""
         return self.plan.batches_per_step(epoch) if self.plan.batches_per_step else 1
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.model(images)
 
     def on_train_epoch_start(self) -> None:
-        # All that Lightning's GradientAccumulationScheduler does, which would not weigh the last group.
+        # Lightning's GradientAccumulationScheduler does only this; the weights of the last group are added here.
         self.batches_per_step = self.trainer.accumulate_grad_batches = self.batches_in(self.current_epoch)
         self.loss_weights = weigh_batches(self.plan.batch_sizes, self.batches_per_step, self.plan.rank)
         self.loss_sum: torch.Tensor | float = 0.0
@@ -84,9 +84,9 @@ class Classifier(pl.LightningModule):
         return loss * self.loss_weights[batch_index]
 
     def loss_of(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The mean over the images; `targets` are labels (N,) or each class's share (N, classes)."""
+        """Return the mean loss over the images; `targets` are labels (N,) or shares of the classes (N, classes)."""
         if self.plan.class_weights is not None and targets.dim() == 1:
-            # Of labels torch would take the mean by weight, of shares the mean by image; the latter is meant for both.
+            # torch divides by the sum of weights for labels, and by the number of images for shares. We want the latter.
             targets = F.one_hot(targets, self.plan.class_count).float()
         return self.criterion(logits, targets)
 
@@ -94,13 +94,13 @@ class Classifier(pl.LightningModule):
         self.loss_sum = self.loss_sum + loss * size
         self.image_count += size
         if batch_index % self.batches_per_step == 0 and self.global_step % self.step_stride == 0:
-            own = size / self.plan.batch_sizes[batch_index]  # of the whole batch's loss
+            own = size / self.plan.batch_sizes[batch_index]  # this rank's share of the batch
             self.steps.append((self.global_step + 1, self._lr(), loss * own))
 
     def validation_step(self, batch: Batch, batch_index: int, dataloader_idx: int = 0) -> None:
         images, labels = batch
         logits = self.model(images)
-        if dataloader_idx == 1:  # training images as they are: train_accuracy without augmentation and mixing
+        if dataloader_idx == 1:  # training images without augmentation and mixing, for train_accuracy
             self.probe_correct = self.probe_correct + (logits.argmax(1) == labels).sum()
             self.probe_count += len(labels)
             return
@@ -109,7 +109,10 @@ class Classifier(pl.LightningModule):
         self.validated.append((labels, predicted, confidence, F.cross_entropy(logits, labels, reduction="none")))
 
     def collect(self, score: str) -> tuple[dict[str, float], float, list[tuple[int, float, float]]]:
-        """The epoch's metrics, the standard error of `score`, and points of (step, lr, training loss), on every rank.
+        """Collect the results of an epoch from all ranks.
+
+        Returns:
+            The metrics, the standard error of the metric `score`, and points of (optimizer step, lr, training loss).
 
         Raises:
             Diverged: the training or the validation loss is infinite or NaN.
@@ -133,10 +136,10 @@ class Classifier(pl.LightningModule):
         return metrics, error, [(*point[:2], loss) for point, loss in zip(self.steps, step_losses, strict=True)]
 
     def _lr(self) -> float:
-        """The base rate, whatever share of it some groups of parameters have."""
+        """Return the base rate; some groups of parameters have a share of it."""
         return max(group["lr"] for group in self.trainer.optimizers[0].param_groups)
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self) -> OptimizerLRScheduler:
         lr = self.recipe.optimizer.lr
         assert isinstance(lr, float)  # resolved
         optimizer = self.recipe.optimizer.build(group_parameters(self.plan, lr * (self.plan.lr_factor or 1.0)))

@@ -1,4 +1,4 @@
-"""What a training says once an epoch, and how it ended."""
+"""The report of an epoch, and the outcome of a training."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from training.recipe import Recipe
 
 @dataclass(frozen=True)
 class Report:
-    """What one epoch brought.
+    """The results of one epoch.
 
-    `score` is the best validation value so far and `best_epoch` where it was; `steps` holds points of
-    (optimizer step, learning rate, training loss); `time` is in seconds since 1970.
+    `score` is the best validation value so far, with its `standard_error`, and `best_epoch` the epoch that reached it.
+    `steps` holds points of (optimizer step, learning rate, training loss); `time` is in seconds since 1970.
     """
 
     epoch: int
@@ -27,7 +27,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a training ended. `recipe` is resolved: nothing is left `auto`."""
+    """How a training ended. `recipe` is resolved: it contains no `auto`."""
 
     state: Literal["completed", "stopped", "diverged"]
     recipe: Recipe

@@ -1,4 +1,4 @@
-"""The end of each epoch: the best and the last weights on disk, then a report."""
+"""At the end of each epoch, save the best and the last weights, then report."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ logger = logging.getLogger(__name__)
 
 
 class EpochReporter(pl.Callback):
-    """Keep the best and the last weights on disk, then report. Runs after every other callback.
+    """Saves the best and the last weights, then reports. Runs after every other callback.
 
-    The reports travel in `last.ckpt`: whoever resumes knows all that was measured, even what nobody heard of.
+    The reports are stored in `last.ckpt`, so a resumed training has all of them, including any that was never delivered.
     """
 
     def __init__(
@@ -43,19 +43,19 @@ class EpochReporter(pl.Callback):
         self.folder = folder
         self.metric = metric
         self.on_report = on_report
-        self.rank = rank  # all make the same reports; the first writes them, and is told whether to go on
-        self.keep_last = keep_last  # where validation images are trained on, no epoch can be told to be the best
-        self.asked = self.recipe = recipe  # as it came, and with what was found for each `auto`
+        self.rank = rank  # all ranks make the same report; the first delivers it and gets the decision to continue
+        self.keep_last = keep_last  # the last epoch counts as the best, for a training on the validation part
+        self.asked = self.recipe = recipe  # `asked` keeps `auto`, in `recipe` it is replaced
         self.classes = list(classes)
         self.reports: list[Report] = []
         self.stopped = False
         self.train_seconds = 0.0
 
     def resume(self) -> Path | None:
-        """Report the epochs already in `last.ckpt`; None where there is none to go on from.
+        """Report the epochs in `last.ckpt`, and return its path; None if there is nothing to resume from.
 
         Raises:
-            UserError: it is of another recipe or metric.
+            UserError: the checkpoint belongs to another recipe or metric.
         """
         path = self.folder / "last.ckpt"
         if path.exists() and (saved := self._read(path)):
@@ -67,15 +67,12 @@ class EpochReporter(pl.Callback):
         return path if self.reports else None
 
     def _read(self, path: Path) -> dict[str, Any] | None:
-        """Our part of a checkpoint; None of a damaged one, as the same epochs can be trained again."""
+        """Return our part of a checkpoint; None if it is damaged, because the same epochs can be trained again."""
         try:
-            found: dict[str, Any] | None = read_checkpoint(path, ["callbacks"], mmap=True)["callbacks"].get(
-                self.state_key
-            )
+            return read_checkpoint(path, ["callbacks"], mmap=True)["callbacks"].get(self.state_key)
         except UserError as error:
-            logger.warning("%s The training starts anew.", error)
+            logger.warning("%s The training starts again.", error)
             return None
-        return found
 
     def _refuse_another(self, saved: dict[str, Any], path: Path) -> None:
         before, now = (flatten({**state["asked"], "metric": state["metric"]}) for state in (saved, self.state_dict()))
@@ -83,12 +80,12 @@ class EpochReporter(pl.Callback):
             name = changed[0]
             raise UserError(
                 f"{path}: holds a training with {name}={before.get(name)}, not {now.get(name)}. Name another folder, or "
-                "remove the file to start anew."
+                "remove the file to start again."
             )
 
     @property
     def described(self) -> dict[str, Any]:
-        """What travels with the weights."""
+        """What is saved together with the weights."""
         return {"recipe": self.recipe.model_dump(), "classes": self.classes}
 
     def state_dict(self) -> dict[str, Any]:
@@ -124,15 +121,15 @@ class EpochReporter(pl.Callback):
             if self.rank.leads:
                 torch.save(weights, self.folder / "best.partial")
                 (self.folder / "best.partial").replace(self.folder / "best.next")
-        trainer.save_checkpoint(self.folder / "last.partial")  # by all, as they wait for each other in it
+        trainer.save_checkpoint(self.folder / "last.partial")  # all ranks call this and wait for each other in it
         if self.rank.leads:
-            (self.folder / "last.partial").replace(self.folder / "last.ckpt")  # from here on, the epoch counts
+            (self.folder / "last.partial").replace(self.folder / "last.ckpt")  # from this moment the epoch is complete
             self._settle_best()
         if not self.rank.gather(self.on_report(report))[0]:
             self.stopped = trainer.should_stop = True
 
     def _settle_best(self) -> None:
-        """Make `best.next` the best, unless its epoch did not come to count: best and last always agree."""
+        """Rename `best.next` to `best.ckpt`, or remove it if its epoch is not in `last.ckpt`: the two always agree."""
         new = self.folder / "best.next"
         if not new.exists():
             return
@@ -147,7 +144,7 @@ class EpochReporter(pl.Callback):
         metrics["images_per_second"] = sum(classifier.plan.batch_sizes) / self.epoch_seconds
         metrics["train_seconds"] = self.train_seconds
         peaks = [peak for peak in self.rank.gather(self.memory.read_mb()) if peak is not None]
-        if peaks:  # what the fullest GPU needs; of CPUs, that all ranks have one memory
+        if peaks:  # each GPU has its own memory; ranks on CPUs share one
             metrics["peak_memory_mb"] = max(peaks) if self.memory.device == "cuda" else sum(peaks)
         value = metrics[self.metric]
         last = self.reports[-1] if self.reports else None

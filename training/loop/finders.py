@@ -1,8 +1,8 @@
-"""What `auto` means for the batch size and the learning rate: tried out on models of their own, before the training.
+"""Find the batch size and the learning rate for `auto` before the training, on separate models.
 
-Lightning's finders serve neither. Its `lr_find` runs under the recipe's schedule, writes a checkpoint, moves the random
-states that the training would have started from, and takes the slope over lr instead of log lr, in which noise at the
-lowest rates outweighs any fall. Its batch-size finder wants a loader that it may change.
+Lightning's finders do not fit. Its `lr_find` runs under the recipe's schedule, writes a checkpoint and changes the random
+states with which the training starts. It also takes the slope over lr instead of log lr, so noise at the lowest rates
+outweighs any fall. Its batch-size finder needs a loader whose batch size it can change.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import lightning.pytorch as pl
 import torch
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
 from training.data.pipelines.loaders import Loaders
+from training.data.pipelines.sampling import ShareSampler
 from training.errors import UserError
-from training.loop.classifier import Classifier
+from training.loop.classifier import Batch, Classifier
 from training.loop.trainer import make_trainer
 from training.process.isolation import isolated_process
 from training.recipe import Recipe
@@ -33,10 +35,10 @@ from training.techniques.optimization.lr_scaling import LrScaling
 from training.techniques.optimization.schedule import Constant
 
 LOWEST, HIGHEST, STEPS = 1e-7, 10.0, 100
-SMOOTHING = 0.9  # share of the mean loss so far, in each step
-FIRST = 10  # of the steps before, the mean says little
+SMOOTHING = 0.9  # weight of the previous mean loss in each step
+FIRST = 10  # first step whose smoothed loss is reliable
 FACTORS: dict[str, float] = {"auto": 1.0, "auto/3": 1 / 3, "auto*3": 3.0}
-RUN_AWAY = 4.0  # times the lowest loss, where the test ends
+RUN_AWAY = 4.0  # the test ends when the loss exceeds the lowest loss by this factor
 
 Prepare = Callable[[Recipe, tuple[int, ...]], Classifier]
 
@@ -44,26 +46,28 @@ logger = logging.getLogger(__name__)
 
 
 class RangeTest(pl.Callback):
-    """Raise the rate by the same factor from one optimizer step to the next, until the loss runs away (Smith 2017)."""
+    """Multiply the rate by a constant factor after each optimizer step, until the loss diverges (Smith 2017)."""
 
     def __init__(self) -> None:
         self.lrs = [LOWEST * (HIGHEST / LOWEST) ** (step / (STEPS - 1)) for step in range(STEPS)]
-        self.losses: list[float] = []  # the mean over the images of each step
+        self.losses: list[float] = []  # mean over the images of each step
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.shares = [group["lr"] / LOWEST for group in trainer.optimizers[0].param_groups]
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.before: tuple[Any, int] = (0.0, 0)
+        self.before: tuple[torch.Tensor | float, int] = (0.0, 0)
 
-    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, index: int) -> None:
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: object, index: int
+    ) -> None:
         for group, share in zip(trainer.optimizers[0].param_groups, self.shares, strict=True):
             group["lr"] = share * self.lrs[trainer.global_step]
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: object) -> None:
         assert isinstance(pl_module, Classifier)
         if trainer.global_step == len(self.losses):
-            return  # in the middle of a group of batches
+            return  # the optimizer step is not complete yet
         now = pl_module.loss_sum, pl_module.image_count
         own = float(now[0] - self.before[0]), now[1] - self.before[1]
         loss_sum, count = map(sum, zip(*pl_module.plan.rank.gather(own), strict=True))
@@ -74,9 +78,9 @@ class RangeTest(pl.Callback):
 
 
 class FindAgain(pl.Callback):
-    """At each milestone of unfreeze, find the base rate anew for what trains from then on.
+    """At each milestone of unfreeze, find the base rate again for the parameters that train from then on.
 
-    Stands behind the techniques' callbacks, so that they have thawed what thaws, and put back what an average replaced.
+    It runs after the techniques' callbacks, when they have unfrozen parameters and replaced an average by the weights.
     """
 
     def __init__(self, threads: int) -> None:
@@ -84,20 +88,20 @@ class FindAgain(pl.Callback):
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, Classifier)
-        recipe, loader = pl_module.recipe, cast(Any, trainer.train_dataloader)
+        recipe, loader = pl_module.recipe, cast("DataLoader[Batch]", trainer.train_dataloader)
         if trainer.current_epoch not in recipe.unfreeze.milestones:
             return
         batches = pl_module.batches_in(trainer.current_epoch)
         with isolated_process(recipe.seed, self.threads):
             plan = replace(deepcopy(pl_module.plan), callbacks=[], batches_per_step=lambda epoch: batches)
             found = _test_rates(Classifier(_simplify(recipe, LOWEST, recipe.unfreeze.level), plan), loader)
-        loader.sampler.set_epoch(trainer.current_epoch)
+        cast(ShareSampler, loader.sampler).set_epoch(trainer.current_epoch)
         set_base_rate(trainer, _round(found * FACTORS[recipe.unfreeze.milestone_lr]))
 
 
 def set_base_rate(trainer: pl.Trainer, lr: float) -> None:
-    """Let the schedule go on from another peak; each group keeps its share. Travels in the checkpoint."""
-    schedule: Any = trainer.lr_scheduler_configs[0].scheduler
+    """Change the peak of the running schedule; each group keeps its share. The checkpoint contains the change."""
+    schedule = cast(LambdaLR, trainer.lr_scheduler_configs[0].scheduler)
     groups, before = trainer.optimizers[0].param_groups, max(schedule.base_lrs)
     schedule.base_lrs = [lr * base / before for base in schedule.base_lrs]
     for group, base, factor in zip(groups, schedule.base_lrs, schedule.lr_lambdas, strict=True):
@@ -106,10 +110,10 @@ def set_base_rate(trainer: pl.Trainer, lr: float) -> None:
 
 
 def find_lr(recipe: Recipe, prepare: Prepare, loaders: Loaders, threads: int) -> Recipe:
-    """The recipe with a number for `optimizer.lr`; nothing of the search is left behind, random states included.
+    """Return the recipe with a number for `optimizer.lr`. The test leaves no trace, not even in random states.
 
     Raises:
-        UserError: the loss falls at no rate.
+        UserError: the loss does not fall at any rate.
     """
     asked = recipe.optimizer.lr
     if not isinstance(asked, str):
@@ -121,22 +125,26 @@ def find_lr(recipe: Recipe, prepare: Prepare, loaders: Loaders, threads: int) ->
     return recipe.model_copy(update={"optimizer": recipe.optimizer.model_copy(update={"lr": lr})})
 
 
-def _test_rates(classifier: Classifier, batches: Any) -> float:
+def _test_rates(classifier: Classifier, batches: Iterable[Batch]) -> float:
     test = RangeTest()
     _run(make_trainer(classifier, [test], max_steps=STEPS, max_epochs=-1, limit_val_batches=0), classifier, batches)
     return suggest(test.lrs, test.losses)
 
 
 def _round(lr: float) -> float:
-    """To three digits: no range test knows more."""
+    """Round to three digits: a range test is no more precise."""
     return float(f"{lr:.3g}")
 
 
 def suggest(lrs: list[float], losses: list[float]) -> float:
-    """The rate at which the smoothed loss falls fastest over log lr, on its way to where it is lowest.
+    """Return the rate at which the smoothed loss falls fastest over log lr, before its minimum.
+
+    Args:
+        lrs: The learning rate of each step, rising by a constant factor.
+        losses: The training loss of each step.
 
     Raises:
-        UserError: it does not fall.
+        UserError: the loss does not fall.
     """
     mean, smooth = 0.0, []
     for step, loss in enumerate(losses, start=1):
@@ -152,13 +160,13 @@ def suggest(lrs: list[float], losses: list[float]) -> float:
 
 
 def find_batch_size(recipe: Recipe, prepare: Prepare, threads: int, image_count: int) -> Recipe:
-    """The recipe with a number for `batch_size`: the largest power of two of which two training steps fit into memory.
+    """Return the recipe with a number for `batch_size`: the largest power of two with which two steps fit into memory.
 
-    It is tried at the deepest level that unfreeze comes to, so that it holds after every milestone; and it is no more than
-    the `image_count` images of an epoch.
+    The test uses the last level that unfreeze reaches, so that the size also fits after every milestone. The size is at
+    most `image_count`, the number of images in an epoch.
 
     Raises:
-        UserError: there is no room for two images.
+        UserError: the memory is too small for two images.
     """
     if recipe.batch_size != "auto":
         return recipe
@@ -184,16 +192,16 @@ def find_batch_size(recipe: Recipe, prepare: Prepare, threads: int, image_count:
 
 
 def _try_steps(recipe: Recipe, prepare: Prepare, size: int) -> None:
-    """Two, since the optimizer's state comes with the first."""
+    """Take two steps, because the first one creates the optimizer's state."""
     classifier = prepare(_simplify(recipe, LOWEST, recipe.unfreeze.deepest), (size, size))
     side = classifier.plan.image_size
     batch = torch.zeros(size, 3, side, side), torch.zeros(size, dtype=torch.long)
-    batches: DataLoader[Any] = DataLoader([batch, batch], batch_size=None)  # type: ignore[arg-type]
+    batches: DataLoader[Batch] = DataLoader([batch, batch], batch_size=None)  # type: ignore[arg-type]
     _run(make_trainer(classifier, [], max_epochs=1, limit_val_batches=0), classifier, batches)
 
 
 def _simplify(recipe: Recipe, lr: float, level: str) -> Recipe:
-    """The recipe at its start, without what acts over the course of a training or takes long to begin."""
+    """Return the recipe as it is at the start, without techniques that change over time or take long to start."""
     return recipe.model_copy(
         update={
             "optimizer": recipe.optimizer.model_copy(update={"lr": lr}),
@@ -207,7 +215,7 @@ def _simplify(recipe: Recipe, lr: float, level: str) -> Recipe:
     )
 
 
-def _run(trainer: pl.Trainer, classifier: Classifier, batches: Any) -> None:
+def _run(trainer: pl.Trainer, classifier: Classifier, batches: Iterable[Batch]) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Lightning's advice on loader workers and intervals
+        warnings.simplefilter("ignore")  # Lightning gives advice on loader workers and intervals
         trainer.fit(classifier, batches)

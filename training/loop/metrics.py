@@ -1,4 +1,4 @@
-"""What one validation says: accuracy in three forms, loss, calibration, and how sure the ranking metric is."""
+"""The metrics of a validation: three accuracies, loss, calibration, and the standard error of the score."""
 
 from __future__ import annotations
 
@@ -20,9 +20,20 @@ def measure(
     class_count: int,
     score: str,
 ) -> tuple[dict[str, float], float]:
-    """Metrics of N images, each argument of shape (N,), and the standard error of the metric named `score`.
+    """Compute all metrics of N images.
 
     `val_ece` is the expected calibration error of the predicted class: 15 bins, L1 (Guo et al. 2017, equation 3).
+
+    Args:
+        labels: The true classes (N,).
+        predicted: The predicted classes (N,).
+        confidence: The probability of each predicted class (N,).
+        losses: The cross-entropy of each image (N,).
+        class_count: The number of classes.
+        score: The name of the metric whose standard error is wanted.
+
+    Returns:
+        The metrics by name, and the standard error of `score`.
     """
     kinds = _kinds(class_count)
     columns = (labels, predicted, confidence, losses)
@@ -36,20 +47,20 @@ def _kinds(classes: int) -> dict[str, Metric]:
         "val_balanced_accuracy": lambda y, p, c, loss: _balanced_accuracy(y, p, classes),
         "val_macro_f1": lambda y, p, c, loss: multiclass_f1_score(p, y, classes, average="macro", validate_args=False),
         "val_loss": lambda y, p, c, loss: loss.mean(),
-        # Of the predicted class alone this is the multiclass error: both bin the confidence in the prediction.
+        # This equals the multiclass error, which also bins the confidence of the predicted class alone.
         "val_ece": lambda y, p, c, loss: binary_calibration_error(c, (y == p).long(), n_bins=15, validate_args=False),
     }
 
 
 def _balanced_accuracy(labels: torch.Tensor, predicted: torch.Tensor, classes: int) -> torch.Tensor:
-    """Mean recall of the classes that occur; torchmetrics would count a class without images as never found."""
+    """Return the mean recall of the classes that occur; torchmetrics counts a class without images as recall 0."""
     images = torch.bincount(labels, minlength=classes)
     found = torch.bincount(labels[labels == predicted], minlength=classes)
     return (found[images > 0].double() / images[images > 0]).mean()
 
 
 def _standard_error(kind: Metric, columns: tuple[torch.Tensor, ...], score: str) -> float:
-    """Of the mean where the metric is one; by the bootstrap over images otherwise (Efron 1979)."""
+    """Return the error of the mean for metrics that are means, else a bootstrap over the images (Efron 1979)."""
     labels, predicted, _, losses = columns
     count = len(labels)
     if score in ("val_accuracy", "val_loss"):

@@ -1,4 +1,4 @@
-"""Parameter groups: what share of the learning rate each parameter gets, and whether weight decay pulls on it."""
+"""Parameter groups: the share of the learning rate that each parameter gets, and whether weight decay applies."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from training.contract.setup import TrainingSetup
 
 
 def group_parameters(setup: TrainingSetup, lr: float) -> list[dict[str, Any]]:
-    """Group every parameter that trains, now or after a milestone; `lr` is the base rate, which the head has.
+    """Group every parameter that trains, now or after a milestone; `lr` is the base rate, which the head gets.
 
-    A parameter that is still frozen has no gradient, and optimizers pass over it: so nothing has to be added at a
-    milestone, where the states of the others might be lost, and a checkpoint looks alike before and after.
+    Optimizers skip a frozen parameter, because it has no gradient. So no group has to be added at a milestone, the
+    optimizer's state is kept, and a checkpoint has the same structure before and after.
     """
     shares, undecayed = setup.lr_shares or {}, setup.undecayed or set()
     unfrozen_later = {parameter for trained, _ in setup.unfreeze_steps.values() for parameter in trained}

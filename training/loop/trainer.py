@@ -1,4 +1,4 @@
-"""The Lightning Trainer of a classifier, quiet and writing nothing by itself."""
+"""The Lightning Trainer of a classifier: without output and without files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.fabric.plugins.environments import LightningEnvironment
-from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from training.distributed.rank import Rank
 from training.distributed.sharding import Sharded
@@ -15,20 +15,22 @@ from training.loop.callbacks import EpochSeeds, Rewrap, SharedStatistics
 from training.loop.classifier import Classifier
 
 for _source in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero", "lightning.fabric", "bitsandbytes"):
-    logging.getLogger(_source).setLevel(logging.ERROR)  # tips and adverts, and kernels that nothing here would use
+    logging.getLogger(_source).setLevel(
+        logging.ERROR
+    )  # they print tips, and warnings about kernels that are not used here
 
 
 def make_trainer(classifier: Classifier, callbacks: list[pl.Callback], **arguments: Any) -> pl.Trainer:
-    """A Trainer with what the classifier's techniques ask of it; `arguments` say how long it runs."""
+    """Build the Trainer for a classifier's techniques. `arguments` go to the Trainer and set how long it runs."""
     plan = classifier.plan
     own: list[pl.Callback] = list(plan.callbacks)
     if plan.rank.count > 1:
-        # Of the weights that trained, and of their average, once it has taken their place.
+        # Once for the trained weights, and once for their average after it has replaced them.
         own = [SharedStatistics(plan.rank), *own, SharedStatistics(plan.rank), Rewrap()]
     return pl.Trainer(
         accelerator="gpu" if plan.device == "cuda" else "cpu",
         strategy=_make_strategy(classifier),
-        # A Slurm job's variables are Ray's business, not the trial's.
+        # Lightning would otherwise use the variables of a Slurm job, which are meant for Ray.
         plugins=[OneMachine(plan.rank), *plan.plugins],
         callbacks=[EpochSeeds(classifier.recipe.seed, plan.rank), *own, *callbacks],
         logger=False,
@@ -42,18 +44,18 @@ def make_trainer(classifier: Classifier, callbacks: list[pl.Callback], **argumen
     )
 
 
-def _make_strategy(classifier: Classifier) -> Any:
+def _make_strategy(classifier: Classifier) -> Strategy | str:
     count = classifier.plan.rank.count
     if count == 1:
         return "auto"
     if classifier.recipe.data_parallel.strategy == "fsdp":
         return Sharded(count)
-    # Buffers are shared once an epoch, not by one rank before each step.
+    # SharedStatistics averages the buffers once an epoch; DDP would copy those of one rank before each step.
     return DDPStrategy(broadcast_buffers=False)
 
 
 class OneMachine(LightningEnvironment):
-    """The ranks are there, and know each other, before Lightning starts."""
+    """A cluster whose ranks already run and are connected before Lightning starts."""
 
     def __init__(self, rank: Rank) -> None:
         super().__init__()

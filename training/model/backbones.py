@@ -1,4 +1,4 @@
-"""Backbones from timm and torchvision without weights, with a head for the data's classes."""
+"""Build backbones of timm and torchvision without weights, with a head for the data's classes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ from training.errors import UserError
 
 
 def check_backbone(backbone: Backbone) -> None:
-    """Refuse a name that its library does not know, naming the nearest ones.
+    """Refuse a name that does not exist in its library, and suggest the nearest ones.
 
     Raises:
-        UserError: an unknown name, or a model that needs a training loop of its own.
+        UserError: the name is unknown, or the model needs a special training loop.
     """
     known = _list_known(backbone)
     if backbone.name not in known:
         near = difflib.get_close_matches(backbone.name, known, n=3, cutoff=0.5)
-        hint = f" Did you mean {' or '.join(near)}?" if near else f" {backbone.source} lists its models."
+        hint = (
+            f" Did you mean {' or '.join(near)}?"
+            if near
+            else f" The documentation of {backbone.source} lists its models."
+        )
         raise UserError(f"backbone.name={backbone.name}: {backbone.source} has no such model.{hint}")
     if backbone.source == "torchvision" and backbone.name in ("googlenet", "inception_v3"):
         raise UserError(
@@ -42,10 +46,10 @@ def _list_known(backbone: Backbone) -> list[str]:
 
 
 def build_bare(backbone: Backbone, class_count: int, image_size: int, **arguments: Any) -> nn.Module:
-    """Build a backbone with fresh weights, which follow torch's global seed; `arguments` go to timm.
+    """Build a backbone with random weights, which depend on torch's global seed; `arguments` go to timm.
 
     Raises:
-        UserError: an unknown backbone, or one that cannot take images of this size.
+        UserError: the backbone is unknown, or does not accept images of this size (image_size × image_size pixels).
     """
     check_backbone(backbone)
     build = _build_timm if backbone.source == "timm" else _build_torchvision
@@ -54,8 +58,8 @@ def build_bare(backbone: Backbone, class_count: int, image_size: int, **argument
         with torch.no_grad():
             shape = model.eval()(torch.zeros(1, 3, image_size, image_size)).shape
         if shape != (1, class_count):
-            raise ValueError(f"it answers an image with a tensor of shape {tuple(shape)}")
-    except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # each model has words of its own
+            raise ValueError(f"its output for one image has the shape {tuple(shape)}")
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # each model raises different errors
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise UserError(
             f"backbone.name={backbone.name} cannot classify images of {image_size}×{image_size} ({reason}). "
@@ -64,10 +68,10 @@ def build_bare(backbone: Backbone, class_count: int, image_size: int, **argument
     return model.train()
 
 
-def size_arguments(backbone: Backbone, image_size: int) -> dict[str, Any]:
-    """What the library's constructor must be told of the input's size: most models take any."""
+def size_arguments(backbone: Backbone, image_size: int) -> dict[str, int | tuple[int, int]]:
+    """Return the arguments that set the input size in the library's constructor; most models accept any size."""
     if backbone.source == "timm":
-        # Models whose position embeddings fix the input size must be told of another.
+        # Models whose position embeddings fix the input size need another size as an argument.
         config = timm.get_pretrained_cfg(backbone.name, allow_unregistered=True)
         return {"img_size": image_size} if config is not None and config.fixed_input_size else {}
     if backbone.name == "maxvit_t":

@@ -1,4 +1,4 @@
-"""A recipe's backbone with its weights and a new head."""
+"""Build a recipe's backbone with its weights and a new head."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ log = logging.getLogger(__name__)
 
 
 def build_model(backbone: Backbone, class_count: int, image_size: int) -> nn.Module:
-    """Build a backbone with its weights and a freshly initialised head; initial weights follow torch's global seed.
+    """Build a backbone with its weights and a randomly initialised head, which depends on torch's global seed.
 
-    The result maps float images of shape (N, 3, image_size, image_size) to logits of shape (N, class_count).
+    Returns:
+        A model from float images (N, 3, image_size, image_size) to logits (N, class_count).
 
     Raises:
-        UserError: an unknown backbone, one that cannot take such images, or weights that cannot be had.
+        UserError: the backbone is unknown or does not accept such images, or its weights are not available.
     """
     if backbone.weights == "pretrained" and backbone.source == "timm":
-        # timm adapts its own weights to the model: names of older checkpoints, position embeddings of another size.
+        # timm adapts its weights to the model: it renames old keys and resizes position embeddings.
         overlay = {"state_dict": fetch_pretrained(backbone), "num_classes": 0}
         return build_bare(backbone, class_count, image_size, pretrained=True, pretrained_cfg_overlay=overlay)
     model = build_bare(backbone, class_count, image_size)
@@ -44,10 +45,12 @@ def build_model(backbone: Backbone, class_count: int, image_size: int) -> nn.Mod
 
 
 def refuse_single_images(recipe: Recipe, model: nn.Module, image_size: int) -> None:
-    """Refuse to train on one image at a time where BatchNorm would have a single value of each channel.
+    """Refuse batches of one image if BatchNorm would then see a single value per channel.
+
+    A backbone without BatchNorm, a frozen one and larger images are accepted.
 
     Raises:
-        UserError: as it says; a backbone without BatchNorm, a frozen one or larger images are fine.
+        UserError: BatchNorm would see a single value per channel.
     """
     if recipe.batch_size != 1:
         return
@@ -56,18 +59,18 @@ def refuse_single_images(recipe: Recipe, model: nn.Module, image_size: int) -> N
     for module in frozen:
         module.eval()
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):  # the training's own draws stay as they are
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):  # do not change the random numbers of the training
             tried(torch.zeros(1, 3, image_size, image_size))
     except ValueError:
         raise UserError(
             f"batch_size=1: BatchNorm in {recipe.backbone.name} cannot learn from one image of {image_size}×{image_size} "
-            "at a time, as its last layers see one value of each channel. Give batch_size=2 or more, with "
+            "at a time, because its last layers see one value per channel. Give batch_size=2 or more, with "
             "accumulation.batches for larger steps, or a backbone without BatchNorm."
         ) from None
 
 
 def _load(model: nn.Module, weights: dict[str, torch.Tensor], origin: str) -> None:
-    """Load all but the head, and report the keys that did not fit."""
+    """Load all weights except the head's, and log the keys that did not match."""
     head = {id(p) for p in head_of(model).parameters()}
     own = {name: p for name, p in model.state_dict(keep_vars=True).items() if id(p) not in head}
     fitting = {name: value for name, value in weights.items() if name in own and own[name].shape == value.shape}

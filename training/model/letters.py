@@ -1,4 +1,4 @@
-"""An embedded pretraining that needs no download: rendered letters A–Z, for transfer to other small images."""
+"""Pretraining without a download: on rendered letters A–Z, for transfer to other small images."""
 
 from __future__ import annotations
 
@@ -23,21 +23,30 @@ from training.model.backbones import build_bare
 from training.model.stages import head_of
 from training.process.isolation import isolated_process
 
-VERSION = 3  # of everything below that changes the weights
+VERSION = 3  # increase it after any change below that changes the weights
 IMAGES_PER_LETTER = 300
 EPOCHS = 2
 BATCH_SIZE = 64
 PEAK_LR = 0.005
-SMOOTHING = 0.1  # of labels: the features then transfer better, by .03 to .06 for a new head alone
-FONTS = (0, 1, 2, 3, 4, 6, 7)  # cv2.FONT_HERSHEY_*, or what OpenCV 5 draws for them; 5 is a tiny version of another
-CANVAS = 64  # pixels that a letter is drawn on, before it is brought down to the 8×8 of the digits
-WARP = 6.0  # pixels that each corner of the canvas is moved by at most
+SMOOTHING = 0.1  # label smoothing; it improves the transfer by .03 to .06 when only a new head trains
+FONTS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    6,
+    7,
+)  # cv2.FONT_HERSHEY_*; OpenCV 5 replaces some. Font 5 is left out as a small copy of another
+CANVAS = 64  # side in pixels of the drawing of a letter, before it is reduced to the 8×8 of the digits
+WARP = 6.0  # largest shift of each corner of the canvas, in pixels
 
 
 def letters_weights(backbone: Backbone) -> dict[str, torch.Tensor]:
-    """Weights of this backbone, all but its head, after pretraining on letters; once per machine, then from the cache.
+    """Return the backbone's weights without its head, after pretraining on letters.
 
-    Several processes may ask at once: one trains, the others wait for its file.
+    They are trained once per machine and then cached. If several processes need them at the same time, one trains and the
+    others wait for its file.
 
     Raises:
         UserError: the cache folder cannot be written to.
@@ -54,7 +63,7 @@ def letters_weights(backbone: Backbone) -> dict[str, torch.Tensor]:
                 partial.replace(path)
     except OSError as error:
         raise UserError(
-            f"backbone.weights=letters: they are made once and kept in {path.parent}, which cannot be written to "
+            f"backbone.weights=letters: the weights are cached in {path.parent}, which cannot be written to "
             f"({error.strerror}). Set XDG_CACHE_HOME to a folder that can."
         ) from None
     return load_file(path)
@@ -64,15 +73,15 @@ def render_letters(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw `count` images of each letter: uint8 of shape (26·count, 32, 32, 3), and labels of shape (26·count,)."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(26), count)
-    # Through 8×8, as scikit-learn's digits are: the letters then look like them.
+    # Reduce the letters to 8×8 first, so that they look like scikit-learn's digits.
     return enlarge(np.stack([_render(string.ascii_uppercase[label], rng) for label in labels])), labels
 
 
 def _render(letter: str, rng: np.random.Generator) -> np.ndarray:
-    """One letter in greys of 0 to 16, (8, 8)."""
+    """Render one letter as grey levels from 0 to 16: (8, 8)."""
     drawn = _fill_height(_bend(_draw(letter, rng), rng), rng)
     small = cv2.resize(drawn, (8, 8), interpolation=cv2.INTER_AREA)
-    return np.minimum(small * (16 / 255) * rng.uniform(1.0, 1.6), 16)  # strokes of the digits are saturated
+    return np.minimum(small * (16 / 255) * rng.uniform(1.0, 1.6), 16)  # the strokes of the digits are saturated too
 
 
 def _draw(letter: str, rng: np.random.Generator) -> np.ndarray:
@@ -85,7 +94,7 @@ def _draw(letter: str, rng: np.random.Generator) -> np.ndarray:
 
 
 def _bend(canvas: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Turn, shear and warp, as handwriting does."""
+    """Rotate, shear and warp a letter, to imitate handwriting."""
     turn = cv2.getRotationMatrix2D((CANVAS / 2, CANVAS / 2), rng.uniform(-15, 15), 1.0)
     turn[0, 1] += rng.uniform(-0.25, 0.25)
     corners = np.array([[0, 0], [CANVAS, 0], [0, CANVAS], [CANVAS, CANVAS]], np.float32)
@@ -95,7 +104,7 @@ def _bend(canvas: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _fill_height(canvas: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Stretch the letter from top to bottom and make it slim, as scikit-learn's digits are."""
+    """Stretch the letter to the full height and make it narrow, like scikit-learn's digits."""
     rows, columns = np.nonzero(canvas > 64)
     cut = canvas[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
     width = int(np.clip(cut.shape[1] * CANVAS / cut.shape[0] * rng.uniform(0.6, 0.9), 12, CANVAS))

@@ -1,9 +1,9 @@
-"""What a backbone is made of: stem, stages and head, defined alike for timm and torchvision."""
+"""The structure of a backbone: stem, stages, blocks and head, defined in the same way for timm and torchvision."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Sequence
 
 from timm.models._manipulate import group_with_matcher
 from torch import nn
@@ -11,9 +11,10 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPO
 
 from training.errors import UserError
 
-# torchvision's families in the form of timm's `group_matcher`: what is stem, and how blocks are numbered.
-_FEATURES = {"stem": r"^features\.0\.", "blocks": r"^features\.(\d+)"}
-TORCHVISION_STAGES: dict[str, dict[str, Any]] = {
+# Patterns for torchvision's model families in the form of timm's `group_matcher`: the stem, and the number of each block.
+Matcher = dict[str, str | Sequence[str | tuple[str, None]]]
+_FEATURES: Matcher = {"stem": r"^features\.0\.", "blocks": r"^features\.(\d+)"}
+TORCHVISION_STAGES: dict[str, Matcher] = {
     "AlexNet": _FEATURES,
     "ConvNeXt": _FEATURES,
     "EfficientNet": {"stem": r"^features\.0\.", "blocks": r"^features\.([1-7])\."},
@@ -39,7 +40,7 @@ TORCHVISION_STAGES: dict[str, dict[str, Any]] = {
 
 
 def head_of(model: nn.Module) -> nn.Module:
-    """The classifier: what turns features into logits."""
+    """Return the classifier: the module from features to logits."""
     if hasattr(model, "get_classifier"):
         head = model.get_classifier()  # type: ignore[operator]
         return nn.ModuleList(head) if isinstance(head, tuple | list) else head
@@ -48,10 +49,12 @@ def head_of(model: nn.Module) -> nn.Module:
 
 
 def stages_of(model: nn.Module) -> list[list[nn.Parameter]]:
-    """Parameters of each stage between stem and head; norms and projections after the last block belong to it.
+    """Return the parameters of each stage between stem and head.
+
+    Norms and projections after the last block belong to the last stage.
 
     Raises:
-        UserError: a model whose stages nobody has described.
+        UserError: the stages of this model are not known.
     """
     matcher = _matcher_of(model, coarse=True)
     if matcher is None:
@@ -66,10 +69,10 @@ def stages_of(model: nn.Module) -> list[list[nn.Parameter]]:
 
 
 def blocks_of(model: nn.Module) -> list[str]:
-    """Names of the blocks that stages are made of, each called as one module; empty where none are known."""
+    """Return the names of the blocks in the stages, each a module that is called; empty if the blocks are not known."""
     matcher = _matcher_of(model, coarse=False) or {}
-    patterns = matcher.get("blocks", ())
-    patterns = [patterns] if isinstance(patterns, str) else [p if isinstance(p, str) else p[0] for p in patterns]
+    blocks = matcher.get("blocks", [])
+    patterns = [blocks] if isinstance(blocks, str) else [p if isinstance(p, str) else p[0] for p in blocks]
     modules, head = dict(model.named_modules()), set(head_of(model).parameters())
     names: dict[str, None] = {}
     for parameter, _ in model.named_parameters():
@@ -81,7 +84,7 @@ def blocks_of(model: nn.Module) -> list[str]:
 
 
 def _split(name: str, modules: dict[str, nn.Module]) -> list[str]:
-    """A stage that is a plain sequence of blocks stands for them."""
+    """Return the blocks of a stage that is a plain sequence of blocks, else the stage itself."""
     if name not in modules:
         return []
     children = [f"{name}.{child}" for child, _ in modules[name].named_children()]
@@ -90,21 +93,23 @@ def _split(name: str, modules: dict[str, nn.Module]) -> list[str]:
 
 
 def _is_block(module: nn.Module) -> bool:
-    """Made of parts, and called itself: a ModuleList is not."""
+    """Whether a module has children and is called itself; a ModuleList is not called."""
     return any(module.children()) and type(module).forward is not nn.Module.forward
 
 
-def _matcher_of(model: nn.Module, coarse: bool) -> dict[str, Any] | None:
+def _matcher_of(model: nn.Module, coarse: bool) -> Matcher | None:
     if hasattr(model, "group_matcher"):
         return model.group_matcher(coarse=coarse)  # type: ignore[operator]
     return TORCHVISION_STAGES.get(type(model).__name__)
 
 
 def layers_of(model: nn.Module) -> dict[nn.Parameter, int]:
-    """The layer of each parameter, from the stem, 0, up to the head: timm's own blocks, or torchvision's stages.
+    """Return the layer of each parameter, from 0 for the stem up to the head.
+
+    A layer is a block in timm's models, and a stage in torchvision's.
 
     Raises:
-        UserError: a model whose layers nobody has described.
+        UserError: the layers of this model are not known.
     """
     matcher = _matcher_of(model, coarse=False)
     if matcher is None:

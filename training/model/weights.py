@@ -1,4 +1,4 @@
-"""Weights from a file, a library's hub or its cache; never a long wait for a network that is not there."""
+"""Read weights from a file, or from the hub or the cache of a library. Without a network this fails at once."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 import torch
 
-from training.contract.specs import Backbone
+from training.contract.specs import Backbone, InputConfig
 from training.errors import UserError
+
+if TYPE_CHECKING:
+    from timm.models import PretrainedCfg
+    from torchvision.models import WeightsEnum
 
 CONNECT_SECONDS = 5.0
 
@@ -22,18 +26,18 @@ def read_weights(path: Path, field: str) -> dict[str, torch.Tensor]:
     """Read a state dict from a safetensors or torch file, without unpickling code.
 
     Raises:
-        UserError: no such file, or not a file of weights.
+        UserError: the file does not exist, or contains no weights. The message starts with `field`.
     """
     if not path.is_file():
         raise UserError(f"{field}={path}: no such file. Give none, pretrained, letters, or a file of weights.")
     try:
         state = _read(path)
-    except Exception as error:  # noqa: BLE001 - every reader has errors of its own for a file that is not its kind
+    except Exception as error:  # noqa: BLE001 - each reader raises different errors for a file of another kind
         reason = str(error).strip().split("\n")[0]
         raise UserError(
             f"{field}={path}: not a file of weights ({reason}). Give safetensors or a state dict."
         ) from None
-    for key in ("state_dict", "model"):  # as our checkpoints, Lightning's and others wrap it
+    for key in ("state_dict", "model"):  # our checkpoints, Lightning's and others contain the state dict under a key
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
     if not isinstance(state, dict):
@@ -52,10 +56,10 @@ def _read(path: Path) -> Any:
 
 
 def fetch_early(backbone: Backbone, say: Callable[[str], None]) -> None:
-    """Have weights at hand before anything starts that would have to end without them; say what is waited for.
+    """Fetch or check the weights before a sweep or training starts. `say` is called before a download.
 
     Raises:
-        UserError: they cannot be had.
+        UserError: the weights are not available.
     """
     if backbone.weights == "pretrained":
         if not _is_cached(backbone):
@@ -73,16 +77,16 @@ def _is_cached(backbone: Backbone) -> bool:
 
 
 def fetch_pretrained(backbone: Backbone) -> dict[str, torch.Tensor]:
-    """Weights that the backbone's library publishes, from its cache or its server.
+    """Return the weights that the backbone's library publishes, from its cache or its server.
 
     Raises:
-        UserError: there are none, or they are neither cached nor within reach.
+        UserError: the library has none, or they are not cached and the server cannot be reached.
     """
     return _from_timm(backbone) if backbone.source == "timm" else _from_torchvision(backbone)
 
 
-def pretrained_config(backbone: Backbone) -> dict[str, Any] | None:
-    """How pretrained weights want their input: input_size (C, H, W), mean, std, crop_pct, interpolation; None otherwise.
+def pretrained_config(backbone: Backbone) -> InputConfig | None:
+    """Return the input that the pretrained weights were trained with; None without pretrained weights.
 
     Raises:
         UserError: the library publishes no weights for this backbone.
@@ -123,7 +127,7 @@ def _from_timm(backbone: Backbone) -> dict[str, torch.Tensor]:
     return load_state_dict_from_hf(config.hf_hub_id, weights_only=True)
 
 
-def _timm_config(backbone: Backbone) -> Any:
+def _timm_config(backbone: Backbone) -> PretrainedCfg:
     import timm
 
     config = timm.get_pretrained_cfg(backbone.name)
@@ -132,16 +136,16 @@ def _timm_config(backbone: Backbone) -> Any:
     return config
 
 
-def _cached_by_hub(config: Any) -> Path | None:
-    """Found by ourselves: the hub's client would ask the network first, and wait for it."""
+def _cached_by_hub(config: PretrainedCfg) -> Path | None:
+    """Return the cached file of a model. The hub's client would contact the network first, and wait for it."""
     from huggingface_hub import try_to_load_from_cache
 
-    found = (try_to_load_from_cache(config.hf_hub_id, name) for name in ("model.safetensors", "pytorch_model.bin"))
+    found = (try_to_load_from_cache(str(config.hf_hub_id), name) for name in ("model.safetensors", "pytorch_model.bin"))
     return next((Path(file) for file in found if isinstance(file, str)), None)
 
 
 def _hub_file(address: str) -> Path:
-    """Where torch keeps what it downloads from an address."""
+    """Return the file in which torch stores a download from this address."""
     return Path(torch.hub.get_dir()) / "checkpoints" / Path(urlparse(address).path).name
 
 
@@ -152,7 +156,7 @@ def _from_torchvision(backbone: Backbone) -> dict[str, torch.Tensor]:
     return weights.get_state_dict(progress=False, check_hash=True)
 
 
-def _torchvision_weights(backbone: Backbone) -> Any:
+def _torchvision_weights(backbone: Backbone) -> WeightsEnum:
     from torchvision.models import get_model_weights
 
     weights = list(get_model_weights(backbone.name))
@@ -169,7 +173,7 @@ def _no_weights(backbone: Backbone) -> UserError:
 
 
 def _reach(address: str, backbone: Backbone) -> None:
-    """Refuse at once where the library itself would retry for most of a minute."""
+    """Check that a server answers within five seconds; the library itself would retry for most of a minute."""
     parts = urlparse(address)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     answers: list[bool] = []
@@ -179,7 +183,7 @@ def _reach(address: str, backbone: Backbone) -> None:
             socket.create_connection((parts.hostname or "", port), timeout=CONNECT_SECONDS).close()
             answers.append(True)
 
-    # In a thread, as the time-out does not hold for a name server that is silent.
+    # A thread is needed because the time-out does not apply to a name server that does not answer.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(CONNECT_SECONDS)

@@ -1,4 +1,4 @@
-"""One training leaves nothing behind for the next in the same process: random states, threads, numeric settings, memory."""
+"""Isolate a training from the next one in the same process: random states, threads, numeric settings, memory."""
 
 from __future__ import annotations
 
@@ -6,22 +6,31 @@ import gc
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch.backends import cudnn
 
 
+class _Settings(NamedTuple):
+    threads: int
+    dtype: torch.dtype
+    products: str  # precision of float32 matrix products
+    tf32_convolutions: bool
+    benchmark: bool
+    deterministic: bool
+
+
 @contextmanager
 def isolated_process(seed: int, threads: int) -> Iterator[None]:
-    """Run with a seed, a number of threads and plain numeric settings; put back what was there before."""
+    """Run with a seed, a number of threads and default numeric settings; restore the previous state at the end."""
     before = _read_settings()
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     gpu_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     seed_process(seed)
-    gc.freeze()  # looking through all that is imported would take a third of a second at the end
-    _write_settings((threads, torch.float32, "highest", False, False, False))
+    gc.freeze()  # without it, the collection below scans all imported modules, which takes a third of a second
+    _write_settings(_Settings(threads, torch.float32, "highest", False, False, False))
     try:
         yield
     finally:
@@ -31,7 +40,7 @@ def isolated_process(seed: int, threads: int) -> Iterator[None]:
         if gpu_states:
             torch.cuda.set_rng_state_all(gpu_states)
         _write_settings(before)
-        torch.compiler.reset()  # compiled models, and the count of compilations after which torch gives up
+        torch.compiler.reset()  # frees compiled models and resets the limit on the number of compilations
         gc.collect()
         gc.unfreeze()
         if torch.cuda.is_available():
@@ -46,28 +55,27 @@ def seed_process(seed: int) -> None:
 
 
 def derive_seed(*numbers: int) -> int:
-    """One seed out of several numbers, without the collisions of adding them (NumPy's SeedSequence)."""
+    """Combine several numbers into one seed; unlike a sum, this avoids collisions (NumPy's SeedSequence)."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _read_settings() -> tuple[Any, ...]:
-    return (
+def _read_settings() -> _Settings:
+    return _Settings(
         torch.get_num_threads(),
         torch.get_default_dtype(),
         torch.get_float32_matmul_precision(),
-        cudnn.conv.fp32_precision == "tf32",  # type: ignore[attr-defined] # made at import
+        cudnn.conv.fp32_precision == "tf32",  # type: ignore[attr-defined] # defined at import
         cudnn.benchmark,
         cudnn.deterministic,
     )
 
 
-def _write_settings(settings: tuple[Any, ...]) -> None:
-    threads, dtype, products, convolutions, benchmark, deterministic = settings
-    torch.set_num_threads(threads)
-    torch.set_default_dtype(dtype)
-    torch.set_float32_matmul_precision(products)
-    # Not set by the line above, which leaves convolutions on TF32 even at "highest". Not by `conv.fp32_precision`: without
-    # `rnn` and the flag below in agreement, reading the flag is an error, and torch.export reads it.
-    cudnn.allow_tf32 = convolutions
-    cudnn.benchmark = benchmark
-    cudnn.deterministic = deterministic
+def _write_settings(settings: _Settings) -> None:
+    torch.set_num_threads(settings.threads)
+    torch.set_default_dtype(settings.dtype)
+    torch.set_float32_matmul_precision(settings.products)
+    # The line above does not change convolutions, which use TF32 even at "highest". `conv.fp32_precision` is not used: if
+    # it disagrees with `rnn.fp32_precision` and the flag below, reading the flag raises, and torch.export reads it.
+    cudnn.allow_tf32 = settings.tf32_convolutions
+    cudnn.benchmark = settings.benchmark
+    cudnn.deterministic = settings.deterministic

@@ -1,4 +1,4 @@
-"""Peak memory of a stretch of work: the GPU's allocator, or the process's resident set on Linux. And who died of it."""
+"""Peak memory, of the GPU's allocator or of the process on Linux, and the number of processes killed for memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MB = 2**20
 
 
 class PeakMemory:
-    """Counts from its creation on."""
+    """The peak since this object was created."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -18,13 +18,13 @@ class PeakMemory:
             torch.cuda.reset_peak_memory_stats()
             return
         try:
-            Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM, see proc(5)
+            Path("/proc/self/clear_refs").write_text("5")  # this resets VmHWM, see proc(5)
             self.readable = True
         except OSError:
             self.readable = False
 
     def read_mb(self) -> float | None:
-        """Megabytes (2**20 bytes); None where the system does not tell."""
+        """Return the peak in megabytes (2**20 bytes), or None where the system does not report it."""
         if self.device == "cuda":
             import torch
 
@@ -36,7 +36,7 @@ class PeakMemory:
 
 
 def count_memory_kills() -> int:
-    """Processes that this machine's system has killed for memory: Linux's own count (proc(5), /proc/vmstat: oom_kill)."""
+    """Return how many processes Linux has killed for memory since boot (proc(5), /proc/vmstat: oom_kill); 0 elsewhere."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Text files that a user names, read only where that ends: no folder, no pipe, and not larger than makes sense."""
+"""Read text files that a user names. Folders, pipes and files that are too large are refused."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from pathlib import Path
 
 from training.errors import UserError
 
-LARGEST_BYTES = 2**18  # the largest bundled space has 6 KB
+LARGEST_BYTES = 2**18  # the largest bundled space takes 6 KB
 
 
 def read_text(path: Path, name: str, largest_bytes: int = LARGEST_BYTES) -> str:
-    """Read a text file in UTF-8 that errors call by this name.
+    """Read a text file in UTF-8. Error messages refer to it by `name`.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        UserError: it is no file, too large, cannot be read or is not UTF-8.
+        FileNotFoundError: the file does not exist.
+        UserError: this is not a file, or it is too large, unreadable or not in UTF-8.
     """
     try:
         size = path.stat().st_size
         if path.is_dir():
             found = sorted(path.glob("*.y*ml"))
-            way_out = f"Name the file in it, as in {found[0]}." if found else "Name a file."
+            way_out = f"Name the file in it, such as {found[0]}." if found else "Name a file."
             raise UserError(f"{name}: this is a folder, not a file. {way_out}")
         if not path.is_file():
             raise UserError(f"{name}: this is a pipe or a device, not a file. Save the text in a file first.")
         if size > largest_bytes:
             raise UserError(
-                f"{name}: the file has {size / 1e6:.1f} MB, and at most {largest_bytes // 1024} KB make sense here. "
+                f"{name}: the file has {size / 1e6:.1f} MB, and at most {largest_bytes // 1024} KB are allowed here. "
                 "Is it the right file?"
             )
         return path.read_text(encoding="utf-8-sig")

@@ -1,1 +1,1 @@
-"""Techniques: one small file each; `base.py` holds the contract."""
+"""Techniques: one small file each; `training.contract` defines their interface."""

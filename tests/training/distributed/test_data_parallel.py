@@ -27,7 +27,8 @@ from training.distributed.rank import Rank
 from training.distributed.sync_batch_norm import synchronise
 from training.errors import Diverged, UserError
 from training.loop.classifier import Classifier
-from training.loop.job import Job, Resources
+from training.loop.job import TrainingJob
+from training.process.resources import Resources
 from training.recipe import read_recipe
 from training.techniques.optimization.accumulation import weigh_batches
 from training.train import train
@@ -192,8 +193,8 @@ def test_an_error_of_another_process_that_nobody_tells_apart_becomes_a_runtime_e
 
 
 def test_a_job_comes_back_from_json_as_it_was(tmp_path):
-    job = Job(read_recipe(TINY), tmp_path, "val_loss", Resources(2, 1, "cuda", 2), release=True)
-    assert Job.from_json(json.loads(json.dumps(job.to_json()))) == job
+    job = TrainingJob(read_recipe(TINY), tmp_path, "val_loss", Resources(2, 1, "cuda", 2), release=True)
+    assert TrainingJob.from_json(json.loads(json.dumps(job.to_json()))) == job
 
 
 class Harm:
@@ -328,7 +329,7 @@ def test_devices_divide_the_cpus():
         ),
         (
             {"data_parallel": {"devices": 2, "strategy": "fsdp"}, "channels_last": {"enabled": True}},
-            "strategy=fsdp cannot divide what channels_last.enabled=true makes: leave one out, or take strategy=ddp",
+            "strategy=fsdp does not work with channels_last.enabled=true: leave one out, or use strategy=ddp",
         ),
         ({"data_parallel": {"devices": 3}, "batch_size": 5}, "raise batch_size to 6, or take fewer devices"),
         ({"data_parallel": {"devices": 2}, "batch_size": "auto"}, "batch_size=auto is found by filling one GPU"),

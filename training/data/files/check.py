@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +10,7 @@ from training.data.files.answers import key_of_files, remember
 from training.data.files.decode import UnreadableImage, printable, read_image, read_side
 from training.data.files.images import ImageData, ImageFiles
 from training.errors import UserError
+from training.process.resources import count_cpus
 
 DECODED_IMAGES = 20_000  # about half a minute on two cores; of larger sets only the headers are read
 _REDUCED_SIDE = 32  # a truncated JPEG shows at any size, and small ones decode faster
@@ -47,13 +47,9 @@ def find_unreadable(paths: Sequence[str], *, whole: bool = False) -> dict[str, s
     return {path: reason for path in found if (reason := _judge(path, decode))}
 
 
-def count_threads() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _scan(paths: Sequence[str], decode: bool) -> list[str]:
     logger.info("Checking %d images%s.", len(paths), "" if decode else " (their headers only)")
-    with ThreadPoolExecutor(count_threads()) as pool:
+    with ThreadPoolExecutor(count_cpus()) as pool:
         reasons = pool.map(lambda path: _judge(path, decode), paths)
         return [path for path, reason in zip(paths, reasons, strict=True) if reason]
 

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from training.data.files.answers import key_of_files, remember
-from training.data.files.check import count_threads
 from training.data.files.decode import read_size
+from training.process.resources import count_cpus
 
 
 def read_sizes(paths: Sequence[str]) -> np.ndarray:
@@ -20,7 +20,7 @@ def read_sizes(paths: Sequence[str]) -> np.ndarray:
     """
 
     def read_all() -> list[tuple[int, int]]:
-        with ThreadPoolExecutor(count_threads()) as pool:
+        with ThreadPoolExecutor(count_cpus()) as pool:
             return list(pool.map(read_size, paths))
 
     return np.array(remember("sizes", key_of_files(paths, 1), read_all), dtype=np.int64)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from training.data.files.answers import key_of_files, remember
-from training.data.files.check import count_threads
 from training.data.files.decode import printable, refuse_irregular
 from training.data.files.images import ImageData, ImageFiles
+from training.process.resources import count_cpus
 
 _BLOCK_BYTES = 2**20
 
@@ -54,7 +54,7 @@ def _digest_files(paths: Sequence[str]) -> list[str | None]:
     chosen = [path for path, size in zip(paths, sizes, strict=True) if frequency[size] > 1]
 
     def digest_all() -> list[str | None]:
-        with ThreadPoolExecutor(count_threads()) as pool:
+        with ThreadPoolExecutor(count_cpus()) as pool:
             return list(pool.map(_digest_file, chosen))
 
     digests = dict(zip(chosen, remember("copies", key_of_files(chosen, 1), digest_all) if chosen else [], strict=True))

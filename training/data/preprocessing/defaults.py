@@ -1,4 +1,4 @@
-"""What `auto` in the preprocessing means: the pretrained weights' own input, else what the data asks for."""
+"""Replace `auto` in the preprocessing by the values of the pretrained weights, or by values that fit the data."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from training.contract.specs import Preprocessing
+from training.contract.specs import InputConfig, Preprocessing
 from training.data.files.answers import key_of_files, remember
-from training.data.files.check import count_threads
 from training.data.files.decode import read_image, read_side
 from training.data.files.images import ImageData, ImagePart
+from training.process.resources import count_cpus
 
 MEASURED_IMAGES = 10_000
 USUAL_SIDE = 224
@@ -19,22 +19,22 @@ CROP = 0.875
 
 
 def resolve_preprocessing(
-    preprocessing: Preprocessing, data: ImageData, weights_config: dict[str, Any] | None
+    preprocessing: Preprocessing, data: ImageData, weights_config: InputConfig | None
 ) -> Preprocessing:
-    """Replace every `auto`. `weights_config` is timm's data config of pretrained weights, None without them.
+    """Replace every `auto`. `weights_config` is the input of the pretrained weights, None without such weights.
 
     Raises:
-        UnreadableImage: among the training images that are measured.
+        UnreadableImage: one of the measured training images cannot be read.
     """
-    asked = preprocessing.model_dump()
-    wanted = {name for name, value in asked.items() if value == "auto"}
-    if not wanted:
+    values = preprocessing.model_dump()
+    missing = {name for name, value in values.items() if value == "auto"}
+    if not missing:
         return preprocessing
-    found = _of_weights(weights_config) if weights_config else _of_data(data, wanted)
-    return Preprocessing(**{name: found[name] if name in wanted else value for name, value in asked.items()})
+    found = _read_weights_input(weights_config) if weights_config else _choose_by_data(data, missing)
+    return Preprocessing(**{name: found[name] if name in missing else value for name, value in values.items()})
 
 
-def _of_weights(config: dict[str, Any]) -> dict[str, Any]:
+def _read_weights_input(config: InputConfig) -> dict[str, Any]:
     known = ("nearest", "bilinear", "bicubic")
     return {
         "image_size": int(max(config["input_size"][1:])),
@@ -45,20 +45,20 @@ def _of_weights(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _of_data(data: ImageData, wanted: set[str]) -> dict[str, Any]:
+def _choose_by_data(data: ImageData, missing: set[str]) -> dict[str, Any]:
     found: dict[str, Any] = {"interpolation": "bilinear"}
-    if wanted - found.keys():
+    if missing - found.keys():
         side, found["mean"], found["std"] = measure(data.train)
         found["image_size"] = max(min(side, USUAL_SIDE), 8)
-        found["crop"] = CROP if side >= USUAL_SIDE else 1.0  # the border of a small image is worth keeping
+        found["crop"] = CROP if side >= USUAL_SIDE else 1.0  # small images keep their border
     return found
 
 
 def measure(part: ImagePart) -> tuple[int, list[float], list[float]]:
-    """Return the typical shorter side of the images, and mean and deviation of each colour in [0, 1].
+    """Return the typical shorter side of the images in pixels, and the mean and deviation of each colour in [0, 1].
 
-    Measured over at most 10,000 images, each of which weighs the same whatever its size, as it does in training; large
-    JPEGs in reduced size, which keeps the colours.
+    At most 10,000 images are measured. All of them have the same weight, whatever their size. Large JPEGs are read in a
+    reduced size, which keeps the colours.
     """
     chosen = np.sort(np.random.default_rng(len(part)).permutation(len(part))[:MEASURED_IMAGES])
     if isinstance(part.images, np.ndarray):
@@ -76,7 +76,7 @@ def _measure_files(paths: list[str]) -> tuple[int, list[float], list[float]]:
         return read_side(path), count_levels(read_image(path, reduce_to=USUAL_SIDE))
 
     sides, shares = [], np.zeros((3, 256))
-    with ThreadPoolExecutor(count_threads()) as pool:
+    with ThreadPoolExecutor(count_cpus()) as pool:
         for side, levels in pool.map(measure_file, paths):
             sides.append(side)
             shares += levels / levels[0].sum()
@@ -84,14 +84,14 @@ def _measure_files(paths: list[str]) -> tuple[int, list[float], list[float]]:
 
 
 def count_levels(pixels: np.ndarray) -> np.ndarray:
-    """Histogram of each colour, int64 (3, 256): exact, and small enough to add up."""
+    """Return the histogram of each colour, int64 (3, 256), for pixels uint8 (…, 3)."""
     return np.stack([np.bincount(pixels[..., colour].ravel(), minlength=256) for colour in range(3)])
 
 
 def summarise(counts: np.ndarray) -> tuple[list[float], list[float]]:
-    """Mean and deviation of each colour in [0, 1], of histograms (3, 256) of counts or shares."""
+    """Return the mean and deviation of each colour in [0, 1] from histograms (3, 256) of counts or shares."""
     levels = np.arange(256) / 255
     mean = counts @ levels / counts.sum(axis=1)
     variance = (counts * (levels[None] - mean[:, None]) ** 2).sum(axis=1) / counts.sum(axis=1)
-    std = np.maximum(np.sqrt(variance), 1 / 255)  # images of one flat colour must not divide by zero
+    std = np.maximum(np.sqrt(variance), 1 / 255)  # avoids a division by zero for images of a single colour
     return [round(float(value), 6) for value in mean], [round(float(value), 6) for value in std]

@@ -13,9 +13,9 @@ from PIL import Image
 
 from training.contract.specs import Preprocessing
 from training.data.files.answers import key_of_files
-from training.data.files.check import count_threads
 from training.data.files.images import ImageFiles
 from training.data.files.pixel_store import cache_limit, shared_array
+from training.process.resources import count_cpus
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def decode_all(
         def decode(index: int) -> None:
             pixels[index] = prepare(images[index])
 
-        with ThreadPoolExecutor(count_threads()) as pool:
+        with ThreadPoolExecutor(count_cpus()) as pool:
             try:
                 for _ in pool.map(decode, range(len(images))):
                     pass

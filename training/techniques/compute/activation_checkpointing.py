@@ -1,4 +1,4 @@
-"""Activation checkpointing: forget activations, and compute them again on the way back (Chen et al. 2016, section 4)."""
+"""Activation checkpointing: recompute activations in the backward pass, not store them (Chen et al. 2016, section 4)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from training.contract.technique import Technique
 from training.errors import UserError
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 
 class ActivationCheckpointing(Technique):
     interactions: ClassVar[str] = (
-        "It changes memory and time only, never the weights: random draws and BatchNorm statistics are those of a training "
-        "without it. Pays with large images, batches and backbones; frozen blocks keep nothing to forget, so with "
-        "unfreeze.level=last it does nothing."
+        "It changes memory and time only, never the weights: random draws and BatchNorm statistics are the same as without it. "
+        "It helps with large images, batches and backbones. Frozen blocks store no activations, so with unfreeze.level=last "
+        "it has no effect."
     )
 
-    enabled: bool = Field(False, description="Keep only the input of each block for the backward pass.")
+    enabled: bool = Field(False, description="Store only the input of each block for the backward pass.")
 
     def apply(self, setup: TrainingSetup) -> None:
         from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
@@ -34,34 +35,34 @@ class ActivationCheckpointing(Technique):
         names = blocks_of(setup.model)
         if not names:
             raise UserError(
-                f"activation_checkpointing.enabled=true: {type(setup.model).__name__} has no blocks that could be computed "
-                "again one by one. Set it to false, or use another backbone.name."
+                f"activation_checkpointing.enabled=true: {type(setup.model).__name__} has no blocks that could be recomputed "
+                "one by one. Set it to false, or use another backbone.name."
             )
         for name in names:
             block = setup.model.get_submodule(name)
             if any(parameter.requires_grad for parameter in block.parameters()):
-                # torch's own wrapper leaves no trace in the state dict, and survives a deep copy of the model.
+                # torch's own wrapper does not change the names in the state dict, and works after a deep copy.
                 setup.model.set_submodule(name, CheckpointWrapper(block, checkpoint_fn=recompute))
 
 
-def recompute(block: nn.Module, *inputs: Any, **named: Any) -> Any:
-    """Call a block so that its activations are computed again in the backward pass."""
+def recompute(block: nn.Module, *inputs: object, **named: Any) -> torch.Tensor:
+    """Call a block so that its activations are recomputed in the backward pass."""
     from torch.compiler import is_compiling
     from torch.utils.checkpoint import checkpoint
 
-    if is_compiling():  # a compiled graph updates statistics once, whatever it computes again
+    if is_compiling():  # a compiled graph updates statistics only once
         return checkpoint(block, *inputs, use_reentrant=False, **named)
     return checkpoint(block, *inputs, use_reentrant=False, context_fn=partial(_make_contexts, block), **named)
 
 
 def _make_contexts(block: nn.Module) -> tuple[AbstractContextManager, AbstractContextManager]:
-    """Around the first computation of a block, and around the second."""
+    """Return the contexts of the first and of the second computation of a block."""
     return nullcontext(), _on_copies_of_statistics(block)
 
 
 @contextmanager
 def _on_copies_of_statistics(block: nn.Module) -> Iterator[None]:
-    """BatchNorm would count the batch a second time."""
+    """Compute with copies of BatchNorm's statistics, so that they do not count a batch twice."""
     from torch.nn.modules.batchnorm import _BatchNorm
 
     norms = [m for m in block.modules() if isinstance(m, _BatchNorm)]

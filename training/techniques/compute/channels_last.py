@@ -1,4 +1,4 @@
-"""Channels last: keep the channels of a pixel side by side in memory, as convolution kernels like them (Li et al. 2016)."""
+"""Channels last: store the channels of a pixel next to each other, which suits convolution kernels (Li et al. 2016)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from training.contract.technique import Technique
 
 class ChannelsLast(Technique):
     interactions: ClassVar[str] = (
-        "It changes speed only, up to rounding. Gains are largest for convolutions in 16-mixed or bf16-mixed on tensor cores; "
-        "transformers have little to gain."
+        "It changes speed only, except for rounding. The gain is largest for convolutions in 16-mixed or bf16-mixed on tensor "
+        "cores, and small for transformers."
     )
 
-    enabled: bool = Field(False, description="Lay weights and images out as (N, height, width, channels).")
+    enabled: bool = Field(False, description="Store weights and images in the layout (N, height, width, channels).")
 
     def apply(self, setup: TrainingSetup) -> None:
         import torch
 
-        # Images follow: a convolution answers in the layout of its weights.
+        # Images need no conversion: the output of a convolution has the layout of its weights.
         setup.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""Compilation: trace the model once and run fused kernels from then on (Ansel et al. 2024)."""
+"""Compilation: trace the model once, then run fused kernels (Ansel et al. 2024)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from training.errors import UserError
 
 class Compilation(Technique):
     interactions: ClassVar[str] = (
-        "The first steps take half a minute, and again for another batch size, image size or mode: for long trials only. "
-        "Speed is all it changes, up to rounding; random draws inside the model are others than without it."
+        "The first steps take half a minute, and so does each new batch size, image size or mode: use it for long trials only. "
+        "It changes speed only, except for rounding and for random draws inside the model, which differ."
     )
 
     backend: Literal["none", "inductor", "aot_eager"] = Field(
         "none",
-        description="inductor: fused kernels; aot_eager: traced, but run by PyTorch's own kernels, to find faults.",
+        description="inductor: fused kernels; aot_eager: traced, but with PyTorch's own kernels, for debugging.",
     )
 
     def apply(self, setup: TrainingSetup) -> None:
@@ -30,10 +30,11 @@ class Compilation(Technique):
                 "compilation.backend=inductor needs a C++ compiler on a CPU, and there is neither g++ nor clang++ on PATH. "
                 "Install one, name it in CXX, or use compilation.backend=none."
             )
-        # In place: torch.compile would return a wrapper whose state dict has other names.
+        # torch.compile is not used, because it returns a wrapper whose state dict has other names.
         setup.model.compile(backend=self.backend)
 
 
 def find_compiler() -> str | None:
+    """Return the path of a C++ compiler: CXX, g++ or clang++; None if there is none."""
     names = (os.environ.get("CXX"), "g++", "clang++")
     return next((path for name in names if name and (path := shutil.which(name))), None)

@@ -1,4 +1,4 @@
-"""cuDNN benchmark: time the algorithms of each convolution once, and keep the fastest (Chetlur et al. 2014)."""
+"""cuDNN benchmark: time the algorithms of each convolution once, and use the fastest (Chetlur et al. 2014)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from training.errors import UserError
 
 class CudnnBenchmark(Technique):
     interactions: ClassVar[str] = (
-        "It changes speed only, up to rounding, but what wins the timing may differ from run to run: numbers no longer repeat "
-        "to the last digit. Each new batch or image size is timed again."
+        "It changes speed only, except for rounding, but the fastest algorithm may differ from run to run: results no longer "
+        "repeat to the last digit. Each new batch size or image size is timed again."
     )
 
-    enabled: bool = Field(False, description="Let cuDNN choose by timing rather than by rules. Needs a GPU.")
+    enabled: bool = Field(False, description="cuDNN chooses algorithms by timing instead of by rules. Needs a GPU.")
 
     def apply(self, setup: TrainingSetup) -> None:
         if setup.device == "cpu":

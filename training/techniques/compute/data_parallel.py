@@ -1,6 +1,6 @@
 """Data parallelism: each device computes its share of every batch, and gradients are averaged (Li et al. 2020).
 
-With fsdp each also keeps no more than its share of the weights and their optimizer state (Zhao et al. 2023).
+With fsdp, each device also stores only its share of the weights and the optimizer's state (Zhao et al. 2023).
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from training.techniques.optimization.optimizer import BaseOptimizer
 
 class DataParallel(Technique):
     interactions: ClassVar[str] = (
-        "batch_size stays the images of one forward pass over all devices together, so steps, schedules, lr_scaling and "
-        "accumulation mean the same on any number of devices. BatchNorm sees one device's share, unless sync_batch_norm lets "
-        "it see the whole batch; mixup, cutmix and fmix mix within a share. A last batch with fewer than two images for each "
-        "device is dropped. batch_size=auto is found for one device only. fsdp changes memory and time only, up to rounding: "
-        "for backbones that do not fit into one device, with activation_checkpointing; it refuses milestone_lr, lora, "
-        "channels_last, compilation, adafactor, adam8bit and 16-mixed. Several devices pay where a batch keeps each busy: a "
-        "trial that has more of them leaves fewer for others beside it."
+        "batch_size counts the images of one forward pass on all devices together, so steps, schedules, lr_scaling and "
+        "accumulation mean the same on any number of devices. BatchNorm sees the share of one device, or the whole batch with "
+        "sync_batch_norm; mixup, cutmix and fmix mix within a share. A last batch with fewer than two images for each device "
+        "is dropped. batch_size=auto works on one device only. fsdp changes memory and time only, except for rounding: use "
+        "it with activation_checkpointing for backbones that do not fit into one device. It cannot be combined with "
+        "milestone_lr, lora, channels_last, compilation, adafactor, adam8bit and 16-mixed. Several devices help if a batch "
+        "keeps each busy; the more devices a trial has, the fewer are left for other trials."
     )
 
     devices: int = Field(
-        1, ge=1, le=1024, description="GPUs of one trial; without GPUs, processes that divide its CPUs."
+        1, ge=1, le=1024, description="GPUs of one trial; without GPUs, processes that share its CPUs."
     )
     strategy: Literal["ddp", "fsdp"] = Field(
         "ddp",
-        description="ddp: each device holds the whole model; fsdp: its share of it, and of the optimizer's state.",
+        description="ddp: each device stores the whole model; fsdp: its share of the model and of the optimizer's state.",
     )
-    sync_batch_norm: bool = Field(False, description="Measure BatchNorm's statistics over all devices, not over each.")
+    sync_batch_norm: bool = Field(False, description="Compute BatchNorm's statistics over all devices together.")
 
     def apply(self, setup: TrainingSetup) -> None:
         from training.distributed.sync_batch_norm import synchronise
@@ -55,9 +55,9 @@ class DataParallel(Technique):
             idle = "sync_batch_norm=true" if self.sync_batch_norm else f"strategy={self.strategy}"
             return f"data_parallel.{idle} does nothing with {field}: raise devices, or leave it out."
         if self.strategy == "fsdp" and (other := _find_undivided(recipe)):
-            return f"data_parallel.strategy=fsdp cannot divide what {other} makes: leave one out, or take strategy=ddp."
+            return f"data_parallel.strategy=fsdp does not work with {other}: leave one out, or use strategy=ddp."
         if recipe.batch_size == "auto":
-            return f"batch_size=auto is found by filling one GPU, which says nothing about {field}: give a number."
+            return f"batch_size=auto is found by filling one GPU, which does not hold for {field}: give a number."
         if recipe.batch_size < 2 * self.devices:
             return (
                 f"batch_size={recipe.batch_size} with {field} leaves a device less than the two images that BatchNorm needs: "
@@ -67,9 +67,9 @@ class DataParallel(Technique):
 
 
 def _find_undivided(recipe: RecipeView) -> str | None:
-    """The first field of a recipe that needs whole weights, or weights of a layout of their own.
+    """Return the first field of a recipe that needs undivided weights or a special layout of them.
 
-    In the order in which fields are drawn, as a space asks before all of them are.
+    The order is the one in which a space draws the fields, because it calls this before all of them are drawn.
     """
     if (rate := recipe.part(Unfreeze).milestone_lr) != "keep":
         return f"unfreeze.milestone_lr={rate}"

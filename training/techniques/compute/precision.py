@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -11,28 +11,34 @@ from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.errors import UserError
 
+if TYPE_CHECKING:
+    from lightning.pytorch.plugins import MixedPrecision
+
 Mode = Literal["32-true", "bf16-mixed", "16-mixed", "64-true"]
-INIT_SCALE, GROWTH_INTERVAL = 65536.0, 2000  # torch's own
+INIT_SCALE, GROWTH_INTERVAL = 65536.0, 2000  # the defaults of torch
 
 
 class Precision(Technique):
     interactions: ClassVar[str] = (
-        "16-mixed scales the loss: steps whose gradients overflow are skipped, and scaled gradients are what accumulates. "
-        "bf16-mixed needs no scaling. float32 is about 32-true alone, init_scale and growth_interval about 16-mixed alone, so "
-        "search them inside the option that says so. On a CPU without bfloat16 arithmetic bf16-mixed is slower than 32-true. "
-        "64-true is for checks."
+        "16-mixed scales the loss: steps whose gradients overflow are skipped, and accumulation adds scaled gradients. "
+        "bf16-mixed needs no scaling. float32 applies to 32-true only, init_scale and growth_interval to 16-mixed only, so "
+        "search them inside that option. On a CPU without bfloat16 arithmetic bf16-mixed is slower than 32-true. 64-true is "
+        "for checks."
     )
 
-    mode: Mode = Field("32-true", description="mixed: autocast, weights stay float32; 16-mixed also scales the loss.")
+    mode: Mode = Field("32-true", description="mixed: autocast with float32 weights; 16-mixed also scales the loss.")
     float32: Literal["highest", "high", "medium"] = Field(
         "highest",
-        description="Inside 32-true on a GPU: high lets products and convolutions round to TF32, medium products to bfloat16.",
+        description="For 32-true on a GPU: high rounds products and convolutions to TF32, medium rounds products to bfloat16.",
     )
     init_scale: float = Field(
-        INIT_SCALE, gt=0, description="First factor on the loss; halved whenever gradients overflow."
+        INIT_SCALE, gt=0, description="First factor on the loss; it is halved when gradients overflow."
     )
     growth_interval: int = Field(
-        GROWTH_INTERVAL, ge=1, le=MOST, description="Good steps in a row after which the factor doubles."
+        GROWTH_INTERVAL,
+        ge=1,
+        le=MOST,
+        description="Number of steps in a row without overflow after which the factor doubles.",
     )
 
     def apply(self, setup: TrainingSetup) -> None:
@@ -44,8 +50,8 @@ class Precision(Technique):
         elif self.mode == "64-true":
             from lightning.pytorch.plugins import DoublePrecision
 
-            setup.plugins.append(DoublePrecision())  # by its name Lightning refuses it where the model is sharded
-            setup.model.double()  # before a checkpoint is read: Lightning would round it to float32 first
+            setup.plugins.append(DoublePrecision())  # Lightning refuses the name 64-true for a sharded model
+            setup.model.double()  # before a checkpoint is loaded, because Lightning would round it to float32
         else:
             setup.set_trainer(precision=self.mode)
 
@@ -84,16 +90,16 @@ class Precision(Technique):
 
 
 def allow_rounding(mode: str) -> None:
-    """Let float32 products and convolutions round their inputs; isolation.py puts back what was before."""
+    """Allow float32 products and convolutions to round their inputs; isolation.py restores the previous setting."""
     import torch
 
     torch.set_float32_matmul_precision(mode)
-    # Not set by the line above. Convolutions know no bfloat16 here, so medium is TF32 for them too.
+    # The line above does not change convolutions. They cannot round to bfloat16, so medium is TF32 for them too.
     torch.backends.cudnn.allow_tf32 = True
 
 
-def make_scaling(init_scale: float, growth_interval: int, device: str):
-    """Lightning's 16-mixed with a scaler of our own."""
+def make_scaling(init_scale: float, growth_interval: int, device: str) -> MixedPrecision:
+    """Return Lightning's 16-mixed precision with these values for loss scaling."""
     from lightning.pytorch.plugins import MixedPrecision
     from torch.amp import GradScaler
 

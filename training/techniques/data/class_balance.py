@@ -1,4 +1,4 @@
-"""Class balance: rare classes weigh more in the loss, or are fed more often (Cui et al. 2019, section 2)."""
+"""Class balance: give rare classes more weight in the loss, or load them more often (Cui et al. 2019, section 2)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ class NoBalance(Technique):
 
 
 class ClassWeights(Technique):
-    """Weights in the loss by the classes' counts in the training part; the training images' mean weight is 1."""
+    """Weights in the loss that depend on the training images of each class; their mean over all training images is 1."""
 
     interactions: ClassVar[str] = (
-        "It is either weights or the sampler: both would correct the same imbalance twice. Weights follow the shares of a "
-        "mixed or smoothed target. Judge it by val_balanced_accuracy or val_macro_f1, as val_accuracy rewards frequent "
-        "classes. On data with as many images of each class it changes next to nothing."
+        "Either weights or the sampler can be on: both would correct the same imbalance twice. Weights apply to the shares of "
+        "a mixed or smoothed target. Use val_balanced_accuracy or val_macro_f1 as the metric, because val_accuracy favours "
+        "frequent classes. It has almost no effect on data with the same number of images in each class."
     )
 
     name: Literal["weights"] = "weights"
-    power: float = Field(0.5, gt=0, le=1, description="Weight ∝ count^-power: 1 makes all classes count the same.")
+    power: float = Field(
+        0.5, gt=0, le=1, description="Weight ∝ count^-power; with 1, all classes have the same total weight."
+    )
 
     @property
     def is_on(self) -> bool:
@@ -40,7 +42,7 @@ class ClassWeights(Technique):
 
 
 class BalancedSampler(Technique):
-    """Every class is fed equally often, so images of rare classes come several times an epoch, each changed anew."""
+    """Every class is loaded equally often: images of rare classes occur several times per epoch, augmented each time."""
 
     name: Literal["sampler"] = "sampler"
 
@@ -49,7 +51,7 @@ class BalancedSampler(Technique):
         return True
 
     def apply(self, setup: TrainingSetup) -> None:
-        """Nothing here: the order of the images is the loaders', see `training.data.sampling`."""
+        """Do nothing: the loaders set the order of the images, see `training.data.pipelines.sampling`."""
 
 
 ClassBalance = Annotated[NoBalance | ClassWeights | BalancedSampler, Field(discriminator="name")]

@@ -1,4 +1,4 @@
-"""CutMix: a rectangle of each image, and that share of its target, come from another one (Yun et al. 2019, section 3)."""
+"""CutMix: replace a rectangle of each image, and that share of its target, by another image (Yun et al. 2019, section 3)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from training.techniques.data.partners import refuse_single
 
 class CutMix(Technique):
     interactions: ClassVar[str] = (
-        "With mixup or fmix on too, each batch gets one of them. It cuts after augmentation and erasing, so weaken those. "
-        "Objects that fill the frame bear it better than small ones, whose cut may hold nothing of their class. It slows "
-        "learning, so it loses in short runs."
+        "If mixup or fmix is on too, each batch gets one of them. It comes after augmentation and erasing, so weaken those. "
+        "It suits objects that fill the frame better than small ones, because a cut may miss a small object. It slows "
+        "learning, so it costs accuracy in short trainings."
     )
 
-    alpha: float = Field(0.0, ge=0, description="λ ~ Beta(α, α), the share that stays; drawn once per batch.")
+    alpha: float = Field(
+        0.0, ge=0, description="The share λ that stays is drawn from Beta(α, α) once per batch; 0: off."
+    )
 
     def apply(self, setup: TrainingSetup) -> None:
         from torchvision.transforms import v2
 
-        # Its targets go by the rectangle's true area, after what the image's border cut off.
+        # Its targets depend on the actual area of the rectangle inside the image.
         setup.mixers.append(v2.CutMix(alpha=self.alpha, num_classes=setup.class_count))
 
     def conflict(self, recipe: RecipeView) -> str | None:

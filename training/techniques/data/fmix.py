@@ -1,4 +1,4 @@
-"""FMix: a mask of low-frequency noise says which pixels come from another image (Harris et al. 2020, section 4)."""
+"""FMix: replace the pixels in a mask of low-frequency noise by another image (Harris et al. 2020, section 4)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ DECAY = 3.0
 
 class FMix(Technique):
     interactions: ClassVar[str] = (
-        "With mixup or cutmix on too, each batch gets one of them. Its patches have any shape, so they cover small objects "
-        "less often than a rectangle does. It slows learning, so it loses in short runs."
+        "If mixup or cutmix is on too, each batch gets one of them. Its patches have irregular shapes, so they cover small "
+        "objects less often than a rectangle does. It slows learning, so it costs accuracy in short trainings."
     )
 
-    alpha: float = Field(0.0, ge=0, description="λ ~ Beta(α, α), the share that stays; drawn once per batch.")
+    alpha: float = Field(
+        0.0, ge=0, description="The share λ that stays is drawn from Beta(α, α) once per batch; 0: off."
+    )
     decay: float = Field(
-        DECAY, gt=0, description="Noise falls as 1/frequency^decay: the higher, the larger the patches."
+        DECAY, gt=0, description="The noise falls with 1/frequency^decay: a higher value gives larger patches."
     )
 
     def apply(self, setup: TrainingSetup) -> None:
@@ -39,6 +41,7 @@ class FMix(Technique):
 
 
 def make_fmix(alpha: float, decay: float, class_count: int) -> BatchTransform:
+    """Return a function that mixes a batch and turns its labels (N,) into shares (N, classes)."""
     import torch
     from torch.nn import functional as F
 
@@ -47,7 +50,7 @@ def make_fmix(alpha: float, decay: float, class_count: int) -> BatchTransform:
     def mix(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         height, width = images.shape[-2:]
         mask = draw_mask(float(shares.sample()), height, width, decay)
-        kept = float(mask.float().mean())  # the share that whole pixels allow
+        kept = float(mask.float().mean())  # the share rounded to whole pixels
         targets = F.one_hot(labels, class_count).float()
         # Each image's partner is its neighbour, as in torchvision's mixers.
         mixed = torch.where(mask.to(images.device), images, images.roll(1, 0))
@@ -57,11 +60,11 @@ def make_fmix(alpha: float, decay: float, class_count: int) -> BatchTransform:
 
 
 def draw_mask(share: float, height: int, width: int, decay: float) -> torch.Tensor:
-    """The highest pixels of an image of low-frequency noise, as many as `share` of all: bool (height, width)."""
+    """Return a mask, bool (height, width), of the `share` of pixels with the highest low-frequency noise."""
     import torch
 
     down, across = torch.fft.fftfreq(height)[:, None], torch.fft.rfftfreq(width)[None]
-    # No frequency but the mean is lower than one wave over the longer side.
+    # The lowest frequency except the mean is one wave over the longer side.
     frequency = (down**2 + across**2).sqrt().clamp_min(1 / max(height, width))
     spectrum = torch.randn(frequency.shape, dtype=torch.complex64) / frequency**decay
     noise = torch.fft.irfft2(spectrum, s=(height, width)).flatten()

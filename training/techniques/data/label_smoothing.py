@@ -12,8 +12,8 @@ from training.contract.technique import Technique
 
 class LabelSmoothing(Technique):
     interactions: ClassVar[str] = (
-        "It smooths mixed targets too, so that much of both blurs them twice. Confidence falls: watch val_ece. val_loss "
-        "stays the plain cross-entropy, and comparable."
+        "It smooths mixed targets too, so strong smoothing and mixing add up. It lowers the confidence: watch val_ece. "
+        "val_loss remains the plain cross-entropy, and so comparable."
     )
 
     alpha: float = Field(0.0, ge=0, lt=1, description="Weight of the uniform distribution.")
@@ -21,5 +21,5 @@ class LabelSmoothing(Technique):
     def apply(self, setup: TrainingSetup) -> None:
         from torch import nn
 
-        # CrossEntropyLoss smooths soft targets too, so this composes with mixup as it is.
+        # CrossEntropyLoss also smooths soft targets, so this works together with mixup.
         setup.criterion = nn.CrossEntropyLoss(setup.class_weights, label_smoothing=self.alpha)

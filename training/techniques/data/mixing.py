@@ -1,4 +1,4 @@
-"""Mixing: which batches are mixed, each by one of MixUp, CutMix and FMix (Wightman et al. 2021, section 4)."""
+"""Mixing: how many batches are mixed, each by one of MixUp, CutMix and FMix (Wightman et al. 2021, section 4)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MIXERS = (MixUp, CutMix, FMix)
 
 class Mixing(Technique):
     interactions: ClassVar[str] = (
-        "It means something where mixup, cutmix or fmix is on. With several on, each mixed batch draws one of them, all "
-        "equally likely, so that each alpha matters less. Batches that are not mixed keep hard labels."
+        "It needs mixup, cutmix or fmix. If several are on, each mixed batch draws one of them with equal probability, so each "
+        "alpha has less effect. Batches that are not mixed keep hard labels."
     )
 
-    probability: float = Field(1.0, gt=0, le=1, description="That a batch is mixed; the others train as they are.")
+    probability: float = Field(1.0, gt=0, le=1, description="Probability that a batch is mixed.")
 
     def apply(self, setup: TrainingSetup) -> None:
         setup.mixing_probability = self.probability
@@ -41,9 +41,15 @@ class Mixing(Technique):
 
 
 def change_batch(setup: TrainingSetup, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a training batch becomes: changed image by image, then mixed by at most one of the mixers.
+    """Change the images of a training batch one by one, then mix them with at most one of the mixers.
 
-    Images (N, 3, side, side); labels (N,) stay so where nothing is mixed, else they become shares (N, classes).
+    Args:
+        setup: The transforms and mixers of the training.
+        images: Normalised images (N, 3, side, side).
+        labels: Classes (N,).
+
+    Returns:
+        The images, and the labels (N,) or, after mixing, the shares of the classes (N, classes).
     """
     import torch
 

@@ -14,16 +14,18 @@ from training.techniques.data.partners import refuse_single
 
 class MixUp(Technique):
     interactions: ClassVar[str] = (
-        "With cutmix or fmix on too, each batch gets one of them. With label smoothing the targets are blurred twice. It "
-        "slows learning, so it gains with many epochs and loses with few, and where only the head trains."
+        "If cutmix or fmix is on too, each batch gets one of them. Label smoothing softens the mixed targets further. It slows "
+        "learning, so it helps with many epochs, and costs accuracy with few or if only the head trains."
     )
 
-    alpha: float = Field(0.0, ge=0, description="λ ~ Beta(α, α), drawn once per batch.")
+    alpha: float = Field(
+        0.0, ge=0, description="The weight λ of an image is drawn from Beta(α, α) once per batch; 0: off."
+    )
 
     def apply(self, setup: TrainingSetup) -> None:
         from torchvision.transforms import v2
 
-        # Pairs each image with its neighbour; batches are shuffled, so that is a random partner.
+        # It pairs each image with its neighbour, which is a random image because batches are shuffled.
         setup.mixers.append(v2.MixUp(alpha=self.alpha, num_classes=setup.class_count))
 
     def conflict(self, recipe: RecipeView) -> str | None:

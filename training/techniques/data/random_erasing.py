@@ -1,4 +1,4 @@
-"""Random erasing: a rectangle of a training image becomes the data's mean colour (Zhong et al. 2020, algorithm 1)."""
+"""Random erasing: fill a rectangle of a training image with the mean colour (Zhong et al. 2020, algorithm 1)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MAX_AREA = 0.33
 
 
 class RandomErasing(Technique):
-    """Of whole normalised batches, where the model trains: the same with each augmentation policy and backend."""
+    """It changes normalised batches on the training device, so it is the same with each policy and backend."""
 
     interactions: ClassVar[str] = (
-        "It comes after any augmentation policy and before mixing; with cutmix or fmix an image loses pixels twice. In images "
-        "whose class shows in one small place it makes wrong labels: lower max_area."
+        "It comes after the augmentation policy and before mixing; with cutmix or fmix an image loses pixels twice. If the "
+        "class of an image shows in one small place, erasing makes the label wrong: lower max_area."
     )
 
-    probability: float = Field(0.0, ge=0, le=1, description="That an image loses a rectangle.")
+    probability: float = Field(0.0, ge=0, le=1, description="Probability that a rectangle of an image is erased.")
     max_area: float = Field(MAX_AREA, gt=0.02, le=1, description="Largest rectangle, as a share of the image's area.")
 
     def apply(self, setup: TrainingSetup) -> None:
@@ -34,7 +34,7 @@ class RandomErasing(Technique):
         erase = Eraser(self.probability, max_area=self.max_area, device=setup.device)
 
         def transform(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return erase(images.clone()), labels  # it writes into what it is given
+            return erase(images.clone()), labels  # the eraser changes its input
 
         setup.batch_transforms.append(transform)
 

@@ -1,4 +1,4 @@
-"""Drop path: leave out whole residual branches at random, the deeper the more often (Huang et al. 2016, section 3)."""
+"""Drop path: skip whole residual branches at random, deeper ones more often (Huang et al. 2016, section 3)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 class DropPath(Technique):
     interactions: ClassVar[str] = (
-        "A regulariser for long trainings of deep backbones, beside mixing and smoothing; in few epochs it costs more than it "
-        "brings. Frozen blocks drop nothing, so with unfreeze.level=last it is refused."
+        "A regulariser for long trainings of deep backbones, together with mixing and smoothing; in short trainings it costs "
+        "accuracy. Frozen blocks drop nothing, so it is refused with unfreeze.level=last."
     )
 
     rate: float = Field(
         0.0,
         ge=0,
         lt=1,
-        description="Share of images that skip the last block's branch, rising from 0; 0: as the backbone has it.",
+        description="Share of images that skip the branch of the last block; it rises from 0 in the first. 0: no change.",
     )
 
     def apply(self, setup: TrainingSetup) -> None:
@@ -49,14 +49,14 @@ class DropPath(Technique):
 
 
 def find_paths(model: nn.Module) -> list[nn.Module]:
-    """The blocks of timm, or the droppers of torchvision, in the order in which images pass them."""
+    """Return timm's blocks, or torchvision's StochasticDepth modules, in the order in which images pass them."""
     from torchvision.ops import StochasticDepth
 
     return [module for module in model.modules() if isinstance(module, StochasticDepth) or _timm_slots(module)]
 
 
 def _timm_slots(block: nn.Module) -> list[str]:
-    """Where timm's blocks keep their droppers: a module, an Identity or None that bears the name, once or twice."""
+    """Return the attributes for drop path in a block of timm; each holds a module, an Identity or None."""
     from timm.layers import DropPath as TimmDropPath
     from torch import nn
 
@@ -65,6 +65,7 @@ def _timm_slots(block: nn.Module) -> list[str]:
 
 
 def set_rate(block: nn.Module, rate: float) -> None:
+    """Set the share of images, in [0, 1), that skip the branches of a block."""
     from timm.layers import DropPath as TimmDropPath
     from torchvision.ops import StochasticDepth
 

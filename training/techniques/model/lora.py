@@ -23,14 +23,16 @@ ALPHA = 8.0
 
 class Lora(Technique):
     interactions: ClassVar[str] = (
-        "Adapters stand on what unfreeze.level leaves frozen: with last on the whole backbone, with most on its first half "
-        "beside a later half that trains as ever; with full nothing is frozen, and it is refused. BatchNorm keeps its "
-        "statistics, and dropout and drop path stay off, as in any frozen layer. Grouped and depthwise convolutions get "
-        "none, nor do layers whose weights a model reads without calling them, as attention does in torchvision's ViT and Swin."
+        "Adapters are added to the layers that unfreeze.level freezes: with last to the whole backbone, with most to its first "
+        "half, while the later half trains normally. With full nothing is frozen, and lora is refused. In frozen layers "
+        "BatchNorm keeps its statistics, and dropout and drop path stay off. Grouped and depthwise convolutions get no "
+        "adapter; neither do layers whose weights are read without a call, such as attention in torchvision's ViT and Swin."
     )
 
-    rank: int = Field(0, ge=0, le=4096, description="Rank of each adapter; 0 adds none.")
-    alpha: float = Field(ALPHA, gt=0, description="Weight of the adapters: their product counts alpha / rank times.")
+    rank: int = Field(0, ge=0, le=4096, description="Rank of each adapter; 0: no adapters.")
+    alpha: float = Field(
+        ALPHA, gt=0, description="Weight of the adapters: their product is multiplied by alpha / rank."
+    )
 
     def apply(self, setup: TrainingSetup) -> None:
         from peft import LoraConfig, inject_adapter_in_model
@@ -42,10 +44,10 @@ class Lora(Technique):
                 "to adapt. Use lora.rank=0."
             )
         trained = [parameter for parameter in setup.model.parameters() if parameter.requires_grad]
-        # As a pattern: a list would also match every name that ends like one of them.
+        # A pattern is needed because a list also matches every name that ends with one of its names.
         pattern = "|".join(map(re.escape, names))
         inject_adapter_in_model(LoraConfig(r=self.rank, lora_alpha=self.alpha, target_modules=pattern), setup.model)  # type: ignore[arg-type]
-        for parameter in trained:  # peft leaves nothing but its adapters to train
+        for parameter in trained:  # peft has frozen everything except its adapters
             parameter.requires_grad_(True)
         setup.plain_weights = merge_adapters
 
@@ -61,7 +63,7 @@ class Lora(Technique):
 
 
 def find_frozen_layers(model: nn.Module, image_size: int) -> list[str]:
-    """Names of frozen linear layers and ungrouped convolutions that the model calls on an image."""
+    """Return the names of frozen linear layers and ungrouped convolutions that the model calls for an image."""
     import torch
     from torch import nn
 
@@ -69,7 +71,7 @@ def find_frozen_layers(model: nn.Module, image_size: int) -> list[str]:
     layers = {
         name: module
         for name, module in model.named_modules()
-        # Subclasses compute in ways of their own, which peft would not follow.
+        # Subclasses may compute differently, which peft would ignore.
         if type(module) in (nn.Linear, nn.Conv2d) and getattr(module, "groups", 1) == 1
         if not module.weight.requires_grad  # type: ignore[union-attr]
     }
@@ -83,7 +85,7 @@ def find_frozen_layers(model: nn.Module, image_size: int) -> list[str]:
 
 
 def merge_adapters(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The state dict of the plain model, each adapter's product added to the weight beside it."""
+    """Return the state dict of the plain model, with the product of each adapter added to its weight."""
     import torch
     from peft.tuners.lora import LoraLayer
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX

@@ -19,23 +19,23 @@ LEVELS = ("last", "most", "full")
 
 class Unfreeze(Technique):
     interactions: ClassVar[str] = (
-        "It means little without pretrained weights. last leads after few epochs and seldom at the end, so early stopping "
-        "favours it unless trials are compared within their level. The less trains, the higher a learning rate it bears, "
-        "and the less regularisation it needs. With milestones the level is the one at the start; the schedule takes no "
-        "notice of them, so restarts may be made to fall on them."
+        "It has little use without pretrained weights. last is ahead after few epochs and seldom at the end, so early stopping "
+        "favours it unless trials are compared within their level. The fewer parameters train, the higher the learning rate "
+        "can be, and the less regularisation is needed. With milestones, level is the one at the start. The schedule ignores "
+        "milestones; choose its restarts so that they coincide."
     )
 
     level: Literal["last", "most", "full"] = Field(
-        "full", description="last: the head; most: the later half of the stages too; full: everything."
+        "full", description="last: the head trains; most: the later half of the stages too; full: everything."
     )
     milestones: list[Annotated[int, Field(ge=1, le=MOST)]] = Field(
         [],
-        description="Epochs after which one level more trains (Howard & Ruder 2018): from last, [3, 6] is most after 3, full "
-        "after 6.",
+        description="Epochs after which the next level trains (Howard & Ruder 2018): from last, [3, 6] means most after 3 and "
+        "full after 6.",
     )
 
     milestone_lr: Literal["keep", "auto", "auto/3", "auto*3"] = Field(
-        "keep", description="Base rate from each milestone on: kept, or found anew as optimizer.lr=auto is."
+        "keep", description="Base rate from each milestone on: keep it, or find it again like optimizer.lr=auto."
     )
 
     @property
@@ -48,7 +48,7 @@ class Unfreeze(Technique):
 
         first = LEVELS.index(self.level)
         levels = LEVELS[first : first + len(self.milestones) + 1]
-        # In reverse, so that the model is left at the first level.
+        # In reverse order, so that the model ends at the first level.
         steps = [set_level(setup.model, level) for level in reversed(levels)][::-1]
         setup.frozen.extend(steps[0][1])
         if self.milestones:
@@ -69,7 +69,7 @@ class Unfreeze(Technique):
 
 
 def set_level(model: nn.Module, level: str) -> UnfreezeStep:
-    """Let a level's parameters train and no others."""
+    """Make the parameters of a level trainable, and no others."""
     trained = find_trained(model, level)
     for parameter in model.parameters():
         parameter.requires_grad_(parameter in trained)
@@ -77,7 +77,7 @@ def set_level(model: nn.Module, level: str) -> UnfreezeStep:
 
 
 def find_trained(model: nn.Module, level: str) -> set[nn.Parameter]:
-    """The parameters that train at a level."""
+    """Return the parameters that train at a level."""
     from training.model.stages import head_of, stages_of
 
     if level == "full":
@@ -87,15 +87,15 @@ def find_trained(model: nn.Module, level: str) -> set[nn.Parameter]:
 
 
 def find_frozen(model: nn.Module) -> list[nn.Module]:
-    """Modules in which nothing trains. One without parameters, as a dropout, counts as what it feeds.
+    """Return the modules in which nothing trains. They should be in eval mode, dropout and BatchNorm included.
 
-    They belong in eval mode, dropout and BatchNorm statistics included.
+    A module without parameters, such as a dropout, is frozen if the module after it is.
     """
-    frozen, feeds_frozen = [], False
-    for module in reversed(list(model.modules())):  # what comes later in the network is seen first
+    frozen, next_is_frozen = [], False
+    for module in reversed(list(model.modules())):  # from the last module to the first
         if own := list(module.parameters(recurse=False)):
-            feeds_frozen = not any(p.requires_grad for p in own)
+            next_is_frozen = not any(p.requires_grad for p in own)
         parameters = list(module.parameters())
-        if not any(p.requires_grad for p in parameters) if parameters else feeds_frozen:
+        if not any(p.requires_grad for p in parameters) if parameters else next_is_frozen:
             frozen.append(module)
     return frozen

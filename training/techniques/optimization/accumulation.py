@@ -21,20 +21,20 @@ Change = Annotated[list[Annotated[int, Field(ge=0, le=MOST)]], Field(min_length=
 class Accumulation(Technique):
     interactions: ClassVar[str] = (
         "The effective batch is batch_size × batches, so the best learning rate moves with it; BatchNorm still sees "
-        "batch_size images at a time. There are fewer optimizer steps, so schedules and averages have fewer to work with. A "
-        "schedule that raises batches late does what a falling learning rate does (Smith et al. 2018)."
+        "batch_size images at a time. There are fewer optimizer steps, and so fewer steps for schedules and averages. A "
+        "schedule that raises batches late has the effect of a falling learning rate (Smith et al. 2018)."
     )
 
     batches: int = Field(1, ge=1, le=MOST, description="Forward passes per optimizer step.")
     schedule: list[Change] = Field(
-        [], description="Instead of batches: [[3, 2], [6, 4]] takes 2 after 3 epochs, 4 after 6, and 1 before."
+        [], description="Replaces batches: [[3, 2], [6, 4]] means 1 at first, 2 after 3 epochs and 4 after 6."
     )
 
     def apply(self, setup: TrainingSetup) -> None:
         setup.batches_per_step = self.batches_in
 
     def batches_in(self, epoch: int) -> int:
-        """Forward passes per optimizer step after so many epochs."""
+        """Return the forward passes per optimizer step after this many completed epochs."""
         return [self.batches, *(batches for start, batches in self.schedule if start <= epoch)][-1]
 
     def conflict(self, recipe: RecipeView) -> str | None:
@@ -43,7 +43,7 @@ class Accumulation(Technique):
         field = f"accumulation.schedule={self.schedule}"
         starts, batches = zip(*self.schedule, strict=True)
         if self.batches != 1:
-            return f"accumulation.batches={self.batches} and {field} say the same thing: leave one out."
+            return f"accumulation.batches={self.batches} and {field} set the same thing: leave one out."
         if min(batches) < 1:
             return f"{field}: a step takes at least 1 forward pass. Give [epoch, batches] with batches of 1 or more."
         if list(starts) != sorted(set(starts)) or starts[-1] >= recipe.epochs:
@@ -56,10 +56,15 @@ class Accumulation(Technique):
 
 
 def weigh_batches(batch_sizes: tuple[int, ...], batches: int, rank: Rank) -> tuple[float, ...]:
-    """Weights that turn Lightning's sum of mean losses / k into the mean over the images of each group.
+    """Return a weight for the loss of each batch, with which each optimizer step is the mean over its images.
 
-    Lightning divides by k in the last, partial group too, which would shrink that step; and it takes the mean over the
-    ranks, whatever share of a batch each of them had.
+    Lightning divides each loss by `batches`, in the last, incomplete group too, which would shrink that step. It also
+    takes the mean over the ranks, even if their shares of a batch differ in size.
+
+    Args:
+        batch_sizes: Images in each batch of an epoch, on all ranks together.
+        batches: Forward passes per optimizer step.
+        rank: The rank whose weights are returned.
     """
     weights: list[float] = []
     for start in range(0, len(batch_sizes), batches):

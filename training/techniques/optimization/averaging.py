@@ -14,7 +14,7 @@ from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.techniques.optimization.schedule import BaseSchedule, CosineRestarts, count_steps
 
-Shares = Callable[[int], float]  # optimizer steps done -> how far the average now moves towards the weights
+Shares = Callable[[int], float]  # completed optimizer steps -> weight of the current weights in the average
 Curve = Callable[[int], float]
 
 
@@ -23,24 +23,29 @@ class NoAveraging(Technique):
 
 
 class Swa(Technique):
-    """Stochastic weight averaging: the mean of the weights at the last epochs' ends, or at the minima of warm restarts."""
+    """Stochastic weight averaging: the mean of the weights at the ends of the last epochs, or at the minima of restarts."""
 
     interactions: ClassVar[str] = (
-        "It is either swa or ema. Before its start swa shows nothing, so early rungs compare what it does not touch; averaging "
-        "pays at a high, constant rate (schedule constant, or lr_factor) and little at the end of a cosine. With "
-        "cosine_restarts the minima are averaged, and between two of them the scores stand still. With BatchNorm, each new "
-        "mean of swa costs a forward pass over the training images, which counts as training time. ema follows the "
-        "weights from the first epoch on, so all rungs compare it; the longer its half-life, the later it pays."
+        "Either swa or ema can be on. swa has no effect before its start, so early rungs compare trials without it. Averaging "
+        "helps with a high, constant rate (schedule constant, or lr_factor), and little at the end of a cosine. With "
+        "cosine_restarts the minima are averaged, and the score does not change between two of them. With BatchNorm, each "
+        "new mean of swa costs a forward pass over the training images, which counts as training time. ema averages from "
+        "the first epoch on, so all rungs include it; the longer its half-life, the later it helps."
     )
 
     name: Literal["swa"] = "swa"
     start: float = Field(
-        0.75, gt=0, lt=1, description="Share of the training after which weights are averaged: two moments at least."
+        0.75,
+        gt=0,
+        lt=1,
+        description="Share of the training after which weights are averaged; at least two moments are.",
     )
     lr_factor: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="Constant rate from the start on, times lr; null: the schedule goes on."
+        None, description="Constant factor on lr from the start on; null: the schedule continues."
     )
-    annealing_epochs: float = Field(0.0, ge=0, description="Length of the way from the schedule's rate to lr_factor.")
+    annealing_epochs: float = Field(
+        0.0, ge=0, description="Length of the transition from the schedule's rate to lr_factor."
+    )
 
     @property
     def is_on(self) -> bool:
@@ -58,7 +63,7 @@ class Swa(Technique):
         return lambda step: 1 / count[step] if step in count else 0.0
 
     def moments(self, recipe: RecipeView, epoch_steps: Sequence[int]) -> list[int]:
-        """The optimizer steps after which the weights join the mean: two at least, as a mean of one is no average."""
+        """Return the optimizer steps after which the weights enter the mean; at least two, because one makes no average."""
         schedule = recipe.part(BaseSchedule)
         ends = list(schedule.minima(epoch_steps) if isinstance(schedule, CosineRestarts) else accumulate(epoch_steps))
         late = sum(end >= self._begin(epoch_steps) for end in ends)
@@ -68,7 +73,7 @@ class Swa(Technique):
         return count_steps(round(self.start * len(epoch_steps), 6), epoch_steps)
 
     def change_curve(self, curve: Curve, epoch_steps: Sequence[int]) -> Curve:
-        """The schedule's factor on lr until the start, then half a cosine to `lr_factor`, then that."""
+        """Return the factor on lr: the schedule's until the start, then half a cosine to `lr_factor`, which then stays."""
         assert self.lr_factor is not None
         target, start = self.lr_factor, math.ceil(self._begin(epoch_steps))
         length = self.annealing_epochs * sum(epoch_steps) / len(epoch_steps)
@@ -100,9 +105,9 @@ class Swa(Technique):
 
 
 class Ema(Technique):
-    """Exponential moving average of the weights, whose memory grows with the training (Karras et al. 2024, section 3.1).
+    """Exponential moving average of the weights, whose half-life grows with training (Karras et al. 2024, section 3.1).
 
-    Of a short training, or early in a long one, a fixed decay would mostly remember the untrained weights.
+    With a fixed decay, the average would mostly consist of untrained weights early in a training.
     """
 
     name: Literal["ema"] = "ema"
@@ -110,7 +115,7 @@ class Ema(Technique):
         0.05,
         gt=0,
         le=0.5,
-        description="Newest share of the steps so far that has half of the weight; at 0.5, a plain mean.",
+        description="Latest share of the steps so far that has half of the weight; 0.5 is a plain mean.",
     )
 
     @property
@@ -120,7 +125,7 @@ class Ema(Technique):
     def apply(self, setup: TrainingSetup) -> None:
         from training.callbacks.weight_average import WeightAverage
 
-        # BatchNorm's statistics are averages themselves, and follow like the weights.
+        # BatchNorm's statistics are averages already, and are averaged like the weights.
         setup.callbacks.append(WeightAverage(self.shares, refresh_batch_norm=False))
 
     def shares(self, recipe: RecipeView, epoch_steps: Sequence[int]) -> Shares:

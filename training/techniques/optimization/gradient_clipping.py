@@ -13,12 +13,14 @@ from training.contract.technique import Technique
 
 class GradientClipping(Technique):
     interactions: ClassVar[str] = (
-        "It lets sgd and its kin bear a higher learning rate; Adam's kin bounds its steps already. The whole group's "
-        "gradient is clipped under accumulation, and unscaled first under 16-mixed."
+        "It allows a higher learning rate for sgd, momentum and nesterov; Adam and its variants bound their steps already. "
+        "With accumulation the gradient of the whole group is clipped; with 16-mixed it is unscaled first."
     )
 
-    value: float = Field(0.0, ge=0, description="Largest norm, or largest absolute entry; 0 clips nothing.")
-    algorithm: Literal["norm", "value"] = Field("norm", description="What is bounded: the norm, or each entry.")
+    value: float = Field(0.0, ge=0, description="Largest norm, or largest absolute value of an entry; 0: no clipping.")
+    algorithm: Literal["norm", "value"] = Field(
+        "norm", description="Bound the norm of the gradient, or the value of each entry."
+    )
 
     def apply(self, setup: TrainingSetup) -> None:
         setup.set_trainer(gradient_clip_val=self.value, gradient_clip_algorithm=self.algorithm)

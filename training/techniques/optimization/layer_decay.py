@@ -1,4 +1,4 @@
-"""Layer-wise lr decay: the further a layer from the head, the lower its learning rate (Clark et al. 2020, section 3.2)."""
+"""Layer-wise lr decay: layers further from the head get a lower learning rate (Clark et al. 2020, section 3.2)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from training.techniques.model.unfreeze import Unfreeze
 
 class LayerDecay(Technique):
     interactions: ClassVar[str] = (
-        "The base rate is the head's, and what the schedule and the lr metric speak of. It goes with pretrained weights and "
-        "much of the backbone training: a soft form of unfreeze. timm counts blocks as layers, torchvision's models are "
-        "counted by stages here, so a factor weighs less there."
+        "The head gets the base rate, which the schedule changes and the lr metric shows. It suits pretrained weights with "
+        "most of the backbone training, and is a soft form of unfreeze. A layer is a block in timm's models and a stage in "
+        "torchvision's, so the same factor has less effect in torchvision's."
     )
 
-    factor: float = Field(1.0, gt=0, le=1, description="Learning rate of a layer over that of the layer above it.")
+    factor: float = Field(
+        1.0, gt=0, le=1, description="Learning rate of a layer, divided by that of the layer above it."
+    )
 
     def apply(self, setup: TrainingSetup) -> None:
         from training.model.stages import layers_of

@@ -1,4 +1,4 @@
-"""Learning-rate scaling: the rate follows the effective batch, by a rule (Goyal et al. 2017, section 2.1)."""
+"""Learning-rate scaling: scale the rate with the effective batch (Goyal et al. 2017, section 2.1)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ REFERENCE = 256
 
 class LrScaling(Technique):
     interactions: ClassVar[str] = (
-        "It lets batch_size and accumulation be searched without moving the best optimizer.lr along. linear fits sgd and its "
-        "kin, sqrt the adaptive kinds (Malladi et al. 2022). The lr metric shows the scaled rate. Under accumulation.schedule "
-        "the effective batch is the first epoch's: there the batch grows instead of the rate falling."
+        "batch_size and accumulation can be searched without a change of the best optimizer.lr. linear suits sgd, momentum and "
+        "nesterov; sqrt suits adaptive optimizers (Malladi et al. 2022). The lr metric shows the scaled rate. With "
+        "accumulation.schedule the effective batch of the first epoch counts, as there the batch grows instead of a falling "
+        "rate."
     )
 
     rule: Literal["none", "linear", "sqrt"] = Field(
-        "none", description="optimizer.lr times the effective batch over the reference, or the root of that."
+        "none", description="Multiply optimizer.lr by effective batch / reference (linear) or its square root (sqrt)."
     )
     reference: int = Field(
-        REFERENCE, ge=1, le=MOST, description="Effective batch, in images, at which optimizer.lr is meant."
+        REFERENCE, ge=1, le=MOST, description="Effective batch, in images, at which optimizer.lr applies unscaled."
     )
 
     def apply(self, setup: TrainingSetup) -> None:
@@ -39,7 +40,7 @@ class LrScaling(Technique):
         lr = recipe.part(BaseOptimizer).lr
         if self.is_on and isinstance(lr, str):
             return (
-                f"lr_scaling.rule={self.rule} scales a number, and optimizer.lr={lr} is found at the very "
-                "batch that it trains with: set rule=none."
+                f"lr_scaling.rule={self.rule} scales a number, and optimizer.lr={lr} is found with the "
+                "batch size of the training already: set rule=none."
             )
         return None

@@ -1,4 +1,4 @@
-"""No decay on norms and biases: weight decay pulls on matrices and kernels alone (He et al. 2019, section 3.1)."""
+"""No decay on norms and biases: weight decay applies to matrices and kernels only (He et al. 2019, section 3.1)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from training.techniques.optimization.optimizer import BaseOptimizer
 
 class NoDecay(Technique):
     interactions: ClassVar[str] = (
-        "It matters as much as the optimizer's weight_decay does, and with none it is refused. A timm model may name more to "
-        "spare, as position embeddings and class tokens."
+        "The larger the optimizer's weight_decay, the larger its effect; without weight_decay it is refused. timm models can "
+        "name further parameters without decay, such as position embeddings and class tokens."
     )
 
-    enabled: bool = Field(False, description="Spare parameters of one dimension, and those that the model names.")
+    enabled: bool = Field(
+        False, description="No weight decay on parameters of one dimension and on those that the model names."
+    )
 
     def apply(self, setup: TrainingSetup) -> None:
         model = setup.model

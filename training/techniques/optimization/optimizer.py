@@ -1,8 +1,7 @@
-"""Optimizer: how a gradient becomes a step, each kind as its library defines it (Robbins & Monro 1951)."""
+"""Optimizer: the rule from gradients to steps, as each library defines it (Robbins & Monro 1951)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -12,36 +11,37 @@ from training.techniques.compute.precision import Precision
 
 if TYPE_CHECKING:
     import torch
+    from torch.optim.optimizer import ParamsT
 
 
 AutoLr = Literal["auto", "auto/3", "auto*3"]
 Lr = Annotated[
     Annotated[float, Field(gt=0)] | AutoLr,
     Field(
-        description="Learning rate at the peak of the schedule; auto: found by a range test before training (Smith 2017), or "
-        "a third of that, or three times."
+        description="Learning rate at the peak of the schedule; auto: found by a range test before training (Smith 2017); "
+        "auto/3 and auto*3: a third of it, or three times as much."
     ),
 ]
 WeightDecay = Annotated[float, Field(ge=0, description="L2 penalty, added to the gradient.")]
-LrDecay = Annotated[float, Field(ge=0, description="Decoupled decay per unit of lr.")]
-MomentumFactor = Annotated[float, Field(gt=0, lt=1, description="Share of the last step kept in the next.")]
-Beta1 = Annotated[float, Field(ge=0, lt=1, description="Decay of the mean of gradients.")]
-Beta2 = Annotated[float, Field(ge=0, lt=1, description="Decay of the mean of squared gradients.")]
+LrDecay = Annotated[float, Field(ge=0, description="Decoupled weight decay per unit of lr.")]
+MomentumFactor = Annotated[float, Field(gt=0, lt=1, description="Share of the last step that is added to the next.")]
+Beta1 = Annotated[float, Field(ge=0, lt=1, description="Decay rate of the mean of gradients.")]
+Beta2 = Annotated[float, Field(ge=0, lt=1, description="Decay rate of the mean of squared gradients.")]
 
 
 class BaseOptimizer(Part):
-    """The fields that every optimizer has, and how it is built."""
+    """The fields that every optimizer has."""
 
     name: str
     lr: Lr
     weight_decay: float
 
-    def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:
-        """Build it over parameters, or over groups of them."""
+    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
+        """Build the optimizer for parameters or groups of parameters."""
         raise NotImplementedError(f"{type(self).__name__}.build")
 
     def arguments(self) -> dict[str, Any]:
-        """The fields by the libraries' names."""
+        """Return the fields by the names that the libraries use."""
         values = self.model_dump(exclude={"name"})
         if "beta1" in values:
             values["betas"] = values.pop("beta1"), values.pop("beta2")
@@ -52,78 +52,78 @@ class Sgd(BaseOptimizer):
     """Plain stochastic gradient descent (Robbins & Monro 1951)."""
 
     interactions: ClassVar[str] = (
-        "The best learning rate differs by factors of hundreds between kinds, so search each in a domain of its own; it "
-        "moves with the effective batch too. weight_decay also pulls on norms and biases, unless no_decay spares them."
+        "The best learning rate differs by factors of hundreds between optimizers, so give each its own domain; it also "
+        "depends on the effective batch. weight_decay applies to norms and biases too, unless no_decay is on."
     )
 
     name: Literal["sgd"] = "sgd"
     lr: Lr = 0.05
     weight_decay: WeightDecay = 0.0
 
-    def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:
+    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
         from torch.optim import SGD
 
         return SGD(parameters, **self.arguments())
 
 
 class Momentum(BaseOptimizer):
-    """Steps go on in the direction of those before (Sutskever et al. 2013, section 2)."""
+    """SGD that adds a share of the last step to the next (Sutskever et al. 2013, section 2)."""
 
     name: Literal["momentum"] = "momentum"
     lr: Lr = 0.05
     momentum: MomentumFactor = 0.9
     weight_decay: WeightDecay = 0.0
 
-    def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:
+    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
         from torch.optim import SGD
 
         return SGD(parameters, **self.arguments())
 
 
 class Nesterov(BaseOptimizer):
-    """Momentum with the gradient of where it leads (Sutskever et al. 2013, section 2)."""
+    """Momentum with the gradient at the point to which it leads (Sutskever et al. 2013, section 2)."""
 
     name: Literal["nesterov"] = "nesterov"
     lr: Lr = 0.05
     momentum: MomentumFactor = 0.9
     weight_decay: WeightDecay = 0.0
 
-    def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:
+    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
         from torch.optim import SGD
 
         return SGD(parameters, nesterov=True, **self.arguments())
 
 
 class Adagrad(BaseOptimizer):
-    """Each weight's rate falls with the sum of its squared gradients (Duchi et al. 2011)."""
+    """The rate of each weight falls with the sum of its squared gradients (Duchi et al. 2011)."""
 
     name: Literal["adagrad"] = "adagrad"
     lr: Lr = 0.01
     weight_decay: WeightDecay = 0.0
 
-    def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:
+    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
         from torch.optim import Adagrad
 
         return Adagrad(parameters, **self.arguments())
 
 
 class RmsProp(BaseOptimizer):
-    """Each weight's gradient over the root of its recent mean square (Hinton 2012, lecture 6)."""
+    """Divide the gradient of each weight by the root of its recent mean square (Hinton 2012, lecture 6)."""
 
     name: Literal["rmsprop"] = "rmsprop"
     lr: Lr = 0.001
     alpha: Beta2 = 0.99
-    momentum: float = Field(0.0, ge=0, lt=1, description="Share of the last step kept in the next.")
+    momentum: float = Field(0.0, ge=0, lt=1, description="Share of the last step that is added to the next.")
     weight_decay: WeightDecay = 0.0
 
-    def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:
+    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
         from torch.optim import RMSprop
 
         return RMSprop(parameters, **self.arguments())
 
 
 class Adam(BaseOptimizer):
-    """Mean gradient over the root of the mean square, per weight (Kingma & Ba 2015)."""
+    """Divide the mean gradient of each weight by the root of its mean square (Kingma & Ba 2015)."""
 
     name: Literal["adam"] = "adam"
     lr: Lr = 0.001
@@ -131,41 +131,43 @@ class Adam(BaseOptimizer):
     beta2: Beta2 = 0.999
     weight_decay: WeightDecay = 0.0
 
-    def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:
+    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
         from torch.optim import Adam
 
         return Adam(parameters, **self.arguments())
 
 
 class AdamW(BaseOptimizer):
-    """Adam with the decay beside the gradient instead of in it (Loshchilov & Hutter 2019)."""
+    """Adam with weight decay that is separate from the gradient (Loshchilov & Hutter 2019)."""
 
     name: Literal["adamw"] = "adamw"
     lr: Lr = 0.001
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.999
     weight_decay: Annotated[
-        LrDecay, Field(gt=0, description="Decoupled decay per unit of lr; without any it is adam.")
+        LrDecay, Field(gt=0, description="Decoupled weight decay per unit of lr; with 0 it would be adam.")
     ] = 0.01
 
-    def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:
+    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
         from torch.optim import AdamW
 
         return AdamW(parameters, **self.arguments())
 
 
 class Adafactor(BaseOptimizer):
-    """The mean square kept as a row and a column instead of a matrix (Shazeer & Stern 2018)."""
+    """Store the mean square of a matrix as one row and one column (Shazeer & Stern 2018)."""
 
-    interactions: ClassVar[str] = "adafactor's steps are relative to the size of the weights they change."
+    interactions: ClassVar[str] = "The steps of adafactor are relative to the size of the weights."
 
     name: Literal["adafactor"] = "adafactor"
     lr: Lr = 0.01
-    beta2_decay: float = Field(-0.8, lt=0, description="The mean of squares forgets 1 - step^beta2_decay.")
+    beta2_decay: float = Field(
+        -0.8, lt=0, description="Exponent: the mean of squares has the decay rate 1 - step^beta2_decay."
+    )
     clip: float = Field(1.0, ge=1, description="Largest root mean square of a step, before lr.")
     weight_decay: LrDecay = 0.0
 
-    def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:
+    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
         from torch.optim import Adafactor
 
         arguments = self.arguments()
@@ -173,10 +175,10 @@ class Adafactor(BaseOptimizer):
 
 
 class Adam8bit(BaseOptimizer):
-    """Adam with its two means quantised by blocks to 8 bits; AdamW's decay (Dettmers et al. 2022)."""
+    """AdamW with both means quantised to 8 bits in blocks (Dettmers et al. 2022)."""
 
     interactions: ClassVar[str] = (
-        "adam8bit saves memory where the optimizer's state is much of it: large models with small batches."
+        "adam8bit saves memory where the optimizer's state takes a large share: large models with small batches."
     )
 
     name: Literal["adam8bit"] = "adam8bit"
@@ -185,13 +187,13 @@ class Adam8bit(BaseOptimizer):
     beta2: Beta2 = 0.999
     weight_decay: LrDecay = 0.0
 
-    def build(self, parameters: Iterable[Any]) -> torch.optim.Optimizer:
+    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
         import logging
 
         from training.process.optional import require
 
         require("optimizer.name=adam8bit", "bitsandbytes", otherwise="Or use optimizer.name=adam.")
-        logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # on parts of it that nobody asked for
+        logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns about parts that are not used here
         from bitsandbytes.optim import Adam8bit
 
         return Adam8bit(parameters, **self.arguments())
@@ -199,7 +201,8 @@ class Adam8bit(BaseOptimizer):
     def conflict(self, recipe: RecipeView) -> str | None:
         if recipe.part(Precision).mode == "64-true":
             return (
-                "optimizer.name=adam8bit knows no float64 weights: set another precision.mode or optimizer.name=adam."
+                "optimizer.name=adam8bit does not support float64 weights: set another precision.mode or "
+                "optimizer.name=adam."
             )
         return None
 

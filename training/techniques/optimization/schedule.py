@@ -17,31 +17,31 @@ if TYPE_CHECKING:
 
 START_FACTOR = 1e-4
 
-Curve = Callable[[int], float]  # optimizer steps done -> factor on lr for the next one
+Curve = Callable[[int], float]  # completed optimizer steps -> factor on lr for the next one
 
 
 class BaseSchedule(Part):
     interactions: ClassVar[str] = (
-        "It multiplies the optimizer's lr and ends with the training: a trial that is stopped early has seen only its "
-        "beginning. After a warm-up of an epoch the first rung ranks learning rates alone."
+        "It multiplies the optimizer's lr and spans the whole training: a trial that is stopped early has trained with its "
+        "beginning only. With a warm-up of one epoch, the first rung mostly compares learning rates."
     )
 
-    warmup_epochs: float = Field(0.0, ge=0, description="Length of the linear warm-up; 0 starts at the full rate.")
-    start_factor: float = Field(START_FACTOR, gt=0, le=1, description="Where the warm-up starts, times lr.")
+    warmup_epochs: float = Field(0.0, ge=0, description="Length of the linear warm-up; 0: start at the full rate.")
+    start_factor: float = Field(START_FACTOR, gt=0, le=1, description="Factor on lr at the start of the warm-up.")
 
     def build(
         self, optimizer: torch.optim.Optimizer, epoch_steps: Sequence[int]
     ) -> torch.optim.lr_scheduler.LRScheduler:
-        """Build the schedule over the optimizer steps of each epoch."""
+        """Build the schedule; `epoch_steps` are the optimizer steps of each epoch."""
         from torch.optim.lr_scheduler import LambdaLR
 
         return LambdaLR(optimizer, self.curve(epoch_steps))
 
     def curve(self, epoch_steps: Sequence[int]) -> Curve:
-        """The factor on lr after each optimizer step: a function of the step alone, so nothing drifts or overruns.
+        """Return the factor on lr after each optimizer step, a function of the step alone.
 
         Raises:
-            UserError: the schedule does not fit into so few steps.
+            UserError: the training has too few steps for this schedule.
         """
         total = sum(epoch_steps)
         warmup = self.warmup_steps(epoch_steps)
@@ -55,7 +55,7 @@ class BaseSchedule(Part):
         return factor
 
     def warmup_steps(self, epoch_steps: Sequence[int]) -> int:
-        """Optimizer steps of the warm-up: at least one, or a short warm-up would silently be none."""
+        """Return the optimizer steps of the warm-up: at least one, so that a short warm-up is not silently dropped."""
         if not self.warmup_epochs:
             return 0
         return min(max(1, round(count_steps(self.warmup_epochs, epoch_steps))), sum(epoch_steps) - 1)
@@ -90,12 +90,16 @@ class Cosine(BaseSchedule):
 
 class CosineRestarts(BaseSchedule):
     name: Literal["cosine_restarts"] = "cosine_restarts"
-    cycles: int = Field(2, ge=2, le=1000, description="Descents to zero; one alone is the plain cosine.")
-    cycle_factor: int = Field(1, ge=1, le=1000, description="Length of each cycle relative to the one before.")
+    cycles: int = Field(
+        2, ge=2, le=1000, description="Number of descents to zero; a single one would be the plain cosine."
+    )
+    cycle_factor: int = Field(
+        1, ge=1, le=1000, description="Length of each cycle, divided by the length of the one before."
+    )
 
     def after_warmup(self, steps: int) -> Curve:
-        # Whole cycle lengths, as in CosineAnnealingWarmRestarts, seldom add up to the training's length: the last cycle
-        # would end in its middle. With lengths that follow from the training's, the last always ends at the minimum.
+        # The fixed cycle lengths of CosineAnnealingWarmRestarts seldom add up to the length of the training, so the last
+        # cycle would be cut. Here the lengths depend on the training, and the last cycle always ends at the minimum.
         ends = self.cycle_ends(steps)
 
         def factor(step: int) -> float:
@@ -106,12 +110,12 @@ class CosineRestarts(BaseSchedule):
         return factor
 
     def minima(self, epoch_steps: Sequence[int]) -> list[int]:
-        """The optimizer steps of a training at which a cycle ends."""
+        """Return the optimizer steps at which a cycle ends, counted from the start of the training."""
         warmup = self.warmup_steps(epoch_steps)
         return [warmup + end for end in self.cycle_ends(sum(epoch_steps) - warmup)]
 
     def cycle_ends(self, steps: int) -> list[int]:
-        """The optimizer step at which each cycle ends; the last is `steps`.
+        """Return the optimizer step at which each cycle ends, counted from the end of the warm-up; the last is `steps`.
 
         Raises:
             UserError: a cycle would be shorter than a step.
@@ -127,7 +131,7 @@ class CosineRestarts(BaseSchedule):
 
 
 def count_steps(epochs: float, epoch_steps: Sequence[int]) -> float:
-    """Optimizer steps in so many epochs, a part of one included."""
+    """Return the optimizer steps in this many epochs, which may be a fraction."""
     whole = int(epochs)
     return sum(epoch_steps[:whole]) + (epochs - whole) * sum(epoch_steps[whole : whole + 1])
 

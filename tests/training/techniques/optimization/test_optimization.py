@@ -88,7 +88,7 @@ def test_the_state_of_8_bit_adam_takes_8_bits_and_trains_as_well():
 
 
 def test_8_bit_adam_is_refused_in_float64():
-    with pytest.raises(UserError, match=r"adam8bit knows no float64 weights: set another precision\.mode"):
+    with pytest.raises(UserError, match=r"adam8bit does not support float64 weights: set another precision\.mode"):
         read_recipe({"optimizer": {"name": "adam8bit"}, "precision": {"mode": "64-true"}})
 
 
@@ -168,7 +168,7 @@ def test_scheduled_accumulation_is_the_mean_over_the_group_in_every_epoch(fit, s
 @pytest.mark.parametrize(
     ("accumulation", "reason"),
     [
-        ({"batches": 2, "schedule": [[1, 4]]}, "say the same thing: leave one out"),
+        ({"batches": 2, "schedule": [[1, 4]]}, "set the same thing: leave one out"),
         ({"schedule": [[0, 4]]}, r"never changes: write accumulation\.batches=4"),
         ({"schedule": [[1, 1]]}, "does not change the number of batches"),
         ({"schedule": [[2, 2], [1, 3]]}, "in rising order, all below epochs=4"),

@@ -1,0 +1,42 @@
+"""The CPUs and GPUs that a training may use."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from training.errors import UserError
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one training may use."""
+
+    threads: int = 1  # CPUs for computation
+    workers: int = 0  # loader processes, which use further CPUs
+    device: Literal["cpu", "cuda"] = "cpu"
+    gpus: int = 1  # ignored if the device is a CPU
+
+    def divide(self, devices: int) -> Resources:
+        """Return what the process of each of several devices may use.
+
+        Raises:
+            UserError: there are fewer GPUs, or without GPUs fewer CPUs, than devices.
+        """
+        cpus = self.threads + self.workers
+        if devices > (self.gpus if self.device == "cuda" else cpus):
+            has, option = (f"{self.gpus} GPU", "gpus") if self.device == "cuda" else (f"{cpus} CPU", "cpus")
+            raise UserError(
+                f"data_parallel.devices={devices}, and this training has {has}: give it more, in a sweep by "
+                f"--{option}-per-trial={devices}, or take fewer devices."
+            )
+        return replace(self, threads=max(1, self.threads // devices), workers=self.workers // devices)
+
+
+ONE_CPU = Resources()
+
+
+def count_cpus() -> int:
+    """Return the number of CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
