@@ -105,7 +105,7 @@ def test_the_rate_is_where_the_loss_falls_fastest_over_its_logarithm():
 
 
 def test_a_scaled_rate_cannot_be_found():
-    with pytest.raises(UserError, match=r"lr_scaling\.rule=linear scales a number, and optimizer\.lr=auto is found at"):
+    with pytest.raises(UserError, match=r"lr_scaling\.rule=linear scales a number, and optimizer\.lr=auto is found with"):
         read_recipe({"optimizer": {"name": "sgd", "lr": "auto"}, "lr_scaling": {"rule": "linear"}})
 
 
@@ -165,7 +165,7 @@ def test_no_room_for_two_images_is_said(fit, room_for):
 
 def test_a_batch_size_cannot_be_found_on_a_cpu(fit):
     with pytest.raises(
-        UserError, match=r"batch_size=auto is found by filling the memory of a GPU, and there is none here"
+        UserError, match=r"batch_size=auto is found by filling the memory of a GPU, and this machine has none"
     ):
         fit(batch_size="auto")
 

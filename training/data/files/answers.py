@@ -1,4 +1,4 @@
-"""Answers that take long to find, kept in the user's cache folder under a key of what they were found from."""
+"""Cache slow results in the user's cache folder, under a key of what they depend on."""
 
 from __future__ import annotations
 
@@ -9,16 +9,24 @@ import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from filelock import FileLock
 from platformdirs import user_cache_dir
 
+Result = TypeVar("Result")
 
-def remember(kind: str, key: str, compute: Callable[[], Any]) -> Any:
-    """Return what was computed for this key before, else compute it once, also when several processes ask at a time.
 
-    The value is whatever JSON can hold. Where the cache folder cannot be written, it is computed each time.
+def remember(kind: str, key: str, compute: Callable[[], Result]) -> Result:
+    """Return the cached result for this key, else compute and cache it. Processes that need it at the same time compute once.
+
+    The result is stored as JSON, so a cached tuple comes back as a list. If the cache folder cannot be written to, the
+    result is computed each time.
+
+    Args:
+        kind: The name of the subfolder.
+        key: A digest of everything that the result depends on, see `key_of_files`.
+        compute: Computes the result.
     """
     file = Path(user_cache_dir("technique-search")) / kind / f"{key}.json"
     with ExitStack() as stack:
@@ -35,7 +43,7 @@ def remember(kind: str, key: str, compute: Callable[[], Any]) -> Any:
 
 
 def key_of_files(paths: Iterable[str], *settings: object) -> str:
-    """Digest of paths, sizes and times of change: it changes when a file does, and costs no reading."""
+    """Return a digest of paths, sizes and modification times: it changes with a file, and no file is read."""
     digest = hashlib.sha256(repr(settings).encode())
     for path in paths:
         try:
@@ -47,15 +55,15 @@ def key_of_files(paths: Iterable[str], *settings: object) -> str:
     return digest.hexdigest()[:32]
 
 
-def _read(file: Path) -> Any:
+def _read(file: Path) -> dict[str, Any] | None:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # not there, or damaged: compute again
+    except (OSError, ValueError):  # the file is missing or damaged: compute again
         return None
     return found if isinstance(found, dict) and "value" in found else None
 
 
-def _write(file: Path, value: Any) -> None:
+def _write(file: Path, value: object) -> None:
     try:
         descriptor, temporary = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
     except OSError:
@@ -64,5 +72,5 @@ def _write(file: Path, value: Any) -> None:
         with open(descriptor, "w", encoding="utf-8") as stream:
             json.dump(value, stream)
         os.replace(temporary, file)
-    except OSError:  # a full disk costs the next process some time, and nothing else
+    except OSError:  # on a full disk, the next process computes again
         Path(temporary).unlink(missing_ok=True)

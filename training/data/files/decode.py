@@ -1,4 +1,4 @@
-"""One image file of whatever kind to uint8 RGB, as an image viewer would show it."""
+"""Decode an image file of any format to uint8 RGB, as an image viewer shows it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from PIL import ExifTags, Image, ImageOps
 
 from training.errors import UserError
 
-# Pillow warns of what it reads all the same, such as damaged EXIF data; of large images `training.data.remarks` does. The
-# filter is global, as images are decoded in threads.
+# Pillow warns about images that it can read, such as those with damaged EXIF data or very large ones, which
+# `training.data.inspection.remarks` reports. The filter is global because images are decoded in threads.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
-# What Pillow raises on broken files. A MemoryError, or a mistake of ours, is none of these.
+# The errors that Pillow raises for broken files. A MemoryError is not among them.
 _BROKEN = (
     *(OSError, SyntaxError, ValueError, TypeError, IndexError, KeyError, OverflowError),
     *(struct.error, zlib.error, Image.DecompressionBombError),
@@ -27,10 +27,10 @@ _BROKEN = (
 
 
 class UnreadableImage(UserError):
-    """A file that is no image, or a broken one."""
+    """A file that is not an image, or is broken."""
 
     def __init__(self, message: str) -> None:
-        # A loader worker's exception is built again from the text of its traceback: keep the sentence in its last line.
+        # torch rebuilds the exception of a loader worker from its traceback: keep only the sentence in the last line.
         super().__init__(message.strip().rpartition("UnreadableImage: ")[2])
 
     @property
@@ -39,12 +39,15 @@ class UnreadableImage(UserError):
 
 
 def read_image(path: str, reduce_to: int | None = None) -> np.ndarray:
-    """Decode a file to uint8 (height, width, 3), upright; what is transparent becomes white.
+    """Decode a file to uint8 (height, width, 3), upright; transparent pixels become white.
 
-    With `reduce_to`, a JPEG may come out smaller, which is several times faster; its shorter side not below that.
+    Args:
+        path: The image file.
+        reduce_to: A JPEG may be decoded to a smaller size, which is several times faster. Its shorter side has at least
+            this many pixels then.
 
     Raises:
-        UnreadableImage: naming the file and the way out.
+        UnreadableImage: the file cannot be read; the message names it and a way out.
     """
     with _opened(path) as image:
         if reduce_to is not None:
@@ -57,40 +60,40 @@ def read_side(path: str) -> int:
     """Return the shorter side of an image in pixels, from its header alone.
 
     Raises:
-        UnreadableImage: naming the file and the way out.
+        UnreadableImage: the header cannot be read; the message names the file and a way out.
     """
     with _opened(path) as image:
         return min(image.size)
 
 
 def read_size(path: str) -> tuple[int, int]:
-    """Return height and width of an image as it is shown, from its header alone.
+    """Return height and width of the upright image in pixels, from its header alone.
 
     Raises:
-        UnreadableImage: naming the file and the way out.
+        UnreadableImage: the header cannot be read; the message names the file and a way out.
     """
     with _opened(path) as image:
         return upright_size(image)
 
 
 def upright_size(image: Image.Image) -> tuple[int, int]:
-    """Height and width once the camera's orientation is undone."""
+    """Return height and width in pixels, after the orientation from the EXIF data is applied."""
     width, height = image.size
     return (width, height) if image.getexif().get(ExifTags.Base.Orientation, 1) > 4 else (height, width)
 
 
 def refuse_irregular(path: str) -> None:
-    """Refuse what is no regular file: to open a named pipe would wait for ever.
+    """Refuse a path that is not a regular file: opening a named pipe would wait for ever.
 
     Raises:
-        OSError: it is none, or there is none.
+        OSError: the path is not a regular file, or does not exist.
     """
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError("not a regular file")
 
 
 def printable(path: str) -> str:
-    """A path that can be printed even where its name is not valid UTF-8."""
+    """Return a path as text that can be printed, even if the name is not valid UTF-8."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
@@ -103,7 +106,7 @@ def _opened(path: str) -> Iterator[Image.Image]:
     except _BROKEN as error:
         raise UnreadableImage(
             f"{printable(path)}: this image cannot be read ({_name_reason(path, error)}). "
-            "Repair or remove it, or set data.skip_unreadable=true to go on without such images."
+            "Repair or remove it, or set data.skip_unreadable=true to continue without such images."
         ) from None
 
 
@@ -128,7 +131,7 @@ def _to_rgb(image: Image.Image) -> np.ndarray:
 
 
 def _scale_grey(values: np.ndarray) -> np.ndarray:
-    """Deep grey to 8 bits; Pillow's own conversion clips at 255, which turns most 16-bit images white."""
-    # Floating-point images hold [0, 1] by convention, integers up to 65,535 = 257 · 255.
+    """Scale deep grey levels to 8 bits. Pillow clips them at 255, which turns most 16-bit images white."""
+    # Floating-point images have levels in [0, 1] by convention, integers up to 65,535 = 257 · 255.
     levels = np.nan_to_num(values) * 255.0 if values.dtype.kind == "f" else values / 257.0
     return np.clip(np.rint(levels), 0, 255).astype(np.uint8)

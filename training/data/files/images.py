@@ -1,4 +1,4 @@
-"""Images with their labels, in three parts of which the search sees two: train, validation, test."""
+"""Images with their labels in three parts: train, validation and test. A search uses the first two only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Pixels = np.ndarray
 
 
 class ImageFiles(Sequence[Pixels]):
-    """Files that are decoded each time they are asked for; with `reduce_to`, large JPEGs faster and smaller."""
+    """Files that are decoded at each access; with `reduce_to`, large JPEGs are decoded faster and smaller."""
 
     def __init__(self, paths: Sequence[str], reduce_to: int | None = None) -> None:
         self.paths = tuple(paths)
@@ -26,14 +26,14 @@ class ImageFiles(Sequence[Pixels]):
         """Decode one image, uint8 (height, width, 3).
 
         Raises:
-            UnreadableImage: naming the file.
+            UnreadableImage: the file cannot be read; the message names it.
         """
         return read_image(self.paths[index], self.reduce_to)
 
 
 @dataclass(frozen=True, eq=False)
 class ImagePart:
-    """`images[i]` is uint8 RGB of shape (height, width, 3): an array of all, or files decoded when read."""
+    """Images and labels. `images[i]` is uint8 RGB (height, width, 3), from one array or from files."""
 
     labels: np.ndarray  # int64 (N,)
     images: np.ndarray | ImageFiles
@@ -42,7 +42,7 @@ class ImagePart:
         return len(self.labels)
 
     def reduced_to(self, side: int) -> ImagePart:
-        """Return the same part, of which no more is decoded than a shorter side of at least `side` needs."""
+        """Return the same part, whose JPEG files may be decoded smaller, with a shorter side of at least `side` pixels."""
         if isinstance(self.images, np.ndarray):
             return self
         return ImagePart(self.labels, ImageFiles(self.images.paths, side))
@@ -52,13 +52,13 @@ class ImagePart:
         return isinstance(self.images, np.ndarray)
 
     def select(self, chosen: np.ndarray) -> ImagePart:
-        """Return the part that holds the chosen images, in that order."""
+        """Return a part with the chosen images, in the order of the positions `chosen` (N,)."""
         if isinstance(self.images, np.ndarray):
             return ImagePart(self.labels[chosen], self.images[chosen])
         return ImagePart(self.labels[chosen], ImageFiles([self.images.paths[i] for i in chosen], self.images.reduce_to))
 
     def join(self, other: ImagePart) -> ImagePart:
-        """Return the part that holds these images, then the other's."""
+        """Return a part with these images, followed by the other's."""
         labels = np.concatenate([self.labels, other.labels])
         if isinstance(self.images, np.ndarray):
             return ImagePart(labels, np.concatenate([self.images, other.images]))
@@ -69,9 +69,9 @@ class ImagePart:
 @dataclass(frozen=True, eq=False)
 class ImageData:
     name: str
-    classes: tuple[str, ...]  # sorted; a label is a position here
+    classes: tuple[str, ...]  # sorted; a label is a position in it
     train: ImagePart
     val: ImagePart
     test: ImagePart  # for the final score only
-    left_out: tuple[str, ...] = ()  # unreadable files that the user asked to go on without
-    not_read: tuple[str, ...] = ()  # files among the images that are no images
+    left_out: tuple[str, ...] = ()  # unreadable files that the user has chosen to skip
+    not_read: tuple[str, ...] = ()  # files in the class folders that are not images

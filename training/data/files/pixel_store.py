@@ -1,6 +1,6 @@
-"""Decoded pixels once per machine: arrays in files that every process maps, so that the system keeps one copy (mmap(2)).
+"""Decoded pixels, stored once per machine: all processes map the same file, so memory holds one copy (mmap(2)).
 
-A file appears under its name only when it is whole; whoever comes second waits for the first, and reads what it wrote.
+A file gets its name only when it is complete. A second process waits for the first, then maps its file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def cache_limit() -> int:
-    """Bytes that decoded pixels may take in the user's cache folder, all data sets together."""
+    """Return how many bytes the decoded pixels of all data sets may take in the user's cache folder."""
     asked = os.environ.get(LIMIT_VARIABLE, "")
     return (int(asked) if asked.isdecimal() else _USUAL_LIMIT_MB) * 2**20
 
@@ -32,9 +32,15 @@ def cache_limit() -> int:
 def shared_array(
     key: str, shape: tuple[int, ...], fill: Callable[[np.ndarray], None], dtype: type = np.uint8
 ) -> np.ndarray:
-    """Return the array of this key, read-only and mapped from a file; `fill` writes it where there is none yet.
+    """Return the array of this key, read-only and mapped from a file.
 
-    Where no file can be kept (a read-only home, a full disk, a limit too low), each process has an array of its own.
+    If no file can be stored (read-only home, full disk, low limit), each process gets its own array.
+
+    Args:
+        key: A digest of everything that the pixels depend on.
+        shape: The shape of the array.
+        fill: Writes the pixels into a new array; it is called only if there is no file yet.
+        dtype: The type of the array.
     """
     size = prod(shape) * np.dtype(dtype).itemsize
     folder = Path(user_cache_dir("technique-search")) / "pixels"
@@ -48,7 +54,7 @@ def shared_array(
                 if found is None:
                     _make_room(folder, size)
                     found = _write(file, shape, dtype, fill)
-                os.utime(file)  # the least recently used goes first
+                os.utime(file)  # the least recently used file is removed first
                 return found
         except (OSError, NotImplementedError) as error:
             reason = error
@@ -62,13 +68,13 @@ def shared_array(
 def _open(file: Path, shape: tuple[int, ...], dtype: type) -> np.ndarray | None:
     try:
         found = np.load(file, mmap_mode="r")
-    except (OSError, ValueError):  # not there, or cut short
+    except (OSError, ValueError):  # the file is missing or truncated
         return None
     return found if found.shape == shape and found.dtype == dtype else None
 
 
 def _write(file: Path, shape: tuple[int, ...], dtype: type, fill: Callable[[np.ndarray], None]) -> np.ndarray:
-    """Write beside the name, then rename: a crash leaves a file that nobody takes for whole."""
+    """Write under another name, then rename, so that a crash leaves no incomplete file under the name."""
     unfinished = file.with_suffix(".tmp")
     try:
         array = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.dtype(dtype), shape=shape)
@@ -76,7 +82,7 @@ def _write(file: Path, shape: tuple[int, ...], dtype: type, fill: Callable[[np.n
         fill(array)
         array.flush()
         del array
-        # Opened before it has its name: from then on, another process may remove it to make room.
+        # Open it before the rename: afterwards another process may remove it to free space.
         found = np.load(unfinished, mmap_mode="r")
         os.replace(unfinished, file)
     except BaseException:
@@ -86,14 +92,14 @@ def _write(file: Path, shape: tuple[int, ...], dtype: type, fill: Callable[[np.n
 
 
 def _reserve(file: Path) -> None:
-    """Take the disk space now: writing to a mapped file on a full disk is a signal that kills, not an error."""
+    """Reserve the disk space now: a write to a mapped file on a full disk kills the process instead of raising."""
     if hasattr(os, "posix_fallocate"):
         with file.open("r+b") as stream:
             os.posix_fallocate(stream.fileno(), 0, file.stat().st_size)
 
 
 def _make_room(folder: Path, size: int) -> None:
-    """Remove what was used longest ago. Processes that have it mapped keep it until they end."""
+    """Remove the least recently used files. Processes that have mapped one can use it until they end."""
     for left in folder.glob("*.tmp"):
         if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
             left.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""How large the images in files are, from their headers; read once and remembered."""
+"""The sizes of images in files, read from their headers and cached."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from training.process.resources import count_cpus
 
 
 def read_sizes(paths: Sequence[str]) -> np.ndarray:
-    """Height and width of each image as it is shown, int64 (N, 2).
+    """Return height and width of each upright image in pixels, int64 (N, 2).
 
     Raises:
-        UnreadableImage: naming the first file that has no readable header.
+        UnreadableImage: a header cannot be read; the message names the first such file.
     """
 
     def read_all() -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Images that are in the data more than once, byte for byte."""
+"""Find images that occur more than once in the data, byte for byte."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _BLOCK_BYTES = 2**20
 class Image:
     part: str
     label: int
-    name: str  # the file, or the place in its part
+    name: str  # the path, or the position in its part
 
 
 def find_copies(data: ImageData) -> list[list[Image]]:
-    """Return the groups of equal images, over all parts."""
+    """Return the groups of equal images across all parts."""
     groups: dict[object, list[Image]] = defaultdict(list)
     files: list[tuple[str, Image]] = []
     for part, name in ((data.train, "train"), (data.val, "validation"), (data.test, "test")):
@@ -48,7 +48,7 @@ def _digest(pixels: np.ndarray) -> bytes:
 
 
 def _digest_files(paths: Sequence[str]) -> list[str | None]:
-    """Digests of the contents; None where no other file has the same size, so that most files are not read."""
+    """Return digests of the contents, or None for files whose size is unique, so that most files are not read."""
     sizes = list(map(_size_of, paths))
     frequency = Counter(sizes)
     chosen = [path for path, size in zip(paths, sizes, strict=True) if frequency[size] > 1]
@@ -75,6 +75,6 @@ def _digest_file(path: str) -> str | None:
         with open(path, "rb") as file:
             while block := file.read(_BLOCK_BYTES):
                 digest.update(block)
-    except OSError:  # the check of the images names it
+    except OSError:  # the check of the images reports it
         return None
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""A contact sheet of training images as the model gets them, each over its label."""
+"""A contact sheet of training images as the model gets them, each above its label."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def draw_training(data: ImageData, recipe: Recipe, device: str) -> Image.Image:
 
 
 def draw_sheet(images: torch.Tensor, captions: Sequence[str], preprocessing: Preprocessing) -> Image.Image:
-    """Undo the normalisation of (N, 3, side, side) and lay the images out in rows of eight."""
+    """Undo the normalisation of images (N, 3, side, side) and arrange them in rows of eight."""
     mean, std = (torch.tensor(values)[:, None, None] for values in (preprocessing.mean, preprocessing.std))
     pixels = ((images.cpu().float() * std + mean) * 255).round().clamp(0, 255).to(torch.uint8)
     side = pixels.shape[-1] * max(1, -(-_LEAST_SIDE // pixels.shape[-1]))
@@ -68,7 +68,12 @@ def draw_sheet(images: torch.Tensor, captions: Sequence[str], preprocessing: Pre
 
 
 def caption_of(target: torch.Tensor, classes: Sequence[str]) -> str:
-    """A class's name, or the shares of those that are mixed: `cat 70% + dog 30%`."""
+    """Return the name of the class, or the shares of a mixed target: `cat 70% + dog 30%`.
+
+    Args:
+        target: A label (), or shares of the classes (classes,).
+        classes: The names of the classes.
+    """
     if target.dim() == 0:
         return classes[int(target)]
     shares = [(float(share), name) for share, name in zip(target, classes, strict=True) if share >= 0.005]

@@ -1,4 +1,4 @@
-"""What is odd about a data set but does not stop a training: said before a sweep spends hours on it."""
+"""Find oddities of a data set that do not prevent training, and report them before a sweep starts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from training.data.files.images import ImageData, ImageFiles, ImagePart
 from training.data.files.sizes import read_sizes
 from training.data.inspection.copies import find_copies
 
-FEW_IMAGES = 5  # of a class in validation
-IMBALANCE = 10  # times as many images of the largest class as of the smallest
+FEW_IMAGES = 5  # a class with fewer validation images is reported
+IMBALANCE = 10  # a larger ratio of the largest class to the smallest is reported
 _NAMED = 3
 
 
@@ -30,7 +30,7 @@ class Remark:
 
 
 def list_remarks(data: ImageData, *, whole: bool = False) -> list[Remark]:
-    """Return what is odd about the data; of more than 20,000 image files, copies and sizes only for the `whole`."""
+    """Return the oddities of the data. With more than 20,000 files, copies and sizes are checked only if `whole` is set."""
     found = [*_remark_files(data), *_remark_classes(data), *_remark_balance(data)]
     if whole or sum(len(images) for images in _list_files(data)) <= DECODED_IMAGES:
         found += [*_remark_copies(data), *_remark_sizes(data)]
@@ -38,7 +38,7 @@ def list_remarks(data: ImageData, *, whole: bool = False) -> list[Remark]:
 
 
 def summarise_remarks(remarks: Sequence[Remark], spec: Data) -> str:
-    """One line of all remarks, empty without any."""
+    """Return all remarks in one line, empty if there are none."""
     if not remarks:
         return ""
     source = getattr(spec, "path", None) or (spec.root if spec.name == "image_folder" else spec.name)
@@ -52,7 +52,7 @@ def _remark_files(data: ImageData) -> Iterable[Remark]:
         more = f" and {len(kinds) - _NAMED} other kinds" if len(kinds) > _NAMED else ""
         yield Remark(
             f"{_count(len(files), 'file')} not read",
-            f"{_count(len(files), 'file')} among the images {_be(len(files))} not read, as no image of a known kind: "
+            f"{_count(len(files), 'file')} among the images {_be(len(files))} not read, because the format is not known: "
             f"{listed}{more}. The first is {printable(files[0])}.",
         )
     if left_out := len(data.left_out):
@@ -109,8 +109,8 @@ def _remark_copies(data: ImageData) -> Iterable[Remark]:
         other = next(image for image in first if image.part != first[0].part)
         yield Remark(
             f"{_count(len(shared), 'image')} in more than one part",
-            f"{_count(len(shared), 'image')} {_be(len(shared))} in more than one part, byte for byte, so that the score "
-            f"rewards memory: {first[0].name} ({first[0].part}) is {other.name} ({other.part}). Keep one of each.",
+            f"{_count(len(shared), 'image')} {_be(len(shared))} in more than one part, byte for byte, so the score "
+            f"rewards memorising: {first[0].name} ({first[0].part}) is {other.name} ({other.part}). Keep one of each.",
         )
     if torn := [group for group in groups if len({image.label for image in group}) > 1]:
         first = next(iter(torn))
@@ -127,7 +127,7 @@ def _remark_sizes(data: ImageData) -> Iterable[Remark]:
     paths = [path for images in _list_files(data) for path in images.paths]
     try:
         sizes = read_sizes(paths) if paths else np.empty((0, 2), np.int64)
-    except UnreadableImage:  # the check of the images names it
+    except UnreadableImage:  # the check of the images reports it
         return
     pixels = sizes.prod(axis=1)
     if huge := int((pixels > limit).sum()):
@@ -135,7 +135,7 @@ def _remark_sizes(data: ImageData) -> Iterable[Remark]:
         yield Remark(
             f"{_count(huge, 'huge image')}",
             f"{_count(huge, 'image')} {'has' if huge == 1 else 'have'} more than {limit // 10**6} million pixels, "
-            f"{printable(path)} the most ({width}×{height}): it takes long to decode. Make it smaller.",
+            f"{printable(path)} the most ({width}×{height}): large images take long to decode. Make them smaller.",
         )
 
 

@@ -1,4 +1,4 @@
-"""How fast each backend feeds a recipe on this machine, in turns, so that a busy moment strikes all alike."""
+"""Measure how fast each backend loads images on this machine, in turns, so that other load affects all equally."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from training.data.files.images import ImageData
-from training.data.pipelines.loaders import make_loaders
+from training.data.pipelines.datasets import Batch
+from training.data.pipelines.loaders import Loaders, make_loaders
 from training.errors import UserError
 from training.recipe import Recipe
 
@@ -20,7 +20,7 @@ TURN_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Speed:
-    """Training images a second over several turns."""
+    """Training images per second over several turns."""
 
     median: float
     least: float
@@ -30,8 +30,17 @@ class Speed:
 def measure_backends(
     data: ImageData, recipe: Recipe, device: str, *, workers: int, seconds: float = TURN_SECONDS, turns: int = TURNS
 ) -> dict[str, Speed | str]:
-    """Return the speed of each backend, or a sentence where a backend cannot feed this recipe."""
-    loaders: dict[str, Any] = {}
+    """Return the speed of each backend, or a sentence if a backend does not support this recipe.
+
+    Args:
+        data: The images.
+        recipe: A resolved recipe.
+        device: "cpu" or "cuda".
+        workers: The number of loader processes.
+        seconds: The length of a turn.
+        turns: The number of turns of each backend.
+    """
+    loaders: dict[str, Loaders] = {}
     found: dict[str, Speed | str] = {}
     try:
         for backend in BACKENDS:
@@ -57,8 +66,8 @@ def with_backend(recipe: Recipe, backend: str) -> Recipe:
     return recipe.model_copy(update={"augmentation": recipe.augmentation.model_copy(update={"backend": backend})})
 
 
-def run_for(loader: Iterable[Any], seconds: float) -> float:
-    """Images a second over at least so many seconds and one batch, epoch after epoch."""
+def run_for(loader: Iterable[Batch], seconds: float) -> float:
+    """Return the images per second, measured over at least `seconds` seconds and one batch."""
     start, count = time.perf_counter(), 0
     while True:
         for images, _ in loader:

@@ -1,4 +1,4 @@
-"""From an image of any size to the model's input: resize, centre crop, normalise, as timm does it for evaluation."""
+"""Turn images of any size into the model's input: resize, centre crop and normalise, as timm does for evaluation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from training.process.resources import count_cpus
 
 logger = logging.getLogger(__name__)
 
-KEPT_BYTES = 256 * 2**20  # of images prepared once and kept, rather than in every epoch
+KEPT_BYTES = 256 * 2**20  # larger sets of images are prepared in every epoch, smaller ones once
 
 _RESAMPLING = {
     "nearest": Image.Resampling.NEAREST,
@@ -29,7 +29,7 @@ _RESAMPLING = {
 
 
 def fit(image: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
-    """Resize until the shorter side is the input's over `crop`, keep the centre: uint8 (side, side, 3)."""
+    """Resize an image so that its shorter side is image_size / crop, and keep the centre: uint8 (side, side, 3)."""
     if is_fitting(image, preprocessing):
         return image
     side, shorter = preprocessing.image_size, resized_side(preprocessing)
@@ -37,17 +37,17 @@ def fit(image: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
     height, width = image.shape[:2]
     factor = shorter / min(height, width)
     size = (max(shorter, int(width * factor)), max(shorter, int(height * factor)))
-    # Pillow's resize smooths when it shrinks, OpenCV's would leave aliases.
+    # Pillow smooths an image that it shrinks; OpenCV would leave aliases.
     resized = Image.fromarray(image).resize(size, _RESAMPLING[preprocessing.interpolation])
     left, top = round((size[0] - side) / 2), round((size[1] - side) / 2)
     return np.asarray(resized.crop((left, top, left + side, top + side)))
 
 
 def fit_all(images: np.ndarray | ImageFiles, preprocessing: Preprocessing) -> np.ndarray | ImageFiles:
-    """Fit all images once, files into the machine's shared cache; what would grow too large is returned as it is.
+    """Fit all images once; files go into the shared cache. If the result is too large, return the images unchanged.
 
     Raises:
-        UnreadableImage: among the files.
+        UnreadableImage: a file cannot be read; the message names it.
     """
     side = preprocessing.image_size
     assert isinstance(side, int)  # resolved
@@ -62,10 +62,10 @@ def fit_all(images: np.ndarray | ImageFiles, preprocessing: Preprocessing) -> np
 
 
 def squeeze_all(images: ImageFiles, side: int, preprocessing: Preprocessing) -> np.ndarray:
-    """Every image whole, squeezed into a square: for crops that are drawn later.
+    """Resize every image to a square without cropping, uint8 (N, side, side, 3), for crops that are drawn later.
 
     Raises:
-        UnreadableImage: among the files.
+        UnreadableImage: a file cannot be read; the message names it.
     """
 
     def squeeze(image: np.ndarray) -> np.ndarray:
@@ -79,7 +79,14 @@ def squeeze_all(images: ImageFiles, side: int, preprocessing: Preprocessing) -> 
 def decode_all(
     images: ImageFiles, side: int, prepare: Callable[[np.ndarray], np.ndarray], *settings: object
 ) -> np.ndarray:
-    """Decode files in parallel into uint8 (N, side, side, 3), shared by all processes of this machine."""
+    """Decode files in parallel into uint8 (N, side, side, 3), shared by all processes of this machine.
+
+    Args:
+        images: The files.
+        side: The side of the prepared images, in pixels.
+        prepare: Turns a decoded image into uint8 (side, side, 3).
+        settings: Everything that the result of `prepare` depends on.
+    """
 
     def fill(pixels: np.ndarray) -> None:
         logger.info("Decoding %d images once: %d MB in the cache.", len(images), pixels.nbytes >> 20)
@@ -91,7 +98,7 @@ def decode_all(
             try:
                 for _ in pool.map(decode, range(len(images))):
                     pass
-            except BaseException:  # the first bad file, or Ctrl-C: do not go through all the others
+            except BaseException:  # after the first broken file or Ctrl-C, skip the others
                 pool.shutdown(cancel_futures=True)
                 raise
 
@@ -100,12 +107,12 @@ def decode_all(
 
 
 def fits(size: int) -> bool:
-    """Whether that many bytes of pixels may be kept on this machine."""
+    """Return whether `size` bytes of pixels may be stored on this machine."""
     return size <= cache_limit() // 2  # the other half is for the other parts of the data
 
 
 def resized_side(preprocessing: Preprocessing) -> int:
-    """The shorter side that an image is resized to before the crop."""
+    """Return the shorter side, in pixels, to which an image is resized before the crop."""
     side, crop = preprocessing.image_size, preprocessing.crop
     assert isinstance(side, int)  # resolved
     assert not isinstance(crop, str)
@@ -118,14 +125,14 @@ def is_fitting(image: np.ndarray, preprocessing: Preprocessing) -> bool:
 
 
 def normalise(pixels: np.ndarray, preprocessing: Preprocessing) -> torch.Tensor:
-    """uint8 (N, side, side, 3) to float32 (N, 3, side, side) of mean 0 and deviation 1 over the data.
+    """Turn uint8 (N, side, side, 3) into float32 (N, 3, side, side) with mean 0 and deviation 1 over the data.
 
-    By table and in NumPy: torch would share out even a small batch over its threads, 90 times slower on busy cores.
+    This uses a table in NumPy, because torch splits even a small batch over threads, 90 times slower on busy cores.
     """
     count, height, width, _ = pixels.shape
     images = np.empty((count, 3, height, width), np.float32)
     means, deviations = (np.array(colours, dtype=np.float64) for colours in (preprocessing.mean, preprocessing.std))
     tables = ((np.arange(256) / 255 - means[:, None]) / deviations[:, None]).astype(np.float32)
     for colour, table in enumerate(tables):
-        np.take(table, pixels[..., colour], out=images[:, colour], mode="clip")  # the default mode copies once more
+        np.take(table, pixels[..., colour], out=images[:, colour], mode="clip")  # the default mode makes another copy
     return torch.from_numpy(images)

@@ -65,7 +65,7 @@ def test_files_that_are_left_out_or_not_read_are_counted(photos):
     (root / "cat" / "x.heic").write_bytes(b"x")
     said, line = remarks_of(root, skip_unreadable=True)
     assert "1 of 80 images cannot be read and is left out" in said
-    assert "1 file among the images is not read, as no image of a known kind: 1 .heic" in said
+    assert "1 file among the images is not read, because the format is not known: 1 .heic" in said
     assert line.startswith("Data: 1 file not read, 1 of 80 images unreadable and left out.")
 
 
