@@ -105,7 +105,9 @@ def test_the_rate_is_where_the_loss_falls_fastest_over_its_logarithm():
 
 
 def test_a_scaled_rate_cannot_be_found():
-    with pytest.raises(UserError, match=r"lr_scaling\.rule=linear scales a number, and optimizer\.lr=auto is found with"):
+    with pytest.raises(
+        UserError, match=r"lr_scaling\.rule=linear scales a number, and optimizer\.lr=auto is found with"
+    ):
         read_recipe({"optimizer": {"name": "sgd", "lr": "auto"}, "lr_scaling": {"rule": "linear"}})
 
 
