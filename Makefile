@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test docs check lock clean
+.PHONY: setup demo test test-all docs check lock clean
 
 setup: $(READY)
 
@@ -19,7 +19,12 @@ $(READY): requirements.lock pyproject.toml
 demo: setup
 	$(VENV)/bin/sweep run quick
 
+# Before each commit. One of these tests starts Ray, so that any worker may take any of them.
 test: setup
+	$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal -m "not slow"
+
+# Also real sweeps with kills, long chaos, notebooks and studies over seeds; a file stays with one worker.
+test-all: setup
 	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile
 
 # From the techniques' own words, the full space and the measured costs.

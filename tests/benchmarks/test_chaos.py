@@ -7,6 +7,7 @@ from benchmarks.chaos import KINDS, find_faults, run_chaos
 pytestmark = pytest.mark.timeout(1800)  # a cluster, a server and two drivers start, one after the other
 
 
+@pytest.mark.slow
 def test_a_sweep_survives_its_workers_nodes_server_and_driver(tmp_path):
     counts = run_chaos(tmp_path, ["worker", "node", "server", "driver"], seed=3, fast=True)
     assert find_faults(counts) == {}, counts

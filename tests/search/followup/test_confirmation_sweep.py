@@ -28,6 +28,7 @@ def call(folder, *arguments, command=SWEEP):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_confirm_and_ablate_are_sweeps_of_their_own_in_folder_ledger_and_mlflow(trained_sweep, tmp_path):
     from mlflow import MlflowClient
 

@@ -170,6 +170,7 @@ def test_ray_is_tried_again_on_a_busy_machine_and_then_given_up_in_one_sentence(
         start_ray(None)
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_gone_is_not_waited_for(tmp_path, monkeypatch):
     import ray
     from ray.exceptions import NodeDiedError, WorkerCrashedError

@@ -149,6 +149,29 @@ def _is_in(process, folder):
         return False
 
 
+def kill_a_worker(driver):
+    workers = [
+        p
+        for p in psutil.Process(driver.pid).children(recursive=True)
+        if "ray::ImplicitFunc" in p.name() + str(p.cmdline())
+    ]
+    assert workers
+    workers[0].kill()
+
+
+def test_a_sweep_with_a_killed_worker_ends_with_one_truth_and_leaves_no_process(folder):
+    """The one real sweep of `make test`; the others here train more, or are killed more."""
+    driver = start(folder, "run", "tiny.yaml", "--name", "lost", command=FAST)
+    try:
+        wait_for(folder / "sweeps" / "lost" / "ledger.jsonl", lambda events: len(reports(events)) >= 1, driver)
+        kill_a_worker(driver)
+        assert driver.wait(timeout=900) == 0, driver.stdout.read()
+    finally:
+        driver.kill()
+    check_truth(folder, "lost", 6)
+    check_no_processes(folder)
+
+
 @pytest.fixture(scope="module")
 def swept(folder):
     output = call(folder, "run", "tiny.yaml", "--name", "one", "--keep-best", "2")
@@ -156,6 +179,7 @@ def swept(folder):
     return output
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_from_one_command_in_a_folder_with_packages_like_ours(folder, swept):
     trials = check_truth(folder, "one", 6)
     _, runs = mlflow_runs(folder, "one")
@@ -167,6 +191,7 @@ def test_a_sweep_runs_from_one_command_in_a_folder_with_packages_like_ours(folde
     assert len(kept) == 2
 
 
+@pytest.mark.slow
 def test_paused_trials_go_on_from_their_checkpoints_or_end_as_stopped(folder):
     scheduler = "search.scheduler={name: asha, kind: promote, rungs: epochs, group: data.name}"
     # With this seed at least three trials are resumed, in whatever order the reports of two workers arrive.
@@ -184,6 +209,7 @@ def test_paused_trials_go_on_from_their_checkpoints_or_end_as_stopped(folder):
     assert f"{len(trials)} trials after" in output
 
 
+@pytest.mark.slow
 def test_the_exported_recipe_trains_again_to_the_same_score(folder, swept):
     summary = json.loads((folder / "exports" / "one" / "summary.json").read_text())
     assert summary["format"] == 1
@@ -202,6 +228,7 @@ def test_the_exported_recipe_trains_again_to_the_same_score(folder, swept):
     assert [run.info.status for run in runs] == ["FINISHED"]
 
 
+@pytest.mark.slow
 def test_the_sweep_is_shown_and_a_stopped_trial_exports_its_recipe(folder, swept):
     assert "one" in call(folder, "list")
     assert "±" in call(folder, "show", "one")
@@ -212,11 +239,13 @@ def test_the_sweep_is_shown_and_a_stopped_trial_exports_its_recipe(folder, swept
     call(folder, "resume", "one", check=2)  # it is completed
 
 
+@pytest.mark.slow
 def test_a_sweep_extends_and_another_begins_with_its_best(folder, swept):
     call(folder, "extend", "one", "--trials", "1", command=FAST)
     check_truth(folder, "one", 7)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_everything_and_resume_survives_a_killed_worker(folder, swept):
     ledger = folder / "sweeps" / "two" / "ledger.jsonl"
     driver = start(folder, "run", "tiny.yaml", "--name", "two", "--warm-start", "one", command=FAST)
@@ -231,13 +260,7 @@ def test_ctrl_c_keeps_everything_and_resume_survives_a_killed_worker(folder, swe
     driver = start(folder, "resume", "two", command=FAST)
     try:
         wait_for(ledger, lambda events: len(reports(events)) > before, driver)
-        workers = [
-            p
-            for p in psutil.Process(driver.pid).children(recursive=True)
-            if "ray::ImplicitFunc" in p.name() + str(p.cmdline())
-        ]
-        assert workers
-        workers[0].kill()
+        kill_a_worker(driver)
         assert driver.wait(timeout=900) == 0, driver.stdout.read()
     finally:
         driver.kill()
@@ -252,6 +275,7 @@ MOMENTS = {
 }
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_whenever_its_driver_is_killed(folder):
     ledger = folder / "sweeps" / "killed" / "ledger.jsonl"
     kept: list = []
@@ -283,6 +307,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", disk], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_a_sweep_in_one_sentence_and_everything_before_it_counts(folder, small_disk):
     ledger, filler = small_disk / "full" / "ledger.jsonl", small_disk / "filler"
     driver = start(folder, "run", "tiny.yaml", "--name", "full", "--storage", str(small_disk), command=FAST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from search.runner.cluster import fit_to_cluster
@@ -10,7 +11,7 @@ from spaces.parameters.draws import RandomTrial
 from training.recipe import Recipe, read_recipe
 from training.train import train
 
-DRAWS = 40
+FEW, MANY = 4, 40
 DEMO = [
     "data={name: digits, train_size: 48}",
     "backbone={name: test_resnet, weights: letters}",
@@ -19,7 +20,8 @@ DEMO = [
 ]
 
 
-def test_random_recipes_of_the_full_space_train(tmp_path):
+@pytest.mark.parametrize("draws", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_random_recipes_of_the_full_space_train(draws, tmp_path):
     space, notes = fit_to_cluster(load_space("full", DEMO), can_bf16=False, has_gpus=False)
     assert {note.split("=")[0].split()[-1] for note in notes} == {
         "precision.mode",
@@ -29,13 +31,15 @@ def test_random_recipes_of_the_full_space_train(tmp_path):
     }
     trial, switched_on = RandomTrial(seed=0), set()
     threads = torch.get_num_threads()
-    for number in range(DRAWS):
+    for number in range(draws):
         recipe = read_recipe(space.suggest(trial))
         (tmp_path / str(number)).mkdir()
         outcome = train(recipe, tmp_path / str(number), on_report=lambda report: False)
         assert outcome.state in ("stopped", "diverged"), recipe
         switched_on |= {name for name, value in Recipe() if getattr(recipe, name) != value}
     assert torch.get_num_threads() == threads
+    if draws < MANY:
+        return
     # Every technique was among them but what needs a GPU or several CPUs, or is left out above.
     techniques = {name for name, value in Recipe() if type(value).__module__.startswith("training.techniques")}
     assert techniques - switched_on == {"compilation", "cudnn_benchmark", "data_parallel"}

@@ -75,6 +75,7 @@ def assert_same(one: Path, other: Path, *outcomes):
         assert first.best_epoch == second.best_epoch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_training_on_two_devices_that_is_stopped_and_goes_on_ends_as_on_one(strategy, tmp_path):
     recipe = {
@@ -103,6 +104,7 @@ def test_a_training_on_two_devices_that_is_stopped_and_goes_on_ends_as_on_one(st
     assert both.reports[-1].metrics["peak_memory_mb"] > 1.3 * alone.reports[-1].metrics["peak_memory_mb"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_training_that_thaws_and_averages_ends_on_two_devices_as_on_one(strategy, tmp_path):
     recipe = {
@@ -122,6 +124,7 @@ def test_a_training_that_thaws_and_averages_ends_on_two_devices_as_on_one(strate
     assert_same(tmp_path / "alone", tmp_path / "both", alone, both)
 
 
+@pytest.mark.slow
 def test_a_device_holds_its_share_of_a_sharded_model_and_of_what_its_optimizer_keeps(tmp_path):
     seen = []
 
@@ -137,6 +140,7 @@ def test_a_device_holds_its_share_of_a_sharded_model_and_of_what_its_optimizer_k
     assert shares == pytest.approx([0.5, 0.5], abs=0.02)
 
 
+@pytest.mark.slow
 def test_a_device_that_dies_ends_the_training_within_seconds(tmp_path):
     died = []
 
@@ -155,6 +159,7 @@ def test_a_device_that_dies_ends_the_training_within_seconds(tmp_path):
     assert_alone()
 
 
+@pytest.mark.slow
 def test_the_processes_of_a_training_listen_on_this_machine_alone(tmp_path):
     seen = []
 
@@ -236,6 +241,7 @@ def test_a_device_that_the_system_killed_for_memory_is_told_as_that(tmp_path, mo
     assert_alone()
 
 
+@pytest.mark.slow
 def test_no_device_outlives_the_process_that_leads(tmp_path):
     # From a folder that holds a package of the same name, as a user's may.
     (tmp_path / "training").mkdir()
@@ -264,6 +270,7 @@ train(recipe, Path("."), resources=Resources(threads=2), on_report=report)
     assert psutil.wait_procs(others, timeout=10)[1] == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 def test_a_loss_that_is_no_number_on_one_device_ends_the_training_on_both(tmp_path):
     for number, part in enumerate(["train"] * 8 + ["val"] * 4):

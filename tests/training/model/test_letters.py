@@ -33,6 +33,7 @@ def test_letters_look_like_the_digits():
     assert np.array_equal(images, again)
 
 
+@pytest.mark.slow
 def test_weights_from_letters_beat_none_by_far(tmp_path):
     scores = {}
     for weights in ("letters", "none"):

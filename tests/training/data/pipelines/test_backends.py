@@ -100,7 +100,7 @@ def describe(images):
     }
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", ["all", *(pytest.param(p, marks=pytest.mark.slow) for p in POLICIES if p != "all")])
 def test_statistics_of_all_backends_agree_for_each_part_of_the_policy(policy):
     """Mean and spread over 4,000 draws agree within five standard errors and one level of 255, or 4 %."""
     data = data_of(smooth(400))
@@ -116,6 +116,7 @@ def test_statistics_of_all_backends_agree_for_each_part_of_the_policy(policy):
             assert ((one - other).abs() <= error + 1.0 + 0.04 * other.abs()).all(), (name, statistic, one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["trivial_augment", "rand_augment"])
 def test_dalis_changes_of_each_image_are_like_torchvisions_and_the_same_each_time(policy):
     """Two implementations of the same papers: over 1,000 draws close in what images are like, not image by image."""
@@ -140,6 +141,7 @@ def test_auto_never_feeds_as_a_whole_what_differs_from_image_to_image():
             assert resolved.augmentation.backend == "albumentations"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy", ["translate", "rotate", "scale", "rgb_shift", "brightness", "contrast", "flip", "crop"]
 )
@@ -280,6 +282,7 @@ def test_auto_streams_files_beyond_the_limit(photos, streaming):
     assert resolve(data, "cuda") == "albumentations"
 
 
+@pytest.mark.slow
 def test_the_same_recipe_reaches_the_same_accuracy_with_each_backend(tmp_path):
     """Within the spread of seeds: three seeds each, on 300 digits."""
     from training.train import train
@@ -316,6 +319,7 @@ def test_the_labels_stay_with_their_images():
         assert torch.equal(images[:, 0, 0, 0].round().long(), labels)
 
 
+@pytest.mark.slow
 def test_the_tensor_is_several_times_as_fast_as_albumentations():
     """Seven times on an idle core; the bound leaves room for a busy one. Processor time, the best of several turns."""
     import time
