@@ -169,6 +169,8 @@ def test_a_sweep_with_a_killed_worker_ends_with_one_truth_and_leaves_no_process(
     finally:
         driver.kill()
     check_truth(folder, "lost", 6)
+    events = list(read_events(folder / "sweeps" / "lost" / "ledger.jsonl"))
+    assert [event.get("event") for event in events].count("lost") == 1  # it went on by our count, not by Ray's
     check_no_processes(folder)
 
 
