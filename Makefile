@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-all docs check lock clean
+.PHONY: setup demo test test-all docs docs-site check lock clean
 
 setup: $(READY)
 
@@ -27,9 +27,13 @@ test: setup
 test-all: setup
 	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile
 
-# From the techniques' own words, the full space and the measured costs.
+# Two pages are generated: from the techniques' docstrings, the full space and the measured costs; and from the commands.
 docs: setup
 	$(VENV)/bin/sweep techniques --markdown > docs/techniques.md
+	$(VENV)/bin/python docs/write_commands.py > docs/commands.md
+
+docs-site: setup
+	$(VENV)/bin/python -m sphinx -W --keep-going -q -b html docs build/site
 
 check: setup
 	$(VENV)/bin/ruff check .

@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def lines() -> Iterator[str]:
-    """Return the lines of the page."""
+    """Yield the lines of the page."""
     yield from OPENING.strip().splitlines()
     for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
         yield from _describe(name, command)
@@ -73,7 +73,7 @@ def _meaning(parameter: Any) -> str:
     notes = []
     if parameter.envvar:
         notes.append(f"environment variable `{parameter.envvar}`")
-    if parameter.default not in (None, False, True, ...) and not parameter.required:
+    if parameter.default is not None and not isinstance(parameter.default, bool) and not parameter.required:
         notes.append(f"default `{parameter.default}`")
     words = " ".join((parameter.help or "").split())
     return f"{words} ({', '.join(notes)})" if notes else words

@@ -1,7 +1,7 @@
 """Read a finished sweep from MLflow as tables: its best trials, and what each technique was worth.
 
-    python examples/read_sweep.py quick-1                              # a sweep of this folder
-    python examples/read_sweep.py quick-1 http://mlflow-host:5000      # a sweep on a server
+python examples/read_sweep.py quick-1                              # a sweep of this folder
+python examples/read_sweep.py quick-1 http://mlflow-host:5000      # a sweep on a server
 """
 
 from __future__ import annotations

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
+from textwrap import fill
 
 from analysis.report.technique_cards import SPACE, Card, Gain, Hyperparameter, read_costs
+
+WIDEST = 120  # of lines of Markdown, tables excepted
 
 PREFACE = f"""# Techniques
 
@@ -17,7 +20,15 @@ baseline is momentum at a rate of 0.03, with a cosine schedule on the demo's mod
 
 def format_page(cards: Sequence[Card]) -> str:
     """The Markdown page: an index, then all cards."""
-    return "\n".join([PREFACE, format_index(cards), *map(format_card, cards)])
+    page = "\n".join([PREFACE, format_index(cards), *map(format_card, cards)])
+    return "\n".join(line if line.startswith("|") else _wrap(line) for line in page.split("\n"))
+
+
+def _wrap(line: str) -> str:
+    if len(line) <= WIDEST:
+        return line
+    indent = "  " if line.startswith("- ") else ""
+    return fill(line, WIDEST, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def format_index(cards: Iterable[Card]) -> str:

@@ -1,0 +1,93 @@
+"""The pages name what exists, show spaces that load, and are easy to read in a terminal."""
+
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from search.cli.main import app
+from spaces.load import load_space
+
+ROOT = Path(__file__).parents[2]
+FILES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(ROOT.glob("docs/*.md"))
+PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in FILES}
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+WIDEST = 120
+LARGEST_README = 6 * 1024  # bytes
+
+
+def options_of(command):
+    return {option for one in command.params if one.param_type_name == "option" for option in one.opts}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_and_option_named_in_the_pages_exists(page):
+    for name, rest in re.findall(r"(?:`|^)sweep ([a-z]+)([^`\n#]*)", PAGES[page], flags=re.MULTILINE):
+        assert name in COMMANDS, name
+        assert set(re.findall(r"--[a-z0-9-]+", rest)) <= options_of(COMMANDS[name]) | {"--help"}, (name, rest)
+
+
+def test_the_page_of_commands_has_every_command_with_its_options_and_no_other():
+    sections = re.split(r"^## sweep ", PAGES["docs/commands.md"], flags=re.MULTILINE)[1:]
+    found = {}
+    for section in sections:
+        lines = re.findall(r"^- (.*?):", section, flags=re.MULTILINE)
+        found[section.split("\n", 1)[0]] = set(re.findall(r"`(-[\w-]+)`", " ".join(lines)))
+    assert found == {name: options_of(command) for name, command in COMMANDS.items()}, "run make docs"
+
+
+def test_the_space_of_the_first_sweep_loads(tmp_path):
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGES["docs/first-sweep.md"], flags=re.DOTALL)
+    (space,) = (block for block in blocks if "format: 1" in block)
+    (tmp_path / "own.yaml").write_text(space)
+    assert load_space(tmp_path / "own.yaml").search.trials == 64
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_to_a_file(page):
+    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", PAGES[page])
+    assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
+
+
+def test_the_readme_links_to_every_page_or_to_one_that_does():
+    pages = {f"docs/{path.name}" for path in ROOT.glob("docs/*.md")} - {"docs/index.md"}
+    text = PAGES["README.md"] + PAGES["CONTRIBUTING.md"]
+    assert [page for page in sorted(pages) if page not in text] == []
+
+
+def test_every_page_is_in_the_table_of_contents_of_the_site():
+    listed = set(re.findall(r"^[a-z-]+$", PAGES["docs/index.md"], flags=re.MULTILINE))
+    assert listed == {path.stem for path in ROOT.glob("docs/*.md")} - {"index", "log"}
+
+
+def test_every_benchmark_named_in_the_pages_exists():
+    named = {name for page in PAGES.values() for name in re.findall(r"(?<!tests/)benchmarks/\w+\.py", page)}
+    assert named
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_every_folder_and_file_in_the_tree_of_the_architecture_exists():
+    (tree,) = (
+        text for text in re.findall(r"```\n(.*?)```", PAGES["docs/architecture.md"], re.DOTALL) if "loop/" in text
+    )
+    room = ""
+    for line in tree.splitlines():
+        names = re.findall(r"[\w.]+[/\w.]*", re.split(r"\s{2,}", line.strip())[0])
+        room = "" if not line.startswith(" ") else room
+        assert [name for name in names if not (ROOT / room / name).exists()] == [], line
+        room = names[0] if not line.startswith(" ") else room
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_line_is_wider_than_a_terminal_except_in_tables_and_blocks(page):
+    wide, is_block = [], False
+    for number, line in enumerate(PAGES[page].splitlines(), 1):
+        is_block ^= line.startswith("```")
+        if len(line) > WIDEST and not is_block and not line.startswith("|"):
+            wide.append(number)
+    assert wide == []
+
+
+def test_the_readme_is_short():
+    assert len(PAGES["README.md"].encode()) <= LARGEST_README
