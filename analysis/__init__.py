@@ -1,8 +1,8 @@
-"""What a sweep found: `load` gives its tables, and its best recipe is exported, ready to train again."""
+"""The analysis of sweeps: `load` reads a sweep's tables from MLflow."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from analysis.reading.sweep_tables import load as load
@@ -11,8 +11,8 @@ TRACKING_URI = "sqlite:///mlflow.db"
 EXPERIMENT = "technique-search"
 
 
-def __getattr__(name: str) -> Any:
-    # Imported when it is asked for: the command needs the names above, and not pandas.
+def __getattr__(name: str) -> object:
+    # Imported on first use, because the command needs the names above but not pandas.
     if name == "load":
         from analysis.reading.sweep_tables import load
 

@@ -1,4 +1,4 @@
-"""Export of one trial: the complete recipe, its best weights, what they are and how they scored, and a card that says so."""
+"""Export of one trial: its complete recipe, its best weights, a summary with its scores, and a model card."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis.export.model_card import write_card
+from analysis.export.summary import Summary
 from analysis.export.writable import check_folder
+from analysis.held_out.scoring import TestScore
 from spaces.load import dump_recipe, load_recipe
 from training.errors import UserError
 from training.recipe import Recipe
@@ -27,10 +29,11 @@ LIBRARIES = ("torch", "torchvision", "timm", "lightning", "albumentations", "ray
 
 @dataclass(frozen=True)
 class Source:
-    """Where an export comes from; `sweep`, `trial` and `run_id` are None for a recipe trained by itself.
+    """The training that an export comes from.
 
-    `test` is what `sweep confirm` found on the test part, where it scored this model. A `release` was trained on the
-    validation part too, so all scores are those of the same recipe trained without.
+    `sweep`, `trial` and `run_id` are None for a recipe trained outside a sweep. `test` is the score that `sweep confirm`
+    measured on the test part, if it scored this model. A `release` was trained on the validation part too: its scores
+    are those of the same recipe trained without that part.
     """
 
     metrics: dict[str, float]
@@ -43,40 +46,41 @@ class Source:
     sweep: str | None = None
     trial: str | None = None
     run_id: str | None = None
-    test: dict[str, Any] | None = None
+    test: TestScore | None = None
     release: bool = False
 
 
 @dataclass(frozen=True)
 class Exported:
-    """An export read back; `model` in eval mode."""
+    """An export that was read back; `model` is in eval mode."""
 
     folder: Path
     recipe: Recipe
-    summary: dict[str, Any]
+    summary: Summary
     model: nn.Module
 
     @property
     def classes(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the logits."""
         return tuple(self.summary["classes"])
 
 
 def check_out(out: Path) -> None:
-    """Find out whether an export can be written to `out`, and leave nothing there.
+    """Check that an export can be written to `out`, and leave nothing there.
 
     Raises:
-        UserError: it is a file, holds something else than an earlier export, or cannot be written to.
+        UserError: It is a file, holds files that are not an export, or cannot be written to.
     """
     check_folder("--out", out)
     if out.is_dir() and any(out.iterdir()) and not (out / "recipe.yaml").exists():
-        raise UserError(f"--out={out}: there is something else already. Name a new folder.")
+        raise UserError(f"--out={out}: the folder has other files. Name a new folder.")
 
 
 def export_recipe(recipe: Recipe, out: Path) -> None:
-    """Write `recipe.yaml`.
+    """Write `recipe.yaml` into `out`.
 
     Raises:
-        UserError: as `check_out`.
+        UserError: As in `check_out`.
     """
     check_out(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -86,32 +90,36 @@ def export_recipe(recipe: Recipe, out: Path) -> None:
 def export_model(recipe: Recipe, state: Mapping[str, torch.Tensor], source: Source, out: Path) -> None:
     """Write `recipe.yaml`, `weights.safetensors`, `summary.json` and `MODEL_CARD.md` into `out`.
 
-    `recipe` is resolved: nothing is left `auto`. `state` are the weights of `source.best_epoch`.
+    Args:
+        recipe: The resolved recipe, in which no field is `auto`.
+        state: The weights of epoch `source.best_epoch`.
+        source: The training that they come from.
+        out: The folder.
 
     Raises:
-        UserError: as `check_out`.
+        UserError: As in `check_out`.
     """
     from safetensors.torch import save_file
 
     export_recipe(recipe, out)
-    # Clones, because safetensors refuses tensors that share memory, as tied weights do.
+    # Tied weights share memory, and safetensors refuses tensors that do.
     save_file({name: value.clone().contiguous() for name, value in state.items()}, out / "weights.safetensors")
-    for name in ("model.onnx", "model.int8.onnx"):  # of an earlier export, with other weights
+    for name in ("model.onnx", "model.int8.onnx"):  # Files of an earlier export have other weights.
         (out / name).unlink(missing_ok=True)
     write_summary(recipe, summarise(recipe, source), out)
 
 
-def write_summary(recipe: Recipe, summary: dict[str, Any], out: Path) -> None:
-    """Write `summary.json`, and the card, which tells the same in words."""
+def write_summary(recipe: Recipe, summary: Summary, out: Path) -> None:
+    """Write `summary.json`, and the model card with the same facts in words."""
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     write_card(recipe, summary, out / "MODEL_CARD.md")
 
 
 def check_export(folder: Path) -> None:
-    """Find out whether a folder has the files of an export, without reading them.
+    """Check that a folder has the files of an export, without reading them.
 
     Raises:
-        UserError: one is missing.
+        UserError: A file is missing.
     """
     for name in ("recipe.yaml", "summary.json", "weights.safetensors"):
         if not os.path.isfile(folder / name):
@@ -119,10 +127,10 @@ def check_export(folder: Path) -> None:
 
 
 def read_export(folder: Path) -> Exported:
-    """The model of an export, without unpickling anything.
+    """Read an export and build its model; nothing is unpickled.
 
     Raises:
-        UserError: not a complete export.
+        UserError: The folder is not a complete export, or is damaged.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -139,7 +147,7 @@ def read_export(folder: Path) -> Exported:
     recipe = load_recipe(folder / "recipe.yaml")
     if not isinstance(recipe.preprocessing.image_size, int):
         raise UserError(
-            f"{folder}/recipe.yaml: preprocessing.image_size=auto is no recipe of an export. Export it again."
+            f"{folder}/recipe.yaml: preprocessing.image_size=auto is not allowed in an export. Export it again."
         )
     try:
         model = restore_model(recipe, weights, len(summary["classes"]))
@@ -148,9 +156,9 @@ def read_export(folder: Path) -> Exported:
     return Exported(folder, recipe, summary, model)
 
 
-def _check_summary(summary: Any, path: Path) -> None:
+def _check_summary(summary: object, path: Path) -> None:
     if not isinstance(summary, dict):
-        raise UserError(f"{path}: the export is damaged (it is no mapping). Make it again: sweep export NAME.")
+        raise UserError(f"{path}: the export is damaged (it is not a mapping). Make it again: sweep export NAME.")
     if summary.get("format") != FORMAT:
         raise UserError(
             f"{path}: format {summary.get('format')} is not the {FORMAT} that this version reads. Export it again."
@@ -160,8 +168,8 @@ def _check_summary(summary: Any, path: Path) -> None:
         raise UserError(f"{path}: its classes are not a list of two names or more. Make it again: sweep export NAME.")
 
 
-def summarise(recipe: Recipe, source: Source) -> dict[str, Any]:
-    """What someone must know to use the weights, and to judge them."""
+def summarise(recipe: Recipe, source: Source) -> Summary:
+    """The summary of an export."""
     from training.model.backbones import size_arguments
 
     preprocessing = recipe.preprocessing
@@ -186,9 +194,9 @@ def summarise(recipe: Recipe, source: Source) -> dict[str, Any]:
             "arguments": size_arguments(recipe.backbone, image_size),
         },
         "input_size": [3, image_size, image_size],
-        "mean": preprocessing.mean,
-        "std": preprocessing.std,
-        "crop": preprocessing.crop,
+        "mean": preprocessing.mean,  # type: ignore[typeddict-item]  # resolved, so not auto
+        "std": preprocessing.std,  # type: ignore[typeddict-item]
+        "crop": preprocessing.crop,  # type: ignore[typeddict-item]
         "interpolation": preprocessing.interpolation,
         "seed": recipe.seed,
         "threads": source.threads,

@@ -1,10 +1,10 @@
-"""A card for a model: what it is, what it learned from, how good it is, how to load it (Mitchell et al. 2019)."""
+"""A model card: the model, its data, its scores, and how to load it (Mitchell et al. 2019)."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from analysis.export.summary import Summary
 from spaces.load import dump_recipe
 from spaces.parameters.domains import format_value
 from training.recipe import Recipe
@@ -12,13 +12,19 @@ from training.score_metrics import MAXIMISED
 
 NORMAL_95 = 1.96
 RELEASED = (
-    "These weights learned from the validation images too, for as many epochs as the recipe has. No image is left to score "
-    "them by: every figure below is of the same recipe and seed trained without the validation images."
+    "These weights were trained on the validation images too, for as many epochs as the recipe has. No images are left to "
+    "score them: every figure below is for the same recipe and seed, trained without the validation images."
 )
 
 
-def write_card(recipe: Recipe, summary: dict[str, Any], path: Path) -> None:
-    """Write the card in Markdown; `summary` is that of the export."""
+def write_card(recipe: Recipe, summary: Summary, path: Path) -> None:
+    """Write the card in Markdown.
+
+    Args:
+        recipe: The resolved recipe.
+        summary: The summary of the export.
+        path: The file to write.
+    """
     parts = [
         f"# {summary['backbone']['name']} for {len(summary['classes'])} classes",
         _describe_model(summary),
@@ -27,7 +33,8 @@ def write_card(recipe: Recipe, summary: dict[str, Any], path: Path) -> None:
         "## Scores",
         *_describe_scores(summary),
         "## Load it",
-        "In this folder, with timm or torchvision, torch, safetensors and Pillow, and nothing of the project that trained it:",
+        "Run this in the folder of this card. It needs timm or torchvision, torch, safetensors and Pillow, and no other part "
+        "of the project that trained the model:",
         f"```python\n{loading_code(summary)}```",
         "The transform expects an upright image without transparency; `sweep predict` also turns photos by their EXIF entry.",
         "## Classes",
@@ -38,8 +45,8 @@ def write_card(recipe: Recipe, summary: dict[str, Any], path: Path) -> None:
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
-def loading_code(summary: dict[str, Any]) -> str:
-    """Five lines of plain timm or torchvision, after the imports."""
+def loading_code(summary: Summary) -> str:
+    """Code that loads the model and predicts one image, with timm or torchvision."""
     backbone, side = summary["backbone"], summary["input_size"][1]
     arguments = "".join(f", {name}={value!r}" for name, value in backbone["arguments"].items())
     mean, std = tuple(summary["mean"]), tuple(summary["std"])
@@ -67,44 +74,45 @@ def loading_code(summary: dict[str, Any]) -> str:
     )
 
 
-def _describe_model(summary: dict[str, Any]) -> str:
+def _describe_model(summary: Summary) -> str:
     backbone, side = summary["backbone"], summary["input_size"][1]
     origin = (
         f"trial {summary['trial']} of the sweep {summary['sweep']}"
         if summary["sweep"]
-        else "a recipe trained by itself"
+        else "a recipe that was trained outside a sweep"
     )
     return (
         f"An image classifier: {backbone['name']} of {backbone['source']}, weights of epoch {summary['best_epoch']} of "
         f"{origin}. It takes RGB images of {side}×{side}: resized with {summary['interpolation']} interpolation until the "
         f"shorter side is {int(side / summary['crop'])}, cropped at the centre, scaled to [0, 1], normalised with mean "
-        f"{summary['mean']} and deviation {summary['std']}. It answers with logits, one for each class."
+        f"{summary['mean']} and deviation {summary['std']}. Its output is one logit for each class."
     )
 
 
-def _describe_scores(summary: dict[str, Any]) -> list[str]:
+def _describe_scores(summary: Summary) -> list[str]:
     half = NORMAL_95 * summary["standard_error"]
     low, high = (_format(summary["metric"], summary["score"] + sign * half) for sign in (-1, 1))
     metrics = ", ".join(f"{name} {value:.4f}" for name, value in summary["metrics"].items() if name.startswith("val_"))
     lines = [RELEASED] if summary["trained_on"] != "train" else []
     lines += [
         f"Validation {summary['metric']} {_format(summary['metric'], summary['score'])}, 95 % interval {low} to {high} over "
-        "images. Recipe and epoch were chosen by this score, so it flatters.",
-        f"All of validation at that epoch: {metrics}.",
+        "images. Recipe and epoch were chosen by this score, so it is too optimistic.",
+        f"All validation metrics at that epoch: {metrics}.",
     ]
     if test := summary["test"]:
         accuracy, before, after = test["accuracy"], test["calibration"]["before"], test["calibration"]["after"]
         lines.append(
             f"Test accuracy {accuracy['mean']:.1%}, 95 % interval {accuracy['low']:.1%} to {accuracy['high']:.1%}, on "
-            f"{test['images']} images that nothing was chosen by."
+            f"{test['images']} images that influenced no choice."
         )
         lines.append(
-            f"Calibration there: ECE {before['ece']:.3f}, Brier {before['brier']:.3f}, NLL {before['nll']:.3f}. Logits divided "
+            f"Calibration on the test part: ECE {before['ece']:.3f}, Brier {before['brier']:.3f}, NLL {before['nll']:.3f}. "
+            "Logits divided "
             f"by {test['temperature']:.3f}, the temperature fitted on validation: {after['ece']:.3f}, {after['brier']:.3f}, "
             f"{after['nll']:.3f}."
         )
     else:
-        lines.append("It was not scored on the test part: `sweep confirm` does that, once.")
+        lines.append("It was not scored on the test part: `sweep confirm` scores it, once.")
     if onnx := summary.get("onnx"):
         lines.append(
             f"`{onnx['file']}` gives the same logits to within {onnx['largest_difference']:.1e} on {onnx['images']} images."

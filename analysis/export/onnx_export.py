@@ -1,33 +1,37 @@
-"""A model as ONNX, checked against the one that was trained, and its 8-bit form (Jacob et al. 2018, section 3)."""
+"""Export to ONNX, with a check against the trained model, and to 8 bits (Jacob et al. 2018, section 3)."""
 
 from __future__ import annotations
 
 import json
 import logging
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from analysis.export.bundle import Exported
+from analysis.export.summary import Int8Facts, OnnxFacts
 from training.data.files.images import ImageData
 from training.data.pipelines.loaders import choose_probe, make_eval_loader
 
-TOLERANCE = 1e-3  # of logits, relative to the largest: the order of float32 sums differs
+# The allowed difference of logits, relative to the largest one: ONNX adds float32 numbers in another order.
+TOLERANCE = 1e-3
 CALIBRATION_IMAGES = 512
-LAYERS = ["Conv", "Gemm", "MatMul"]  # where the weights and the time are
+LAYERS = ["Conv", "Gemm", "MatMul"]  # They have most of the weights and of the computing time.
 
 Batches = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
-def export_onnx(exported: Exported, data: ImageData) -> dict[str, Any]:
-    """Write `model.onnx`: float32 images (batch, 3, side, side), normalised, to logits; returns what is known of it.
+def export_onnx(exported: Exported, data: ImageData) -> OnnxFacts:
+    """Write `model.onnx`, which maps normalised float32 images (batch, 3, side, side) to logits (batch, classes).
+
+    Returns:
+        The facts for the export's summary.
 
     Raises:
-        RuntimeError: its logits on the validation part are not those of the model.
+        RuntimeError: Its logits on the validation part differ from the model's.
     """
     path = exported.folder / "model.onnx"
     model, example = exported.model.float(), torch.zeros(2, *exported.summary["input_size"])
@@ -41,9 +45,10 @@ def export_onnx(exported: Exported, data: ImageData) -> dict[str, Any]:
         verbose=False,
     )
     assert program is not None
-    # What must be done to an image first travels with it.
+    # The file also has the classes and the preprocessing of images.
     keys = ("classes", "input_size", "mean", "std", "crop", "interpolation")
-    program.model.metadata_props.update({key: json.dumps(exported.summary[key]) for key in keys})
+    summary = dict(exported.summary)
+    program.model.metadata_props.update({key: json.dumps(summary[key]) for key in keys})
     program.save(str(path))
     answer = _run(path)
     difference, largest, count = 0.0, 1.0, 0
@@ -57,10 +62,11 @@ def export_onnx(exported: Exported, data: ImageData) -> dict[str, Any]:
     return {"file": path.name, "images": count, "largest_difference": difference}
 
 
-def quantise(exported: Exported, data: ImageData) -> dict[str, Any]:
-    """Write `model.int8.onnx`, calibrated on training images; returns its validation accuracy beside the model's.
+def quantise(exported: Exported, data: ImageData) -> Int8Facts:
+    """Write `model.int8.onnx`, calibrated on training images; `model.onnx` must exist.
 
-    `model.onnx` must be there.
+    Returns:
+        The facts for the export's summary, with the validation accuracy in 8 bits and in float32.
     """
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -91,7 +97,7 @@ def quantise(exported: Exported, data: ImageData) -> dict[str, Any]:
 
 
 def _batches(exported: Exported, data: ImageData, calibration: bool = False) -> Batches:
-    """The validation part, or some training images as validation would see them."""
+    """Batches of the validation part, or of some training images with the preprocessing of validation."""
     part = data.val
     if calibration:
         part = data.train.select(choose_probe(len(data.train), 0)[:CALIBRATION_IMAGES])
@@ -99,7 +105,8 @@ def _batches(exported: Exported, data: ImageData, calibration: bool = False) -> 
         yield images.numpy(), labels.numpy()
 
 
-def _run(path: Path) -> Any:
+def _run(path: Path) -> Callable[[np.ndarray], np.ndarray]:
+    """A function from images to the logits of an ONNX file."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

@@ -1,4 +1,4 @@
-"""Labels for images, by an exported model: decoded and preprocessed as in its training."""
+"""Predict labels for images with an exported model; images are decoded and preprocessed as in its training."""
 
 from __future__ import annotations
 
@@ -23,12 +23,18 @@ BATCH = 64
 
 
 def predict_images(export: Path, images: Path, out: Path) -> tuple[int, list[str]]:
-    """Write a CSV with a line for each image of a folder, or for one; returns how many, and what could not be read.
+    """Write a CSV with a line for each image.
 
-    Paths in it are relative to the folder. One batch of images at a time is in memory.
+    Args:
+        export: The folder of the export.
+        images: A folder of images, or one image. Paths in the CSV are relative to the folder.
+        out: The CSV file. Only one batch of images at a time is in memory.
+
+    Returns:
+        The number of images with a label, and a description of each file that could not be read.
 
     Raises:
-        UserError: no such export or images, or the CSV cannot be written.
+        UserError: There is no such export or no image, or the CSV cannot be written.
     """
     paths, folder = _list_images(images)
     exported = read_export(export)
@@ -43,7 +49,7 @@ def _write_table(exported: Exported, paths: list[str], folder: Path, out: Path) 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, count = exported.model.to(device), 0
     unreadable: list[str] = []
-    # Names that are no valid text come out as they went in.
+    # File names that are not valid text keep their bytes.
     with out.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
         writer = csv.writer(file)
         writer.writerow(["file", "label", "probability", *(f"probability_{name}" for name in exported.classes)])
@@ -59,7 +65,7 @@ def _write_table(exported: Exported, paths: list[str], folder: Path, out: Path) 
 
 
 def _list_images(images: Path) -> tuple[list[str], Path]:
-    """The images to label, and the folder that their names are relative to."""
+    """The images, and the folder that their names are relative to."""
     if images.is_dir():
         if paths := find_files(str(images))[0]:
             return paths, images
@@ -70,7 +76,7 @@ def _list_images(images: Path) -> tuple[list[str], Path]:
 
 
 def _batches(paths: list[str], recipe: Recipe, unreadable: list[str]) -> Iterator[tuple[list[str], torch.Tensor]]:
-    """Names with images, float32 (N, 3, side, side); what cannot be read is added to `unreadable` with the reason."""
+    """Batches of names and images, float32 (N, 3, side, side); unreadable files are added to `unreadable`."""
     preprocessing = recipe.preprocessing
     for start in range(0, len(paths), BATCH):
         names, pixels = [], []

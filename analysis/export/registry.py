@@ -17,20 +17,30 @@ NEEDED = ("mlflow", "torch", "torchvision", "timm", "safetensors", "pillow", "nu
 
 
 def check_model_name(name: str) -> None:
-    """Refuse what MLflow takes for no name.
+    """Check a model's name for MLflow's registry.
 
     Raises:
-        UserError: it is one.
+        UserError: MLflow does not accept the name.
     """
     if not name.strip() or re.search(r"[/:]", name):
-        raise UserError(f"--register={name}: a model's name is a word without / and :.")
+        raise UserError(f"--register={name}: the name of a model cannot be empty or contain / or :.")
 
 
 def register(exported: Exported, data: ImageData, *, name: str, tracking_uri: str, experiment: str) -> str:
-    """Log the model on its trial's run and register it; returns its address, as in `models:/name/1`.
+    """Log the model in its trial's run and register it.
+
+    Args:
+        exported: The export.
+        data: Its data; one validation image becomes the input example.
+        name: The name of the registered model.
+        tracking_uri: The MLflow store.
+        experiment: The experiment there.
+
+    Returns:
+        The model's address, such as `models:/name/1`.
 
     Raises:
-        UserError: no name for a model, or the store does not have the experiment.
+        UserError: MLflow does not accept the name.
     """
     import mlflow
     import pandas as pd
@@ -73,7 +83,7 @@ def register(exported: Exported, data: ImageData, *, name: str, tracking_uri: st
 
 
 def _existing_run(exported: Exported) -> str | None:
-    """The trial's run, if this store has it."""
+    """The id of the trial's run, if this store has the run."""
     import mlflow
     from mlflow.exceptions import MlflowException
 

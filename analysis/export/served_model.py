@@ -1,6 +1,6 @@
-"""An exported classifier behind MLflow's interface. MLflow copies this file into the model: it imports nothing of ours.
+"""An exported classifier with MLflow's interface. MLflow copies this file into the model, so it imports no other room.
 
-It takes a table with a column `image`, the bytes of an image file in each row, and never unpickles anything.
+The input is a table with a column `image`: the bytes of an image file in each row. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
         )
 
     def prepare(self, file):
-        """The bytes of an image file to the model's input, as in training."""
+        """The model's input, float32 (3, side, side), from the bytes of an image file, as in training."""
         side = self.summary["input_size"][1]
         shorter = math.floor(side / self.summary["crop"])
         with Image.open(io.BytesIO(file)) as image:
@@ -70,7 +70,7 @@ class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
 
 
 def to_rgb(image):
-    """What is transparent becomes white, deep grey becomes 8 bits."""
+    """An RGB image: transparent pixels become white, and deep greys become 8 bits."""
     if image.mode.startswith(("I", "F")):
         values = np.asarray(image)
         levels = np.nan_to_num(values) * 255.0 if values.dtype.kind == "f" else values / 257.0

@@ -1,4 +1,4 @@
-"""Whether something can be written, found out before the work whose result it is."""
+"""Checks that a file or folder can be written, made before the work that needs it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from training.errors import UserError
 
 
 def check_folder(field: str, folder: Path, shown: Path | None = None) -> None:
-    """Try to make a folder and a file in it, and leave nothing of that behind; `shown` is what the user named.
+    """Check that a folder can be made and written to, and leave nothing there.
+
+    Args:
+        field: The option that named it, for the error.
+        folder: The folder; it need not exist.
+        shown: The path as the user wrote it, for the error.
 
     Raises:
-        UserError: it is a file, or nothing can be written there.
+        UserError: It is a file, or nothing can be written there.
     """
     made: list[Path] = []
     try:
@@ -26,15 +31,19 @@ def check_folder(field: str, folder: Path, shown: Path | None = None) -> None:
         raise cannot_write(field, shown or folder, error) from None
     finally:
         for part in reversed(made):
-            with suppress(OSError):  # somebody else uses it by now
+            with suppress(OSError):  # Another process can use it by now.
                 part.rmdir()
 
 
 def check_file(field: str, file: Path) -> None:
-    """Find out whether a file can be written, as `check_folder` does.
+    """Check that a file can be written, and leave nothing there.
+
+    Args:
+        field: The option that named it, for the error.
+        file: The file; it need not exist.
 
     Raises:
-        UserError: it is a folder, or its folder cannot be written to.
+        UserError: It is a folder, or its folder cannot be written to.
     """
     try:
         is_folder = file.is_dir()
@@ -46,5 +55,5 @@ def check_file(field: str, file: Path) -> None:
 
 
 def cannot_write(field: str, path: Path, error: OSError) -> UserError:
-    """The refusal for what the system said."""
+    """The error for a failed write; `field` is the option that named the path."""
     return UserError(f"{field}={path}: it cannot be written to ({error.strerror or error}). Name another place.")

@@ -1,25 +1,26 @@
-"""Pictures of a test score: confusion matrix, reliability diagram (DeGroot and Fienberg 1983), the worst errors."""
+"""Pictures of a test score: confusion matrix, reliability diagram (DeGroot and Fienberg 1983), worst errors."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from analysis.held_out.calibration import Bin
+from analysis.held_out.scoring import WorstError
 from training.data.files.images import ImagePart
 from training.data.inspection.picture import draw_sheet
 from training.data.pipelines.datasets import EvalImages
 from training.recipe import Recipe
 
-NAMED = 30  # classes whose names, and numbers whose values, fit into the picture
+NAMED = 30  # With more classes, their names and numbers do not fit into the picture.
 BLUE, ORANGE, GREY = "#2f6db3", "#d9822b", "#999999"
 
 
 def draw_confusion(confusion: Sequence[Sequence[int]], classes: Sequence[str]) -> bytes:
-    """A PNG; each row, a true class, is coloured by the share of its images."""
+    """The confusion matrix as a PNG. A row is a true class; the colour is the share of its images."""
     table = np.asarray(confusion, dtype=float)
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     side = min(9.0, 2.5 + 0.42 * len(classes))
@@ -37,13 +38,16 @@ def draw_confusion(confusion: Sequence[Sequence[int]], classes: Sequence[str]) -
     return _png(figure)
 
 
-def draw_reliability(bins: dict[str, list[dict[str, float]]]) -> bytes:
-    """A PNG: accuracy over confidence, before and after temperature scaling; marks as large as their share of images."""
+def draw_reliability(bins: Mapping[str, Sequence[Bin]]) -> bytes:
+    """A PNG of accuracy over confidence, before and after temperature scaling.
+
+    The area of a mark shows its bin's share of the images.
+    """
     figure = Figure(figsize=(5, 4.6), layout="constrained")
     axes = figure.subplots()
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="perfect")
     for name, colour in (("before", ORANGE), ("after", BLUE)):
-        x, y, share = ([b[key] for b in bins[name]] for key in ("confidence", "accuracy", "share"))
+        x, y, share = zip(*((b["confidence"], b["accuracy"], b["share"]) for b in bins[name]), strict=True)
         label = "as trained" if name == "before" else "temperature scaled"
         axes.plot(x, y, color=colour, linewidth=1)
         axes.scatter(x, y, s=[12 + 300 * s for s in share], color=colour, alpha=0.6, label=label)
@@ -52,8 +56,8 @@ def draw_reliability(bins: dict[str, list[dict[str, float]]]) -> bytes:
     return _png(figure)
 
 
-def draw_worst(part: ImagePart, worst: Sequence[dict[str, Any]], classes: Sequence[str], recipe: Recipe) -> bytes:
-    """A PNG: the images as the model saw them, each over what it took them for and what they are."""
+def draw_worst(part: ImagePart, worst: Sequence[WorstError], classes: Sequence[str], recipe: Recipe) -> bytes:
+    """A PNG of the worst errors: the images as the model saw them, with the predicted and the true class."""
     dataset = EvalImages(part.select(np.array([error["position"] for error in worst])), recipe.preprocessing)
     images, _ = dataset.__getitems__(range(len(worst)))
     captions = [f"{classes[e['predicted']]} {e['probability']:.0%}, not {classes[e['label']]}" for e in worst]

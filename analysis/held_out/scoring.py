@@ -1,24 +1,67 @@
-"""The one look at the untouched test part: accuracy, confusion, recall of each class, calibration, the worst errors."""
+"""Scores on the test part: accuracy, confusion, recall of each class, calibration and the worst errors."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from scipy.special import softmax
 from sklearn.metrics import confusion_matrix
 
 from analysis.effects.intervals import share_interval
-from analysis.held_out.calibration import compare_temperatures, fit_temperature, reliability
+from analysis.held_out.calibration import Bin, compare_temperatures, fit_temperature, reliability
 
 WORST = 24
 
 Predicted = tuple[np.ndarray, np.ndarray]  # logits (N, classes), labels (N,)
 
 
-def score_test(val: Predicted, test: Predicted, classes: tuple[str, ...]) -> dict[str, Any]:
-    """What the model is worth on images that nothing was chosen by, as plain values; the temperature is validation's."""
+class Share(TypedDict):
+    """A share from 0 to 1, with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+# The key `class` is a Python keyword, so this type cannot be written as a class.
+Recall = TypedDict("Recall", {"class": str, "images": int, "found": int, "interval": Share | None})
+
+
+class WorstError(TypedDict):
+    """A mistake: the image's position in the test part, its label, and the predicted class with its probability."""
+
+    position: int
+    label: int
+    predicted: int
+    probability: float
+
+
+class TestScore(TypedDict):
+    """The score on the test part, in the form in which the ledger and an export's summary store it.
+
+    `confusion` has a row for each true class and a column for each predicted one.
+    """
+
+    images: int
+    correct: int
+    accuracy: Share
+    confusion: list[list[int]]
+    recall: list[Recall]
+    temperature: float
+    calibration: dict[str, dict[str, float]]
+    reliability: dict[str, list[Bin]]
+    worst: list[WorstError]
+
+
+def score_test(val: Predicted, test: Predicted, classes: tuple[str, ...]) -> TestScore:
+    """Score a model on the test part, whose images influenced no choice.
+
+    Args:
+        val: The predictions on the validation part; the temperature is fitted to them.
+        test: The predictions on the test part.
+        classes: The names of the classes.
+    """
     logits, labels = test
     table = confusion_matrix(labels, logits.argmax(axis=1), labels=range(len(classes)))
     correct = int(np.trace(table))
@@ -26,8 +69,8 @@ def score_test(val: Predicted, test: Predicted, classes: tuple[str, ...]) -> dic
     return {
         "images": len(labels),
         "correct": correct,
-        "accuracy": asdict(share_interval(correct, len(labels))),
-        "confusion": table.tolist(),  # a row for each true class, a column for each predicted one
+        "accuracy": _share(correct, len(labels)),
+        "confusion": table.tolist(),
         "recall": [
             _recall(name, int(row[label]), int(row.sum()))
             for label, (name, row) in enumerate(zip(classes, table, strict=True))
@@ -42,14 +85,18 @@ def score_test(val: Predicted, test: Predicted, classes: tuple[str, ...]) -> dic
     }
 
 
-def _recall(name: str, found: int, images: int) -> dict[str, Any]:
-    """A class may have no image in a test part that the user made."""
-    interval = asdict(share_interval(found, images)) if images else None
-    return {"class": name, "images": images, "found": found, "interval": interval}
+def _recall(name: str, found: int, images: int) -> Recall:
+    """The recall of a class. In a test part that the user made, a class can have no image."""
+    return {"class": name, "images": images, "found": found, "interval": _share(found, images) if images else None}
 
 
-def _worst(logits: np.ndarray, labels: np.ndarray) -> list[dict[str, Any]]:
-    """The mistakes the model was surest of: position in the part, label, prediction and its probability."""
+def _share(count: int, total: int) -> Share:
+    found = share_interval(count, total)
+    return {"mean": found.mean, "low": found.low, "high": found.high}
+
+
+def _worst(logits: np.ndarray, labels: np.ndarray) -> list[WorstError]:
+    """The mistakes with the highest probabilities, the highest first."""
     probabilities = softmax(logits.astype(np.float64), axis=1)
     predicted = probabilities.argmax(axis=1)
     wrong = np.flatnonzero(predicted != labels)

@@ -1,11 +1,12 @@
-"""Finds a sweep in an MLflow store, before anything heavy is imported to read it."""
+"""Find a sweep in an MLflow store before the heavy imports that reading it needs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis.report.formatting import mask_secrets
 from training.errors import UserError
@@ -28,11 +29,21 @@ ORDER BY r.start_time DESC
 """
 
 
+@dataclass(frozen=True)
+class SweepRun:
+    """The MLflow run of a sweep; `artifact_uri` is empty if the store was read through a server."""
+
+    run_id: str
+    name: str
+    state: str
+    artifact_uri: str = ""
+
+
 def check_sweep(uri: str, experiment: str, name: str) -> None:
-    """Find out whether a database has a sweep; a server is asked only when the sweep is read.
+    """Check that a database has a sweep; a server is not checked before the sweep is read from it.
 
     Raises:
-        UserError: there is no such database or sweep.
+        UserError: There is no such database or sweep.
     """
     if not uri.startswith(SERVERS):
         with connect(uri) as connection:
@@ -41,10 +52,10 @@ def check_sweep(uri: str, experiment: str, name: str) -> None:
 
 @contextmanager
 def connect(uri: str) -> Iterator[Connection]:
-    """A connection to MLflow's database.
+    """Connect to MLflow's database.
 
     Raises:
-        UserError: there is no such database, or it is not MLflow's.
+        UserError: There is no such database, or it is not MLflow's.
     """
     shown, file = mask_secrets(uri), uri.removeprefix("sqlite:///").partition("?")[0]
     if uri.startswith("sqlite:") and not Path(file).exists():
@@ -69,27 +80,34 @@ def connect(uri: str) -> Iterator[Connection]:
         engine.dispose()
 
 
-def find_sweep(connection: Connection, uri: str, experiment: str, name: str) -> dict[str, Any]:
-    """The run of the latest sweep of this name.
+def find_sweep(connection: Connection, uri: str, experiment: str, name: str) -> SweepRun:
+    """The run of the latest sweep with this name.
 
     Raises:
-        UserError: there is none.
+        UserError: There is none.
     """
     from sqlalchemy import text
 
     rows = connection.execute(text(SWEEPS), {"experiment": experiment}).mappings()
-    return choose([dict(row) for row in rows], name, uri, experiment)
+    runs = [SweepRun(row["run_id"], row["name"], row["state"], row["artifact_uri"]) for row in rows]
+    return choose(runs, name, uri, experiment)
 
 
-def choose(sweeps: list[dict[str, Any]], name: str, uri: str, experiment: str) -> dict[str, Any]:
-    """The first of this name, in an order that puts the latest first.
+def choose(sweeps: list[SweepRun], name: str, uri: str, experiment: str) -> SweepRun:
+    """The first sweep with this name.
+
+    Args:
+        sweeps: The latest first.
+        name: The name to find.
+        uri: The store, for the error.
+        experiment: The experiment, for the error.
 
     Raises:
-        UserError: there is none.
+        UserError: There is none.
     """
     for sweep in sweeps:
-        if sweep["name"] == name:
+        if sweep.name == name:
             return sweep
-    known = ", ".join(dict.fromkeys(str(sweep["name"]) for sweep in sweeps[:10]))
+    known = ", ".join(dict.fromkeys(sweep.name for sweep in sweeps[:10]))
     hint = f"There are: {known}." if known else f"There are none in the experiment {experiment}."
     raise UserError(f"{name}: no such sweep in {mask_secrets(uri)}. {hint}")

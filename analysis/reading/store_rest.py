@@ -1,29 +1,34 @@
-"""Reads a sweep from an MLflow server through its REST interface."""
+"""Read a sweep from an MLflow server through its REST interface."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from analysis.reading.find_sweep import choose
+from analysis.reading.find_sweep import SweepRun, choose
 from analysis.reading.tracking_store import Found, as_points, read_artifact
 from analysis.report.formatting import mask_secrets
 from training.errors import UserError
 
-RUNS_PER_CALL = 100  # what the server's bulk interface takes
-POINTS_PER_RUN = 2500  # likewise
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+# Limits of the server's bulk interface.
+RUNS_PER_CALL = 100
+POINTS_PER_RUN = 2500
 
 
 def read_from_server(uri: str, experiment: str, name: str, keys: list[str]) -> Found:
-    """The latest sweep of this name, with the histories of these metrics.
+    """Read the latest sweep with this name, and the histories of the metrics `keys`.
 
     Raises:
-        UserError: the server does not answer, or there is no such sweep.
+        UserError: The server does not answer, or there is no such sweep.
     """
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")  # its own default is to try for minutes
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")  # By default MLflow tries for minutes.
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
@@ -32,7 +37,7 @@ def read_from_server(uri: str, experiment: str, name: str, keys: list[str]) -> F
         found = client.get_experiment_by_name(experiment)
         runs = list(_search(client, found.experiment_id, f"tags.sweep = '{name}'")) if found and "'" not in name else []
         sweeps = _list_sweeps(runs)
-        if found and not sweeps:  # to name those there are
+        if found and not sweeps:  # for the error, which lists the names that exist
             sweeps = _list_sweeps(_search(client, found.experiment_id, "tags.sweep != ''"))
     except MlflowException as error:
         shown = mask_secrets(uri)
@@ -40,14 +45,14 @@ def read_from_server(uri: str, experiment: str, name: str, keys: list[str]) -> F
             f"--tracking-uri {shown}: the server does not answer ({mask_secrets(str(error))[:100]})."
         ) from None
     sweep = choose(sweeps, name, uri, experiment)
-    trials = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == sweep["run_id"]]
+    trials = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == sweep.run_id]
     trials = [run for run in trials if "trial" in run.data.tags]
     known = pd.Index([run.info.run_id for run in trials])
     times = {name: [getattr(run.info, name) for run in trials] for name in ("start_time", "end_time")}
     return Found(
-        sweep["run_id"],
-        sweep["state"],
-        read_artifact(f"runs:/{sweep['run_id']}/space.yaml", uri),
+        sweep.run_id,
+        sweep.state,
+        read_artifact(f"runs:/{sweep.run_id}/space.yaml", uri),
         pd.DataFrame(times, index=known, dtype=float),
         pd.DataFrame([run.data.tags for run in trials], index=known),
         pd.DataFrame([run.data.params for run in trials], index=known),
@@ -55,18 +60,18 @@ def read_from_server(uri: str, experiment: str, name: str, keys: list[str]) -> F
     )
 
 
-def _list_sweeps(runs: Iterable[Any]) -> list[dict[str, Any]]:
-    """The runs that are a sweep's own, the latest first."""
+def _list_sweeps(runs: Iterable[Run]) -> list[SweepRun]:
+    """The runs that belong to sweeps and not to trials, the latest first."""
     tops = [run for run in runs if "sweep_id" in run.data.tags and "mlflow.parentRunId" not in run.data.tags]
     tops.sort(key=lambda run: -run.info.start_time)
     return [
-        {"run_id": run.info.run_id, "name": run.data.tags["sweep"], "state": run.data.tags.get("state", "")}
+        SweepRun(run.info.run_id, run.data.tags["sweep"], run.data.tags.get("state", ""))
         for run in tops
         if "sweep" in run.data.tags
     ]
 
 
-def _search(client: Any, experiment_id: str, condition: str) -> Iterator[Any]:
+def _search(client: MlflowClient, experiment_id: str, condition: str) -> Iterator[Run]:
     token = None
     while True:
         page = client.search_runs([experiment_id], condition, max_results=1000, page_token=token)
@@ -76,8 +81,8 @@ def _search(client: Any, experiment_id: str, condition: str) -> Iterator[Any]:
             return
 
 
-def _history(client: Any, ids: list[str], key: str) -> Iterator[tuple[str, int, float]]:
-    """The points of one metric of many runs, a hundred runs a call, as MLflow's own UI reads them."""
+def _history(client: MlflowClient, ids: list[str], key: str) -> Iterator[tuple[str, int, float]]:
+    """The points of one metric of many runs, a hundred runs in each call, as MLflow's own UI reads them."""
     from mlflow.utils.rest_utils import http_request
 
     credentials = client._tracking_client.store.get_host_creds()

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,10 +24,10 @@ FACTS += ["seconds", "memory_mb", "ece", "started", "ended"]
 
 @dataclass(frozen=True)
 class Sweep:
-    """What MLflow knows of a sweep.
+    """A sweep as recorded in MLflow.
 
     `trials` has a row for each trial: the columns of `FACTS`, then the recipe flat (`optimizer.lr`). `seconds` is
-    training time, `ece` the calibration error of the weights kept, `started` and `ended` are seconds since 1970.
+    the training time, `ece` the calibration error of the kept weights; `started` and `ended` are in seconds since 1970.
     `curves` has a row for each epoch of each trial: `trial`, `epoch`, `score` (the best so far), then the metrics.
     """
 
@@ -41,11 +40,12 @@ class Sweep:
 
     @property
     def metric(self) -> str:
+        """The metric used as the score."""
         return self.space.search.metric
 
     @property
     def sign(self) -> int:
-        """Times a score: higher is better."""
+        """Multiply a score by this; higher is then better."""
         return 1 if self.space.search.maximise else -1
 
     @property
@@ -66,10 +66,16 @@ def load(
     experiment: str = EXPERIMENT,
     metrics: Sequence[str] = CURVES,
 ) -> Sweep:
-    """Read the latest sweep of this name; `metrics` are the curves to read beside the score.
+    """Read the latest sweep with this name from MLflow.
+
+    Args:
+        name: The name of the sweep.
+        tracking_uri: The address of the MLflow database or server.
+        experiment: The MLflow experiment that holds the sweep.
+        metrics: The metrics whose curves are read, in addition to the score.
 
     Raises:
-        UserError: there is no such store, experiment or sweep.
+        UserError: There is no such store, experiment or sweep.
     """
     keys = list(dict.fromkeys([*SCORE, *metrics]))
     if tracking_uri.startswith(SERVERS):
@@ -83,13 +89,13 @@ def load(
 
 
 def _tidy_curves(found: Found) -> pd.DataFrame:
-    """The points of all metrics side by side, one row for each trial and epoch."""
+    """The points of all metrics in one table, with a row for each trial and epoch."""
     numbers = found.tags["trial"].astype(int)
     keys = {key: (numbers.loc[ids].to_numpy(), steps) for key, (ids, steps, _) in found.points.items()}
     width = max((int(steps.max()) for _, steps in keys.values() if len(steps)), default=0) + 1
     codes = {key: trials * width + steps for key, (trials, steps) in keys.items()}
     rows = np.unique(np.concatenate([*codes.values(), np.empty(0, int)])).astype(int)
-    columns: dict[str, Any] = {"trial": rows // width, "epoch": rows % width}
+    columns: dict[str, np.ndarray] = {"trial": rows // width, "epoch": rows % width}
     for key, (_, _, values) in found.points.items():
         columns[key] = np.full(len(rows), np.nan)
         columns[key][np.searchsorted(rows, codes[key])] = values
@@ -113,8 +119,8 @@ def _tidy_trials(found: Found, curves: pd.DataFrame) -> pd.DataFrame:
     return trials[FACTS].join(recipes).sort_values("trial").reset_index(drop=True)
 
 
-def _at_best(trials: pd.DataFrame, curves: pd.DataFrame, metric: str) -> Any:
-    """A metric at the epoch whose weights are kept."""
+def _at_best(trials: pd.DataFrame, curves: pd.DataFrame, metric: str) -> np.ndarray | float:
+    """The values of a metric at the epoch whose weights are kept; NaN if the metric was not read."""
     if metric not in curves:
         return np.nan
     values = curves.set_index(["trial", "epoch"])[metric]
@@ -123,11 +129,11 @@ def _at_best(trials: pd.DataFrame, curves: pd.DataFrame, metric: str) -> Any:
 
 
 def _parse_column(column: pd.Series) -> pd.Series:
-    """MLflow keeps parameters as text."""
+    """Parse the values of a column: MLflow stores parameters as text."""
     return column.map({text: _parse(text) for text in column.dropna().unique()})
 
 
-def _parse(text: str) -> Any:
+def _parse(text: str) -> object:
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):

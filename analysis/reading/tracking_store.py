@@ -1,4 +1,4 @@
-"""What is read of a sweep, wherever its MLflow store is."""
+"""A sweep as read from any MLflow store."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
 import numpy as np
 import pandas as pd
 
-Points = tuple[Any, np.ndarray, np.ndarray]  # run ids, steps, values
+Points = tuple[np.ndarray, np.ndarray, np.ndarray]  # run ids, steps, values
 
 
 @dataclass(frozen=True)
 class Found:
-    """A sweep as MLflow has it. Frames are indexed by the run ids of its trials; times are in milliseconds."""
+    """A sweep in MLflow's form. Frames are indexed by the run ids of its trials; times are in milliseconds."""
 
     run_id: str
     state: str
@@ -30,8 +29,8 @@ class Found:
     points: dict[str, Points]
 
 
-def as_points(rows: Sequence[Any], known: pd.Index) -> Points:
-    """Of rows that begin with run id, step and value; those of other runs than `known` are left out."""
+def as_points(rows: Sequence[tuple[str, int, float]], known: pd.Index) -> Points:
+    """Points from rows of run id, step and value; rows of runs that are not in `known` are left out."""
     ids = np.array([row[0] for row in rows], dtype=object)
     inside = known.get_indexer(ids) >= 0
     steps = np.array([row[1] for row in rows], dtype=int)
@@ -40,7 +39,12 @@ def as_points(rows: Sequence[Any], known: pd.Index) -> Points:
 
 
 def read_artifact(address: str, uri: str) -> str:
-    """The text of an artifact at a place in a file system, or as MLflow names it."""
+    """The text of an artifact.
+
+    Args:
+        address: A `file:` address, or an address that MLflow resolves.
+        uri: The MLflow store for `runs:` addresses.
+    """
     if address.startswith("file:"):
         return Path(url2pathname(urlparse(address).path)).read_text()
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")

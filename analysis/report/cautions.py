@@ -1,9 +1,9 @@
-"""What to be careful about before believing a sweep, in sentences (deep learning tuning playbook, Godbole et al. 2023)."""
+"""Warnings about a sweep's results, in sentences (deep learning tuning playbook, Godbole et al. 2023)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from scipy.stats import fisher_exact
@@ -19,13 +19,14 @@ from training.recipe import Recipe
 if TYPE_CHECKING:
     from analysis.reading.sweep_tables import Sweep
 
-EDGE = 0.05  # of an interval's width
-FEW = 12  # trials of full length
-SUSPECT = 0.05  # chance that failures gather in a level like this by accident
+EDGE = 0.05  # A value is at the end of an interval if it is within this share of its width.
+FEW = 12  # With fewer full-length trials, intervals are wide.
+SUSPECT = 0.05  # Failures are named with a level if they are this unlikely to be there by chance.
 LOST = {"diverged": "diverged", "failed": "failed", "out_of_memory": "ran out of memory"}
 
 
 def list_cautions(sweep: Sweep, effects: pd.DataFrame) -> list[str]:
+    """All warnings; `effects` is the table of `measure_effects`."""
     return [
         *_warn_of_noise(sweep),
         *_warn_of_edges(sweep),
@@ -35,7 +36,7 @@ def list_cautions(sweep: Sweep, effects: pd.DataFrame) -> list[str]:
 
 
 def _warn_of_edges(sweep: Sweep) -> Iterator[str]:
-    """The best trial's value at the end of an interval, where a better one may lie beyond."""
+    """Warn if the best trial's value is at the end of an interval, because a better value may be outside."""
     if not len(sweep.completed):
         return
     best = sweep.completed.iloc[0]
@@ -50,8 +51,8 @@ def _warn_of_edges(sweep: Sweep) -> Iterator[str]:
             )
 
 
-def _intervals_of(sweep: Sweep, trial: pd.Series) -> Iterator[tuple[str, Any]]:
-    """The intervals that a trial's values came from."""
+def _intervals_of(sweep: Sweep, trial: pd.Series) -> Iterator[tuple[str, Interval]]:
+    """The intervals from which a trial's values were drawn, each with its path."""
     for parameter in list_parameters(sweep.space.recipe):
         if is_interval(parameter.domain):
             yield parameter.name, parameter.domain
@@ -66,7 +67,7 @@ def _intervals_of(sweep: Sweep, trial: pd.Series) -> Iterator[tuple[str, Any]]:
 
 
 def _goes_on(domain: Interval, is_low: bool, path: str, trial: pd.Series) -> bool:
-    """Whether values beyond an end are legal: below a label smoothing of 0 there is nothing to find."""
+    """Whether values beyond an end are legal. A label smoothing below 0, for example, is not."""
     field, _, inner = path.partition(".")
     slot = slot_of(Recipe, field)
     if inner:
@@ -89,11 +90,11 @@ def _warn_of_few(sweep: Sweep, effects: pd.DataFrame) -> Iterator[str]:
     if len(unknown):
         names = ", ".join(f"{row.parameter}={row.level}" for row in unknown.head(6).itertuples())
         more = f" and {len(unknown) - 6} more" if len(unknown) > 6 else ""
-        yield f"Never seen at full length, so unknown, not bad: {names}{more}."
+        yield f"These levels never ran to full length, so their effects are unknown: {names}{more}."
 
 
 def _warn_of_losses(sweep: Sweep) -> Iterator[str]:
-    """How many trials were lost, and in which level more often than elsewhere."""
+    """Warn about lost trials, and name the levels in which they are most frequent."""
     trials = sweep.trials.set_index("trial", drop=False)
     for state, words in LOST.items():
         lost = trials.state == state
@@ -110,7 +111,7 @@ def _warn_of_losses(sweep: Sweep) -> Iterator[str]:
                 chance = fisher_exact(table, alternative="greater").pvalue
                 if chance < SUSPECT:
                     suspects.append((chance, f"{parameter.name}={level.label} ({table[0][0]} of {inside.sum()})"))
-        where = f", most of all with {', '.join(text for _, text in sorted(suspects)[:2])}" if suspects else ""
+        where = f", most often with {', '.join(text for _, text in sorted(suspects)[:2])}" if suspects else ""
         yield f"{plural(int(lost.sum()), 'trial')} of {len(trials)} {words}{where}."
 
 

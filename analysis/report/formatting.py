@@ -1,4 +1,4 @@
-"""Scores, differences, times and effects as a person reads them."""
+"""Scores, differences, times and effects as text, and secrets masked in text."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from training.score_metrics import MAXIMISED
 
 
 def format_score(metric: str, score: float | None, error: float | None = None) -> str:
-    """`93.4 ± 1.3 %` for accuracies, `0.213 ± 0.012` for losses and calibration; a dash where there is none."""
+    """`93.4 ± 1.3 %` for accuracies, `0.213 ± 0.012` for losses and calibration; a dash if there is no score."""
     if score is None:
         return "–"
     return _format_number(metric, score, error) + (" %" if metric in MAXIMISED else "")
 
 
 def format_points(metric: str, difference: float, error: float | None = None) -> str:
-    """A difference between scores: `1.6 points`, or plain `0.012`; an error that is a bound is called one."""
+    """A difference between scores: `1.6 points` or `0.012`; `error` is an upper bound, and is described as one."""
     value, _, bound = _format_number(metric, difference, error).partition(" ± ")
     text = f"{value} points" if metric in MAXIMISED else value
     return f"{text} (± {bound} at most)" if bound else text
 
 
 def _format_number(metric: str, value: float, error: float | None) -> str:
-    """Without a unit; with one digit more where the error is smaller than the last one shown."""
+    """A number without its unit; it has one digit more if the error is smaller than the last digit."""
     scale, digits = (100, 1) if metric in MAXIMISED else (1, 3)
     if error is not None and 0 < error * scale < 10**-digits:
         digits += 1
@@ -32,7 +32,7 @@ def _format_number(metric: str, value: float, error: float | None) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """`42 s`, `3 min 12 s`, `5 h 07 min`."""
+    """A time such as `42 s`, `3 min 12 s` or `5 h 07 min`."""
     whole = max(0, round(seconds))
     minutes, hours = whole // 60, whole // 3600
     if hours:
@@ -41,7 +41,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_effect(metric: str, effect: float, low: float, high: float) -> str:
-    """`+1.3 (+0.5 to +2.1)`, of accuracies in points; a question mark where nothing can be said."""
+    """An effect with its interval, such as `+1.3 (+0.5 to +2.1)` in points; a question mark if it is unknown."""
     if math.isnan(effect):
         return "?"
     return f"{_signed(metric, effect)} ({_signed(metric, low)} to {_signed(metric, high)})"
@@ -53,11 +53,13 @@ def _signed(metric: str, value: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
+    """A count with its noun, such as `1 trial` or `2,000 trials`."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 MASK = "***"
-# Of a server all before the @ of its host, a lone token included; of a database the password, which may hold a slash.
+# In the address of a server, everything before the @ is masked, also a single token. In that of a database only the
+# password is masked; it can contain a slash.
 _SERVER = re.compile(r"""(?i)(https?://)([^\s'"/?#:]*)(:[^\s'"/?#]*)?@""")
 _DATABASE = re.compile(r"""(?i)\b((?!https?:)[a-z][\w+.-]*://)([^\s'"/?#:@]*)(:[^\s'"@]*(?:@[^\s'"@/?#]*)*)@""")
 _QUERY = re.compile(
@@ -66,7 +68,7 @@ _QUERY = re.compile(
 
 
 def mask_secrets(text: str) -> str:
-    """A text as it may be shown: in its addresses, passwords and tokens are masked, names of users and hosts kept."""
+    """Mask the passwords and tokens in all addresses of a text; names of users and hosts are kept."""
     for pattern in (_SERVER, _DATABASE):
         text = pattern.sub(lambda found: f"{found[1]}{f'{found[2]}:' if found[3] else ''}{MASK}@", text)
     return _QUERY.sub(rf"\1{MASK}", text)

@@ -179,7 +179,7 @@ def _count_opening(source: SweepFolder, by: str) -> int:
     return before
 
 
-def _draw_worst(folder: SweepFolder, part: Any, worst: list[dict[str, Any]], classes: Any, recipe: Any) -> None:
+def _draw_worst(folder: SweepFolder, part: Any, worst: list[Any], classes: Any, recipe: Any) -> None:
     """Pictures of the worst errors beside the ledger, and the names of their files into the results."""
     from analysis.held_out.score_figures import draw_worst
     from training.data.files.decode import printable

@@ -1,4 +1,4 @@
-"""What a score costs: in seconds, in memory, in calibration."""
+"""Plots of scores over their costs: seconds, memory and calibration error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COSTS = {"seconds": "training (s)", "memory_mb": "peak memory (MB)", "ece": "cal
 
 
 def plot_costs(sweep: Sweep) -> Figure:
-    """Completed trials by score and cost, and those that no other beats in both."""
+    """Completed trials by score and cost; a line joins those that no other trial beats in both."""
     costs = [cost for cost in COSTS if sweep.completed[cost].notna().any()]
     figure, grid = new_figure(8.2, 2.8, 1, max(1, len(costs)), sharey=True)
     unit = unit_of(sweep.metric)

@@ -1,4 +1,4 @@
-"""How a sweep went: learning curves, parallel coordinates, and who trained when."""
+"""Plots of a sweep's course: learning curves, parallel coordinates and a timeline."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from analysis.report.plots.plot_style import (
 if TYPE_CHECKING:
     from analysis.reading.sweep_tables import Sweep
 
-OVERLAP_SECONDS = 0.05  # a worker's next trial may be noted before the last one's end is
+OVERLAP_SECONDS = 0.05  # The start of a worker's next trial can be recorded before the end of its last one.
 
 
 def plot_curves(sweep: Sweep) -> Figure:
-    """The best score so far of every trial over its epochs; where curves end in grey, ASHA stopped them."""
+    """The best score so far of every trial over its epochs; ASHA stopped the grey ones."""
     figure, axes = new_figure(8.2, 3.6)
     unit = unit_of(sweep.metric)
     states = sweep.trials.set_index("trial").state
@@ -67,7 +67,7 @@ def plot_curves(sweep: Sweep) -> Figure:
 
 
 def plot_progress(sweeps: Mapping[str, Sweep]) -> Figure:
-    """The best full-length score found over the epochs spent by all trials together, a line for each sweep."""
+    """The best full-length score over the epochs that all trials have run; a line for each sweep."""
     figure, axes = new_figure(8.2, 3.0)
     for (name, sweep), colour in zip(sweeps.items(), cycle((BLUE, ORANGE, GREEN, RED, GREY)), strict=False):
         trials = sweep.trials.sort_values("ended", kind="stable")
@@ -80,7 +80,7 @@ def plot_progress(sweeps: Mapping[str, Sweep]) -> Figure:
 
 
 def plot_parallel(sweep: Sweep) -> Figure:
-    """Every trial as a line through its values in all parameters, coloured by score; completed trials on top."""
+    """Every trial as a line through its values of all search parameters, coloured by score; completed ones on top."""
     parameters = list_parameters(sweep.space.recipe)
     trials = sweep.trials[sweep.trials.score.notna()].sort_values("score", ascending=sweep.sign > 0, kind="stable")
     points = encode(parameters, sweep.recipes.loc[trials.trial])
@@ -128,10 +128,10 @@ def plot_parallel(sweep: Sweep) -> Figure:
 
 
 def plot_timeline(trials: pd.DataFrame) -> Figure:
-    """Who trained when: a bar for each trial, on the first row that was free."""
+    """A timeline: a bar for each trial, on the first row that was free."""
     timed = trials[trials.started.notna() & trials.ended.notna()].sort_values("started")
     start = timed.started.min() if len(timed) else 0.0
-    busy: list[float] = []  # until when each row is
+    busy: list[float] = []  # the time at which each row becomes free
     rows = []
     for trial in timed.itertuples():
         free = [row for row, until in enumerate(busy) if until <= trial.started + OVERLAP_SECONDS]

@@ -1,4 +1,4 @@
-"""What techniques were worth: intervals, isolation plots (deep learning tuning playbook), importance."""
+"""Plots of techniques' effects: intervals, isolation plots (deep learning tuning playbook), importance."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLUMNS = 3
 
 
 def plot_effects(effects: pd.DataFrame, metric: str, detail: bool = False) -> Figure:
-    """The interval of each level's effect against the baseline's choice, as `measure_effects` gives them."""
+    """The interval of each level's effect relative to the baseline's choice; `effects` is from `measure_effects`."""
     rows = effects if detail else effects[~effects.detail]
     unit = unit_of(metric)
     figure, axes = new_figure(8.2, 0.8 + 0.24 * max(3, len(rows)))
@@ -50,7 +50,10 @@ def plot_effects(effects: pd.DataFrame, metric: str, detail: bool = False) -> Fi
 
 
 def plot_isolation(sweep: Sweep, column: str = "score", label: str | None = None) -> Figure:
-    """Every trial's score, or another column, over its value in each parameter: the best at each value is what counts."""
+    """Every trial's score, or another column, over its value of each search parameter.
+
+    Compare the best scores at each value, because other parameters differ between trials.
+    """
     parameters = list_parameters(sweep.space.recipe)
     trials = sweep.trials[sweep.trials.score.notna() & ~sweep.trials.state.isin(["diverged", "failed"])]
     rows = -(-max(1, len(parameters)) // COLUMNS)
@@ -85,11 +88,12 @@ def plot_isolation(sweep: Sweep, column: str = "score", label: str | None = None
 
 
 def cut(text: str, width: int) -> str:
+    """The text, shortened to `width` characters."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def plot_importance(importance: pd.Series) -> Figure:
-    """Shares of importance by parameter, as `measure_importance` gives them."""
+    """Shares of importance by search parameter; `importance` is from `measure_importance`."""
     figure, axes = new_figure(8.2, 0.6 + 0.22 * max(3, len(importance)))
     shares = importance.sort_values()
     axes.barh(shares.index, 100 * shares.to_numpy(), color=BLUE, height=0.6)

@@ -1,4 +1,4 @@
-"""How every picture looks: no frame, one ink, colours that hold on light and on dark paper."""
+"""The style of all pictures: no frame, one text colour, and colours that work on light and dark pages."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from matplotlib.text import Text
 
 from training.score_metrics import MAXIMISED
 
-INK = "#3f4652"  # becomes the page's own text colour in an SVG
+INK = "#3f4652"  # In an SVG, it is replaced by the text colour of the page.
 BLUE, ORANGE, GREEN, RED, GREY = "#3b7fc4", "#dd8426", "#2b9a66", "#cf4f4f", "#8b93a1"
 VERDICTS = {"useful": GREEN, "harmful": RED, "no effect seen": BLUE, "unknown": GREY}
 STATES = {"completed": BLUE, "stopped": GREY, "diverged": RED, "failed": RED, "out_of_memory": ORANGE}
-MANY = 200  # curves beyond which a picture of pixels is smaller than one of lines
+MANY = 200  # With more curves, pixels make a smaller file than lines.
 
 STYLE: Any = {
     "axes.edgecolor": GREY,
@@ -39,14 +39,14 @@ STYLE: Any = {
 
 
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **more: Any) -> tuple[Figure, Any]:
-    """A figure of so many inches, and its axes."""
+    """A figure, with its width and height in inches, and its axes."""
     with rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         return figure, figure.subplots(rows, columns, **more)
 
 
 def finish(figure: Figure) -> Figure:
-    """Clear paper, and one ink for every word."""
+    """Make the background transparent, and give all text the same colour."""
     figure.patch.set_alpha(0)
     for axes in figure.axes:
         axes.patch.set_alpha(0)
@@ -60,13 +60,13 @@ def finish(figure: Figure) -> Figure:
 
 
 def to_svg(figure: Figure, name: str) -> str:
-    """An `<svg>` element whose ink is the text colour of the page around it; `name` keeps its ids its own."""
+    """An `<svg>` element whose text has the colour of the page; `name` makes its ids unique on the page."""
     stream = io.StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif"}):
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     text = stream.getvalue()
     text = text[text.index("<svg") :].replace(INK, "currentColor")
-    # Text stays text, in the page's own face.
+    # Text stays text, in the font of the page.
     text = re.sub(r"font: ([^;]*?)(\d+(?:\.\d+)?px)[^;\"]*", r"font: \1\2 system-ui, sans-serif", text)
     return re.sub(
         r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1), count=1
@@ -74,15 +74,16 @@ def to_svg(figure: Figure, name: str) -> str:
 
 
 def unit_of(metric: str) -> float:
-    """What a score is multiplied by to be shown: accuracies are told in per cent."""
+    """The factor between a score and its displayed value: accuracies are shown in per cent."""
     return 100.0 if metric in MAXIMISED else 1.0
 
 
 def label_of(metric: str) -> str:
+    """The label of an axis that shows this metric."""
     name = metric.removeprefix("val_").replace("_", " ")
     return f"validation {name}" + (" (%)" if metric in MAXIMISED else "")
 
 
-def wrap_axes(axes: Any) -> list[Axes]:
-    """One list of axes, whatever `subplots` gave."""
+def wrap_axes(axes: object) -> list[Axes]:
+    """The axes as one list, for any result of `subplots`."""
     return list(getattr(axes, "flat", [axes]))

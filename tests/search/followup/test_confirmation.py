@@ -108,7 +108,7 @@ def test_the_final_model_learns_from_validation_images_too_and_keeps_its_last_ep
     assert summary["best_epoch"] == 2
     assert scored["test"] is not None
     assert summary["test"] == scored["test"]
-    assert "learned from the validation images too" in (home / "exports" / "tiny-final" / "MODEL_CARD.md").read_text()
+    assert "trained on the validation images too" in (home / "exports" / "tiny-final" / "MODEL_CARD.md").read_text()
     weights = [
         (home / "exports" / name / "weights.safetensors").read_bytes() for name in ("tiny-final", "tiny-confirm")
     ]
