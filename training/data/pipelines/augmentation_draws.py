@@ -1,6 +1,6 @@
-"""What a policy does to each image, drawn for a whole batch at once: SplitMix64 (Steele et al. 2014) from each draw's seed.
+"""Draw the changes of a policy for a whole batch: SplitMix64 (Steele et al. 2014) from the seed of each image.
 
-The distributions are those of Albumentations; the tensor and the DALI backend share these draws.
+The distributions are those of Albumentations. The tensor and the DALI backend use these draws.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import numpy as np
 
 from training.techniques.data.augmentation import STRENGTHS, CropFlip, SmallImages
 
-RATIO = (3 / 4, 4 / 3)  # of a crop's sides, as in Szegedy et al.
+RATIO = (3 / 4, 4 / 3)  # bounds of a crop's aspect ratio, as in Szegedy et al.
 _TRIES = 10
 
 
 @dataclass(frozen=True)
 class Changes:
-    """Of a batch of N square images; what is None changes none of them."""
+    """The changes of a batch of N square images; a field that is None changes none of them."""
 
-    matrix: np.ndarray | None  # float32 (N, 2, 3): from a pixel (x, y) of the result to one of the image
-    moved: np.ndarray | None  # bool (N,): the others have the identity as their matrix
-    shift: np.ndarray  # float32 (N, 3): added to each colour, of 255
-    gain: np.ndarray  # float32 (N,): times the shifted colours, clipped
-    offset: np.ndarray  # float32 (N,): added to that
+    matrix: np.ndarray | None  # float32 (N, 2, 3): maps a pixel (x, y) of the result to a position in the image
+    moved: np.ndarray | None  # bool (N,): the matrix of the other images is the identity
+    shift: np.ndarray  # float32 (N, 3): added to each colour, on a scale of 255
+    gain: np.ndarray  # float32 (N,): multiplies the shifted and clipped colours
+    offset: np.ndarray  # float32 (N,): added afterwards
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Crops:
 
 
 def draw_uniform(seeds: np.ndarray, count: int) -> np.ndarray:
-    """Numbers in [0, 1), float64 (N, count), each row from its own seed alone."""
+    """Draw numbers in [0, 1), float64 (N, count); each row depends on its seed alone. `seeds` is uint64 (N,)."""
     step = np.uint64(0x9E3779B97F4A7C15)
     with np.errstate(over="ignore"):
         state = seeds.astype(np.uint64)[:, None] + step * np.arange(1, count + 1, dtype=np.uint64)
@@ -44,8 +44,9 @@ def draw_uniform(seeds: np.ndarray, count: int) -> np.ndarray:
 
 
 def draw_changes(policy: SmallImages, seeds: np.ndarray, side: int) -> Changes:
+    """Draw the changes of images of side × side pixels, one for each of `seeds` (N,)."""
     numbers = draw_uniform(seeds, 12)
-    applied = numbers[:, :3] < policy.probability  # each of the three groups by itself
+    applied = numbers[:, :3] < policy.probability  # the three groups are independent
     spread = 2 * numbers - 1
     shift = np.where(applied[:, 1:2], spread[:, 7:10] * policy.rgb_shift, 0.0)
     gain = np.where(applied[:, 2], 1 + spread[:, 10] * policy.contrast, 1.0)
@@ -59,8 +60,8 @@ def draw_changes(policy: SmallImages, seeds: np.ndarray, side: int) -> Changes:
 
 
 def _invert_affine(policy: SmallImages, numbers: np.ndarray, side: int) -> np.ndarray:
-    """Undo: enlarge about the centre, turn, shift."""
-    # Albumentations shifts by whole pixels, rounded towards none.
+    """Return the inverse of enlarging about the centre, rotating and shifting."""
+    # Albumentations shifts by whole pixels, rounded towards zero.
     shift = np.trunc((2 * numbers[:, :2] - 1) * policy.translate * side)
     scale = 1 + numbers[:, 2] * policy.scale
     angle = np.deg2rad((2 * numbers[:, 3] - 1) * policy.rotate)
@@ -72,7 +73,7 @@ def _invert_affine(policy: SmallImages, numbers: np.ndarray, side: int) -> np.nd
 
 
 def draw_choices(seeds: np.ndarray, rounds: int, kinds: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which of so many changes each image gets in each round, how strong, and in which direction: int32 (N, rounds) each."""
+    """Draw the kind, the strength and the direction of the change of each image in each round: int32 (N, rounds) each."""
     numbers = draw_uniform(seeds, 3 * rounds).reshape(len(seeds), 3, rounds)
     scaled = numbers * np.array([kinds, STRENGTHS, 2])[None, :, None]
     kind, strength, sign = scaled.astype(np.int32).transpose(1, 0, 2)
@@ -80,12 +81,12 @@ def draw_choices(seeds: np.ndarray, rounds: int, kinds: int) -> tuple[np.ndarray
 
 
 def draw_crops(policy: CropFlip, seeds: np.ndarray, sizes: np.ndarray) -> Crops:
-    """Draw a crop of each image; `sizes` is (N, 2), height and width."""
+    """Draw a crop of each image; `sizes` (N, 2) holds height and width in pixels."""
     numbers = draw_uniform(seeds, 3 + 2 * _TRIES)
     height, width = (column[:, None] for column in sizes.T)
     area = height * width * (policy.min_area + (1 - policy.min_area) * numbers[:, 3 : 3 + _TRIES])
     ratio = RATIO[0] * (RATIO[1] / RATIO[0]) ** numbers[:, 3 + _TRIES :]
-    # The last column is what is taken when no try fits: all that the ratio allows, from the middle.
+    # The last column is used if no try fits: the largest crop that the ratio allows, from the middle.
     heights = np.concatenate([np.rint(np.sqrt(area / ratio)), np.minimum(height, np.rint(width / RATIO[0]))], axis=1)
     widths = np.concatenate([np.rint(np.sqrt(area * ratio)), np.minimum(width, np.rint(height * RATIO[1]))], axis=1)
     fits = (heights > 0) & (heights <= height) & (widths > 0) & (widths <= width)

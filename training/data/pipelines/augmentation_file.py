@@ -1,4 +1,4 @@
-"""An augmentation policy from a file that Albumentations wrote: read once, then part of the recipe."""
+"""An augmentation policy from a file of Albumentations: it is read once, then part of the recipe."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ import os
 import random
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from training.errors import UserError
 from training.recipe import Recipe
 from training.techniques.data.augmentation import FromFile
 
-TRIED = 50  # times, to see whether a pipeline leaves an image's size and type as they are
+if TYPE_CHECKING:
+    import albumentations as A
+
+TRIED = 50  # number of runs that check whether a pipeline keeps the size and type of an image
 
 
 def read_pipeline(path: str) -> str:
-    """What a file holds, as JSON.
+    """Return the content of a file as JSON.
 
     Raises:
-        UserError: there is no such file, or it is neither JSON nor YAML.
+        UserError: the file does not exist, or is neither JSON nor YAML.
     """
     import yaml
 
@@ -32,10 +35,10 @@ def read_pipeline(path: str) -> str:
 
 
 def resolve_pipeline(recipe: Recipe) -> Recipe:
-    """Take the file into the recipe, and see that its pipeline works on the model's images.
+    """Copy the content of the file into the recipe, and check that its pipeline works on the model's images.
 
     Raises:
-        UserError: it cannot be read or built, or changes an image's size or type.
+        UserError: the file cannot be read, or its pipeline fails or changes the size or type of an image.
     """
     policy, side = recipe.augmentation, recipe.preprocessing.image_size
     if not isinstance(policy, FromFile):
@@ -46,14 +49,16 @@ def resolve_pipeline(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"augmentation": policy.model_copy(update={"pipeline": pipeline})})
 
 
-def build_pipeline(pipeline: str) -> Any:
-    """An Albumentations Compose from its JSON."""
-    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # or its import asks the network for a newer version
+def build_pipeline(pipeline: str) -> A.Compose:
+    """Build a Compose of Albumentations from its JSON."""
+    os.environ.setdefault(
+        "NO_ALBUMENTATIONS_UPDATE", "1"
+    )  # otherwise its import searches the network for a newer version
     import albumentations as A
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on defaults that older versions did not write
-        built: Any = A.from_dict(json.loads(pipeline))
+        warnings.simplefilter("ignore")  # it warns about defaults that older versions did not write
+        built = A.from_dict(json.loads(pipeline))
     return built if isinstance(built, A.Compose) else A.Compose([built])
 
 
@@ -65,14 +70,14 @@ def _try(pipeline: str, side: int, path: str | None) -> None:
         compose = build_pipeline(pipeline)
         compose.set_random_state(np.random.default_rng(0), random.Random(0))
         results = [compose(image=image)["image"] for _ in range(TRIED)]
-    except Exception as error:  # noqa: BLE001 - each transform has errors of its own
+    except Exception as error:  # noqa: BLE001 - each transform raises different errors
         raise UserError(f"augmentation.path={path}: does not work ({_first_line(error)}). {_WAY_OUT}") from None
     for result in results:
         if not isinstance(result, np.ndarray) or result.shape != image.shape or result.dtype != image.dtype:
             found = f"{getattr(result, 'dtype', type(result).__name__)} of shape {tuple(result.shape)}"
             raise UserError(
                 f"augmentation.path={path}: makes {found} of an image of {side}×{side} in uint8. Leave out what resizes, "
-                "crops, normalises or converts: the model's input is made before and after it."
+                "crops, normalises or converts: these steps run before and after it anyway."
             )
 
 

@@ -1,4 +1,4 @@
-"""Which backend feeds a recipe: what `auto` means for this data, on this device."""
+"""Choose the backend that loads the images, for `augmentation.backend=auto`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from training.process.optional import is_installed
 from training.recipe import Recipe
 from training.techniques.data.augmentation import CropFlip, FromFile, RandAugment, TrivialAugment
 
-SMALL_SIDE = 64  # on a CPU, crops of larger images are faster one by one
-MOSTLY = 0.9
+SMALL_SIDE = 64  # on a CPU, crops with a larger side are faster one by one
+MOSTLY = 0.9  # share of JPEG files above which DALI is chosen
 
 logger = logging.getLogger(__name__)
 
 
 def resolve_backend(recipe: Recipe, data: ImageData, device: str) -> Recipe:
-    """Replace `augmentation.backend=auto`, and say in the log by what and why. The preprocessing is resolved already."""
+    """Replace `augmentation.backend=auto`, and log the choice with its reason. The preprocessing must be resolved."""
     if recipe.augmentation.backend != "auto":
         return recipe
     backend, reason = _choose(recipe, data, device)
@@ -36,9 +36,9 @@ def _choose(recipe: Recipe, data: ImageData, device: str) -> tuple[str, str]:
     size = len(images) * kept * kept * 3
     as_they_are = isinstance(images, np.ndarray) and (crops or is_fitting(images[0], recipe.preprocessing))
     if isinstance(recipe.augmentation, FromFile):
-        return "albumentations", "the policy is a pipeline of it"
+        return "albumentations", "the policy is a pipeline of Albumentations"
     if isinstance(recipe.augmentation, TrivialAugment | RandAugment):
-        return "albumentations", "no two images are changed in the same way, so they are fed one by one"
+        return "albumentations", "each image is changed in a different way, so images are loaded one by one"
     if crops and side > SMALL_SIDE and device == "cpu":
         return "albumentations", "on a CPU, large crops are faster one by one than as a batch"
     if as_they_are or fits(size):

@@ -1,8 +1,8 @@
-"""TrivialAugment and RandAugment in a DALI graph: DALI's own changes (nvidia.dali.auto_aug), chosen by our draws."""
+"""TrivialAugment and RandAugment in a DALI graph: the changes of nvidia.dali.auto_aug, selected by our draws."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -10,11 +10,15 @@ from training.contract.specs import Preprocessing
 from training.data.pipelines.augmentation_draws import draw_choices
 from training.techniques.data.augmentation import STRENGTHS, RandAugment, TrivialAugment
 
-FARTHEST = 150 / 331  # of the side, in RandAugment, as torchvision has it
+if TYPE_CHECKING:
+    from nvidia.dali.auto_aug.core import _Augmentation
+    from nvidia.dali.data_node import DataNode
+
+FARTHEST = 150 / 331  # largest shift in RandAugment, as a share of the side, as in torchvision
 
 
 def draw_choice_inputs(policy: TrivialAugment | RandAugment, seeds: np.ndarray, side: int) -> dict[str, np.ndarray]:
-    """What `change_by_choice` reads, by name: int32 (N,) each."""
+    """Return the inputs of `change_by_choice` by name, int32 (N,) each."""
     rounds = count_rounds(policy)
     kind, strength, sign = draw_choices(seeds, rounds, len(list_changes(policy, side)))
     columns = {"kind": kind, "strength": strength, "sign": sign}
@@ -26,8 +30,8 @@ def draw_choice_inputs(policy: TrivialAugment | RandAugment, seeds: np.ndarray, 
     }
 
 
-def change_by_choice(images: Any, policy: TrivialAugment | RandAugment, preprocessing: Preprocessing) -> Any:
-    """uint8 images (height, width, 3) to the same."""
+def change_by_choice(images: DataNode, policy: TrivialAugment | RandAugment, preprocessing: Preprocessing) -> DataNode:
+    """Add the changes to a graph: uint8 (height, width, 3) to the same."""
     from nvidia import dali
     from nvidia.dali.auto_aug.core import select, signed_bin
 
@@ -48,16 +52,18 @@ def change_by_choice(images: Any, policy: TrivialAugment | RandAugment, preproce
             magnitude_bin=signed_bin(strength, random_sign=read(f"sign{number}")),
             num_magnitude_bins=STRENGTHS,
             fill_value=0,
-            interp_type=types.INTERP_NN if nearest else types.INTERP_LINEAR,  # it knows no bicubic
+            interp_type=types.INTERP_NN if nearest else types.INTERP_LINEAR,  # DALI has no bicubic interpolation here
         )
     return images
 
 
 def count_rounds(policy: TrivialAugment | RandAugment) -> int:
+    """Return the number of changes of each image."""
     return policy.num_ops if isinstance(policy, RandAugment) else 1
 
 
-def list_changes(policy: TrivialAugment | RandAugment, side: int) -> list[Any]:
+def list_changes(policy: TrivialAugment | RandAugment, side: int) -> list[_Augmentation]:
+    """Return the changes of DALI that belong to a policy, for images of side × side pixels."""
     from nvidia.dali.auto_aug.rand_augment import get_rand_augment_suite
     from nvidia.dali.auto_aug.trivial_augment import get_trivial_augment_wide_suite
 

@@ -1,4 +1,4 @@
-"""DALI as a loader: batches in the sampler's order, one made ahead; memory does not grow with the data."""
+"""A loader with DALI: batches in the sampler's order, one of them prepared in advance, with bounded memory."""
 
 from __future__ import annotations
 
@@ -24,43 +24,43 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 class DaliLoader:
-    """Yields what a DataLoader would, float32 (N, 3, side, side) and int64 (N,), on `device`.
+    """Yields the same batches as a DataLoader, float32 (N, 3, side, side) and int64 (N,), on `device`.
 
-    The pipeline lives from the first batch to `close`; each epoch feeds it anew, also after one that was broken off.
+    The pipeline exists until `close`. Every epoch starts with new inputs, also after an interrupted epoch.
     """
 
     def __init__(self, part: ImagePart, recipe: Recipe, batches: BatchSampler, threads: int, device: str) -> None:
         self.images, self.labels = part.images, torch.from_numpy(part.labels)
         self.recipe, self.threads, self.device = recipe, threads, device
-        self.batch_sampler: Any = batches  # of draws, where torch's type says positions
+        self.batch_sampler: Any = batches  # torch's type has positions, here they are draws
         assert isinstance(batches.sampler, ShareSampler)
-        self.sampler = batches.sampler  # Lightning tells it the epoch
+        self.sampler: ShareSampler = batches.sampler  # Lightning calls its set_epoch
         self.encoded: bool = isinstance(part.images, ImageFiles)
         self.fitting: bool = not self.encoded and is_fitting(part.images[0], recipe.preprocessing)
         self.pipeline: Any = None
         self.readers: ThreadPoolExecutor | None = None
-        self.ahead: list[Draw] = []  # the batch that DALI works on, or has made
-        self._start()  # a machine that cannot is told before the training starts
+        self.ahead: list[Draw] = []  # the batch that DALI prepares or has prepared
+        self._start()  # start now, so that a machine without DALI is refused before the training
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
 
     def __iter__(self) -> Iterator[Batch]:
         self._start()
-        if self.ahead:  # of an epoch that was broken off
+        if self.ahead:  # left from an interrupted epoch
             self._take()
         for draws in self.batch_sampler:
             if self.ahead:
                 batch = self._take()
-                self._feed(draws)
+                self._start_batch(draws)
                 yield batch
             else:
-                self._feed(draws)
+                self._start_batch(draws)
         if self.ahead:
             yield self._take()
 
     def close(self) -> None:
-        """End DALI's threads and free its memory now; another epoch would start it anew."""
+        """End DALI's threads and free its memory. Another epoch would start it again."""
         self.pipeline, self.ahead = None, []
         if self.readers is not None:
             self.readers.shutdown(cancel_futures=True)
@@ -74,14 +74,14 @@ class DaliLoader:
             )
             self.readers = ThreadPoolExecutor(self.threads)
 
-    def _feed(self, draws: list[Draw]) -> None:
-        """Start on a batch: the files' bytes or the arrays, and what is drawn for each."""
+    def _start_batch(self, draws: list[Draw]) -> None:
+        """Start a batch: give DALI the bytes of the files or the arrays, and the draws of each image."""
         positions = [position for position, _ in draws]
         seeds = np.array([seed for _, seed in draws], dtype=np.uint64)
         if isinstance(self.images, ImageFiles):
             assert self.readers is not None
             read = list(self.readers.map(read_encoded, [self.images.paths[position] for position in positions]))
-            images: Any = [content for content, _ in read]
+            images = [content for content, _ in read]
             sizes = np.array([size for _, size in read])
         else:
             images = list(self.images[positions])
@@ -93,14 +93,14 @@ class DaliLoader:
         self.ahead = draws
 
     def _take(self) -> Batch:
-        """Wait for the batch that was made ahead, and copy it out of DALI's memory."""
+        """Wait for the batch that was prepared in advance, and copy it out of DALI's memory."""
         draws, self.ahead = self.ahead, []
         try:
             (output,) = self.pipeline.share_outputs()
             images = _copy(output)
             self.pipeline.release_outputs()
         except RuntimeError as error:
-            self.close()  # DALI does not go on after an error
+            self.close()  # DALI cannot continue after an error
             self._name_broken(draws, error)
         labels = self.labels[[position for position, _ in draws]]
         return images, labels.to(self.device)
@@ -109,10 +109,10 @@ class DaliLoader:
         if isinstance(self.images, ImageFiles):
             paths = [self.images.paths[position] for position, _ in draws]
             for path in paths:
-                read_image(path)  # raises where it is the file's fault
+                read_image(path)  # raises if this file is broken
             raise UserError(
                 f"augmentation.backend=dali: DALI cannot decode one of {len(paths)} files, {printable(paths[0])} among "
-                "them, that can be read otherwise. Take augmentation.backend=albumentations."
+                "them, that other backends can read. Use augmentation.backend=albumentations."
             ) from error
         raise error
 

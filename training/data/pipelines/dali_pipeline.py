@@ -1,9 +1,9 @@
-"""A policy as a DALI graph (NVIDIA DALI): decode, cut or fit, move, colour, normalise; each image's draw is an input."""
+"""A policy as a graph of NVIDIA DALI: decode, crop or fit, move, colour, normalise. The draws are inputs."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,12 +16,23 @@ from training.process.optional import require
 from training.recipe import Recipe
 from training.techniques.data.augmentation import CropFlip, RandAugment, SmallImages, TrivialAugment
 
+if TYPE_CHECKING:
+    from nvidia.dali import Pipeline
+    from nvidia.dali.data_node import DataNode
 
-def make_pipeline(recipe: Recipe, *, encoded: bool, fitting: bool, threads: int, device: str) -> Any:
-    """Build a pipeline that takes `images` and what `make_inputs` returns, and gives float32 (N, 3, side, side).
+
+def make_pipeline(recipe: Recipe, *, encoded: bool, fitting: bool, threads: int, device: str) -> Pipeline:
+    """Build a pipeline from `images` and the inputs of `make_inputs` to float32 (N, 3, side, side).
+
+    Args:
+        recipe: A resolved recipe.
+        encoded: The images are bytes of files, not arrays.
+        fitting: The images have the size of the model's input.
+        threads: The number of DALI's threads.
+        device: "cpu" or "cuda".
 
     Raises:
-        UserError: DALI is not installed here.
+        UserError: DALI is not installed.
     """
     require(
         "augmentation.backend=dali",
@@ -32,21 +43,22 @@ def make_pipeline(recipe: Recipe, *, encoded: bool, fitting: bool, threads: int,
 
     on_gpu, policy = device == "cuda", recipe.augmentation
 
-    def graph() -> Any:
+    def graph() -> DataNode:
+        mirror: DataNode | int = 0
         if isinstance(policy, CropFlip):
             images, mirror = _crop(_source(encoded), recipe.preprocessing, encoded, on_gpu)
         else:
-            images, mirror = _fit(_source(encoded), recipe.preprocessing, encoded, fitting, on_gpu), 0
+            images = _fit(_source(encoded), recipe.preprocessing, encoded, fitting, on_gpu)
         if isinstance(policy, SmallImages):
             images = _change(images, recipe.preprocessing)
         if isinstance(policy, TrivialAugment | RandAugment):
             images = change_by_choice(images, policy, recipe.preprocessing)
         return _normalise(images, mirror, recipe.preprocessing)
 
-    # With a queue of one, the next batch is made while the model works on this one.
+    # With a queue of one, the next batch is prepared while the model trains on this one.
     options = {"batch_size": recipe.batch_size, "num_threads": threads, "prefetch_queue_depth": 1, "seed": 0}
     branches = isinstance(policy, TrivialAugment | RandAugment)
-    with warnings.catch_warnings(record=True):  # DALI's own changes use names that it deprecates
+    with warnings.catch_warnings(record=True):  # DALI's changes use names that DALI has deprecated
         device_id = torch.cuda.current_device() if on_gpu else None
         pipeline = pipeline_def(enable_conditionals=branches)(graph)(device_id=device_id, **options)
         pipeline.build()
@@ -54,7 +66,7 @@ def make_pipeline(recipe: Recipe, *, encoded: bool, fitting: bool, threads: int,
 
 
 def make_inputs(recipe: Recipe, seeds: np.ndarray, sizes: np.ndarray, fitting: bool) -> dict[str, np.ndarray]:
-    """The inputs beside the images, by name; `sizes` is (N, 2), of the images as they come."""
+    """Return the inputs other than the images, by name. `sizes` (N, 2) holds height and width of the loaded images."""
     policy, preprocessing = recipe.augmentation, recipe.preprocessing
     side = preprocessing.image_size
     assert isinstance(side, int)  # resolved
@@ -75,7 +87,7 @@ def make_inputs(recipe: Recipe, seeds: np.ndarray, sizes: np.ndarray, fitting: b
         matrix = (
             np.tile(np.eye(2, 3, dtype=np.float32), (len(seeds), 1, 1)) if changes.matrix is None else changes.matrix
         )
-        # DALI's coordinates are those of pixels' corners, ours of their centres.
+        # DALI's coordinates refer to the corners of pixels, ours to their centres.
         corners = matrix.copy()
         corners[:, :, 2] += 0.5 - 0.5 * matrix[:, :, :2].sum(axis=2)
         inputs |= _typed(np.float32, matrix=corners, **colours)
@@ -87,26 +99,26 @@ def _typed(kind: type, **values: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _dali() -> tuple[Any, ...]:
-    """DALI's operators, types and arithmetic; imported late, as it is not there on every machine."""
+    """Return DALI's operators, types and arithmetic. They are imported late, because DALI is optional."""
     from nvidia.dali import fn, math, types
 
     return fn, types, math
 
 
-def _source(encoded: bool) -> Any:
+def _source(encoded: bool) -> DataNode:
     fn, types, _ = _dali()
 
     layout = {} if encoded else {"layout": "HWC"}
     return fn.external_source(name="images", dtype=types.UINT8, ndim=1 if encoded else 3, **layout)
 
 
-def _input(name: str, ndim: int, whole: bool = False) -> Any:
+def _input(name: str, ndim: int, whole: bool = False) -> DataNode:
     fn, types, _ = _dali()
 
     return fn.external_source(name=name, dtype=types.INT32 if whole else types.FLOAT, ndim=ndim)
 
 
-def _crop(source: Any, preprocessing: Preprocessing, encoded: bool, on_gpu: bool) -> tuple[Any, Any]:
+def _crop(source: DataNode, preprocessing: Preprocessing, encoded: bool, on_gpu: bool) -> tuple[DataNode, DataNode]:
     fn, types, _ = _dali()
 
     box = {"start": _input("corner", 1, whole=True), "shape": _input("extent", 1, whole=True), "axes": (0, 1)}
@@ -119,7 +131,7 @@ def _crop(source: Any, preprocessing: Preprocessing, encoded: bool, on_gpu: bool
     return images, _input("mirror", 0, whole=True)
 
 
-def _fit(source: Any, preprocessing: Preprocessing, encoded: bool, fitting: bool, on_gpu: bool) -> Any:
+def _fit(source: DataNode, preprocessing: Preprocessing, encoded: bool, fitting: bool, on_gpu: bool) -> DataNode:
     fn, types, _ = _dali()
 
     if encoded:
@@ -134,7 +146,7 @@ def _fit(source: Any, preprocessing: Preprocessing, encoded: bool, fitting: bool
     return fn.slice(images, start=_input("corner", 1, whole=True), shape=[side, side], axes=(0, 1))
 
 
-def _change(images: Any, preprocessing: Preprocessing) -> Any:
+def _change(images: DataNode, preprocessing: Preprocessing) -> DataNode:
     fn, types, math = _dali()
 
     kinds = {"nearest": types.INTERP_NN}
@@ -142,13 +154,15 @@ def _change(images: Any, preprocessing: Preprocessing) -> Any:
         images,
         matrix=_input("matrix", 2),
         fill_value=0.0,
-        interp_type=kinds.get(preprocessing.interpolation, types.INTERP_LINEAR),  # it knows no bicubic
+        interp_type=kinds.get(
+            preprocessing.interpolation, types.INTERP_LINEAR
+        ),  # warp_affine has no bicubic interpolation
     )
     shifted = math.clamp(fn.cast(images, dtype=types.FLOAT) + _input("shift", 1), 0.0, 255.0)
     return math.clamp(shifted * _input("gain", 1) + _input("offset", 1), 0.0, 255.0)
 
 
-def _normalise(images: Any, mirror: Any, preprocessing: Preprocessing) -> Any:
+def _normalise(images: DataNode, mirror: DataNode | int, preprocessing: Preprocessing) -> DataNode:
     fn, types, _ = _dali()
 
     assert not isinstance(preprocessing.mean, str)  # resolved

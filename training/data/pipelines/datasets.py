@@ -1,4 +1,4 @@
-"""Whole batches from an image part: torch's loader asks for them through `__getitems__`."""
+"""Data sets that return whole batches: torch's loader calls `__getitems__`."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from training.recipe import Recipe
 Batch = tuple[torch.Tensor, torch.Tensor]
 T = TypeVar("T")
 
-GAP = 2  # a JPEG decoded at twice the size it is resized to looks as if decoded whole (Pillow's `reducing_gap`)
+GAP = 2  # a JPEG is decoded at this multiple of its final size without visible loss (Pillow's `reducing_gap`)
 
 
 def keep_batch(batch: T) -> T:
-    """Collate nothing: the dataset returns batches. A function of the module, as workers may have to pickle it."""
+    """Return a batch unchanged: the data set has collated it. Workers may have to pickle this function."""
     return batch
 
 
 class TrainImages(Dataset[Batch]):
-    """Augmented images; each draw carries the seed of its own augmentation."""
+    """Augmented images; each draw contains the seed of its augmentation."""
 
     def __init__(self, part: ImagePart, recipe: Recipe) -> None:
         self.preprocessing = recipe.preprocessing
         self.augmenter = Augmenter(recipe.augmentation, recipe.preprocessing)
         part = part.reduced_to(self.augmenter.needed_side or GAP * resized_side(recipe.preprocessing))
         self.images = part.images if self.augmenter.crops else fit_all(part.images, recipe.preprocessing)
-        # Fitting twice would crop twice.
+        # Images that are fitted already must not be fitted again, which would crop twice.
         self.fits_each = not self.augmenter.crops and self.images is part.images
         self.labels = torch.from_numpy(part.labels)
 
@@ -58,7 +58,7 @@ class TrainImages(Dataset[Batch]):
 
 
 class EvalImages(Dataset[Batch]):
-    """Images as validation sees them, prepared each time they are asked for."""
+    """Images as for validation, prepared at each access."""
 
     def __init__(self, part: ImagePart, preprocessing: Preprocessing) -> None:
         self.images = part.reduced_to(GAP * resized_side(preprocessing)).images
@@ -78,7 +78,7 @@ class EvalImages(Dataset[Batch]):
 
 
 class EvalPixels(EvalImages):
-    """The same, resized once: a copy in memory of small parts, one on the machine of files."""
+    """Images as for validation, resized once: in memory, or for files in the shared cache."""
 
     def __init__(self, part: ImagePart, preprocessing: Preprocessing, pixels: np.ndarray) -> None:
         super().__init__(part, preprocessing)
@@ -90,7 +90,7 @@ class EvalPixels(EvalImages):
 
 
 class EvalTensor(Dataset[Batch]):
-    """The same, normalised once too: for small parts."""
+    """Images as for validation, resized and normalised once, for small parts."""
 
     def __init__(self, part: ImagePart, preprocessing: Preprocessing, pixels: np.ndarray) -> None:
         self.images = normalise(pixels, preprocessing).numpy()

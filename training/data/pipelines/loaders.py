@@ -1,17 +1,17 @@
-"""Batches for the model: the same ones for a recipe whatever the number of loader workers, and after a resume."""
+"""Loaders of the batches. They are the same for any number of loader workers, and after a resume."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import cv2
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from training.data.files.images import ImageData, ImageFiles, ImagePart
-from training.data.pipelines.datasets import GAP, EvalImages, EvalPixels, EvalTensor, TrainImages, keep_batch
+from training.data.pipelines.datasets import GAP, Batch, EvalImages, EvalPixels, EvalTensor, TrainImages, keep_batch
 from training.data.pipelines.sampling import EpochSampler, ShareSampler
 from training.data.pipelines.tensor_images import TensorImages
 from training.data.preprocessing.transform import fit_all, resized_side
@@ -20,24 +20,29 @@ from training.errors import UserError
 from training.recipe import Recipe
 from training.techniques.data.class_balance import BalancedSampler
 
-EVAL_BATCH_SIZE = 256  # measured on one core: larger is not faster
+if TYPE_CHECKING:
+    from training.data.pipelines.dali_loader import DaliLoader
+
+TrainLoader: TypeAlias = "DataLoader[Batch] | DaliLoader"
+
+EVAL_BATCH_SIZE = 256  # larger batches are not faster, measured on one core
 SMALL_SIDE = 64
-FLOAT_BYTES = 32 * 2**20  # of a part that is kept normalised: above that, floats would be most of a trial's memory
-PROBE_SIZE = 2000  # images for train_accuracy: a standard error of .011 at worst
+FLOAT_BYTES = 32 * 2**20  # larger parts are not stored as floats, which would take most of a trial's memory
+PROBE_SIZE = 2000  # images for train_accuracy: the standard error is at most .011
 
 
 @dataclass(frozen=True)
 class Loaders:
-    train: Any  # augmented: a DataLoader, or what walks and quacks like one
-    val: DataLoader[Any]
-    train_probe: DataLoader[Any]  # a fixed choice of training images, preprocessed as validation images are
-    batch_sizes: tuple[int, ...]  # images of each training batch of an epoch over all ranks, the same in every epoch
+    train: TrainLoader  # augmented
+    val: DataLoader[Batch]
+    train_probe: DataLoader[Batch]  # a fixed sample of training images, preprocessed like validation images
+    batch_sizes: tuple[int, ...]  # images of each training batch on all ranks together, the same in every epoch
 
     def close(self) -> None:
         """End the worker processes now.
 
-        They end with their loader in any case. But where that is in a reference cycle, as a Trainer and a traceback
-        are, Python closes the queue to a worker before torch says goodbye through it, and torch waits 5 s for each.
+        They also end when their loader is deleted. But if the loader is in a reference cycle, such as that of a Trainer
+        and a traceback, Python closes the queue to a worker before torch uses it, and torch waits 5 s for each worker.
         """
         for loader in (self.train, self.val, self.train_probe):
             if not isinstance(loader, DataLoader):
@@ -49,16 +54,23 @@ class Loaders:
 
 
 def make_loaders(data: ImageData, recipe: Recipe, *, workers: int, device: str = "cpu", rank: Rank = ALONE) -> Loaders:
-    """Build the loaders of one run; each yields (float32 (N, 3, side, side) normalised, int64 (N,)).
+    """Build the loaders of one training; each yields normalised float32 (N, 3, side, side) and int64 (N,).
 
-    The recipe's preprocessing and backend hold no `auto` any more. The test part is not touched. Each rank gets its share
-    of every training batch, and of the images to evaluate.
+    The test part is not used. Each rank gets its share of every training batch and of the images to evaluate.
+
+    Args:
+        data: The images.
+        recipe: A recipe whose preprocessing, backend and batch size are resolved.
+        workers: The number of loader processes.
+        device: "cpu" or "cuda".
+        rank: This process among those of the training.
 
     Raises:
-        UserError: this machine cannot use the backend, an image cannot be read, or there are fewer images than devices.
+        UserError: this machine does not support the backend, an image cannot be read, or there are too few images for
+            the devices.
     """
     assert isinstance(recipe.batch_size, int)  # resolved
-    cv2.setNumThreads(1)  # one image is too little work for a pool of threads
+    cv2.setNumThreads(1)  # a pool of threads does not help for a single image
     balanced = data.train.labels if isinstance(recipe.class_balance, BalancedSampler) else None
     sampler = EpochSampler(len(data.train), recipe.data.epoch_size, recipe.seed, balanced)
     _refuse_too_few(len(sampler), len(data.val), rank)
@@ -71,7 +83,9 @@ def make_loaders(data: ImageData, recipe: Recipe, *, workers: int, device: str =
     return Loaders(train, val, train_probe, batch_sizes)
 
 
-def _make_train_loader(part: ImagePart, recipe: Recipe, sampler: ShareSampler, workers: int, device: str) -> Any:
+def _make_train_loader(
+    part: ImagePart, recipe: Recipe, sampler: ShareSampler, workers: int, device: str
+) -> TrainLoader:
     assert isinstance(recipe.batch_size, int)  # resolved
     order: dict[str, Any] = {"batch_size": len(sampler.rank.share(range(recipe.batch_size))), "sampler": sampler}
     if recipe.augmentation.backend == "dali":
@@ -86,15 +100,15 @@ def _make_train_loader(part: ImagePart, recipe: Recipe, sampler: ShareSampler, w
 
 def make_eval_loader(
     part: ImagePart, recipe: Recipe, *, workers: int, device: str = "cpu", rank: Rank = ALONE
-) -> DataLoader[Any]:
-    """Build a loader over one part, or a rank's share of it, in its own order, without augmentation.
+) -> DataLoader[Batch]:
+    """Build a loader of one part, or a rank's share of it, in its order, without augmentation.
 
     Raises:
-        UnreadableImage: among files that are few enough to be decoded now.
+        UnreadableImage: a file cannot be read; this is raised here only for parts that are decoded in advance.
     """
     preprocessing = recipe.preprocessing
     pixels = fit_all(part.reduced_to(GAP * resized_side(preprocessing)).images, preprocessing)
-    dataset: Any
+    dataset: Dataset[Batch]
     if isinstance(pixels, ImageFiles) or pixels.shape[1] != preprocessing.image_size:
         dataset = EvalImages(part, preprocessing)
     elif 4 * pixels.nbytes <= FLOAT_BYTES:
@@ -102,18 +116,21 @@ def make_eval_loader(
     else:
         dataset = EvalPixels(part, preprocessing, pixels)
     options = _options(recipe.seed, _needed(workers, pixels, recipe), device)
-    # As many batches on each rank, as ranks that share a model wait for each other in each.
+    # Each rank gets the same number of batches, because ranks that share a model wait for each other in every batch.
     batches = np.array_split(rank.share(range(len(part))), -(-len(part) // (EVAL_BATCH_SIZE * rank.count)))
     return DataLoader(dataset, batch_sampler=[batch.tolist() for batch in batches], **options)
 
 
 def choose_probe(count: int, seed: int) -> np.ndarray:
-    """Choose the training images on which train_accuracy is measured: the same ones in every trial."""
+    """Choose the positions of the training images for train_accuracy, the same in every trial, in ascending order."""
     return np.sort(np.random.default_rng([seed, count]).permutation(count)[:PROBE_SIZE])
 
 
 def list_batch_sizes(count: int, batch_size: int, rank: Rank) -> tuple[int, ...]:
-    """Of an epoch of so many images; BatchNorm cannot take a share of one, so a last batch of such shares is dropped."""
+    """Return the sizes of the batches of an epoch with `count` images.
+
+    A last batch is dropped if a rank would get fewer than two images, because BatchNorm needs two.
+    """
     full, rest = divmod(count, batch_size)
     is_kept = rest >= 2 * rank.count or (rest and not full)
     return (batch_size,) * full + ((rest,) if is_kept else ())
@@ -122,13 +139,13 @@ def list_batch_sizes(count: int, batch_size: int, rank: Rank) -> tuple[int, ...]
 def _refuse_too_few(epoch_size: int, val_count: int, rank: Rank) -> None:
     if rank.count > 1 and (epoch_size < 2 * rank.count or val_count < rank.count):
         raise UserError(
-            f"data_parallel.devices={rank.count}: {epoch_size} training images an epoch and {val_count} validation images "
-            "are too few for two and one on each device. Take fewer devices."
+            f"data_parallel.devices={rank.count}: {epoch_size} training images per epoch and {val_count} validation "
+            "images are too few: each device needs two and one. Use fewer devices."
         )
 
 
 def _needed(workers: int, images: np.ndarray | ImageFiles, recipe: Recipe) -> int:
-    """Small images in memory are prepared faster than they are sent from process to process."""
+    """Return the number of workers. Small images in memory need none: preparing them is faster than sending them."""
     size = recipe.preprocessing.image_size
     assert isinstance(size, int)  # resolved
     return 0 if isinstance(images, np.ndarray) and size <= SMALL_SIDE else workers
@@ -138,14 +155,14 @@ def _options(seed: int, workers: int, device: str) -> dict[str, Any]:
     return {
         "num_workers": workers,
         "persistent_workers": workers > 0,
-        "worker_init_fn": _calm_threads if workers > 0 else None,
+        "worker_init_fn": _limit_threads if workers > 0 else None,
         "pin_memory": device == "cuda",
         "collate_fn": keep_batch,
-        # A loader without one draws from torch's global generator, and so would shift every draw after it.
+        # Without it, the loader uses torch's global generator and changes all later draws.
         "generator": torch.Generator().manual_seed(seed),
     }
 
 
-def _calm_threads(worker: int) -> None:
+def _limit_threads(worker: int) -> None:
     torch.set_num_threads(1)
     cv2.setNumThreads(1)

@@ -1,4 +1,4 @@
-"""The order of training images: an endless stream of passes, of which each epoch is a window; no state to restore."""
+"""The order of training images: each epoch is a window of an endless stream of passes; there is no state to restore."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch.utils.data import Sampler
 from training.data.pipelines.augmentation_draws import draw_uniform
 from training.distributed.rank import Rank
 
-Draw = tuple[int, int]  # position of the image, seed of its augmentation
+Draw = tuple[int, int]  # the position of the image and the seed of its augmentation
 
-_ORDER, _AUGMENTATION, _CLASSES = 0, 1, 2  # streams of random numbers from one seed
+_ORDER, _AUGMENTATION, _CLASSES = 0, 1, 2  # separate streams of random numbers from one seed
 
 
 class EpochSampler(Sampler[Draw]):
-    """Yield the draws of one epoch: positions `epoch · size` to `(epoch + 1) · size` of the stream.
+    """Yields the draws of one epoch: positions `epoch · size` to `(epoch + 1) · size` of the stream.
 
-    Each pass over the images is a fresh permutation. With `labels` the stream is balanced: each round holds one image of
-    each class, in random order, and each class has passes of its own. Everything follows from (seed, epoch), so that
-    training resumed at an epoch sees the batches it would have seen; Lightning calls `set_epoch` at the start of each.
+    Each pass over the images is a new permutation. With `labels` the stream is balanced: each round contains one image of
+    each class in random order, and each class has separate passes. All draws depend on (seed, epoch) alone, so a resumed
+    training gets the same batches. Lightning calls `set_epoch` at the start of each epoch.
     """
 
     def __init__(self, image_count: int, epoch_size: int | None, seed: int, labels: np.ndarray | None = None) -> None:
@@ -45,7 +45,7 @@ class EpochSampler(Sampler[Draw]):
         return iter(list(zip(positions.tolist(), draws.tolist(), strict=True)))
 
     def _window(self, start: int, size: int, count: int, *stream: int) -> np.ndarray:
-        """Places `start` to `start + size` of an endless stream of permutations of `count` things."""
+        """Return places `start` to `start + size` of an endless stream of permutations of `count` items."""
         first, last = start // count, (start + size - 1) // count
         passes = [
             np.random.default_rng([self.seed, _ORDER, number, *stream]).permutation(count)
@@ -69,7 +69,7 @@ class EpochSampler(Sampler[Draw]):
 
 
 class ShareSampler(Sampler[Draw]):
-    """Of each batch of the epoch, one rank's share: what all ranks draw together is what one alone would."""
+    """Yields one rank's share of each batch. All ranks together draw the same batches as a single device."""
 
     def __init__(self, whole: EpochSampler, batch_sizes: tuple[int, ...], rank: Rank) -> None:
         self.whole, self.batch_sizes, self.rank = whole, batch_sizes, rank

@@ -1,4 +1,4 @@
-"""All training images as one uint8 tensor; each batch is augmented as a whole, where the model is trained."""
+"""All training images as one uint8 tensor; each batch is augmented as a whole on the training device."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from training.recipe import Recipe
 from training.techniques.data.augmentation import CropFlip, SmallImages
 
 Batch = tuple[torch.Tensor, torch.Tensor]
-ON_DEVICE_SHARE = 0.25  # of a GPU's memory; images beyond that stay in main memory, and travel batch by batch as uint8
+ON_DEVICE_SHARE = 0.25  # share of a GPU's memory; larger sets stay in main memory and are copied batch by batch
 
 
 class TensorImages(Dataset[Batch]):
-    """Batches on `device`, float32 and normalised; an image's changes follow from its draw alone."""
+    """Batches on `device`, float32 and normalised; the changes of an image depend on its draw alone."""
 
     def __init__(self, part: ImagePart, recipe: Recipe, device: str) -> None:
         pixels, self.sizes = _prepare(part, recipe)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the array is read-only, and nobody writes to it
+            warnings.simplefilter("ignore")  # the array is read-only, but nothing writes to it
             whole = torch.from_numpy(pixels)
         self.device = torch.device(device)
         self.pixels = whole.to(self.device) if _fits_on(self.device, whole.nbytes) else whole
@@ -45,7 +45,9 @@ class TensorImages(Dataset[Batch]):
     def __getitems__(self, draws: Sequence[Draw]) -> Batch:
         positions = torch.tensor([position for position, _ in draws])
         seeds = np.array([seed for _, seed in draws], dtype=np.uint64)
-        rows = self.pixels.view(len(self), -1).index_select(0, positions.to(self.pixels.device))  # 40 times [positions]
+        rows = self.pixels.view(len(self), -1).index_select(
+            0, positions.to(self.pixels.device)
+        )  # 40 times faster than [positions]
         pixels = rows.view(-1, *self.pixels.shape[1:]).to(self.device)
         labels = self.labels[positions.to(self.device)]
         return self._augment(pixels, seeds, positions.numpy()), labels
@@ -64,7 +66,7 @@ class TensorImages(Dataset[Batch]):
 
 
 def stored_side(recipe: Recipe, part: ImagePart) -> int:
-    """The side at which images are kept: the model's, or for crops as much as the smallest crop needs."""
+    """Return the side, in pixels, of the stored images: the model's, or for crops what the smallest crop needs."""
     side = recipe.preprocessing.image_size
     assert isinstance(side, int)  # resolved
     if not isinstance(recipe.augmentation, CropFlip):
@@ -76,13 +78,13 @@ def stored_side(recipe: Recipe, part: ImagePart) -> int:
 
 
 def usual_side(images: ImageFiles) -> int:
-    """The middle one of the longer sides, of a hundred files."""
+    """Return the median of the longer sides, in pixels, of up to a hundred files."""
     paths = [images.paths[index] for index in np.linspace(0, len(images) - 1, min(len(images), 100)).astype(int)]
     return int(np.median(read_sizes(paths).max(axis=1)))
 
 
 def _prepare(part: ImagePart, recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:
-    """The pixels to keep, uint8 (N, height, width, 3), and the size of each image before."""
+    """Return the pixels to store, uint8 (N, height, width, 3), and height and width of the original images."""
     preprocessing = recipe.preprocessing
     if isinstance(recipe.augmentation, CropFlip):
         if not isinstance(part.images, ImageFiles):
@@ -91,7 +93,7 @@ def _prepare(part: ImagePart, recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:
         return squeeze_all(ImageFiles(part.images.paths, side), side, preprocessing), read_sizes(part.images.paths)
     pixels = fit_all(part.reduced_to(2 * resized_side(preprocessing)).images, preprocessing)
     if isinstance(pixels, ImageFiles) or pixels.shape[1] != preprocessing.image_size:
-        # Asked for although it is too much to keep for several trials: this one has its own.
+        # The user has set this backend although the pixels exceed the shared cache: this process gets its own copy.
         pixels = np.stack([fit(image, preprocessing) for image in pixels])
     return pixels, np.array(pixels.shape[1:3])
 

@@ -1,4 +1,4 @@
-"""A policy on a whole batch at once, each image with its own draw: one sampling grid, one pass of colours, one of crops."""
+"""Apply a policy to a whole batch, with a separate draw for each image: move, colour, crop and normalise."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from training.data.pipelines.augmentation_draws import Changes, Crops
 
 
 def to_planes(pixels: torch.Tensor) -> torch.Tensor:
-    """uint8 (N, height, width, 3) to float32 (N, 3, height, width), of 255."""
+    """Turn uint8 (N, height, width, 3) into float32 (N, 3, height, width), on a scale of 255."""
     return pixels.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
 
 
 def move(pixels: torch.Tensor, changes: Changes, interpolation: str) -> torch.Tensor:
-    """Shift, turn and enlarge those images that are moved at all; what comes from outside is black.
+    """Shift, rotate and enlarge the images that have such a change; pixels from outside are black.
 
-    uint8 (N, side, side, 3) to float32 (N, 3, side, side), of 255.
+    Turns uint8 (N, side, side, 3) into float32 (N, 3, side, side), on a scale of 255.
     """
     if changes.matrix is None or changes.moved is None or not changes.moved.any():
         return to_planes(pixels)
@@ -29,16 +29,16 @@ def move(pixels: torch.Tensor, changes: Changes, interpolation: str) -> torch.Te
     grid = _make_grid(changes.matrix[changes.moved], side).to(pixels.device)
     images = torch.empty((len(pixels), 3, side, side), device=pixels.device)
     images[still] = to_planes(pixels[still])
-    # Sampled from the pixels as they lie; only the result is in planes.
+    # Only the result is in planes: sampling does not need a copy of the pixels in planes.
     source = pixels[moved].permute(0, 3, 1, 2).float()
     images[moved] = F.grid_sample(source, grid, mode=interpolation, align_corners=True)
     return images
 
 
 def _make_grid(matrix: np.ndarray, side: int) -> torch.Tensor:
-    """Where each pixel of the result comes from, (N, side, side, 2); -1 and 1 are the centres of the outer pixels.
+    """Return the source of each pixel of the result, (N, side, side, 2); -1 and 1 are the centres of the outer pixels.
 
-    One product for all images, which is five times faster than `affine_grid`'s batch of small ones.
+    A single matrix product for all images is five times faster than `affine_grid`, which computes many small ones.
     """
     theta = matrix.astype(np.float64) * 2 / (side - 1)
     theta[:, :, 2] -= 1
@@ -48,7 +48,7 @@ def _make_grid(matrix: np.ndarray, side: int) -> torch.Tensor:
 
 
 def colour(images: torch.Tensor, changes: Changes, preprocessing: Preprocessing) -> torch.Tensor:
-    """Shift colours, then change contrast and brightness, each clipped to 0 to 255; then normalise; all in place."""
+    """Shift colours, change contrast and brightness, clipped to 0 to 255 each time, and normalise; all in place."""
 
     def per_image(values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(values).to(images.device)[:, :, None, None]
@@ -65,15 +65,15 @@ def normalise_planes(images: torch.Tensor, preprocessing: Preprocessing) -> torc
 
 
 def colour_scale(preprocessing: Preprocessing) -> tuple[np.ndarray, np.ndarray]:
-    """Factor and summand of each colour, float32 (3,), from [0, 255] to mean 0 and deviation 1."""
+    """Return the factor and the summand of each colour, float32 (3,) each, from [0, 255] to mean 0 and deviation 1."""
     mean, std = (np.array(values, dtype=np.float64) for values in (preprocessing.mean, preprocessing.std))
     return (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
 
 
 def crop(images: torch.Tensor, crops: Crops, sizes: np.ndarray, side: int, interpolation: str) -> torch.Tensor:
-    """Cut, resize to `side` and mirror: two batched matrix products, float32 (N, 3, side, side).
+    """Crop, resize to `side` and mirror by two batched matrix products: float32 (N, 3, side, side).
 
-    `sizes` are what the images had when the crops were drawn; they may have been squeezed to another shape since.
+    `sizes` (N, 2) holds height and width for which the crops were drawn; the stored images may have another shape.
     """
     stored = np.array(images.shape[-2:])
     boxes = crops.boxes * np.tile(stored / sizes, 2)
@@ -90,7 +90,7 @@ def crop(images: torch.Tensor, crops: Crops, sizes: np.ndarray, side: int, inter
 def _resize_matrix(
     start: torch.Tensor, length: torch.Tensor, stored: int, side: int, interpolation: str
 ) -> torch.Tensor:
-    """Weights of each stored pixel in each pixel of the result, (N, side, stored), zero outside the crop."""
+    """Return the weight of each stored pixel in each pixel of the result, (N, side, stored), zero outside the crop."""
     step = (length / side)[:, None, None]
     first = start[:, None, None]
     last = first + length[:, None, None] - 1
@@ -100,20 +100,20 @@ def _resize_matrix(
     if interpolation == "nearest":
         weights = (pixel == torch.floor(left + 1e-4)).float()
     elif interpolation == "bilinear":
-        # Beyond the crop's edge its outermost pixel goes on.
+        # Positions beyond the edge of the crop use its outermost pixel.
         weights = (1 - (torch.minimum(torch.maximum(at, first), last) - pixel).abs()).clamp_min_(0)
     else:
         weights = _cubic(at - pixel) * ((pixel > first - 1) & (pixel < last + 1))
     shrunk = (length > side)[:, None, None]
     if interpolation != "nearest" and shrunk.any():
-        # By area: how much of each pixel lies under the new one.
+        # When shrinking, the weight is the area of each stored pixel that the new pixel covers.
         area = (torch.minimum(left + step, pixel + 1) - torch.maximum(left, pixel)).clamp_min_(0)
         weights = torch.where(shrunk, area, weights)
     return weights / weights.sum(dim=2, keepdim=True).clamp_min_(1e-6)
 
 
 def _cubic(distance: torch.Tensor) -> torch.Tensor:
-    """The kernel of OpenCV and torch (Keys 1981, a = -0.75)."""
+    """Return the bicubic kernel of OpenCV and torch (Keys 1981, a = -0.75)."""
     x, a = distance.abs(), -0.75
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((x - 5) * x + 8) * x * a - 4 * a

@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 from filelock import FileLock
@@ -22,16 +22,25 @@ from training.data.sources.splits import split_stratified
 from training.data.sources.subset import take
 from training.errors import UserError
 
+if TYPE_CHECKING:
+    from torchvision.datasets import CIFAR10
+
 HELD_OUT_SHARE = 0.1
 _ANSWER_SECONDS = 5
 _STALL_SECONDS = 30
 
 
+class _Description(TypedDict):
+    classes: list[str]
+    labels: dict[str, list[int]]  # by part
+    shape: list[int]  # height, width and colours of an image
+
+
 def load_cifar(spec: Cifar10 | Cifar100) -> ImageData:
-    """Load CIFAR from `root`, downloading it first when it is not there. All processes of a machine share one copy.
+    """Load CIFAR from `root`; download it first if it is missing. All processes of a machine share one copy.
 
     Raises:
-        UserError: not there, and the download fails; or fewer images than are asked for.
+        UserError: the download fails, or `train_size` is larger than the training part.
     """
     root = Path(spec.root)
     read: dict[str, ImageData] = {}
@@ -43,32 +52,33 @@ def load_cifar(spec: Cifar10 | Cifar100) -> ImageData:
 
     files = _list_files(spec, root)
     if files is None:
-        whole()  # which downloads it
+        whole()  # this downloads the files
         files = _list_files(spec, root) or []
     key = key_of_files(map(str, files), spec.name, 1, spec.split_seed, spec.train_size)
     known = remember("cifar", key, lambda: _describe(whole()))
     parts = {}
     for name, labels in known["labels"].items():
-        # Mapped by every trial, and put into the order of the split once.
+        # All trials map this array; the pixels are put into the order of the split once.
         pixels = shared_array(f"{key}-{name}", (len(labels), *known["shape"]), _copy_of(whole, name))
         parts[name] = ImagePart(np.array(labels, dtype=np.int64), pixels)
     return ImageData(spec.name, tuple(known["classes"]), parts["train"], parts["val"], parts["test"])
 
 
-def _copy_of(whole: Any, name: str) -> Any:
+def _copy_of(whole: Callable[[], ImageData], name: str) -> Callable[[np.ndarray], None]:
     def fill(pixels: np.ndarray) -> None:
         pixels[:] = getattr(whole(), name).images
 
     return fill
 
 
-def _describe(data: ImageData) -> dict[str, Any]:
+def _describe(data: ImageData) -> _Description:
     labels = {name: getattr(data, name).labels.tolist() for name in ("train", "val", "test")}
-    return {"classes": data.classes, "labels": labels, "shape": data.train.images.shape[1:]}  # type: ignore[union-attr]
+    assert isinstance(data.train.images, np.ndarray)
+    return {"classes": list(data.classes), "labels": labels, "shape": list(data.train.images.shape[1:])}
 
 
 def _list_files(spec: Cifar10 | Cifar100, root: Path) -> list[Path] | None:
-    """The files of whichever official form is there, Python's first."""
+    """Return the files of the official Python form, else those of the binary form, else None."""
     official = _dataset(spec)
     folder = root / official.base_folder
     names = [name for name, _ in (*official.train_list, *official.test_list)]
@@ -81,7 +91,7 @@ def _read(spec: Cifar10 | Cifar100, root: Path) -> ImageData:
         classes, known, test = read_binary(root, spec.name)
     else:
         classes, known, test = _read_official(spec, root)
-    # A tenth, with at least one image of each class, so that a small extract in the same form works as well.
+    # At least one image of each class is held out, so that a small extract in the same form works too.
     held_out = max(round(len(known) * HELD_OUT_SHARE), len(classes))
     val, train = split_stratified(known.labels, (held_out,), spec.split_seed)
     data = ImageData(spec.name, classes, known.select(train), known.select(val), test)
@@ -92,19 +102,19 @@ def _read_official(spec: Cifar10 | Cifar100, root: Path) -> tuple[tuple[str, ...
     dataset = _dataset(spec)
     try:
         official = dataset(root, train=True)
-    except RuntimeError:  # torchvision's word for "not found or damaged"
+    except RuntimeError:  # torchvision raises it if the files are missing or damaged
         _download(spec, root)
         official = dataset(root, train=True)
     return tuple(official.classes), _part(official), _part(dataset(root, train=False))
 
 
-def _dataset(spec: Cifar10 | Cifar100) -> Any:
+def _dataset(spec: Cifar10 | Cifar100) -> type[CIFAR10]:
     from torchvision.datasets import CIFAR10, CIFAR100
 
     return CIFAR10 if isinstance(spec, Cifar10) else CIFAR100
 
 
-def _part(dataset: Any) -> ImagePart:
+def _part(dataset: CIFAR10) -> ImagePart:
     return ImagePart(np.array(dataset.targets, dtype=np.int64), np.ascontiguousarray(dataset.data))
 
 
@@ -119,14 +129,14 @@ def _download(spec: Cifar10 | Cifar100, root: Path) -> None:
         raise UserError(f"{where}, and the server it is downloaded from does not answer. {way_out}")
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / f".{spec.name}.lock"), _stalls_end():  # one process downloads, the others wait for it
+        with FileLock(root / f".{spec.name}.lock"), _stalls_end():  # one process downloads while the others wait
             dataset(root, download=True)
     except (OSError, RuntimeError) as error:
         raise UserError(f"{where}, and the download failed ({' '.join(str(error).split())}). {way_out}") from None
 
 
 def _answers(address: str) -> bool:
-    """Say within seconds whether a server answers; a name server that is silent would hold us up for a minute."""
+    """Return within five seconds whether a server answers. A silent name server alone would take a minute."""
     answers: list[bool] = []
 
     def ask() -> None:
@@ -142,7 +152,7 @@ def _answers(address: str) -> bool:
 
 @contextmanager
 def _stalls_end() -> Iterator[None]:
-    """Let a download that stalls fail; torchvision sets no limit of its own."""
+    """Let a stalled download fail after 30 seconds; torchvision sets no limit."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_STALL_SECONDS)
     try:

@@ -1,4 +1,4 @@
-"""CIFAR in its binary form, as its authors describe it: each image a record of its labels, a byte each, and 3 planes."""
+"""CIFAR in the binary form of its authors: each image is a record of one-byte labels and three colour planes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class BinaryForm:
     folder: str
     train: tuple[str, ...]
     test: str
-    names: str  # of the classes, a line each
-    labels: int  # bytes before the pixels; the last one is the class
+    names: str  # file with the names of the classes, one per line
+    labels: int  # number of bytes before the pixels; the last of them is the class
 
 
 FORMS = {
@@ -35,17 +35,17 @@ FORMS = {
 
 
 def list_binary(root: Path, name: str) -> list[Path] | None:
-    """The files of the binary form below `root`; None where they are not all there."""
+    """Return the files of the binary form below `root`, or None if one is missing."""
     form = FORMS[name]
     files = [root / form.folder / file for file in (*form.train, form.test, form.names)]
     return files if all(file.is_file() for file in files) else None
 
 
 def read_binary(root: Path, name: str) -> tuple[tuple[str, ...], ImagePart, ImagePart]:
-    """Classes, and all training and test images.
+    """Return the classes, all training images and all test images.
 
     Raises:
-        UserError: a file is cut short, or has a label without a name.
+        UserError: a file is truncated, or has a label without a name.
     """
     form = FORMS[name]
     folder = root / form.folder
@@ -61,13 +61,13 @@ def _read_records(file: Path, label_count: int, class_count: int) -> tuple[np.nd
     length = label_count + 3 * _SIDE**2
     if not len(content) or len(content) % length:
         raise UserError(
-            f"{file}: it is not made of records of {length} bytes, so it is cut or of another kind. Get it anew."
+            f"{file}: its length is not a multiple of {length} bytes, so it is cut or of another kind. Download it again."
         )
     records = content.reshape(-1, length)
     labels = records[:, label_count - 1].astype(np.int64)
     if labels.max() >= class_count:
         raise UserError(
-            f"{file}: label {labels.max()} has no name among the {class_count} classes. Get the files anew."
+            f"{file}: label {labels.max()} has no name among the {class_count} classes. Download the files again."
         )
     planes = records[:, label_count:].reshape(-1, 3, _SIDE, _SIDE)
     return labels, np.ascontiguousarray(planes.transpose(0, 2, 3, 1))

@@ -1,4 +1,4 @@
-"""Splits that keep groups whole, each class in proportion as far as that allows (greedy, as StratifiedGroupKFold)."""
+"""Split groups without dividing them, stratified as far as possible (greedy, like StratifiedGroupKFold)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ import numpy as np
 
 
 def split_groups(labels: np.ndarray, groups: Sequence[str], shares: tuple[float, ...], seed: int) -> list[np.ndarray]:
-    """Draw disjoint sets of positions that hold about these shares of each class; what is left comes last.
+    """Draw disjoint sets of positions with about these shares of each class; the last set contains the rest.
 
-    No group is in two of them, and the last keeps an image of every class. Each is in ascending order.
+    No group is in two sets, and the last set has an image of every class.
+
+    Args:
+        labels: The class of each image (N,).
+        groups: The group of each image (N).
+        shares: The share of each set except the last.
+        seed: The seed of the order in which groups of the same size are placed.
+
+    Returns:
+        The positions of each set, in ascending order.
     """
     names, group = np.unique(np.asarray(groups, dtype=object).astype(str), return_inverse=True)
     counts = np.zeros((len(names), labels.max() + 1))
@@ -18,7 +27,7 @@ def split_groups(labels: np.ndarray, groups: Sequence[str], shares: tuple[float,
     wanted = np.outer([*shares, 1 - sum(shares)], counts.sum(axis=0))
     held = np.zeros_like(wanted)
     owner = np.empty(len(names), int)
-    # The largest first, when there is most room for them; alike ones in an order drawn from the seed.
+    # Place the largest groups first, while there is most room; the seed decides the order of groups of the same size.
     order = np.random.default_rng(seed).permutation(len(names))
     for name in order[np.argsort(-counts[order].sum(axis=1), kind="stable")]:
         owner[name] = _choose_part(counts[name], held, wanted)
@@ -27,7 +36,7 @@ def split_groups(labels: np.ndarray, groups: Sequence[str], shares: tuple[float,
 
 
 def _choose_part(count: np.ndarray, held: np.ndarray, wanted: np.ndarray) -> int:
-    """The part that lacks most of what this group has; the last one, while a class of it is not there yet."""
+    """Return the part that lacks most of what this group has, or the last part if it lacks one of the group's classes."""
     if (held[-1][count > 0] == 0).any():
         return len(held) - 1
     lacking = np.maximum(wanted - held, 0) / np.maximum(wanted, 1e-9)

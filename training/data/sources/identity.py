@@ -1,9 +1,8 @@
-"""Which data a training saw: a name, a digest that changes when an image, a label or the split does, and the sizes."""
+"""Identify the data of a training: a name, a digest of images, labels and split, and the sizes."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import numpy as np
 
@@ -12,8 +11,8 @@ from training.data.files.answers import key_of_files
 from training.data.files.images import ImageData, ImageFiles
 
 
-def identify(data: ImageData, spec: Data) -> dict[str, Any]:
-    """Plain values; pixels in memory are read for the digest, files are told by size and time of change."""
+def identify(data: ImageData, spec: Data) -> dict[str, str | int]:
+    """Return plain values. The digest uses pixels in memory, and for files their path, size and modification time."""
     digest = hashlib.blake2b(repr(data.classes).encode(), digest_size=8)
     parts = {"train": data.train, "val": data.val, "test": data.test}
     for part in parts.values():

@@ -1,4 +1,4 @@
-"""A user's own images: `root/<class>/…`, or `root/train/<class>/…` with `root/val` and `root/test` where they exist."""
+"""The user's own images: `root/<class>/…`, or `root/train/<class>/…` with optional `root/val` and `root/test`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from training.data.sources.listing import EXTENSIONS, Listing, list_classes, ref
 from training.data.sources.parts import find_parts
 from training.data.sources.splits import split_stratified
 
-HELD_OUT_SHARE = 0.15  # for each of validation and test that has no folder of its own
+HELD_OUT_SHARE = 0.15  # share of the training folder for each of validation and test without a folder
 
 logger = logging.getLogger(__name__)
 
 
 def load_image_folder(spec: ImageFolder) -> ImageData:
-    """List a folder of images and split what is not split yet. Images are read only to skip unreadable ones.
+    """List a folder of images, and split off the parts that have no folder. Images are read only to skip unreadable ones.
 
     Raises:
         UserError: the folder is missing, empty, or too small to split.
@@ -37,7 +37,7 @@ def load_image_folder(spec: ImageFolder) -> ImageData:
     if spec.skip_unreadable:
         left_out = find_unreadable([path for files in listings.values() for paths in files.values() for path in paths])
         listings = {part: _without(files, left_out) for part, files in listings.items()}
-    tell_left_out(left_out)
+    log_left_out(left_out)
     classes = tuple(sorted(listings["train"]))
     _check_sizes(spec, listings)
     parts = {part: _part(files, classes) for part, files in listings.items()}
@@ -49,7 +49,8 @@ def _without(files: Listing, left_out: dict[str, str]) -> Listing:
     return {name: [path for path in paths if path not in left_out] for name, paths in files.items()}
 
 
-def tell_left_out(left_out: dict[str, str]) -> None:
+def log_left_out(left_out: dict[str, str]) -> None:
+    """Log the first five skipped files with their reasons, and the number of others."""
     for path, reason in list(left_out.items())[:5]:
         logger.warning("Left out %s: it cannot be read (%s).", printable(path), reason)
     if len(left_out) > 5:
@@ -66,14 +67,16 @@ def _check_sizes(spec: ImageFolder, listings: dict[str, Listing]) -> None:
         if len(paths) < needed:
             purpose = f"split {' and '.join(missing)} off" if missing else "train on"
             kinds = "" if paths else f" (files that end in {', '.join(EXTENSIONS)})"
-            way_out = f"Add images{kinds} to it, or take the folder away."
+            way_out = f"Add images{kinds} to it, or remove the folder."
             refuse(spec, f"class {name!r} has {_count(paths)}, but needs at least {needed} to {purpose}", way_out)
     for part, files in listings.items():
         if unknown := sorted(files.keys() - train.keys()):
             names = ", ".join(map(repr, unknown))
-            refuse(spec, f"{part} has classes that train has not: {names}", "Name the folders alike in all parts.")
+            refuse(
+                spec, f"{part} has classes that train does not have: {names}", "Use the same folder names in all parts."
+            )
         if not any(files.values()):
-            refuse(spec, f"its {part} folder holds no image", "Add images to it, or take the folder away.")
+            refuse(spec, f"its {part} folder holds no image", "Add images to it, or remove the folder.")
 
 
 def _count(paths: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Which image files a folder holds, by class: a sorted listing, the same on every machine."""
+"""List the image files of each class in a folder, sorted, so that the order is the same on every machine."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from training.data.files.answers import key_of_files, remember
 from training.data.files.decode import UnreadableImage, printable, read_side
 from training.errors import UserError
 
-Listing = dict[str, list[str]]  # class to paths, both sorted
+Listing = dict[str, list[str]]  # the paths of each class, both sorted
 EXTENSIONS = (
-    *(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"),  # torchvision's
+    *(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"),  # the extensions of torchvision
     *(".gif", ".jfif", ".jp2", ".j2k", ".avif"),
 )
-_NO_DATA = ("thumbs.db", "desktop.ini", "__macosx")  # left behind by file managers
+_NO_DATA = ("thumbs.db", "desktop.ini", "__macosx")  # written by file managers
 
 
 def list_classes(folder: str) -> tuple[Listing, list[str]]:
-    """Return the images below each class's folder, at any depth, and the files there that are no images."""
+    """Return the images below the folder of each class, at any depth, and the other files there."""
     found = {name: find_files(os.path.join(folder, name)) for name in list_subfolders(folder)}
     return {name: images for name, (images, _) in found.items()}, [path for _, rest in found.values() for path in rest]
 
@@ -37,8 +37,9 @@ def list_subfolders(folder: str) -> list[str]:
 def find_files(folder: str) -> tuple[list[str], list[str]]:
     """Return the images below a folder, at any depth, and the other files, both sorted.
 
-    Links are followed, hidden files are left out. A file without an ending is an image if its content is one. What is no
-    regular file, such as a named pipe, is never an image. A broken link is one, so that whoever reads it names it.
+    Links are followed, and hidden files are skipped. A file without an extension is an image if its content is one. A path
+    that is not a regular file, such as a named pipe, is never an image. A broken link counts as an image, so that reading
+    it reports the path.
 
     Raises:
         UserError: a folder cannot be read.
@@ -80,7 +81,7 @@ def _walk(folder: str, seen: set[str]) -> Iterator[os.DirEntry[str]]:
     for entry in _scan(folder):
         if not _is_folder(entry):
             yield entry
-        # A link to a folder above would go round for ever.
+        # A link to a parent folder would recurse for ever.
         elif os.path.realpath(entry.path) not in seen:
             yield from _walk(entry.path, seen)
 
@@ -101,7 +102,7 @@ def _is_hidden(name: str) -> bool:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link to itself
+    except OSError:  # a link that points to itself
         return False
 
 

@@ -1,4 +1,4 @@
-"""From what a recipe says of its data to images in three parts."""
+"""Load the data of a recipe as images in three parts."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from training.data.sources.subset import take
 
 
 def load_data(spec: Data) -> ImageData:
-    """Load the data that a recipe names; the split depends on `split_seed` alone.
+    """Load the data of a recipe; the split depends on `split_seed` alone.
 
     Raises:
-        UserError: the data is missing, broken, or too small for what is asked.
+        UserError: the data is missing, broken or too small.
     """
     if isinstance(spec, Cifar10 | Cifar100):
         return _load_cifar_once(absolute(spec).model_copy(update={"epoch_size": None}))
     if isinstance(spec, Digits):
         data = _load_digits_once(spec.split_seed)
-    else:  # listed each time, as the files may have changed
+    else:  # list the files each time, because they may have changed
         data = load_image_folder(spec) if isinstance(spec, ImageFolder) else load_manifest(spec)
     return take(data, spec.train_size, spec.split_seed)
 
 
 def absolute(spec: Data) -> Data:
-    """Return the spec with its paths made absolute, so that it means the same in every process."""
+    """Return the spec with absolute paths, so that it is valid in every process."""
     fields = ("path", "root") if isinstance(spec, Manifest) else () if isinstance(spec, Digits) else ("root",)
     paths = {name: value for name in fields if (value := getattr(spec, name)) is not None}
     return spec.model_copy(update={name: os.path.abspath(os.path.expanduser(value)) for name, value in paths.items()})

@@ -1,4 +1,4 @@
-"""A CSV table of image files with their labels; what must stay together (a patient, a video) is a group."""
+"""A CSV table of image files with labels; a group (one patient, one video) is never divided."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training.data.files.check import find_unreadable
 from training.data.files.decode import printable, refuse_irregular
 from training.data.files.images import ImageData, ImageFiles, ImagePart
 from training.data.sources.group_splits import split_groups
-from training.data.sources.image_folder import HELD_OUT_SHARE, tell_left_out
+from training.data.sources.image_folder import HELD_OUT_SHARE, log_left_out
 from training.data.sources.parts import PARTS, name_part
 from training.errors import UserError
 
@@ -31,16 +31,16 @@ class Row:
 
 
 def load_manifest(spec: Manifest) -> ImageData:
-    """List a manifest's images and split what it does not split, groups undivided.
+    """List the images of a manifest, and split them if it has no split; groups are not divided.
 
     Raises:
-        UserError: naming the line that is wrong, or what the table lacks.
+        UserError: the table cannot be used; the message names the wrong line or what is missing.
     """
     rows = _read(spec)
     left_out: dict[str, str] = {}
     if spec.skip_unreadable:
         left_out = find_unreadable([row.path for row in rows])
-        tell_left_out(left_out)
+        log_left_out(left_out)
         rows = [row for row in rows if row.path not in left_out]
     parts = {part: [row for row in rows if row.split == part] for part in PARTS}
     if not any(row.split for row in rows):
@@ -91,11 +91,13 @@ def _read_row(spec: Manifest, root: str, line: int, values: dict[str, str | None
     path, label, split, group = ((values.get(name) or "").strip() for name in _COLUMNS)
     for name, value in (("path", path), ("label", label)):
         if not value:
-            refuse(spec, f"line {line} has no {name}", "Fill it in, or take the line away.")
+            refuse(spec, f"line {line} has no {name}", "Fill it in, or remove the line.")
     if split and not name_part(split):
         refuse(spec, f"line {line} has split={split}", f"Write {', '.join(PARTS[:-1])} or {PARTS[-1]}.")
     if None in values:
-        refuse(spec, f"line {line} has more values than the first line has columns", "Quote values that hold commas.")
+        refuse(
+            spec, f"line {line} has more values than the first line has columns", "Quote values that contain commas."
+        )
     return Row(line, os.path.join(root, os.path.expanduser(path)), label, name_part(split) or "", group)
 
 
@@ -104,27 +106,29 @@ def _check_rows(spec: Manifest, rows: list[Row]) -> None:
     part: dict[str, Row] = {}
     for row in rows:
         if (before := first.setdefault(os.path.normpath(row.path), row)) is not row:
-            refuse(spec, f"lines {before.line} and {row.line} name the same file", "Take one of them away.")
+            refuse(spec, f"lines {before.line} and {row.line} name the same file", "Remove one of them.")
         if row.group and (before := part.setdefault(row.group, row)).split != row.split:
             refuse(
                 spec,
                 f"group {row.group!r} is in {before.split or 'no part'} (line {before.line}) and in "
                 f"{row.split or 'no part'} (line {row.line})",
-                "A group may not span two parts: what is known of it in training would be tested.",
+                "A group may not span two parts: its images would be both trained on and tested.",
             )
     marked = [row for row in rows if row.split]
     if marked and len(marked) < len(rows):
         bare = next(row for row in rows if not row.split)
         refuse(spec, f"line {bare.line} has no split, and others have", "Fill in all of them, or none.")
-    # Only as many as it takes to say it: a table may be long, and its disk slow.
+    # Only the first 1,000 files are checked: a table can be long, and its disk slow.
     if absent := next((row for row in rows[:1000] if not os.path.exists(row.path)), None):
         refuse(
-            spec, f"line {absent.line}: there is no file {printable(absent.path)}", "Mend the path, or set data.root."
+            spec,
+            f"line {absent.line}: there is no file {printable(absent.path)}",
+            "Correct the path, or set data.root.",
         )
 
 
 def _split(spec: Manifest, rows: list[Row]) -> dict[str, list[Row]]:
-    """Validation and test drawn by groups, as alike in classes as they allow."""
+    """Draw validation and test by groups, stratified as far as the groups allow."""
     labels = np.unique([row.label for row in rows], return_inverse=True)[1]
     groups = [row.group or f"line {row.line}" for row in rows]
     chosen = split_groups(labels, groups, (HELD_OUT_SHARE, HELD_OUT_SHARE), spec.split_seed)
@@ -139,7 +143,11 @@ def _check_parts(spec: Manifest, parts: dict[str, list[Row]]) -> None:
         refuse(spec, f"its training part has {found}", "A classifier needs at least two.")
     for name in ("val", "test"):
         if not parts[name]:
-            refuse(spec, f"its {name} part has no image", "Mark some, add images or groups, or leave the column out.")
+            refuse(
+                spec,
+                f"its {name} part has no image",
+                "Assign images to it, add images or groups, or leave the column out.",
+            )
         if new := next((row for row in parts[name] if row.label not in known), None):
             refuse(
                 spec, f"label {new.label!r} (line {new.line}) is in {name} only", "Each class needs an image in train."

@@ -1,4 +1,4 @@
-"""Which folders of a data set are its parts and which are its classes."""
+"""Decide which folders of a data set are its parts and which are its classes."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _LAYOUT = "Put each part's images into one subfolder per class, as in root/train
 
 
 def name_part(name: str) -> str | None:
-    """Return the part that a folder or a value of `split` names, whatever its case; None where it names none."""
+    """Return the part that a folder or a value of `split` names, in any case, or None."""
     found = _PART.fullmatch(name.strip().lower())
     return _WORDS[found[1]] if found else None
 
 
 def find_parts(spec: ImageFolder, root: str) -> dict[str, str]:
-    """Return the folder of each part that has one; the root itself is `train` where it holds the classes.
+    """Return the folder of each part that has one; the root itself is `train` if it contains the classes.
 
     Raises:
-        UserError: there is no such folder, nothing in it, or it is not clear what are parts and what are classes.
+        UserError: the folder is missing or empty, or parts and classes cannot be distinguished.
     """
     if not os.path.isdir(root):
         where = "" if spec.root == root else f" (looked in {printable(root)})"
         what = "a file, not a folder" if os.path.exists(root) else f"no such folder{where}"
-        refuse(spec, what, "Give the folder that holds one subfolder per class.")
+        refuse(spec, what, "Give the folder that contains one subfolder per class.")
     folders = list_subfolders(root)
     if not folders:
         what = "images lie in it, but no subfolders" if find_files(root)[0] else "the folder is empty"
         refuse(
-            spec, what, "It must hold one subfolder per class, named after the class, with the images of that class."
+            spec, what, "It must contain one subfolder per class, named after the class, with the images of that class."
         )
     parts = _assign_folders(spec, root, folders)
     for folder in parts.values():
@@ -69,7 +69,7 @@ def _refuse_parts_as_classes(spec: ImageFolder, folders: list[str]) -> None:
     parts = [name for name in folders if name_part(name)]
     if parts == folders and "train" not in map(name_part, parts):
         refuse(spec, f"it has {' and '.join(folders)}, but no train with classes in it", "Add root/train/<class>.")
-    # One class may well be called "train" or "test", but not two.
+    # A single class may be called "train" or "test", but not two.
     if len(set(map(name_part, parts))) < 2:
         # `seg_train` and `seg_test` alone are parts; among other names, `train_station` and `test_tube` are classes.
         mentioned = list(map(_mentioned_parts, folders))
@@ -78,7 +78,7 @@ def _refuse_parts_as_classes(spec: ImageFolder, folders: list[str]) -> None:
         refuse(
             spec,
             f"its folders {' and '.join(map(repr, parts))} look like parts of the data, not like classes",
-            f"{_LAYOUT}, rename classes that are truly called so, or list the images in a manifest.",
+            f"{_LAYOUT}, rename the classes that have such names, or list the images in a manifest.",
         )
 
 
@@ -102,5 +102,5 @@ def _refuse_loose_images(spec: ImageFolder, folder: str) -> None:
         refuse(
             spec,
             f"{lie} in {printable(folder)} itself, outside the class folders ({printable(os.path.basename(loose[0]))})",
-            "Move each image into the folder of its class, or take it away.",
+            "Move each image into the folder of its class, or remove it.",
         )

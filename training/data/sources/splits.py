@@ -1,4 +1,4 @@
-"""Stratified splits: every class in every part, in proportion; fixed by the data's own seed."""
+"""Stratified splits: every class is in every part, in proportion. The seed of the data fixes them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 
 
 def split_stratified(labels: np.ndarray, sizes: tuple[int, ...], seed: int) -> list[np.ndarray]:
-    """Draw disjoint sets of positions of the given sizes; what is left comes last. Each is in ascending order.
+    """Draw disjoint sets of positions of the given sizes; the last set contains the rest. Each is in ascending order.
 
-    Every class needs at least one image more than there are sizes. A class gets at least one place in each set.
+    Every class gets at least one place in each set, so it needs at least one image more than there are sizes.
     """
     orders = [np.random.default_rng([seed, label]).permutation(of) for label, of in _by_class(labels)]
     parts = []
@@ -20,12 +20,12 @@ def split_stratified(labels: np.ndarray, sizes: tuple[int, ...], seed: int) -> l
 
 
 def allocate(counts: np.ndarray, total: int) -> np.ndarray:
-    """Share `total` places over classes in proportion to their counts (largest remainders), none left without one."""
+    """Divide `total` places among classes in proportion to their counts (largest remainders), at least one each."""
     quotas = counts * total / counts.sum()
     places = np.maximum(np.floor(quotas).astype(int), 1)
     while places.sum() != total:
         step = 1 if places.sum() < total else -1
-        # Only a class that keeps one place may give, only one that has images left may take.
+        # A class can lose a place only if it keeps one, and gain a place only if it has images left.
         open_to = places < counts if step > 0 else places > 1
         if not open_to.any():
             break

@@ -1,4 +1,4 @@
-"""A smaller training part, in the proportions of the whole."""
+"""A smaller training part with the class proportions of the whole."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from training.errors import UserError
 
 
 def take(data: ImageData, train_size: int | None, seed: int) -> ImageData:
-    """Return the data with `train_size` training images, stratified; None: all.
+    """Return the data with `train_size` training images, stratified; None means all.
 
     Raises:
-        UserError: there are not so many, or fewer asked for than classes.
+        UserError: there are fewer images than `train_size`, or more classes.
     """
     if train_size is None or train_size == len(data.train):
         return data

@@ -372,5 +372,5 @@ def test_a_last_batch_too_small_for_two_images_on_each_device_is_dropped():
             loaders = make_loaders(wide_data_of(count), recipe_of("tensor", 16), workers=0, rank=rank)
             assert loaders.batch_sizes == sizes
             assert len(loaders.train) == len(sizes)
-    with pytest.raises(UserError, match="devices=3: 5 training images an epoch and 2 validation images are too few"):
+    with pytest.raises(UserError, match="devices=3: 5 training images per epoch and 2 validation images are too few"):
         make_loaders(data_of(smooth(5)), recipe_of("tensor", 16), workers=0, rank=Rank(0, 3))

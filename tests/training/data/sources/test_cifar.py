@@ -171,7 +171,9 @@ def test_cifar100_has_its_fine_labels_in_both_forms(tmp_path, monkeypatch):
         assert np.array_equal(one.images, other.images)
 
 
-@pytest.mark.parametrize(("content", "reason"), [(b"x" * 5000, "not made of records"), (b"\xff" * 3073, "has no name")])
+@pytest.mark.parametrize(
+    ("content", "reason"), [(b"x" * 5000, "not a multiple of 3073"), (b"\xff" * 3073, "has no name")]
+)
 def test_a_binary_file_that_is_cut_or_of_another_kind_is_named(tmp_path, content, reason):
     files = {f"data_batch_{n}.bin": 30 for n in range(1, 6)} | {"test_batch.bin": 20}
     folder = tmp_path / "cifar-10-batches-bin"

@@ -148,7 +148,7 @@ def test_a_relative_root_is_resolved_where_the_command_runs(photos, monkeypatch)
         ({"cat": 5}, "only one class, 'cat'.*at least two"),
         ({"cat": 5, "dog": 2}, "'dog' has 2 images.*at least 3 to split validation and test off"),
         ({"cat": 5, "dog": 0}, r"'dog' has no images, .*\.jpeg"),
-        ({"train/a": 5, "train/b": 5, "val/c": 1}, "val has classes that train has not: 'c'"),
+        ({"train/a": 5, "train/b": 5, "val/c": 1}, "val has classes that train does not have: 'c'"),
         ({"train/a": 5, "train/b": 5, "val/a": 0}, "its val folder holds no image"),
         ({"train/a": 1, "train/b": 5, "val/a": 1}, "'a' has 1 image, but needs at least 2 to split test off"),
         ({"val/a": 5, "test/a": 5}, "it has test and val, but no train"),
