@@ -106,13 +106,13 @@ def test_a_training_on_two_devices_that_is_stopped_and_goes_on_ends_as_on_one(st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_a_training_that_thaws_and_averages_ends_on_two_devices_as_on_one(strategy, tmp_path):
+def test_a_training_that_unfreezes_and_averages_ends_on_two_devices_as_on_one(strategy, tmp_path):
     recipe = {
         "epochs": 3,
         "class_balance": {"name": "sampler"},
         "optimizer": {"name": "sgd", "lr": 0.01},
         "lr_scaling": {"rule": "linear", "reference": 14},
-        # The gradients of what thaws are averaged as well.
+        # The gradients of unfrozen parameters are averaged as well.
         "unfreeze": {"level": "most", "milestones": [1], "milestone_lr": "auto/3" if strategy == "ddp" else "keep"},
         "averaging": {"name": "swa", "start": 0.3},
     }
@@ -223,14 +223,14 @@ def test_what_another_process_sends_is_never_unpickled(monkeypatch, group_of_one
         Rank(0, 2).gather(1.0)
 
 
-def test_a_device_that_does_not_start_is_told(tmp_path, monkeypatch):
+def test_a_device_that_does_not_start_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(parallel, "PROGRAM", "raise SystemExit(3)")
     with pytest.raises(RuntimeError, match="the process of one device ended with exit code 3"):
         run(tmp_path, 2)
     assert_alone()
 
 
-def test_a_device_that_the_system_killed_for_memory_is_told_as_that(tmp_path, monkeypatch):
+def test_a_device_that_the_system_killed_for_memory_raises_a_memory_error(tmp_path, monkeypatch):
     monkeypatch.setattr(parallel, "PROGRAM", "import os; os.kill(os.getpid(), 9)")
     with pytest.raises(RuntimeError, match="was ended by signal 9"):
         run(tmp_path, 2)
@@ -342,7 +342,7 @@ def test_devices_divide_the_cpus():
         ({"data_parallel": {"devices": 2}, "batch_size": "auto"}, "batch_size=auto is found by filling one GPU"),
     ],
 )
-def test_what_cannot_go_with_several_devices_is_told_in_one_sentence(fields, words):
+def test_a_conflict_with_several_devices_is_one_sentence(fields, words):
     with pytest.raises(UserError, match=words):
         read_recipe(fields)
 

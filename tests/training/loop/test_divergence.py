@@ -45,7 +45,7 @@ def test_a_validation_loss_that_is_no_number_is_no_report(fit):
     assert run.outcome.reports == []
 
 
-def test_a_gradient_that_is_no_number_is_not_judged(fit, monkeypatch):
+def test_a_gradient_that_is_no_number_does_not_end_the_training(fit, monkeypatch):
     # Under loss scaling such steps are normal, and skipped.
     def spoil(self):
         for parameter in self.parameters():

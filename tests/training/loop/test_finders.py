@@ -159,7 +159,7 @@ def test_no_batch_is_larger_than_an_epoch_and_it_is_tried_at_the_deepest_level(f
     assert "batch_size=64: the largest power of two that fits" in caplog.text
 
 
-def test_no_room_for_two_images_is_said(fit, room_for):
+def test_a_memory_too_small_for_two_images_is_refused(fit, room_for):
     room_for(1)
     with pytest.raises(UserError, match="batch_size=auto: not even 2 images fit"):
         fit(batch_size="auto")

@@ -1,4 +1,4 @@
-"""Groups of parameters: layer-wise rates, spared norms, scaled rates, and what thaws at milestones."""
+"""Groups of parameters: layer-wise rates, spared norms, scaled rates, and what is unfrozen at milestones."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def test_a_completed_training_trains_nothing_and_reports_all_again(fit, tmp_path
     assert heard == first.outcome.reports == again.outcome.reports
 
 
-def test_a_training_that_is_told_to_stop_again_stays_stopped(fit, tmp_path):
+def test_a_stopped_training_stays_stopped_when_it_is_started_again(fit, tmp_path):
     fit(folder=tmp_path, epochs=3, on_report=lambda report: report.epoch < 2)
     before = (tmp_path / "last.ckpt").read_bytes()
     heard = []

@@ -166,7 +166,7 @@ class TestWeightsFromAFile:
             state["fc.weight"],
         )
 
-    def test_what_did_not_fit_is_said(self, trained, tmp_path, caplog):
+    def test_keys_that_do_not_match_are_logged(self, trained, tmp_path, caplog):
         state = trained.state_dict()
         del state["conv1.0.weight" if "conv1.0.weight" in state else "conv1.weight"]
         save_file(state, tmp_path / "weights.safetensors")

@@ -133,7 +133,7 @@ def test_dalis_changes_of_each_image_are_like_torchvisions_and_the_same_each_tim
         assert ((one.std(0) / other.std(0) - 1).abs() < 0.25).all(), name
 
 
-def test_auto_never_feeds_as_a_whole_what_differs_from_image_to_image():
+def test_auto_never_loads_whole_batches_for_policies_that_differ_by_image():
     data = data_of(smooth(20))
     for policy in ("trivial_augment", "rand_augment"):
         for device in ("cpu", "cuda"):
@@ -265,7 +265,7 @@ def resolve(data, device="cpu", **augmentation):
     return resolve_backend(recipe_of("auto", **augmentation), data, device).augmentation.backend
 
 
-def test_auto_takes_the_tensor_for_what_fits_and_says_why(caplog):
+def test_auto_chooses_the_tensor_for_images_that_fit_and_logs_the_reason(caplog):
     with caplog.at_level("INFO", "training.data"):
         assert resolve(data_of(smooth(10))) == "tensor"
     assert "augmentation.backend=tensor: 10 images of 32×32 pixels take 0 MB decoded" in caplog.text

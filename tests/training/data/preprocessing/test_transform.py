@@ -123,7 +123,7 @@ def test_images_of_one_flat_colour_can_be_normalised():
     assert min(measure(part)[2]) > 0
 
 
-def test_digits_resolve_without_a_hole():
+def test_preprocessing_of_digits_is_resolved_completely():
     found = resolve_preprocessing(Preprocessing(), load_data(Digits(train_size=50)), None)
     assert "auto" not in found.model_dump().values()
 

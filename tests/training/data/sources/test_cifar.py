@@ -105,7 +105,7 @@ def test_a_damaged_folder_is_not_used(extract, monkeypatch):
         load_data(Cifar10(root=str(extract.parent)))
 
 
-def test_a_download_that_fails_is_told_with_its_reason(tmp_path, monkeypatch):
+def test_a_failed_download_is_reported_with_its_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(cifar, "_answers", lambda address: True)
     monkeypatch.setattr(CIFAR10, "url", "http://127.0.0.1:9/nothing")
     with pytest.raises(UserError, match=r"the download failed .*refused.*Connect to the network"):

@@ -131,7 +131,7 @@ def test_paths_may_be_relative_to_a_root_or_absolute(table):
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(table, header, change, message):
+def test_a_mistake_in_a_manifest_is_reported_with_its_line(table, header, change, message):
     rows = [
         (f"photos/{name}/{n:03}.png", name, *[""] * (len(header) - 2)) for name in ("cat", "dog") for n in range(30)
     ]
@@ -141,13 +141,13 @@ def test_what_is_wrong_is_told_with_its_line(table, header, change, message):
         load_data(table(rows, header))
 
 
-def test_a_class_without_training_images_is_told(table):
+def test_a_class_without_training_images_is_refused(table):
     part = lambda name, n: "train" if name == "cat" else "val"  # noqa: E731
     with pytest.raises(UserError, match=r"its training part has only one class, 'cat'"):
         load_data(table(rows_of(splits=part), ("path", "label", "split")))
 
 
-def test_a_table_that_is_missing_or_empty_is_told(table, tmp_path):
+def test_a_table_that_is_missing_or_empty_is_refused(table, tmp_path):
     with pytest.raises(UserError, match=r"data\.path=nowhere\.csv: it cannot be read \(no such file or directory\)"):
         load_data(Manifest(path="nowhere.csv"))
     with pytest.raises(UserError, match=r"no line below its header"):

@@ -133,7 +133,7 @@ def test_hyperparameters_of_another_mode_are_refused():
         {"compilation": {"backend": "inductor"}},
     ],
 )
-def test_what_needs_a_gpu_learns_there(options, tiny_recipe, tmp_path):
+def test_techniques_that_need_a_gpu_train_on_one(options, tiny_recipe, tmp_path):
     from training.train import Resources, train
 
     recipe = tiny_recipe(**options, data={"name": "digits", "train_size": 640}, epochs=4)

@@ -143,7 +143,7 @@ def test_trivial_and_rand_augment_are_torchvisions_and_leave_its_generator_alone
     assert len(np.unique(ours, axis=0)) > 20
 
 
-def test_the_magnitude_and_the_number_of_changes_say_how_far_an_image_is_changed():
+def test_the_magnitude_and_the_number_of_changes_set_how_far_an_image_is_changed():
     def change(**fields):
         return np.abs(augmented(BLOB, 100, policy="rand_augment", **fields) - BLOB).mean()
 

@@ -1,4 +1,4 @@
-"""Class balance: what a weighted loss equals, and how often a balanced sampler feeds each class."""
+"""Class balance: what a weighted loss equals, and how often a balanced sampler loads each class."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def loss_of(recipe, logits, targets, *techniques):
     return Classifier(recipe, setup).loss_of(logits, targets), setup.class_weights
 
 
-def test_of_labels_the_loss_is_torchs_weighted_sum_over_the_images(tiny_recipe):
+def test_the_loss_of_labels_is_torchs_weighted_sum_over_the_images(tiny_recipe):
     logits, labels = torch.randn(12, 3), torch.tensor([0] * 8 + [1] * 3 + [2])
     ours, weights = loss_of(tiny_recipe(), logits, labels, ClassWeights(power=0.7))
     assert weights[2] / weights[0] == pytest.approx(20**0.7, rel=1e-5)
@@ -75,7 +75,7 @@ def epochs_of(labels, epoch_size, epochs, seed=0):
 
 
 @pytest.mark.parametrize("epoch_size", [None, 7, 40])
-def test_a_balanced_sampler_feeds_every_class_and_within_it_every_image_equally_often(epoch_size):
+def test_a_balanced_sampler_loads_every_class_and_within_it_every_image_equally_often(epoch_size):
     labels = np.repeat([0, 1, 3], [14, 5, 2])  # nothing of class 2
     drawn = epochs_of(labels, epoch_size, 60)
     assert all(len(epoch) == (epoch_size or 21) for epoch in drawn)

@@ -84,7 +84,7 @@ def test_mixup_leaves_the_batch_it_was_given_alone():
     assert not torch.equal(mixed, before)
 
 
-def test_validation_loss_is_plain_cross_entropy_and_accuracies_know_no_mixing(tiny_recipe, monkeypatch):
+def test_validation_loss_is_plain_cross_entropy_and_accuracies_ignore_mixing(tiny_recipe, monkeypatch):
     recipe = tiny_recipe(mixup={"alpha": 1.0}, label_smoothing={"alpha": 0.5})
     setup = prepare(*recipe.techniques())
     classifier = Classifier(recipe, setup)
@@ -184,7 +184,7 @@ def test_an_fmix_mask_has_the_area_asked_for_and_few_large_patches(side):
     assert low(3.0) > 0.8
 
 
-def test_of_several_mixers_each_batch_gets_one_as_often_as_said():
+def test_each_batch_gets_one_of_several_mixers_with_the_given_probability():
     setup = prepare(MixUp(alpha=1.0), CutMix(alpha=1.0), Mixing(probability=0.6))
     images, labels = torch.arange(1.0, 5.0)[:, None, None, None].expand(4, 3, 8, 8), torch.arange(4)
     torch.manual_seed(0)

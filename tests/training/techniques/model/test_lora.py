@@ -102,7 +102,7 @@ def test_a_model_without_a_layer_to_adapt_is_refused():
         Lora(rank=4).apply(setup)
 
 
-def test_after_a_milestone_adapted_weights_thaw_and_the_adapters_train_on(fit, load_weights):
+def test_after_a_milestone_adapted_weights_are_unfrozen_and_the_adapters_still_train(fit, load_weights):
     """Level last, then most: the later half's own weights are free, the first half moves by its adapters alone."""
     fields = {"lora": {"rank": 2, "alpha": 16.0}, "unfreeze": {"level": "last", "milestones": [1]}}
     fields |= {"backbone": {"name": "test_resnet", "weights": "letters"}, "optimizer": {"name": "sgd", "lr": 0.01}}

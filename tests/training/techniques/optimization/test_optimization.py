@@ -176,7 +176,7 @@ def test_scheduled_accumulation_is_the_mean_over_the_group_in_every_epoch(fit, s
         ({"schedule": [[1, 0]]}, "a step takes at least 1 forward pass"),
     ],
 )
-def test_a_schedule_of_accumulation_that_says_nothing_is_refused(accumulation, reason):
+def test_a_schedule_of_accumulation_without_effect_is_refused(accumulation, reason):
     with pytest.raises(UserError, match=reason):
         read_recipe({"epochs": 4, "accumulation": accumulation})
 
