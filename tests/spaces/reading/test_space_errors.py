@@ -151,7 +151,9 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
 
 def test_a_folder_in_place_of_a_file_is_refused(tmp_path):
     (tmp_path / "recipe.yaml").write_text("format: 1\nrecipe: {}\n")
-    with pytest.raises(UserError, match=r"this is a folder, not a file\. Name the file in it, such as .*recipe\.yaml\."):
+    with pytest.raises(
+        UserError, match=r"this is a folder, not a file\. Name the file in it, such as .*recipe\.yaml\."
+    ):
         load_space(tmp_path)
 
 
