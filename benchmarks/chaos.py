@@ -96,7 +96,7 @@ class Scene:
 
     def undelivered(self) -> int:
         """Events that the last driver could not bring to MLflow."""
-        return next((event["undelivered"] for event in reversed(self.events()) if event.get("event") == "runs"), 0)
+        return next((event.undelivered for event in reversed(self.events()) if event.event == "runs"), 0)
 
     def start_server(self) -> None:
         command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)]
@@ -195,7 +195,7 @@ def count_faults(scene: Scene, kills: int) -> dict[str, int]:
     events = scene.events()
     space = load_space(scene.ledger.with_name("space.yaml"))
     trials = Trials(space.search.metric, events)
-    arrived = Counter((event["trial"], event["epoch"]) for event in events if event.get("event") == "report")
+    arrived = Counter((event.trial, event.epoch) for event in events if event.event == "report")
     replayed = Controller(space, Ledger(scene.ledger))
     begun: Counter[tuple[int, str]] = Counter()
     for trial in trials:
@@ -255,7 +255,7 @@ def find_faults(counts: dict[str, int]) -> dict[str, int]:
 
 
 def count_reports(events: list[Event]) -> int:
-    return sum(event.get("event") == "report" for event in events)
+    return sum(event.event == "report" for event in events)
 
 
 def find_workers() -> list[psutil.Process]:

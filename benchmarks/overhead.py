@@ -41,28 +41,28 @@ def run_demo() -> dict[str, object]:
             raise SystemExit(f"sweep run quick failed:\n{done.stdout}\n{done.stderr}")
         events = list(read_events(Path(folder) / "sweeps" / "quick-1" / "ledger.jsonl"))
         statuses = count_statuses(f"sqlite:///{folder}/mlflow.db")
-    driver = next(event for event in events if event.get("event") == "driver")
-    close = next(event for event in events if event.get("event") == "close")
-    runs = next(event for event in events if event.get("event") == "runs")
+    driver = next(event for event in events if event.event == "driver")
+    close = next(event for event in events if event.event == "close")
+    runs = next(event for event in events if event.event == "runs")
     trials = list(Trials("val_accuracy", events))
-    seconds = driver["seconds"]
-    span = close["time"] - min(trial.started for trial in trials)
+    seconds = driver.seconds
+    span = close.time - min(trial.started for trial in trials)
     warm = [trial for trial in trials if trial.started > min(t.ended or 0 for t in trials)]
     return {
         "total": ended - began,
-        "command and checks": driver["time"] - began - sum(seconds.values()),
+        "command and checks": driver.time - began - sum(seconds.values()),
         "Ray start": seconds["ray"],
         "preparation beyond it": seconds["preparation"],
         "waiting for the store": seconds["store"],
         "first worker's imports": min(
-            trial.reports[0]["time"] - trial.reports[0]["worker_seconds"] for trial in trials if trial.reports
+            trial.reports[0].time - trial.reports[0].worker_seconds for trial in trials if trial.reports
         )
         - min(trial.started for trial in trials),
         "trials, imports included": span,
-        "MLflow: rest": runs["time"] - close["time"],
-        "leaderboard, export, exit": ended - runs["time"],
+        "MLflow: rest": runs.time - close.time,
+        "leaderboard, export, exit": ended - runs.time,
         "per warm trial beyond training": mean(
-            (trial.ended or 0) - trial.started - trial.reports[-1]["worker_seconds"] for trial in warm if trial.reports
+            (trial.ended or 0) - trial.started - trial.reports[-1].worker_seconds for trial in warm if trial.reports
         ),
         "epochs": sum(trial.epoch for trial in trials),
         "statuses": statuses,

@@ -28,8 +28,9 @@ from analysis.effects.technique_effects import fit_sweep, judge, measure_effects
 from analysis.reading.sweep_tables import Sweep
 from search.core.asha import Decision
 from search.core.controller import Controller
+from search.core.events import AnyEvent
 from spaces.load import load_space
-from training.recipe import flatten
+from training.loop.epoch_report import Report
 
 SPACE = """
 format: 1
@@ -57,12 +58,12 @@ LEAST = 0.01  # an effect that a report ought to find
 class Memory:
     """A ledger that keeps its events and writes nothing."""
 
-    events: list[dict[str, Any]] = field(default_factory=list)
+    events: list[AnyEvent] = field(default_factory=list)
     path: Path = Path("memory")
 
-    def append(self, event: dict[str, Any]) -> dict[str, Any]:
-        self.events.append({"time": 0.0, **event})
-        return self.events[-1]
+    def append(self, event: AnyEvent) -> AnyEvent:
+        self.events.append(event)
+        return event
 
 
 class Objective:
@@ -125,13 +126,14 @@ def run_sweep(space: Any, seed: int, noise: float, exempt: float = 0.0) -> tuple
                 continue
             if spared[trial.number]:
                 controller.asha._trials[trial.number].protected = True  # type: ignore[union-attr]
-            point = encode(parameters, pd.DataFrame([flatten(trial.recipe)])).iloc[0].to_dict()
+            point = encode(parameters, pd.DataFrame([trial.recipe.flat()])).iloc[0].to_dict()
             curves[trial.number] = np.maximum.accumulate(objective.curve(point, trial.epochs))
             held[worker] = trial.number
         number = held[worker]
         trial = controller.trials.by_number[number]
         epoch = trial.epoch + 1
-        report = {"epoch": epoch, "score": float(curves[number][epoch - 1]), "metrics": {}, "standard_error": 0.01}
+        score = float(curves[number][epoch - 1])
+        report = Report(epoch, metrics={}, score=score, standard_error=0.01, best_epoch=epoch, steps=[], time=now)
         if controller.report(number, report) is Decision.STOP or trial.state != "running":
             del held[worker]
         heapq.heappush(clock, (now + 1, worker))
@@ -146,10 +148,8 @@ def as_sweep(space: Any, controller: Controller) -> Sweep:
         | {"memory_mb": 1.0, "ece": 0.0, "started": 0.0, "ended": 0.0}
         for t in controller.trials
     ]
-    recipes = pd.DataFrame([flatten(trial.recipe) for trial in controller.trials])
-    curves = [
-        {"trial": t.number, "epoch": r["epoch"], "score": r["score"]} for t in controller.trials for r in t.reports
-    ]
+    recipes = pd.DataFrame([trial.recipe.flat() for trial in controller.trials])
+    curves = [{"trial": t.number, "epoch": r.epoch, "score": r.score} for t in controller.trials for r in t.reports]
     return Sweep("made-up", "", "completed", space, pd.DataFrame(facts).join(recipes), pd.DataFrame(curves))
 
 

@@ -10,31 +10,33 @@ import typer
 from analysis import TRACKING_URI
 from analysis.report.formatting import mask_secrets
 from search.cli.arguments import absolute_uri
-from search.core.folder import SweepFolder
+from search.core.record import SweepRecord
 from search.core.secrets import URI, has_secret
 from search.display.tables import leaderboard
 from search.followup.trial_export import export_trial
 
 if TYPE_CHECKING:
+    from search.followup.replication import Replicated
     from search.runner.driver import Result
 
 
-def conclude(folder: SweepFolder, result: Result, tracking_uri: str, console: Any) -> None:
-    """Of a search: the leaderboard, the export of its best, and how to go on.
+def conclude(result: Result, console: Any) -> None:
+    """Print a search's leaderboard, export its best trial, and print how to go on.
 
     Raises:
         typer.Exit: it was interrupted, or no trial completed.
     """
-    if result.controller.listed:
-        conclude_list(folder, result.state, console)
+    folder, record = result.folder, result.record
+    if record.replication is not None:
+        conclude_replication(record, result.state, console)
         return
     trials = result.controller.trials
     console.print(leaderboard(trials))
     if trials.best():
-        console.print(export_trial(folder, None, None))
+        console.print(export_trial(record, None, None))
     if result.undelivered:
         console.print(f"{result.undelivered} events did not reach MLflow; sweep resume {folder.name} sends them again.")
-    console.print(f"MLflow UI: {_describe_ui(tracking_uri)}")
+    console.print(f"MLflow UI: {_describe_ui(record.settings.tracking_uri)}")
     if result.state != "interrupted" and not trials.best():
         console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")
     if result.state != "completed":
@@ -53,19 +55,20 @@ def _describe_ui(tracking_uri: str) -> str:
     return "sweep ui" if default else f"sweep ui --tracking-uri {tracking_uri}"
 
 
-def conclude_list(folder: SweepFolder, state: str, console: Any) -> None:
-    """Of a confirmation or an ablation: what it found, once all of it ran.
+def conclude_replication(record: SweepRecord, state: str, console: Any) -> Replicated:
+    """Print what a confirmation or an ablation found, once all of it ran.
 
     Raises:
         typer.Exit: it was interrupted.
     """
     from search.followup.ablation import conclude_ablation
     from search.followup.confirmation import conclude_confirmation
-    from search.followup.replication import read_list
+    from search.followup.replication import read_replication
 
     if state != "completed":
-        console.print(f"Go on with it: sweep resume {folder.name}")
+        console.print(f"Go on with it: sweep resume {record.name}")
         raise typer.Exit(130)
-    listed = read_list(folder)
-    tell = conclude_confirmation if listed.kind == "confirm" else conclude_ablation
-    tell(folder, listed, console)
+    listed = read_replication(record)
+    conclude = conclude_confirmation if listed.event.kind == "confirm" else conclude_ablation
+    conclude(listed, console)
+    return listed

@@ -146,17 +146,20 @@ def run(
     loaded, notes = leave_out_noise(loaded)
     folder = new_folder(storage.absolute(), name, loaded.name)
     from search.cli.conclusion import conclude
+    from search.core.events import WarmStart
+    from search.core.record import SweepRecord
+    from search.core.settings import Settings
     from search.followup.warm_start import collect_warm_starts
-    from search.runner.driver import Settings, run_sweep
+    from search.runner.driver import run_sweep
 
-    opening = [{"event": "warm_start", "recipes": collect_warm_starts(loaded, earlier)}]
+    opening = [WarmStart(recipes=collect_warm_starts(loaded, map(SweepRecord.open, earlier)))]
     settings = Settings(
         absolute_uri(tracking_uri), experiment, seed, keep_best, cpus_per_trial, gpus_per_trial, seconds, address
     )
     console = make_console()
     for note in notes:
         console.print(note)
-    conclude(folder, run_sweep(folder, loaded, settings, console, opening), settings.tracking_uri, console)
+    conclude(run_sweep(folder, loaded, settings, console, opening), console)
 
 
 @app.command()
@@ -168,10 +171,10 @@ def resume(name: Name, storage: Storage = STORAGE, time_budget: TimeBudget = Non
     folder = open_folder(storage.absolute(), name)
     from search.cli.conclusion import conclude
     from search.display.tables import make_console
-    from search.runner.driver import read_settings, resume_sweep
+    from search.runner.driver import resume_sweep
 
     console = make_console()
-    conclude(folder, resume_sweep(folder, console, seconds), read_settings(folder).tracking_uri, console)
+    conclude(resume_sweep(folder, console, seconds), console)
 
 
 @app.command()
@@ -189,11 +192,10 @@ def extend(
     folder = open_folder(storage.absolute(), name)
     from search.cli.conclusion import conclude
     from search.display.tables import make_console
-    from search.runner.driver import read_settings, resume_sweep
+    from search.runner.driver import resume_sweep
 
     console = make_console()
-    result = resume_sweep(folder, console, seconds, more_trials=trials)
-    conclude(folder, result, read_settings(folder).tracking_uri, console)
+    conclude(resume_sweep(folder, console, seconds, more_trials=trials), console)
 
 
 @app.command()
@@ -317,14 +319,15 @@ def export(
     from search.core.folder import open_folder
 
     folder = open_folder(storage.absolute(), name)
+    from search.core.record import SweepRecord
     from search.followup.trial_export import Extras, export_trial
 
-    study = None
+    record, study = SweepRecord.open(folder), None
     if optuna is not None:
         from search.followup.optuna_study import write_study
 
-        study = write_study(folder, optuna)
-    print(export_trial(folder, trial, out, Extras(onnx, int8, register)))
+        study = write_study(record, optuna)
+    print(export_trial(record, trial, out, Extras(onnx, int8, register)))
     if study:
         print(study)
 
@@ -369,18 +372,18 @@ def confirm(
 ) -> None:
     """Train the best recipes and the baseline on fresh seeds; then score the winner, once, on the test part."""
     from search.display.tables import make_console
-    from search.followup.replication import list_folder, open_searched
+    from search.followup.replication import open_searched
 
     source, console = open_searched(storage.absolute(), name), make_console()
-    from search.cli.conclusion import conclude_list
+    from search.cli.conclusion import conclude_replication
     from search.followup.confirmation import run_confirmation
 
-    state = run_confirmation(source, top, seeds, console)
-    conclude_list(list_folder(source, "confirm"), state, console)
+    state, record = run_confirmation(source, top, seeds, console)
+    confirmed = conclude_replication(record, state, console)
     if final:
         from search.followup.release import train_release
 
-        train_release(list_folder(source, "confirm"), console)
+        train_release(confirmed, console)
 
 
 @app.command()
@@ -391,22 +394,22 @@ def ablate(
 ) -> None:
     """Say what each technique is worth: the winner without it and the baseline with it, on the same fresh seeds."""
     from search.display.tables import make_console
-    from search.followup.replication import list_folder, open_searched
+    from search.followup.replication import open_searched
 
     source, console = open_searched(storage.absolute(), name), make_console()
-    from search.cli.conclusion import conclude_list
+    from search.cli.conclusion import conclude_replication
     from search.followup.ablation import run_ablation
 
-    state = run_ablation(source, seeds, console)
-    conclude_list(list_folder(source, "ablate"), state, console)
+    state, record = run_ablation(source, seeds, console)
+    conclude_replication(record, state, console)
 
 
 @app.command(name="list")
 def list_(storage: Storage = STORAGE) -> None:
     """List the sweeps in the storage folder."""
     from search.core.folder import list_folders
+    from search.display.sweep_list import describe_sweeps
     from search.display.tables import make_console, sweeps_table
-    from search.followup.trial_export import describe_sweeps
 
     console = make_console()
     rows, problems = describe_sweeps(list_folders(storage.absolute()))
@@ -426,10 +429,10 @@ def show(
     from search.core.folder import open_folder
 
     folder = open_folder(storage.absolute(), name)
+    from search.core.record import SweepRecord
     from search.display.tables import leaderboard, make_console
-    from search.followup.trial_export import read_trials
 
-    make_console().print(leaderboard(read_trials(folder), limit=limit))
+    make_console().print(leaderboard(SweepRecord.open(folder).trials, limit=limit))
 
 
 @app.command()

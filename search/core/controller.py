@@ -2,57 +2,97 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from search.core.asha import Asha, Decision
-from search.core.ledger import Event, Ledger
+from search.core.events import (
+    AnyEvent,
+    DrawRefused,
+    EndState,
+    EpochReported,
+    Origin,
+    Replication,
+    ReplicationTrial,
+    TrialEnded,
+    TrialLost,
+    TrialResumed,
+    TrialStarted,
+    WarmStart,
+)
+from search.core.ledger import Ledger
 from search.core.sampler import Sampler
-from search.core.trials import UNFINISHED, State, Trial, Trials
+from search.core.trials import UNFINISHED, Trial, Trials
 from spaces.space import Space
 from training.errors import UserError
-from training.recipe import Recipe, flatten, read_recipe
+from training.loop.epoch_report import Report
+from training.recipe import Recipe, read_recipe
 
 DRAWS = 200  # attempts at a recipe without conflicts
-RESTARTS = 3  # of a trial whose workers die
+RESTARTS = 3  # a trial whose workers die is started again this often
+
+Listener = Callable[[AnyEvent], None]
 
 
 class Controller:
     """Folds every event into rungs, sampler and trials; writes an event before its decision takes effect."""
 
-    def __init__(self, space: Space, ledger: Ledger, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        space: Space,
+        ledger: Ledger,
+        *,
+        seed: int = 0,
+        resolve: Callable[[Recipe], Recipe] = lambda recipe: recipe,
+        listeners: Iterable[Listener] = (),
+    ) -> None:
+        """Fold the ledger's events.
+
+        Args:
+            space: What is searched.
+            ledger: Where events are written, and what happened before.
+            seed: Seed of the sampler.
+            resolve: Replaces `auto` in a recipe by what it means on these machines.
+            listeners: Called with each new event, after it is written and folded.
+        """
         self.space = space
         self.ledger = ledger
         self.trials = Trials(space.search.metric)
         self.asha = make_asha(space)
         self.sampler = Sampler(space.suggest, name=space.search.sampler, seed=seed)
         self.baselines = space.baselines()
-        self.warm_starts: list[dict[str, Any]] = []  # recipes of earlier sweeps
-        self.listed: list[dict[str, Any]] = []  # of a sweep over a list: every trial, in order
+        self.warm_starts: tuple[Recipe, ...] = ()  # recipes of earlier sweeps
+        self.replication: tuple[ReplicationTrial, ...] = ()  # every trial in order, where the sweep is a replication
         self.fatal = ""  # why the sweep cannot go on
-        self.is_over = False  # the driver leaves: what workers report from now on waits in their checkpoints
-        self.resolve: Callable[[Recipe], Recipe] = lambda recipe: recipe  # replaces `auto`, where that is known
-        self.listeners: list[Callable[[Event], None]] = []
-        self.decisions: dict[int, Decision] = {}  # of running trials
+        self.is_over = False  # set when the driver leaves; later reports wait in the workers' checkpoints
+        self.resolve = resolve
+        self.listeners = list(listeners)
+        self.decisions: dict[int, Decision] = {}  # one for each running trial
         for event in ledger.events:
             self._fold(event)
 
-    def record(self, **event: Any) -> Event:
-        """Append an event to the ledger and let everyone know.
+    def subscribe(self, listener: Listener) -> None:
+        """Call `listener` with each event from now on."""
+        self.listeners.append(listener)
+
+    def abort(self, reason: str) -> None:
+        """Let the sweep end, because nothing more can be written or trained."""
+        self.fatal = reason
+
+    def record(self, event: AnyEvent) -> None:
+        """Append an event to the ledger, then fold it and call the listeners.
 
         Raises:
-            OSError: it could not be written, so it did not happen; `fatal` says so.
+            OSError: the event could not be written, so it did not happen; `fatal` holds the reason.
         """
         try:
-            event = self.ledger.append(event)
+            self.ledger.append(event)
         except OSError as error:
-            self.fatal = f"{self.ledger.path}: {error.strerror}"
+            self.abort(f"{self.ledger.path}: {error.strerror}")
             raise
         self._spread(event)
-        return event
 
-    def _spread(self, event: Event) -> None:
+    def _spread(self, event: AnyEvent) -> None:
         self._fold(event)
         for listener in self.listeners:
             listener(event)
@@ -84,11 +124,11 @@ class Controller:
         for trial in list(self.trials):
             if trial.state != "running":
                 continue
-            end: Event = {"event": "end", "trial": trial.number, "state": "interrupted", "reason": reason}
+            end = TrialEnded(trial=trial.number, state="interrupted", reason=reason)
             try:
-                self.record(**end)
+                self.record(end)
             except OSError:  # the next driver concludes the same from a ledger without this line
-                self._spread({"time": time.time(), **end})
+                self._spread(end)
 
     def next_trial(self) -> Trial | None:
         """A trial to go on with, else a new one; None when neither is left, and then paused trials are over."""
@@ -98,7 +138,7 @@ class Controller:
         if waiting is None and self.asha and (promotable := self.asha.promotable()) is not None:
             waiting = self.trials.by_number[promotable]
         if waiting is not None:
-            self.record(event="resume", trial=waiting.number)
+            self.record(TrialResumed(trial=waiting.number))
             return waiting
         new = self.propose()
         if new is None:
@@ -122,15 +162,15 @@ class Controller:
         if len(self.trials) >= self.budget:
             return None
         number = self.trials.next_number()
-        if self.listed:
-            entry = self.listed[number]
-            return self._start(number, read_recipe(entry["recipe"]), None, entry["origin"])
+        if self.replication:
+            entry = self.replication[number]
+            return self._start(number, entry.recipe, None, entry.origin)
         if number < len(self.baselines):
             recipe = self.baselines[number]
             params = self.space.encode(recipe)
             return self._start(number, recipe, params, "baseline")
         if (earlier := number - len(self.baselines)) < len(self.warm_starts):
-            recipe = read_recipe(self.warm_starts[earlier])
+            recipe = self.warm_starts[earlier]
             return self._start(number, recipe, self.space.encode(recipe), "warm_start")
         for _ in range(DRAWS):
             asked = self.sampler.ask(number)
@@ -140,16 +180,18 @@ class Controller:
             try:
                 return self._start(number, read_recipe(values), params, "sampler")
             except UserError as error:
-                self.record(event="infeasible", trial=number, params=params, reason=str(error))
+                self.record(DrawRefused(trial=number, params=params, reason=str(error)))
         raise UserError(f"{DRAWS} draws in a row had conflicting techniques. Take the conflict out of the space.")
 
-    def report(self, number: int, report: dict[str, Any]) -> Decision:
-        """An epoch arrived from a worker; one that came before changes nothing."""
+    def report(self, number: int, report: Report, worker_seconds: float | None = None) -> Decision:
+        """Take in an epoch from a worker, and decide whether its trial goes on; an epoch that came before is ignored."""
         trial = self.trials.by_number[number]
         if self.is_over:
             return Decision.STOP
-        if report["epoch"] > trial.epoch:
-            self.record(event="report", trial=number, **report)
+        if report.epoch > trial.epoch:
+            values = {name: value for name, value in vars(report).items() if name != "time"}
+            event = EpochReported(trial=number, time=report.time, worker_seconds=worker_seconds, **values)
+            self.record(event)
             if trial.epoch >= trial.epochs:
                 self.end(number, "completed")
             else:
@@ -163,49 +205,49 @@ class Controller:
         elif self.decisions.get(number) is Decision.PAUSE:
             self.end(number, "paused")
 
-    def end(self, number: int, state: State, reason: str = "") -> None:
+    def end(self, number: int, state: EndState, reason: str = "") -> None:
         """A trial ended, unless it had already."""
         if not self.is_over and self.trials.by_number[number].state in UNFINISHED:
-            self.record(event="end", trial=number, state=state, reason=reason)
+            self.record(TrialEnded(trial=number, state=state, reason=reason))
 
     def lose(self, number: int, reason: str) -> None:
         """A trial's worker died: it goes on elsewhere from its last checkpoint, a few times."""
         if self.is_over or self.trials.by_number[number].state not in UNFINISHED:
             return
-        self.record(event="lost", trial=number, reason=reason)
+        self.record(TrialLost(trial=number, reason=reason))
         if self.trials.by_number[number].losses > RESTARTS:
             self.end(number, "failed", f"{RESTARTS + 1} workers died under it, the last because: {reason}")
 
-    def _start(self, number: int, recipe: Recipe, params: dict[str, Any] | None, origin: str) -> Trial:
-        self.record(event="start", trial=number, recipe=self.resolve(recipe).model_dump(), params=params, origin=origin)
+    def _start(self, number: int, recipe: Recipe, params: dict[str, Any] | None, origin: Origin) -> Trial:
+        self.record(TrialStarted(trial=number, recipe=self.resolve(recipe), params=params, origin=origin))
         return self.trials.by_number[number]
 
-    def _fold(self, event: Event) -> None:
+    def _fold(self, event: AnyEvent) -> None:
         self.trials.fold(event)
-        kind, number = event.get("event"), event.get("trial", -1)
-        if kind == "warm_start":
-            self.warm_starts = event["recipes"]
-        if kind == "list":
-            self.listed = event["trials"]
-        if kind == "infeasible":
-            self.sampler.add(number, event["params"])
-            self.sampler.tell(number, "infeasible")
-            return
-        trial = self.trials.by_number.get(number)
-        if trial is None:
-            return
-        if kind == "start":
-            self._fold_start(trial)
-        elif kind == "resume":
+        if isinstance(event, WarmStart):
+            self.warm_starts = event.recipes
+        elif isinstance(event, Replication):
+            self.replication = event.trials
+        elif isinstance(event, DrawRefused):
+            self.sampler.add(event.trial, event.params)
+            self.sampler.tell(event.trial, "infeasible")
+        elif isinstance(event, TrialStarted):
+            self._fold_start(self.trials.by_number[event.trial])
+        elif isinstance(event, TrialResumed | EpochReported | TrialEnded) and event.trial in self.trials.by_number:
+            self._fold_progress(event, self.trials.by_number[event.trial])
+
+    def _fold_progress(self, event: TrialResumed | EpochReported | TrialEnded, trial: Trial) -> None:
+        number = trial.number
+        if isinstance(event, TrialResumed):
             self._start_rungs(trial)
-        elif kind == "report":
-            score = self.trials.sign * event["score"]
-            self.sampler.report(number, event["epoch"] / trial.epochs, score)
-            self.decisions[number] = self.asha.report(number, event["epoch"], score) if self.asha else Decision.CONTINUE
-        elif kind == "end":
-            self.sampler.tell(number, event["state"])
+        elif isinstance(event, EpochReported):
+            score = self.trials.sign * event.score
+            self.sampler.report(number, event.epoch / trial.epochs, score)
+            self.decisions[number] = self.asha.report(number, event.epoch, score) if self.asha else Decision.CONTINUE
+        else:
+            self.sampler.tell(number, event.state)
             if self.asha:
-                self.asha.end(number, event["state"])
+                self.asha.end(number, event.state)
 
     def _fold_start(self, trial: Trial) -> None:
         self.sampler.add(trial.number, trial.params)
@@ -215,7 +257,7 @@ class Controller:
         self.decisions[trial.number] = Decision.CONTINUE
         scheduler = self.space.search.scheduler
         if self.asha and scheduler.name == "asha":
-            group = flatten(trial.recipe).get(scheduler.group)
+            group = trial.recipe.flat().get(scheduler.group)
             self.asha.start(trial.number, trial.epochs, group, protected=trial.origin == "baseline")
 
 

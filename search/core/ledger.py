@@ -1,4 +1,4 @@
-"""The ledger: everything that happened in a sweep, one JSON object a line, appended and never changed."""
+"""The ledger: an append-only file with one line for each event of a sweep. docs/ledger.md describes the format."""
 
 from __future__ import annotations
 
@@ -8,33 +8,41 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
+from search.core.events import AnyEvent, SweepStarted, decode, encode
 from training.errors import UserError
 
 FORMAT = 1
-Event = dict[str, Any]
 
 
 class Ledger:
     """An append-only file of events; `append` returns once the event is on the disk."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.events = list(read_events(path)) if path.exists() else []
-        _cut_torn_line(path)
-        self._file = path.open("ab", buffering=0)  # what a full disk refused must not linger in a buffer
-        if not self.events:
-            self.append({"format": FORMAT})
-
-    def append(self, event: Event) -> Event:
-        """Write an event; its time is added where it has none.
+    def __init__(self, path: Path, events: Iterable[AnyEvent] | None = None) -> None:
+        """Open a ledger, or begin one; a torn last line is cut off. `events` saves reading a file that was just read.
 
         Raises:
-            OSError: the disk is full or gone; nothing of the event then counts.
+            UserError: the file is not a ledger, or is damaged before its last line.
         """
-        event = {"time": time.time(), **event}
-        line = (json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n").encode()
+        self.path = path
+        is_new = not path.exists()
+        self.events = list(events if events is not None else [] if is_new else read_events(path))
+        _cut_torn_line(path)
+        self._file = path.open("ab", buffering=0)  # a buffer would keep what a full disk refused, and write it later
+        if is_new:
+            self._write(first_line(time.time()))
+
+    def append(self, event: AnyEvent) -> AnyEvent:
+        """Write an event.
+
+        Raises:
+            OSError: the disk is full or gone; the file is then as before.
+        """
+        self._write(encode(event))
+        self.events.append(event)
+        return event
+
+    def _write(self, line: bytes) -> None:
         size = os.fstat(self._file.fileno()).st_size
         try:
             if self._file.write(line) != len(line):
@@ -43,68 +51,83 @@ class Ledger:
         except OSError:
             self._file.truncate(size)
             raise
-        self.events.append(event)
-        return event
 
     def close(self) -> None:
         self._file.close()
 
 
-def read_events(path: Path) -> Iterator[Event]:
-    """The events of a ledger, without a torn last line.
+def first_line(time: float) -> bytes:
+    """The line that names the format; `time` is in seconds since 1970."""
+    return json.dumps({"time": time, "format": FORMAT}, separators=(",", ":")).encode() + b"\n"
+
+
+def read_events(path: Path) -> Iterator[AnyEvent]:
+    """Read the events of a ledger, without a torn last line.
 
     Raises:
-        UserError: not a ledger, of another format, or damaged before its last line.
+        UserError: the file cannot be read, is of another format, or is damaged before its last line.
     """
-    number = 0
-    for number, event in enumerate(read_lines(path), start=1):
+    lines = read_lines(path)
+    if not lines:
+        raise UserError(f"{path}: the ledger is empty. {_way_out(path)}")
+    check_format(path, lines[0])
+    for number, line in enumerate(lines[1:], start=2):
+        event = try_decode(line)
         if event is None:
             raise UserError(f"{path}:{number}: not a line of a ledger; the file is damaged. {_way_out(path)}")
-        if number == 1:
-            check_format(path, event)
         yield event
-    if number == 0:
-        raise UserError(f"{path}: the ledger is empty. {_way_out(path)}")
 
 
-def read_lines(path: Path) -> Iterator[Event | None]:
-    """The lines of a ledger, without a torn last one; None for a line that is no event.
+def read_lines(path: Path) -> list[bytes]:
+    """Read the whole lines of a file, without the newlines and without a torn last line.
 
     Raises:
         UserError: the file cannot be read.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        return path.read_bytes().split(b"\n")[:-1]  # after the last newline there is nothing, or a torn line
     except OSError as error:
         raise UserError(f"{path}: the ledger cannot be read ({error.strerror}).") from None
-    for line in lines[:-1]:  # what follows the last newline is empty or torn
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            event = None
-        yield event if isinstance(event, dict) else None
 
 
-def check_format(path: Path, first: Event) -> None:
+def try_decode(line: bytes) -> AnyEvent | None:
+    """Read one line; None where it is not an event."""
+    try:
+        return decode(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def is_format_line(line: bytes) -> bool:
+    """Whether a line is a whole first line, of whatever format."""
+    try:
+        return "format" in json.loads(line)
+    except (ValueError, RecursionError, TypeError):
+        return False
+
+
+def check_format(path: Path, line: bytes) -> None:
     """Refuse a ledger of another format than this version reads.
 
     Raises:
-        UserError: it is one.
+        UserError: the first line names another format, or none.
     """
-    if first.get("format") != FORMAT:
-        raise UserError(f"{path}: format {first.get('format')} is not the {FORMAT} that this version reads.")
+    if not is_format_line(line):
+        raise UserError(f"{path}:1: not a line of a ledger; the file is damaged. {_way_out(path)}")
+    if (number := json.loads(line)["format"]) != FORMAT:
+        raise UserError(f"{path}: format {number} is not the {FORMAT} that this version reads.")
 
 
-def sweep_header(path: Path, events: Iterable[Event]) -> Event:
-    """The event that says what the sweep is.
+def find_header(path: Path, events: Iterable[AnyEvent]) -> SweepStarted:
+    """Find the event that describes the sweep.
 
     Raises:
         UserError: there is none.
     """
     for event in events:
-        if event.get("event") == "sweep":
+        if isinstance(event, SweepStarted):
             return event
-    raise UserError(f"{path}: the line that says what the sweep is is missing. {_way_out(path)}")
+    raise UserError(f"{path}: the line that describes the sweep is missing. {_way_out(path)}")
 
 
 def _way_out(path: Path) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
 
+from search.core.events import AnyEvent, Replication, SweepStarted, TrialStarted
 from search.core.folder import SweepFolder
-from search.core.ledger import FORMAT, Event, check_format, read_lines, sweep_header
+from search.core.ledger import check_format, find_header, first_line, is_format_line, read_lines, try_decode
 from training.errors import UserError
 
 
@@ -19,51 +19,54 @@ def repair_sweep(folder: SweepFolder) -> str:
         UserError: a driver runs the sweep, or the lines that say what it is are lost.
     """
     with folder.locked():
-        lines = list(read_lines(folder.ledger)) if folder.ledger.is_file() else []
-        header = _check_can_be_saved(folder, lines)
+        lines = read_lines(folder.ledger) if folder.ledger.is_file() else []
+        has_format = bool(lines) and is_format_line(lines[0])
+        if has_format:
+            check_format(folder.ledger, lines[0])
+        events = [try_decode(line) for line in lines]
+        whole = [event is not None or (number == 0 and has_format) for number, event in enumerate(events)]
+        header = _check_can_be_saved(folder, events)
         done = []
-        if damaged := [str(number) for number, line in enumerate(lines, start=1) if line is None]:
-            kept = _replace(folder.ledger, _keep_whole(folder.ledger, lines, header))
+        if damaged := [str(number) for number, is_whole in enumerate(whole, start=1) if not is_whole]:
+            kept = _replace(folder.ledger, _keep_whole(lines, whole, header))
             done.append(
                 f"Kept {len(lines) - len(damaged)} of {len(lines)} lines of the ledger; damaged: {', '.join(damaged)}. "
                 f"The original is {kept}."
             )
-        if _read(folder.space) != header["space"].encode():
-            kept = _replace(folder.space, header["space"].encode())
+        if _read(folder.space) != header.space.encode():
+            kept = _replace(folder.space, header.space.encode())
             done.append("Put space.yaml back." + (f" What was there is {kept}." if kept else ""))
-        if lost := _set_aside_trials(folder, lines):
+        if lost := _set_aside_trials(folder, events):
             done.append(f"What started {', '.join(lost)} is lost, so that a trial of that number runs anew.")
     if not done:
         return f"{folder.name}: nothing is damaged."
     return f"{' '.join(done)} Go on with it: sweep resume {folder.name}"
 
 
-def _check_can_be_saved(folder: SweepFolder, lines: list[Event | None]) -> Event:
-    """The event that says what the sweep is."""
-    events = [line for line in lines if line is not None]
-    if lines and lines[0] is not None:
-        check_format(folder.ledger, lines[0])
-    kinds = {event.get("event") for event in events}
-    is_list = any(event.get("origin") == "listed" for event in events)
-    if "sweep" in kinds and ("list" in kinds or not is_list):
-        return sweep_header(folder.ledger, events)
-    again = f" Search its space again: sweep run {folder.space}." if folder.space.is_file() and not is_list else ""
+def _check_can_be_saved(folder: SweepFolder, events: list[AnyEvent | None]) -> SweepStarted:
+    """Return the event that describes the sweep."""
+    is_replication = any(isinstance(event, TrialStarted) and event.origin == "listed" for event in events)
+    kinds = {type(event) for event in events}
+    if SweepStarted in kinds and (Replication in kinds or not is_replication):
+        return find_header(folder.ledger, [event for event in events if event is not None])
+    again = (
+        f" Search its space again: sweep run {folder.space}." if folder.space.is_file() and not is_replication else ""
+    )
     raise UserError(
         f"{folder.name}: it cannot be repaired, because its ledger has lost the line that says what the sweep is. Weights "
         f"that are left are in {folder.trials}.{again} Remove the sweep: sweep rm {folder.name}."
     )
 
 
-def _keep_whole(path: Path, lines: list[Event | None], header: Event) -> bytes:
-    """The whole lines as they were; the first, which holds the format alone, is made anew where it is damaged."""
-    first = json.dumps({"time": header["time"], "format": FORMAT}).encode() + b"\n" if lines[0] is None else b""
-    texts = path.read_bytes().split(b"\n")  # what follows the last newline has no event
-    return first + b"".join(text + b"\n" for text, line in zip(texts, lines, strict=False) if line is not None)
+def _keep_whole(lines: list[bytes], whole: list[bool], header: SweepStarted) -> bytes:
+    """Keep the whole lines as they were; the first, which holds the format alone, is made anew where it is damaged."""
+    first = b"" if is_format_line(lines[0]) else first_line(header.time)
+    return first + b"".join(line + b"\n" for line, is_whole in zip(lines, whole, strict=True) if is_whole)
 
 
-def _set_aside_trials(folder: SweepFolder, lines: list[Event | None]) -> list[str]:
+def _set_aside_trials(folder: SweepFolder, events: list[AnyEvent | None]) -> list[str]:
     """Rename the folders of trials whose start is lost, so that the next of that number begins with an empty one."""
-    started = {line.get("trial") for line in lines if line is not None and line.get("event") == "start"}
+    started = {event.trial for event in events if isinstance(event, TrialStarted)}
     folders = [
         path for path in sorted(folder.trials.glob("*")) if path.name.isdigit() and int(path.name) not in started
     ]

@@ -1,16 +1,26 @@
-"""The trials of a sweep as its ledger tells them: a projection, folded event by event."""
+"""The trials of a sweep: a projection of its ledger, folded event by event."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from analysis.effects.selection import luck_of_best
-from search.core.ledger import Event
+from search.core.events import (
+    AnyEvent,
+    EpochReported,
+    Extension,
+    Origin,
+    State,
+    TrialEnded,
+    TrialLost,
+    TrialResumed,
+    TrialStarted,
+)
+from training.recipe import Recipe
 from training.score_metrics import MAXIMISED
 
-State = Literal["running", "paused", "completed", "stopped", "diverged", "out_of_memory", "failed", "interrupted"]
 UNFINISHED: tuple[State, ...] = ("running", "paused", "interrupted")
 
 
@@ -19,14 +29,14 @@ class Trial:
     """One recipe trained under the scheduler. `number` names it everywhere; `reports` are its epochs in order."""
 
     number: int
-    recipe: dict[str, Any]
+    recipe: Recipe
     params: dict[str, Any] | None
-    origin: Literal["baseline", "sampler", "warm_start", "listed"]
+    origin: Origin
     started: float
     state: State = "running"
     reason: str = ""
     ended: float | None = None
-    reports: list[Event] = field(default_factory=list)
+    reports: list[EpochReported] = field(default_factory=list)
     losses: int = 0  # workers that died under it
 
     @property
@@ -35,53 +45,50 @@ class Trial:
 
     @property
     def epochs(self) -> int:
-        return self.recipe["epochs"]
+        return self.recipe.epochs
 
     @property
     def epoch(self) -> int:
-        return self.reports[-1]["epoch"] if self.reports else 0
+        return self.reports[-1].epoch if self.reports else 0
 
     @property
     def score(self) -> float | None:
         """The best validation value so far."""
-        return self.reports[-1]["score"] if self.reports else None
+        return self.reports[-1].score if self.reports else None
 
     @property
     def standard_error(self) -> float:
-        return self.reports[-1]["standard_error"]
+        return self.reports[-1].standard_error
 
 
 class Trials:
     """All trials of a ledger, and which of them is the best."""
 
-    def __init__(self, metric: str, events: Iterable[Event] = ()) -> None:
+    def __init__(self, metric: str, events: Iterable[AnyEvent] = ()) -> None:
         self.metric = metric
         self.by_number: dict[int, Trial] = {}
         self.extra = 0  # trials granted after the start
         for event in events:
             self.fold(event)
 
-    def fold(self, event: Event) -> None:
-        """Take in one event of the ledger, in its order."""
-        kind = event.get("event")
-        if kind == "start":
-            self.by_number[event["trial"]] = Trial(
-                event["trial"], event["recipe"], event["params"], event["origin"], event["time"]
-            )
+    def fold(self, event: AnyEvent) -> None:
+        """Take in one event of the ledger; call it in the ledger's order."""
+        if isinstance(event, TrialStarted):
+            self.by_number[event.trial] = Trial(event.trial, event.recipe, event.params, event.origin, event.time)
             return
-        if kind == "extend":
-            self.extra += event["trials"]
-        trial = self.by_number.get(event.get("trial", -1))
+        if isinstance(event, Extension):
+            self.extra += event.trials
+        trial = self.by_number.get(getattr(event, "trial", -1))
         if trial is None:
             return
-        if kind == "report":
+        if isinstance(event, EpochReported):
             trial.reports.append(event)
-        elif kind == "resume":
+        elif isinstance(event, TrialResumed):
             trial.state, trial.reason, trial.ended = "running", "", None
-        elif kind == "lost":
-            trial.state, trial.reason, trial.losses = "interrupted", event["reason"], trial.losses + 1
-        elif kind == "end":
-            trial.state, trial.reason, trial.ended = event["state"], event["reason"], event["time"]
+        elif isinstance(event, TrialLost):
+            trial.state, trial.reason, trial.losses = "interrupted", event.reason, trial.losses + 1
+        elif isinstance(event, TrialEnded):
+            trial.state, trial.reason, trial.ended = event.state, event.reason, event.time
 
     def __iter__(self):
         return iter(self.by_number.values())
@@ -102,7 +109,7 @@ class Trials:
 
     @property
     def sign(self) -> int:
-        """Times a score: higher is better."""
+        """Multiply a score by this; higher is then better."""
         return 1 if self.metric in MAXIMISED else -1
 
     def ranked(self) -> list[Trial]:

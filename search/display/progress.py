@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.report.formatting import format_score, format_seconds
-from search.core.ledger import Event
+from search.core.events import AnyEvent, TrialEnded
 from search.core.trials import UNFINISHED, Trial, Trials
 from search.display.recipe_text import baseline_of, cut, describe_recipe, format_counts, format_state
 from search.display.time_left import Pace
@@ -74,13 +74,12 @@ class Progress:
             self.said.add(text)
             self.say(text)
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: AnyEvent) -> None:
         """A listener of the controller."""
-        kind = event.get("event")
-        if kind in ("start", "resume", "report"):
+        if event.event in ("start", "resume", "report"):
             self.pace.add(event)
-        if kind == "end":
-            self._end(self.controller.trials.by_number[event["trial"]])
+        if isinstance(event, TrialEnded):
+            self._end(self.controller.trials.by_number[event.trial])
         elif self.live is None and time.time() - self.spoke >= HEARTBEAT_SECONDS:
             trials = self._snapshot()
             self.say(f"{len(_ended(trials))}/{self.controller.budget} trials done: {format_counts(trials)}")

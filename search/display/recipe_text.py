@@ -22,13 +22,15 @@ def format_counts(trials: Trials) -> str:
     return " · ".join(f"{format_state(state)} {counts[state]}" for state in order if state in counts)
 
 
-def short_recipe(recipe: dict[str, Any], baseline: dict[str, Any]) -> str:
+def short_recipe(recipe: Recipe, baseline: Recipe) -> str:
     """What differs from the baseline, as the overrides that would make it; `baseline` where nothing does."""
-    words = [f"{path}={_format_short(value)}" for path, value in _differences(recipe, baseline)]
+    words = [
+        f"{path}={_format_short(value)}" for path, value in _differences(recipe.model_dump(), baseline.model_dump())
+    ]
     return " ".join(words) or "baseline"
 
 
-def describe_recipe(trial: Trial, baseline: dict[str, Any]) -> str:
+def describe_recipe(trial: Trial, baseline: Recipe) -> str:
     """The recipe in short, and whether it is one of the baselines."""
     text = short_recipe(trial.recipe, baseline)
     return f"baseline {text}" if trial.origin == "baseline" and text != "baseline" else text
@@ -42,9 +44,9 @@ def cut(text: str, width: int) -> str:
     return f"{head} …" if space else text[: max(0, width - 1)] + "…"
 
 
-def baseline_of(trials: Trials) -> dict[str, Any]:
-    """The recipe that the others are told apart from: the first baseline's, at its own learning rate."""
-    return next((t.recipe for t in list(trials) if t.origin == "baseline"), Recipe().model_dump())
+def baseline_of(trials: Trials) -> Recipe:
+    """The recipe that the others are compared with: the first baseline's, at its own learning rate."""
+    return next((t.recipe for t in list(trials) if t.origin == "baseline"), Recipe())
 
 
 def _differences(recipe: dict[str, Any], baseline: dict[str, Any]) -> Iterator[tuple[str, Any]]:

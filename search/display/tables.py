@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -18,6 +18,7 @@ from search.core.trials import Trial, Trials
 from search.display.columns import Column, Columns, make_console
 from search.display.recipe_text import baseline_of, describe_recipe, format_state, short_recipe
 from search.display.significance import compare_with_baseline, describe_ties
+from training.recipe import Recipe
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -49,16 +50,16 @@ LEADERS = [
 ]
 
 
-def _leader(rank: int, trial: Trial, metric: str, baseline: dict[str, Any]) -> list[str]:
+def _leader(rank: int, trial: Trial, metric: str, baseline: Recipe) -> list[str]:
     last = trial.reports[-1]
     return [
         str(rank),
         trial.name,
         format_state(trial.state),
-        format_score(metric, last["score"], last["standard_error"]),
+        format_score(metric, last.score, last.standard_error),
         f"{trial.epoch}/{trial.epochs}",
-        str(last["best_epoch"]),
-        format_seconds(last["metrics"].get("train_seconds", 0.0)),
+        str(last.best_epoch),
+        format_seconds(last.metrics.get("train_seconds") or 0.0),
         describe_recipe(trial, baseline),
     ]
 

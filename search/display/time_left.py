@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.report.formatting import format_seconds
-from search.core.ledger import Event
+from search.core.events import AnyEvent, EpochReported
 from search.core.trials import UNFINISHED, Trial
 
 
@@ -18,11 +18,11 @@ class Pace:
         self.began: float | None = None
         self.epochs = 0
 
-    def add(self, event: Event) -> None:
+    def add(self, event: AnyEvent) -> None:
         """Take in a start, resume or report as it happens."""
         if self.began is None:
-            self.began = event["time"]
-        self.epochs += event["event"] == "report"
+            self.began = event.time
+        self.epochs += isinstance(event, EpochReported)
 
     def describe(self, trials: Sequence[Trial], budget: int, now: float) -> str:
         """`about 3 min 12 s left`, or when the time budget ends if that is sooner; empty while nothing is known."""

@@ -10,13 +10,20 @@ from typing import Any
 from analysis.effects.intervals import Interval, mean_interval, paired_interval, score_noise
 from analysis.report.formatting import format_points, format_score
 from analysis.report.page import Section, render_page
-from search.core.folder import SweepFolder
+from search.core.record import SweepRecord
 from search.followup.candidates import choose_baseline, find_winner
-from search.followup.replication import BASELINE, Listed, check_same, check_seeds, go_on, list_folder, run_list
-from search.followup.trial_export import read_trials
+from search.followup.replication import (
+    BASELINE,
+    Replicated,
+    check_same,
+    check_seeds,
+    continue_replication,
+    replication_folder,
+    run_replication,
+)
 from search.followup.variants import WINNER, build_variants
 from training.errors import UserError
-from training.recipe import flatten, read_recipe
+from training.recipe import flatten
 
 FORMAT = 1
 SEEDS = 5
@@ -28,34 +35,37 @@ METHOD = (
 )
 
 
-def run_ablation(source: SweepFolder, seeds: int | None, console: Any) -> str:
-    """Train the winner and the baseline with one technique switched at a time; returns the state it ended in.
+def run_ablation(source: SweepRecord, seeds: int | None, console: Any) -> tuple[str, SweepRecord]:
+    """Train the winner and the baseline with one technique switched at a time, or go on with that.
+
+    Returns:
+        The state it ended in, and its record.
 
     Raises:
         UserError: nothing completed, too few seeds, or no technique to switch.
     """
-    folder = list_folder(source, "ablate")
+    folder = replication_folder(source.folder, "ablate")
     if folder.ledger.exists():
-        check_same(folder, seeds)
-        return go_on(folder, console)
+        record = SweepRecord.open(folder)
+        check_same(record, seeds)
+        return continue_replication(record, console)
     check_seeds(SEEDS if seeds is None else seeds)
-    trials = read_trials(source)
-    winner, baseline = find_winner(source, trials), choose_baseline(trials, source.name)
-    variants = build_variants(read_recipe(winner.recipe), read_recipe(baseline.recipe))
+    winner, baseline = find_winner(source), choose_baseline(source.trials, source.name)
+    variants = build_variants(winner.recipe, baseline.recipe)
     console.print(f"{len(variants.techniques)} techniques of trial {winner.name}: {len(variants.recipes)} recipes.")
-    return run_list(
+    result = run_replication(
         source,
         "ablate",
         variants.recipes,
         seed_count=seeds or SEEDS,
-        metric=trials.metric,
         keep_best=1,
         notes=[f"The winner is trial {winner.name} of {source.name}.", *variants.notes],
         console=console,
-    ).state
+    )
+    return result.state, result.record
 
 
-def conclude_ablation(folder: SweepFolder, listed: Listed, console: Any) -> None:
+def conclude_ablation(listed: Replicated, console: Any) -> None:
     """Say what each technique is worth, best first, and write and log the page.
 
     Raises:
@@ -63,13 +73,13 @@ def conclude_ablation(folder: SweepFolder, listed: Listed, console: Any) -> None
     """
     from search.tracking.results import log_results
 
-    findings = measure_worth(folder, listed)
+    folder, findings = listed.record.folder, measure_worth(listed)
     (folder.path / "ablate.json").write_text(json.dumps(findings, indent=2) + "\n")
     page = folder.path / "ablate.html"
     page.write_text(_render(findings), encoding="utf-8")
     metric = findings["metric"]
     sentences = [
-        f"What each technique is worth in {metric}, on {len(listed.seeds)} fresh seeds, 95 % intervals:",
+        f"What each technique is worth in {metric}, on {len(listed.event.seeds)} fresh seeds, 95 % intervals:",
         *(
             f"  {found['technique']} ({found['value']}): {_format_worth(metric, found['in_winner'])} in the winner, "
             f"{_format_worth(metric, found['in_baseline'])} in the baseline"
@@ -85,15 +95,15 @@ def conclude_ablation(folder: SweepFolder, listed: Listed, console: Any) -> None
         for found in findings["techniques"]
         if found["in_winner"]
     }
-    log_results(folder, metrics, [page, folder.path / "ablate.json"], sentences, time.time(), console)
+    log_results(listed.record, metrics, [page, folder.path / "ablate.json"], sentences, time.time(), console)
 
 
-def measure_worth(folder: SweepFolder, listed: Listed) -> dict[str, Any]:
+def measure_worth(listed: Replicated) -> dict[str, Any]:
     """What each technique adds to the winner and to the baseline, best first, as plain values; positive is better."""
     scores, sign = listed.scores(), listed.trials.sign
     if not {WINNER, BASELINE} & scores.keys():
         raise UserError(
-            f"{folder.name}: neither the winner nor the baseline completed on every seed. "
+            f"{listed.record.name}: neither the winner nor the baseline completed on every seed. "
             + " ".join(listed.describe_incomplete())
         )
     pairs = {label: (WINNER, label) for label in scores if label.startswith("without ")}
@@ -119,14 +129,14 @@ def measure_worth(folder: SweepFolder, listed: Listed) -> dict[str, Any]:
     ]
     return {
         "format": FORMAT,
-        "sweep": folder.name,
-        "of": listed.of,
+        "sweep": listed.record.name,
+        "of": listed.event.of,
         "metric": listed.trials.metric,
-        "seeds": listed.seeds,
+        "seeds": list(listed.event.seeds),
         "comparisons": len(pairs),
         "techniques": sorted(techniques, key=_order),
         "recipes": {label: asdict(mean_interval(values, score_noise(scores))) for label, values in scores.items()},
-        "notes": [*listed.notes, *listed.describe_incomplete()],
+        "notes": [*listed.event.notes, *listed.describe_incomplete()],
     }
 
 
@@ -135,9 +145,9 @@ def _order(found: dict[str, Any]) -> float:
     return -worth["interval"]["mean"] if worth else float("inf")
 
 
-def _describe_value(listed: Listed, field: str) -> str:
+def _describe_value(listed: Replicated, field: str) -> str:
     """What the winner has there."""
-    value = listed.by_label[WINNER][0].recipe[field]
+    value = listed.by_label[WINNER][0].recipe.model_dump()[field]
     flat = flatten(value) if isinstance(value, dict) else {field: value}
     return ", ".join(
         f"{name}={item:.3g}" if isinstance(item, float) else f"{name}={item}" for name, item in flat.items()

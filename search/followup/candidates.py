@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from search.core.folder import SweepFolder
+from search.core.record import SweepRecord
 from search.core.trials import Trial, Trials
-from search.followup.replication import BASELINE, list_folder, read_list
+from search.followup.replication import BASELINE, read_replication, replication_folder
 from training.errors import UserError
-from training.recipe import Recipe, read_recipe
+from training.recipe import Recipe
 
 
 def choose_best(trials: Trials, sweep: str, count: int) -> list[Trial]:
@@ -38,22 +38,23 @@ def choose_baseline(trials: Trials, sweep: str) -> Trial:
 
 def name_recipes(best: list[Trial], baseline: Trial) -> dict[str, Recipe]:
     """Recipes by label: the number of the trial they come from, and `baseline`, which stands once."""
-    named = {trial.name: read_recipe(trial.recipe) for trial in best if trial.recipe != baseline.recipe}
-    return {BASELINE: read_recipe(baseline.recipe), **named}
+    named = {trial.name: trial.recipe for trial in best if trial.recipe != baseline.recipe}
+    return {BASELINE: baseline.recipe, **named}
 
 
-def find_winner(source: SweepFolder, trials: Trials) -> Trial:
-    """The trial whose recipe `sweep confirm` found best, else the best of the search.
+def find_winner(source: SweepRecord) -> Trial:
+    """Find the trial whose recipe `sweep confirm` found best; without a confirmation, the best of the search.
 
     Raises:
-        UserError: none completed.
+        UserError: no trial completed.
     """
+    trials = source.trials
     best = choose_best(trials, source.name, 1)[0]
-    folder = list_folder(source, "confirm")
+    folder = replication_folder(source.folder, "confirm")
     if not folder.ledger.exists():
         return best
-    listed = read_list(folder)
-    if not (scores := listed.scores()):
+    confirmed = read_replication(SweepRecord.open(folder))
+    if not (scores := confirmed.scores()):
         return best
-    label = max(scores, key=lambda name: listed.trials.sign * sum(scores[name]))
+    label = max(scores, key=lambda name: trials.sign * sum(scores[name]))
     return choose_baseline(trials, source.name) if label == BASELINE else trials.by_number[int(label)]

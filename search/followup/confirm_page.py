@@ -9,7 +9,7 @@ from analysis.report.formatting import format_points, format_score
 from analysis.report.page import Section, render_page
 from search.core.folder import SweepFolder
 from search.display.recipe_text import baseline_of, short_recipe
-from search.followup.replication import BASELINE, Listed
+from search.followup.replication import BASELINE, Replicated
 
 METHOD = (
     "Only seeds that the search never used count, so a recipe that was lucky in the search is not lucky here. Intervals "
@@ -25,7 +25,7 @@ TEST_METHOD = (
 )
 
 
-def describe(listed: Listed, findings: dict[str, Any]) -> list[str]:
+def describe(listed: Replicated, findings: dict[str, Any]) -> list[str]:
     """The gist, a sentence each."""
     best, metric = findings["recipes"][0], findings["metric"]
     sentences = [
@@ -78,7 +78,7 @@ def _describe_test(test: dict[str, Any]) -> list[str]:
     return sentences
 
 
-def write_page(folder: SweepFolder, listed: Listed, findings: dict[str, Any]) -> Path:
+def write_page(folder: SweepFolder, listed: Replicated, findings: dict[str, Any]) -> Path:
     """Write `confirm.html` into the sweep's folder."""
     from analysis.held_out.score_figures import draw_confusion, draw_reliability
 
@@ -100,11 +100,11 @@ def write_page(folder: SweepFolder, listed: Listed, findings: dict[str, Any]) ->
         Section("Pictures", (), pictures=pictures),
     ]
     page = folder.path / "confirm.html"
-    page.write_text(render_page(f"{listed.of}, confirmed", sections), encoding="utf-8")
+    page.write_text(render_page(f"{listed.event.of}, confirmed", sections), encoding="utf-8")
     return page
 
 
-def _recipe_table(listed: Listed, findings: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+def _recipe_table(listed: Replicated, findings: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     metric = findings["metric"]
     head = [
         "rank",
@@ -164,9 +164,10 @@ def _name(found: dict[str, Any]) -> str:
     return "The baseline" if found["label"] == BASELINE else f"Trial {found['label']}'s recipe"
 
 
-def _short(listed: Listed, found: dict[str, Any]) -> str:
-    seed = {"seed": 0}
-    return short_recipe(listed.by_label[found["label"]][0].recipe | seed, baseline_of(listed.trials) | seed)
+def _short(listed: Replicated, found: dict[str, Any]) -> str:
+    same = {"seed": 0}  # the seeds differ, and are no part of the recipe here
+    recipe, baseline = listed.by_label[found["label"]][0].recipe, baseline_of(listed.trials)
+    return short_recipe(recipe.model_copy(update=same), baseline.model_copy(update=same))
 
 
 def _format_interval(metric: str, interval: dict[str, float]) -> str:

@@ -8,16 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from analysis.report.formatting import mask_secrets
-from search.core.folder import SweepFolder
-from search.core.ledger import read_events
+from search.core.record import SweepRecord
 from search.core.trials import Trial
-from search.followup.trial_export import read_space, read_trials
 from training.errors import UserError
 from training.process.optional import require_driver
-from training.recipe import flatten
 
 
-def write_study(folder: SweepFolder, url: str) -> str:
+def write_study(record: SweepRecord, url: str) -> str:
     """Write all trials, epochs as steps; returns a sentence about it.
 
     Raises:
@@ -28,14 +25,14 @@ def write_study(folder: SweepFolder, url: str) -> str:
 
     require_driver(f"--optuna={mask_secrets(url)}", url)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    trials, space = read_trials(folder), read_space(folder, list(read_events(folder.ledger)))
+    trials, space = record.trials, record.space
     try:
         study = optuna.create_study(
-            storage=url, study_name=folder.name, direction="maximize" if trials.sign > 0 else "minimize"
+            storage=url, study_name=record.name, direction="maximize" if trials.sign > 0 else "minimize"
         )
     except optuna.exceptions.DuplicatedStudyError:
         raise UserError(
-            f"--optuna={mask_secrets(url)}: it has a study called {folder.name}. Name another storage."
+            f"--optuna={mask_secrets(url)}: it has a study called {record.name}. Name another storage."
         ) from None
     except (SQLAlchemyError, ImportError, ValueError) as error:
         reason = mask_secrets(str(error).strip().split("\n")[0])
@@ -47,7 +44,7 @@ def write_study(folder: SweepFolder, url: str) -> str:
         study.set_metric_names([trials.metric])
     study.add_trials([_translate(trial, trials.metric, space.suggest) for trial in trials])
     shown = mask_secrets(url)
-    return f"Wrote {len(trials)} trials to {shown}: optuna.load_study(study_name={folder.name!r}, storage={shown!r})."
+    return f"Wrote {len(trials)} trials to {shown}: optuna.load_study(study_name={record.name!r}, storage={shown!r})."
 
 
 def _translate(trial: Trial, metric: str, suggest: Any) -> Any:
@@ -66,12 +63,12 @@ def _translate(trial: Trial, metric: str, suggest: Any) -> Any:
         value=trial.score if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
         params=fixed.params,
         distributions=fixed.distributions,
-        intermediate_values={report["epoch"]: report["metrics"][metric] for report in trial.reports},
+        intermediate_values={report.epoch: report.measured()[metric] for report in trial.reports},
         user_attrs={
             "trial": trial.name,
             "state": trial.state,
             "origin": trial.origin,
-            "recipe": json.dumps(flatten(trial.recipe)),
+            "recipe": json.dumps(trial.recipe.flat()),
         },
     )
     made.datetime_start = datetime.fromtimestamp(trial.started)

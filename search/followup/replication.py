@@ -1,14 +1,16 @@
-"""A sweep over a list: some recipes, each on the same fresh seeds, none stopped early; the ledger holds the list."""
+"""A replication: some recipes, each trained on the same fresh seeds, none stopped early."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from search.core.events import Replication, ReplicationKind, ReplicationTrial
 from search.core.folder import SweepFolder, open_folder
-from search.core.ledger import read_events
+from search.core.record import SweepRecord
 from search.core.trials import Trial, Trials
 from spaces.search import NoScheduler, Search
 from spaces.space import Space
@@ -18,28 +20,42 @@ from training.recipe import Recipe
 if TYPE_CHECKING:
     from search.runner.driver import Result
 
-Kind = Literal["confirm", "ablate"]
 BASELINE = "baseline"
 FEWEST_SEEDS = 2
 
 
 @dataclass(frozen=True)
-class Listed:
-    """What a ledger tells of such a sweep: its trials by the label of their recipe, in the order of the seeds."""
+class Replicated:
+    """The trials of a replication, by the label of their recipe and in the order of the seeds."""
 
-    kind: Kind
-    of: str  # the sweep whose recipes these are
-    seeds: list[int]
-    notes: list[str]  # what was left out, and why
-    trials: Trials
-    by_label: dict[str, list[Trial]]
+    record: SweepRecord
+    event: Replication
+
+    @property
+    def trials(self) -> Trials:
+        return self.record.trials
+
+    @cached_property
+    def source(self) -> SweepRecord:
+        """The sweep whose recipes these are."""
+        return SweepRecord.open(SweepFolder(self.record.folder.path.with_name(self.event.of)))
+
+    @cached_property
+    def by_label(self) -> dict[str, list[Trial]]:
+        found: dict[str, list[Trial]] = {entry.label: [] for entry in self.event.trials}
+        for trial in self.trials:
+            found[self.event.trials[trial.number].label].append(trial)
+        return found
 
     def scores(self) -> dict[str, list[float]]:
-        """Of the recipes that completed on every seed: one missing seed would make a mean of the luckier ones."""
+        """Scores by label, in the order of the seeds.
+
+        A recipe that lacks a seed is left out: its mean would be one over the luckier seeds.
+        """
         return {
             label: [trial.score for trial in trials if trial.score is not None]
             for label, trials in self.by_label.items()
-            if all(trial.state == "completed" for trial in trials) and len(trials) == len(self.seeds)
+            if all(trial.state == "completed" for trial in trials) and len(trials) == len(self.event.seeds)
         }
 
     def describe_incomplete(self) -> list[str]:
@@ -52,118 +68,121 @@ class Listed:
         return sorted(sentences)
 
 
-def open_searched(storage: Path, name: str) -> SweepFolder:
-    """A sweep that searched and that nobody runs: where the best recipes come from.
+def open_searched(storage: Path, name: str) -> SweepRecord:
+    """Open a sweep that searched and has no driver now: the best recipes come from it.
 
     Raises:
-        UserError: there is no such sweep, it is running, or it runs a list itself.
+        UserError: there is no such sweep, it is running, or it is a replication itself.
     """
     folder = open_folder(storage, name)
     if folder.is_running():
         raise UserError(f"{name} is running: its best recipe is not known yet. Wait, or stop it: sweep stop {name}.")
-    for event in read_events(folder.ledger):
-        if event.get("event") == "list":
-            raise UserError(f"{name} trains recipes of {event['of']} again. Name that sweep.")
-    return folder
+    record = SweepRecord.open(folder)
+    if (replication := record.replication) is not None:
+        raise UserError(f"{name} trains recipes of {replication.of} again. Name that sweep.")
+    return record
 
 
-def list_folder(source: SweepFolder, kind: Kind) -> SweepFolder:
-    """Where the sweep over a list that `source` gave stands, or will stand."""
+def replication_folder(source: SweepFolder, kind: ReplicationKind) -> SweepFolder:
+    """The folder of the replication of `source`, whether it exists yet or not."""
     return SweepFolder(source.path.with_name(f"{source.name}-{kind}"))
 
 
-def run_list(
-    source: SweepFolder,
-    kind: Kind,
+def run_replication(
+    source: SweepRecord,
+    kind: ReplicationKind,
     recipes: Mapping[str, Recipe],
     *,
     seed_count: int,
-    metric: str,
     keep_best: int,
     notes: Sequence[str],
     console: Any,
 ) -> Result:
     """Train every recipe on `seed_count` seeds that `source` never used, as a sweep of its own on the same machines.
 
-    `recipes` are by label; the one called `baseline` must be among them. Seeds come in turn, so that a sweep cut short
-    is still balanced.
+    Args:
+        source: The sweep whose recipes these are.
+        kind: What the replication is for.
+        recipes: Recipes by label; the one called `baseline` must be among them.
+        seed_count: Seeds of each recipe. All recipes train on a seed before the next, so a replication that is cut short
+            is still balanced.
+        keep_best: Completed trials that keep their weights.
+        notes: What was left out, and why.
+        console: Where progress is shown.
     """
-    from search.runner.driver import read_settings, run_sweep
+    from search.runner.driver import run_sweep
 
     baseline = recipes[BASELINE]
-    seeds = [baseline.seed + number for number in range(1, seed_count + 1)]
-    trials = [
-        {
-            "label": label,
-            "recipe": recipe.model_copy(update={"seed": seed}).model_dump(),
-            "origin": "baseline" if label == BASELINE else "listed",
-        }
+    seeds = tuple(baseline.seed + number for number in range(1, seed_count + 1))
+    trials = tuple(
+        ReplicationTrial(
+            label=label,
+            recipe=recipe.model_copy(update={"seed": seed}),
+            origin="baseline" if label == BASELINE else "listed",
+        )
         for seed in seeds
         for label, recipe in recipes.items()
-    ]
+    )
+    metric = source.space.search.metric
     search = Search(trials=len(trials), metric=metric, sampler="random", scheduler=NoScheduler())  # type: ignore[arg-type]
-    folder = list_folder(source, kind)
+    folder = replication_folder(source.folder, kind)
     space = Space(folder.name, baseline.model_dump(), search)
-    settings = replace(read_settings(source), keep_best=keep_best, time_budget_seconds=None)
-    opening = {"event": "list", "kind": kind, "of": source.name, "seeds": seeds, "notes": list(notes), "trials": trials}
-    return run_sweep(folder, space, settings, console, [opening])
+    settings = replace(source.settings, keep_best=keep_best, time_budget_seconds=None)
+    event = Replication(kind=kind, of=source.name, seeds=seeds, notes=tuple(notes), trials=trials)
+    return run_sweep(folder, space, settings, console, [event])
 
 
-def go_on(folder: SweepFolder, console: Any) -> str:
-    """Finish a sweep over a list that is there already; returns the state it is in."""
+def continue_replication(record: SweepRecord, console: Any) -> tuple[str, SweepRecord]:
+    """Finish a replication that exists already; returns the state it is in, and its record."""
     from search.runner.driver import resume_sweep
 
-    listed, total = read_list(folder), len(_list_event(folder)["trials"])
-    ended = [trial for trial in listed.trials if trial.ended is not None and trial.state != "interrupted"]
-    return "completed" if len(ended) == total else resume_sweep(folder, console).state
+    ended = [trial for trial in record.trials if trial.ended is not None and trial.state != "interrupted"]
+    if len(ended) == len(_replication_of(record).trials):
+        return "completed", record
+    result = resume_sweep(record.folder, console)
+    return result.state, result.record
 
 
-def read_list(folder: SweepFolder) -> Listed:
-    """What the ledger of a sweep over a list says.
+def read_replication(record: SweepRecord) -> Replicated:
+    """Return what a replication trained.
 
     Raises:
-        UserError: it is a sweep of another kind.
+        UserError: the sweep is of another kind.
     """
-    from search.followup.trial_export import read_trials
-
-    event, trials = _list_event(folder), read_trials(folder)
-    by_label: dict[str, list[Trial]] = {entry["label"]: [] for entry in event["trials"]}
-    for trial in trials:
-        by_label[event["trials"][trial.number]["label"]].append(trial)
-    return Listed(event["kind"], event["of"], event["seeds"], event["notes"], trials, by_label)
+    return Replicated(record, _replication_of(record))
 
 
-def describe_trial(folder: SweepFolder, trial: Trial) -> str:
-    """A trial as a person finds it again: one of a list by its recipe's name in the searched sweep, its seed and its own."""
-    event = next((event for event in read_events(folder.ledger) if event.get("event") == "list"), None)
+def describe_trial(record: SweepRecord, trial: Trial) -> str:
+    """Name a trial so that a person finds it again; in a replication by its recipe's label, its seed and its number."""
+    event = record.replication
     if event is None:
         return f"trial {trial.name}"
-    label = event["trials"][trial.number]["label"]
+    label = event.trials[trial.number].label
     recipe = (
         f"trial {label}'s recipe" if label.isdigit() else f"the {label}" if " " not in label else f"the recipe {label}"
     )
-    return f"{recipe} of {event['of']}, as trained on seed {trial.recipe['seed']} (trial {trial.name} of {folder.name})"
+    return f"{recipe} of {event.of}, as trained on seed {trial.recipe.seed} (trial {trial.name} of {record.name})"
 
 
-def check_same(folder: SweepFolder, seeds: int | None) -> None:
-    """Refuse another number of seeds than those of the sweep that is there."""
-    there = len(_list_event(folder)["seeds"])
+def check_same(record: SweepRecord, seeds: int | None) -> None:
+    """Refuse another number of seeds than those of the replication that exists."""
+    there = len(_replication_of(record).seeds)
     if seeds not in (None, there):
         raise UserError(
-            f"--seeds={seeds}: {folder.name} is there already, on {there} seeds. Leave --seeds out to see it, or remove it "
-            f"first: sweep rm {folder.name}."
+            f"--seeds={seeds}: {record.name} is there already, on {there} seeds. Leave --seeds out to see it, or remove it "
+            f"first: sweep rm {record.name}."
         )
 
 
 def check_seeds(seeds: int) -> None:
+    """Refuse fewer seeds than an interval needs."""
     if seeds < FEWEST_SEEDS:
         raise UserError(f"--seeds={seeds}: one seed has no spread, so no interval. Give {FEWEST_SEEDS} or more.")
 
 
-def _list_event(folder: SweepFolder) -> dict[str, Any]:
-    for event in read_events(folder.ledger):
-        if event.get("event") == "list":
-            return event
-    raise UserError(
-        f"{folder.name} is a sweep of another kind. Rename its folder, or remove it: sweep rm {folder.name}."
-    )
+def _replication_of(record: SweepRecord) -> Replication:
+    if (event := record.replication) is None:
+        raise UserError(
+            f"{record.name} is a sweep of another kind. Rename its folder, or remove it: sweep rm {record.name}."
+        )
+    return event

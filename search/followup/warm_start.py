@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from search.core.folder import SweepFolder
-from search.followup.trial_export import read_trials
+from search.core.record import SweepRecord
 from spaces.parameters.domains import Domain
 from spaces.space import Space
 from training.errors import UserError
@@ -14,24 +14,26 @@ from training.recipe import Recipe, read_recipe
 RECIPES_PER_SWEEP = 3
 
 
-def collect_warm_starts(space: Space, folders: list[SweepFolder]) -> list[dict[str, Any]]:
+def collect_warm_starts(space: Space, sweeps: Iterable[SweepRecord]) -> tuple[Recipe, ...]:
     """The best completed recipes of each sweep that lie in this space, without repetition, best first.
 
     Raises:
         UserError: a sweep has none that does.
     """
-    found: list[dict[str, Any]] = []
-    for folder in folders:
-        completed = [trial for trial in read_trials(folder).ranked() if trial.state == "completed"]
-        carried = [recipe for trial in completed if (recipe := carry_over(space, trial.recipe)) is not None]
+    found: list[Recipe] = []
+    for sweep in sweeps:
+        completed = [trial for trial in sweep.trials.ranked() if trial.state == "completed"]
+        carried = [
+            recipe for trial in completed if (recipe := carry_over(space, trial.recipe.model_dump())) is not None
+        ]
         if not carried:
             raise UserError(
-                f"--warm-start={folder.name}: none of its {len(completed)} completed trials lies in this space. "
+                f"--warm-start={sweep.name}: none of its {len(completed)} completed trials lies in this space. "
                 "Widen the space, or leave that sweep out."
             )
-        new = [recipe.model_dump() for recipe in carried if recipe.model_dump() not in found]
+        new = [recipe for recipe in carried if recipe not in found]
         found += new[:RECIPES_PER_SWEEP]
-    return found
+    return tuple(found)
 
 
 def carry_over(space: Space, values: dict[str, Any]) -> Recipe | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from search.core.events import AnyEvent, TrialEnded
 from search.core.folder import SweepFolder
-from search.core.ledger import Event
 from search.core.trials import Trials
 
 GONE = ("stopped", "diverged", "out_of_memory", "failed")
@@ -17,13 +17,13 @@ class Checkpoints:
         self.trials = trials
         self.keep_best = keep_best
 
-    def __call__(self, event: Event) -> None:
-        if event.get("event") != "end":
+    def __call__(self, event: AnyEvent) -> None:
+        if not isinstance(event, TrialEnded):
             return
-        if event["state"] in GONE:
-            self._delete(event["trial"], "last.ckpt", "best.ckpt")
-        elif event["state"] == "completed":
-            self._delete(event["trial"], "last.ckpt")
+        if event.state in GONE:
+            self._delete(event.trial, "last.ckpt", "best.ckpt")
+        elif event.state == "completed":
+            self._delete(event.trial, "last.ckpt")
             completed = [trial for trial in self.trials.ranked() if trial.state == "completed"]
             for trial in completed[self.keep_best :]:
                 self._delete(trial.number, "best.ckpt")

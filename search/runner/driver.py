@@ -12,16 +12,26 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from analysis.report.formatting import mask_secrets
 from search.core.controller import Controller
+from search.core.events import (
+    AnyEvent,
+    Dataset,
+    DriverStarted,
+    Extension,
+    RunsRecorded,
+    SweepClosed,
+    SweepStarted,
+    SweepState,
+)
 from search.core.folder import SweepFolder
-from search.core.ledger import Event, Ledger, read_events, sweep_header
-from search.core.secrets import complete_uri
+from search.core.ledger import Ledger
+from search.core.record import SweepRecord
+from search.core.settings import Settings
 from search.core.trials import Trial
 from search.display.phases import Phases
 from search.display.progress import Progress
@@ -38,34 +48,26 @@ from training.recipe import Recipe, flatten
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How a sweep runs, whatever it searches; kept in the ledger for a resume."""
-
-    tracking_uri: str
-    experiment: str
-    seed: int = 0
-    keep_best: int = 5
-    cpus_per_trial: float | None = None
-    gpus_per_trial: float | None = None
-    time_budget_seconds: float | None = None
-    address: str | None = None
-
-
-@dataclass(frozen=True)
 class Result:
     """How a sweep ended, `undelivered` events of MLflow that did not arrive."""
 
+    folder: SweepFolder
     controller: Controller
-    state: str  # completed, interrupted, time_budget
+    state: SweepState
     undelivered: int
+
+    @property
+    def record(self) -> SweepRecord:
+        """The sweep as its ledger has it now; nothing is read again."""
+        return SweepRecord(self.folder, self.controller.ledger.events)
 
 
 def run_sweep(
-    folder: SweepFolder, space: Space, settings: Settings, console: Any, opening: Sequence[Event] = ()
+    folder: SweepFolder, space: Space, settings: Settings, console: Any, opening: Sequence[AnyEvent] = ()
 ) -> Result:
     """Run a new sweep to its end, its time budget, or Ctrl-C.
 
-    `opening` are the ledger's first events after its header: warm starts, or the list of all trials.
+    `opening` are the ledger's first events after its header: warm starts, or all trials of a replication.
 
     Raises:
         UserError: something is wrong with the space, the data, the machines or the tracking server; no sweep was made.
@@ -82,45 +84,47 @@ def run_sweep(
         sweep_id = uuid.uuid4().hex
         tracking = _make_tracking(folder.name, sweep_id, space, settings, dataset)
         plan = _prepare(space, settings, folder.path.parent, tracking, phases, console)
-    header = make_header(folder.name, sweep_id, plan.space, settings)
-    create_folder(folder, {**header, "dataset": dataset}, *opening)
+    header = make_header(folder.name, sweep_id, plan.space, settings, dataset)
+    create_folder(folder, header, *opening)
     with folder.locked():
-        controller = Controller(plan.space, Ledger(folder.ledger), seed=settings.seed)
-        controller.listeners.append(tracking)
+        controller = Controller(
+            plan.space, Ledger(folder.ledger), seed=settings.seed, resolve=plan.resolve, listeners=[tracking]
+        )
         return _drive(folder, controller, settings, plan, tracking, console)
 
 
-def _deliver(folder: SweepFolder, controller: Controller, tracking: Tracking) -> Result:
-    """Of a sweep whose trials have all ended: send MLflow what it missed.
+def _deliver(record: SweepRecord, tracking: Tracking) -> Result:
+    """Send MLflow what it missed of a sweep whose trials have all ended.
 
     Raises:
         UserError: it has everything.
     """
-    told = [event for event in controller.ledger.events if event.get("event") in ("end", "runs")]
-    if told and told[-1]["event"] == "runs" and not told[-1]["undelivered"]:
+    if record.is_delivered:
         raise UserError(
-            f"{folder.name} is completed: all {len(controller.trials)} trials have ended. See sweep show, or run more: "
-            f"sweep extend {folder.name} --trials N."
+            f"{record.name} is completed: all {len(record.trials)} trials have ended. See sweep show, or run more: "
+            f"sweep extend {record.name} --trials N."
         )
     tracking.start()
     tracking.wait_ready()
-    tracking.replay(controller.ledger.events)
+    tracking.replay(record.events)
     undelivered = tracking.close("completed")
+    controller = Controller(record.space, Ledger(record.folder.ledger, record.events), seed=record.settings.seed)
     _record_runs(controller, tracking, undelivered)
-    return Result(controller, "completed", undelivered)
+    return Result(record.folder, controller, "completed", undelivered)
 
 
-def make_header(name: str, sweep_id: str, space: Space, settings: Settings) -> dict[str, Any]:
-    """The event that says what the sweep is; a password of its store stays in the environment."""
-    kept = asdict(settings) | {"tracking_uri": mask_secrets(settings.tracking_uri)}
-    return {"event": "sweep", "name": name, "id": sweep_id, "space": space.to_yaml(), "settings": kept}
+def make_header(
+    name: str, sweep_id: str, space: Space, settings: Settings, dataset: Dataset | None = None
+) -> SweepStarted:
+    """Describe a new sweep as the ledger keeps it; a password of its store stays in the environment."""
+    return SweepStarted(name=name, id=sweep_id, space=space.to_yaml(), settings=settings.masked(), dataset=dataset)
 
 
-def create_folder(folder: SweepFolder, header: dict[str, Any], *events: dict[str, Any]) -> None:
+def create_folder(folder: SweepFolder, header: SweepStarted, *events: AnyEvent) -> None:
     """Make a sweep's folder with its space and the first events of its ledger, whole or not at all."""
-    partial = SweepFolder(folder.path.with_name(f".{folder.name}-{header['id']}"))
+    partial = SweepFolder(folder.path.with_name(f".{folder.name}-{header.id}"))
     partial.path.mkdir(parents=True)
-    partial.space.write_text(header["space"])
+    partial.space.write_text(header.space)
     ledger = Ledger(partial.ledger)
     for event in (header, *events):
         ledger.append(event)
@@ -137,29 +141,29 @@ def resume_sweep(
         UserError: another driver runs it, it is completed, or its space file was changed.
     """
     with folder.locked():
-        ledger = Ledger(folder.ledger)
-        header = sweep_header(folder.ledger, ledger.events)
-        space = read_frozen_space(folder, header)
-        settings = replace(_settings_of(header), time_budget_seconds=time_budget_seconds)
-        controller = Controller(space, ledger, seed=settings.seed)
+        record = SweepRecord.open(folder)
+        check_frozen_space(record)
+        settings = replace(record.settings, time_budget_seconds=time_budget_seconds)
+        ledger = Ledger(folder.ledger, record.events)
         if more_trials:
-            if controller.listed:
+            if record.replication is not None:
                 raise UserError(f"{folder.name} runs a fixed list of trials, which cannot be extended.")
-            controller.record(event="extend", trials=more_trials)
-        tracking = _make_tracking(folder.name, header["id"], space, settings, header.get("dataset"))
-        if controller.is_done:
-            return _deliver(folder, controller, tracking)
-        console.print(f"Sweep {folder.name}: going on after {len(controller.trials)} of {controller.budget} trials.")
+            ledger.append(Extension(trials=more_trials))
+            record = SweepRecord(folder, ledger.events)
+        tracking = _make_tracking(folder.name, record.header.id, record.space, settings, record.header.dataset)
+        if record.is_done:
+            return _deliver(record, tracking)
+        console.print(f"Sweep {folder.name}: going on after {len(record.trials)} of {record.budget} trials.")
         with resumable(folder.name), Phases(console) as phases:
             # Its runs are in the ledger: they can wait for a server that is away.
-            plan = _prepare(space, settings, folder.path.parent, tracking, phases, console, patient=True)
+            plan = _prepare(record.space, settings, folder.path.parent, tracking, phases, console, patient=True)
         tracking.replay(ledger.events)
-        controller.listeners.append(tracking)
+        controller = Controller(record.space, ledger, seed=settings.seed, resolve=plan.resolve, listeners=[tracking])
         controller.take_over()
         return _drive(folder, controller, settings, plan, tracking, console)
 
 
-def check_data(space: Space) -> dict[str, Any]:
+def check_data(space: Space) -> Dataset:
     """Find what is wrong with the data before anything is started, and say which it is; data is never a hole.
 
     Raises:
@@ -175,30 +179,15 @@ def check_data(space: Space) -> dict[str, Any]:
     return identify(data, spec)
 
 
-def read_settings(folder: SweepFolder) -> Settings:
-    """How the sweep was started.
+def check_frozen_space(record: SweepRecord) -> None:
+    """Refuse to go on with a sweep whose `space.yaml` was changed since it started.
 
     Raises:
-        UserError: its store needs a password, which is not in the environment.
+        UserError: naming the first line that differs.
     """
-    return _settings_of(sweep_header(folder.ledger, read_events(folder.ledger)))
-
-
-def _settings_of(header: dict[str, Any]) -> Settings:
-    kept = header["settings"]
-    return Settings(**{**kept, "tracking_uri": complete_uri(kept["tracking_uri"])})
-
-
-def read_frozen_space(folder: SweepFolder, header: dict[str, Any]) -> Space:
-    """The space as it was when the sweep started.
-
-    Raises:
-        UserError: `space.yaml` was changed since, naming the first line that differs.
-    """
-    from spaces.load import load_space
-
+    folder = record.folder
     try:
-        now, then = folder.space.read_text().splitlines(), header["space"].splitlines()
+        now, then = folder.space.read_text().splitlines(), record.header.space.splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
         raise UserError(
@@ -212,12 +201,9 @@ def read_frozen_space(folder: SweepFolder, header: dict[str, Any]) -> Space:
             f"{folder.space}:{number + 1}: changed since the sweep started, from `{was}` to `{line}`. A sweep has one "
             f"space: put it back (sweep repair {folder.name}), or start a new sweep."
         )
-    return load_space(folder.space)
 
 
-def _make_tracking(
-    name: str, sweep_id: str, space: Space, settings: Settings, dataset: dict[str, Any] | None
-) -> Tracking:
+def _make_tracking(name: str, sweep_id: str, space: Space, settings: Settings, dataset: Dataset | None) -> Tracking:
     return Tracking(
         settings.tracking_uri,
         settings.experiment,
@@ -321,21 +307,23 @@ def _drive(
     folder: SweepFolder, controller: Controller, settings: Settings, plan: Plan, tracking: Tracking, console: Any
 ) -> Result:
     """Run trials until there are no more, then leave everything true: ledger, MLflow, checkpoints, processes."""
-    demand, controller.resolve = plan.demand, plan.resolve
+    demand = plan.demand
     budget = settings.time_budget_seconds
     deadline = time.time() + budget if budget else None
     threads, _ = split_cpus(demand.cpus, in_memory=True)
     controller.record(
-        event="driver",
-        pid=os.getpid(),
-        host=socket.gethostname(),
-        threads=threads,
-        slots=demand.slots,
-        gpus=demand.gpus,
-        seconds=plan.seconds,
+        DriverStarted(
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            threads=threads,
+            slots=demand.slots,
+            gpus=demand.gpus,
+            seconds=plan.seconds,
+        )
     )
     progress = Progress(controller, console=console, slots=demand.slots, deadline=deadline)
-    controller.listeners += [Checkpoints(folder, controller.trials, settings.keep_best), progress]
+    controller.subscribe(Checkpoints(folder, controller.trials, settings.keep_best))
+    controller.subscribe(progress)
     crash: Exception | None = None
     with interruptible() as request:
         with progress:
@@ -359,7 +347,9 @@ def _drive(
                 crash = None if controller.fatal else error
             _settle(controller, request)
         is_past = deadline is not None and time.time() > deadline
-        state = "completed" if controller.is_done else "time_budget" if is_past and not request() else "interrupted"
+        state: SweepState = (
+            "completed" if controller.is_done else "time_budget" if is_past and not request() else "interrupted"
+        )
         undelivered = _close(controller, tracking, state, request)
     way_on = f"Go on with it: sweep resume {folder.name}"
     if controller.fatal:
@@ -371,7 +361,7 @@ def _drive(
         raise crash
     if request.is_hurried and state != "completed":
         raise Interrupted(request.number or signal.SIGTERM, way_on)
-    return Result(controller, state, undelivered)
+    return Result(folder, controller, state, undelivered)
 
 
 def _settle(controller: Controller, request: Request) -> None:
@@ -379,11 +369,11 @@ def _settle(controller: Controller, request: Request) -> None:
         controller.interrupt("the sweep was stopped")
 
 
-def _close(controller: Controller, tracking: Tracking, state: str, request: Request) -> int:
+def _close(controller: Controller, tracking: Tracking, state: SweepState, request: Request) -> int:
     """Close the ledger, then MLflow's runs; returns how many events did not reach MLflow."""
     undelivered = 0
     with suppress(OSError), request.held():  # of a full disk, `fatal` tells
-        controller.record(event="close", state=state)
+        controller.record(SweepClosed(state=state))
     with suppress(Interrupted, OSError):
         undelivered = tracking.close(state, at_most_seconds=URGENT_CLOSE_SECONDS if request.is_hurried else math.inf)
         _record_runs(controller, tracking, undelivered)
@@ -392,7 +382,7 @@ def _close(controller: Controller, tracking: Tracking, state: str, request: Requ
 
 def _record_runs(controller: Controller, tracking: Tracking, undelivered: int) -> None:
     ids = {str(number): run for number, run in tracking.run_ids.items()}
-    controller.record(event="runs", ids=ids, undelivered=undelivered)
+    controller.record(RunsRecorded(ids=ids, undelivered=undelivered))
 
 
 def _tune(
@@ -410,11 +400,11 @@ def _tune(
     # Whether Tune can save its own state says nothing: the ledger is the state.
     logging.getLogger("ray.tune.execution.experiment_state").setLevel(logging.CRITICAL)
 
-    def make_job(trial: Trial) -> dict[str, Any]:
-        threads, workers = split_cpus(demand.cpus, trial.recipe["data"]["name"] not in FILE_DATA)
+    def make_config(trial: Trial) -> dict[str, Any]:
+        threads, workers = split_cpus(demand.cpus, trial.recipe.data.name not in FILE_DATA)
         return {
             "trial": trial.number,
-            "recipe": trial.recipe,
+            "recipe": trial.recipe.model_dump(),
             "folder": str(folder.trial(trial.number)),
             "metric": controller.space.search.metric,
             "reported": trial.epoch,
@@ -429,7 +419,7 @@ def _tune(
             bootstrap(project_root(), "search.runner.worker", "run_trial"), {"cpu": demand.cpus, "gpu": demand.gpus}
         ),
         tune_config=tune.TuneConfig(
-            search_alg=LedgerSearcher(controller, make_job, demand.slots),
+            search_alg=LedgerSearcher(controller, make_config, demand.slots),
             scheduler=LedgerScheduler(controller, should_stop),
             num_samples=-1,
             reuse_actors=True,

@@ -17,8 +17,9 @@ from ray.tune.search import Searcher
 from search.core.asha import Decision
 from search.core.controller import Controller
 from search.core.trials import Trial
+from training.loop.epoch_report import Report
 
-Job = Callable[[Trial], dict[str, Any]]  # what a worker is told of a trial
+WorkerConfig = Callable[[Trial], dict[str, Any]]  # builds what Ray sends to the worker of a trial
 
 
 class _Unpickled:
@@ -34,10 +35,10 @@ class _Unpickled:
 class LedgerSearcher(_Unpickled, Searcher):
     """Hands out the trials to go on with, then new ones, no more than there are slots."""
 
-    def __init__(self, controller: Controller, make_job: Job, slots: int) -> None:
+    def __init__(self, controller: Controller, make_config: WorkerConfig, slots: int) -> None:
         super().__init__()
         self.controller = controller
-        self.make_job = make_job
+        self.make_config = make_config
         self.slots = slots
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]
@@ -46,7 +47,7 @@ class LedgerSearcher(_Unpickled, Searcher):
         if running >= self.slots or self.controller.fatal:
             return None
         if (trial := self.controller.next_trial()) is not None:
-            return self.make_job(trial)
+            return self.make_config(trial)
         # Not before the last has ended: its worker may die, and it must then go on.
         return None if running else Searcher.FINISHED
 
@@ -80,10 +81,10 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         message = json.loads(result["message"])
         if "end" in message:
             if message.get("fatal"):
-                self.controller.fatal = message["reason"]
+                self.controller.abort(message["reason"])
             self.controller.end(number, message["end"], message["reason"])
             return self.CONTINUE  # the worker has nothing more to do, and leaves by itself
-        decision = self.controller.report(number, message["report"])
+        decision = self.controller.report(number, Report(**message["report"]), message["worker_seconds"])
         if decision is Decision.CONTINUE:
             return self.CONTINUE
         # A paused trial leaves its worker too: the controller resumes it from its checkpoint, wherever there is room.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 import uuid
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ import typer
 
 from analysis.export.bundle import Source, check_out, export_model, export_recipe
 from analysis.report.formatting import format_score
+from search.core.events import EpochReported, TrialEnded, TrialStarted
 from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, interruptible
 from search.runner.preparation import check_recipe
 from search.runner.worker import split_cpus
@@ -61,11 +61,11 @@ def train_single(
     try:
         outcome = _train(recipe, out, metric, resources, tracking, console)
     except Interrupted as end:
-        tracking(_event("end", state="interrupted", reason=""))
+        tracking(TrialEnded(trial=0, state="interrupted"))
         tracking.close("interrupted", at_most_seconds=URGENT_CLOSE_SECONDS)
         raise Interrupted(end.number, way_on) from None
     except BaseException:
-        tracking(_event("end", state="failed", reason="did not train"))
+        tracking(TrialEnded(trial=0, state="failed", reason="did not train"))
         tracking.close("failed")
         raise
     tracking.close(outcome.state)
@@ -91,19 +91,18 @@ def _check_free(out: Path, recipe: Recipe) -> None:
 def _train(recipe: Recipe, out: Path, metric: str, resources: Any, tracking: Tracking, console: Any) -> Any:
     from training.train import train
 
-    tracking(_event("start", recipe=recipe.model_dump(), params=None, origin="single"))
+    tracking(TrialStarted(trial=0, recipe=recipe, params=None, origin="single"))
     with interruptible() as interrupted:
 
         def on_report(report: Any) -> bool:
-            tracking(_event("report", **asdict(report)))
+            tracking(EpochReported(trial=0, **asdict(report)))
             now = format_score(metric, report.metrics[metric])
             best = format_score(metric, report.score, report.standard_error)
             console.print(f"epoch {report.epoch}/{recipe.epochs}: {metric} {now}, best {best}")
             return not interrupted()
 
         outcome = train(recipe, out, metric=metric, resources=resources, on_report=on_report)
-    state = "interrupted" if outcome.state == "stopped" else outcome.state
-    tracking(_event("end", state=state, reason=""))
+    tracking(TrialEnded(trial=0, state="interrupted" if outcome.state == "stopped" else outcome.state))
     return outcome
 
 
@@ -153,7 +152,3 @@ def _next_folder(parent: Path) -> Path:
     while (parent / str(number)).exists():
         number += 1
     return parent / str(number)
-
-
-def _event(kind: str, **fields: Any) -> dict[str, Any]:
-    return {"time": time.time(), "event": kind, "trial": 0, **fields}

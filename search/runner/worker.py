@@ -76,8 +76,8 @@ def _train(config: dict[str, Any], tell) -> dict[str, Any] | None:
     began = time.perf_counter()
 
     def on_report(report: Report) -> bool:
-        message = {**asdict(report), "worker_seconds": time.perf_counter() - began}
-        return report.epoch <= config["reported"] or tell({"report": message})
+        message = {"report": asdict(report), "worker_seconds": time.perf_counter() - began}
+        return report.epoch <= config["reported"] or tell(message)
 
     try:
         with _logged_to(folder / "log.txt"):

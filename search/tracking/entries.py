@@ -7,9 +7,8 @@ import io
 import json
 from typing import TYPE_CHECKING, Any
 
-from search.core.ledger import Event
+from search.core.events import EpochReported
 from search.core.trials import Trials
-from training.recipe import flatten
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput, Metric
@@ -27,14 +26,14 @@ STATUS = {
 ENDED = [state for state, status in STATUS.items() if status != "RUNNING"]
 
 
-def metrics_of(report: Event) -> list[Metric]:
+def metrics_of(report: EpochReported) -> list[Metric]:
     """A report as MLflow's metrics. Its own time, so that sending it again changes nothing."""
     from mlflow.entities import Metric
 
-    stamp = to_milliseconds(report["time"])
-    values = report["metrics"] | {name: report[name] for name in ("score", "standard_error", "best_epoch")}
-    metrics = [Metric(name, value, stamp, report["epoch"]) for name, value in values.items() if value is not None]
-    for step, lr, loss in report["steps"]:
+    stamp = to_milliseconds(report.time)
+    values = report.metrics | {name: getattr(report, name) for name in ("score", "standard_error", "best_epoch")}
+    metrics = [Metric(name, value, stamp, report.epoch) for name, value in values.items() if value is not None]
+    for step, lr, loss in report.steps:
         metrics += [Metric("step_lr", lr, stamp, step), Metric("step_train_loss", loss, stamp, step)]
     return metrics
 
@@ -75,15 +74,15 @@ def leaderboard(trials: Trials) -> str:
     """CSV: the trials in order of rank, then those without a score, with the fields in which they differ."""
     ranked = trials.ranked()
     ordered = ranked + [trial for trial in trials if trial.score is None]
-    flat = {trial.number: flatten(trial.recipe) for trial in ordered}
+    flat = {trial.number: trial.recipe.flat() for trial in ordered}
     names = dict.fromkeys(name for recipe in flat.values() for name in recipe)
     differing = [name for name in names if len({repr(recipe.get(name)) for recipe in flat.values()}) > 1]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["rank", "trial", "state", "origin", "score", "standard_error", "best_epoch", "epoch", *differing])
     for rank, trial in enumerate(ordered, start=1):
-        last = trial.reports[-1] if trial.reports else {}
-        scores = [last.get(name) for name in ("score", "standard_error", "best_epoch", "epoch")]
+        last = trial.reports[-1] if trial.reports else None
+        scores = [getattr(last, name, None) for name in ("score", "standard_error", "best_epoch", "epoch")]
         values = [flat[trial.number].get(name) for name in differing]
         writer.writerow([rank if trial in ranked else "", trial.name, trial.state, trial.origin, *scores, *values])
     return text.getvalue()

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.core.folder import SweepFolder
-from search.core.ledger import read_events, sweep_header
+from search.core.record import SweepRecord
 from search.tracking.entries import to_milliseconds
 from search.tracking.mlflow_store import is_outage, open_store
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def log_results(
-    folder: SweepFolder,
+    record: SweepRecord,
     metrics: Mapping[str, float],
     files: Sequence[Path],
     sentences: Sequence[str],
@@ -25,15 +24,19 @@ def log_results(
 ) -> None:
     """Log on the sweep's own run, with sentences as its description.
 
-    `stamp`, seconds since 1970, is kept, so that doing it again changes nothing.
+    When MLflow does not answer, a line is printed and nothing fails: the files hold the same.
 
-    An MLflow that does not answer is told of and left alone: the files hold the same.
+    Args:
+        record: The sweep.
+        metrics: Values by name.
+        files: Files to attach.
+        sentences: The description, a paragraph each.
+        stamp: Time of the metrics in seconds since 1970; with the same time, logging again changes nothing.
+        console: Where the line is printed.
     """
     from mlflow.entities import Metric
 
-    from search.runner.driver import read_settings
-
-    settings, sweep_id = read_settings(folder), sweep_header(folder.ledger, read_events(folder.ledger))["id"]
+    settings, sweep_id = record.settings, record.header.id
     try:
         store = open_store(settings.tracking_uri, settings.experiment)
         if (run_id := find_parent(store, sweep_id)) is None:

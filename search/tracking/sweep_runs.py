@@ -9,7 +9,6 @@ from search.tracking.entries import STATUS, leaderboard, metrics_of, summary, to
 from search.tracking.mlflow_store import Store
 from search.tracking.run import Run
 from spaces.load import dump_recipe
-from training.recipe import flatten, read_recipe
 
 PARENT = -1
 
@@ -66,9 +65,9 @@ class SweepRuns:
         if end_time and (run.state, run.status, run.end_time) == (trial.state, status, end_time):
             run.reports = len(trial.reports)  # its end is written last, so all before it is there
             return
-        params = flatten(trial.recipe)
+        params = trial.recipe.flat()
         if is_new := run.params < len(params):  # the file first, so that parameters say that both are there
-            run.log_text("recipe.yaml", dump_recipe(read_recipe(trial.recipe)))
+            run.log_text("recipe.yaml", dump_recipe(trial.recipe))
             self._log_dataset(run)
         metrics = [metric for report in trial.reports[run.reports :] for metric in metrics_of(report)]
         run.write(trial.state, status, trial.reason, end_time, metrics=metrics, params=params if is_new else None)

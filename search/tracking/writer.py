@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from analysis.report.formatting import mask_secrets
-from search.core.ledger import Event
+from search.core.events import AnyEvent, DrawRefused, TrialEvent
 from search.core.trials import Trials
 from search.tracking.mlflow_store import is_outage, make_absolute, open_store
 from search.tracking.sweep_runs import SweepRuns
@@ -46,7 +46,7 @@ class Tracking:
         self.experiment = experiment
         self.trials = Trials(metric)
         self._runs = SweepRuns(sweep, sweep_id, space=space, params=params or {}, dataset=dataset, nested=nested)
-        self._queue: SimpleQueue[list[Event] | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[AnyEvent] | None] = SimpleQueue()
         self._pending: Counter[int] = Counter()  # events not delivered yet, by trial
         self._refused = 0
         self._closing: str | None = None
@@ -92,11 +92,11 @@ class Tracking:
         if self._error is not None:
             raise self._error
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: AnyEvent) -> None:
         """Take one event of the ledger, after those before it."""
         self.replay([event])
 
-    def replay(self, events: Iterable[Event]) -> None:
+    def replay(self, events: Iterable[AnyEvent]) -> None:
         """Send all events of a ledger again; what is in MLflow stays as it is."""
         # In one piece, so that the thread sees how each trial stands now and not how it once stood.
         self._queue.put(list(events))
@@ -158,12 +158,14 @@ class Tracking:
                 return
             self._fold(events or [])
 
-    def _fold(self, events: list[Event]) -> None:
+    def _fold(self, events: list[AnyEvent]) -> None:
         for event in events:
             self.trials.fold(event)
-            if event.get("event") != "infeasible" and event.get("trial", -1) in self.trials.by_number:
-                self._pending[event["trial"]] += 1
-                self._last_time = event["time"]
+            if isinstance(event, DrawRefused) or not isinstance(event, TrialEvent):
+                continue
+            if event.trial in self.trials.by_number:
+                self._pending[event.trial] += 1
+                self._last_time = event.time
 
     def _send(self) -> bool:
         """One pass over the trials with news; False when MLflow did not answer."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import asdict
 
 import pytest
 
@@ -24,33 +23,33 @@ search: {trials: 5, scheduler: {name: none}}
 def sweep_here(folder, space, settings, console, opening=()):
     """`run_sweep` without Ray and MLflow."""
     from search.core.controller import Controller
+    from search.core.events import DriverStarted
     from search.core.ledger import Ledger
     from search.runner.checkpoints import Checkpoints
     from search.runner.driver import Result, create_folder, make_header
-    from training.recipe import read_recipe
     from training.train import train
 
     create_folder(folder, make_header(folder.name, uuid.uuid4().hex, space, settings), *opening)
     controller = Controller(space, Ledger(folder.ledger), seed=settings.seed)
-    controller.record(event="driver", threads=1)
-    controller.listeners.append(Checkpoints(folder, controller.trials, settings.keep_best))
+    controller.record(DriverStarted(threads=1))
+    controller.subscribe(Checkpoints(folder, controller.trials, settings.keep_best))
     while (trial := controller.next_trial()) is not None:
         number, own = trial.number, folder.trial(trial.number)
         own.mkdir(parents=True)
 
         def on_report(report, number=number):
-            return controller.report(number, asdict(report)) == "continue"
+            return controller.report(number, report) == "continue"
 
-        train(read_recipe(trial.recipe), own, metric=space.search.metric, on_report=on_report)
-    return Result(controller, "completed", 0)
+        train(trial.recipe, own, metric=space.search.metric, on_report=on_report)
+    return Result(folder, controller, "completed", 0)
 
 
 @pytest.fixture(scope="session")
 def trained_sweep(tmp_path_factory):
     """The folder of a sweep of five trials, three of them baselines."""
     from search.core.folder import SweepFolder
+    from search.core.settings import Settings
     from search.display.tables import make_console
-    from search.runner.driver import Settings
     from spaces.load import load_space
 
     home = tmp_path_factory.mktemp("trained")

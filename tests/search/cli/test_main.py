@@ -9,6 +9,8 @@ from search.cli.arguments import absolute_uri, parse_duration
 from search.cli.main import app
 from search.core.folder import SweepFolder
 from search.core.ledger import Ledger
+from search.core.settings import Settings
+from search.runner.driver import make_header
 from spaces.load import load_space
 from training.errors import UserError
 
@@ -29,7 +31,7 @@ def make_sweep(storage, name):
     folder.path.mkdir(parents=True)
     space = load_space("quick")
     folder.space.write_text(space.to_yaml())
-    Ledger(folder.ledger).append({"event": "sweep", "name": name, "id": "1", "space": space.to_yaml(), "settings": {}})
+    Ledger(folder.ledger).append(make_header(name, "1", space, Settings()))
     return folder
 
 

@@ -5,9 +5,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from search.core.controller import Controller
+from search.core.events import EpochReported, Extension, make_event
 from search.core.ledger import Ledger
 from search.core.trials import Trials
 from spaces.load import load_space
+from training.loop.epoch_report import Report
 
 SPACE = load_space("quick", ["search.trials=9", "epochs=9"])
 PAUSING = load_space("quick", ["search.trials=9", "epochs=9", "search.scheduler={name: asha, kind: promote}"])
@@ -32,14 +34,14 @@ def play(controller, rng, steps, workers=3):
 
 
 def make_report(epoch, score):
-    return {"epoch": epoch, "metrics": {}, "score": score, "standard_error": 0.1, "best_epoch": epoch, "steps": []}
+    return Report(epoch, metrics={}, score=score, standard_error=0.1, best_epoch=epoch, steps=[], time=0.0)
 
 
 def decisions(controller):
     return [
-        {key: value for key, value in event.items() if key != "time"}
+        event.model_dump(exclude={"time"})
         for event in controller.ledger.events
-        if event.get("event") in ("start", "resume", "end", "infeasible")
+        if event.event in ("start", "resume", "end", "infeasible")
     ]
 
 
@@ -55,16 +57,16 @@ def test_cutting_the_ledger_and_going_on_changes_no_later_decision(tmp_path_fact
     (folder / "cut.jsonl").write_bytes(b"".join(lines[:kept]) + b'{"event":"torn')
     again = Controller(space, Ledger(folder / "cut.jsonl"), seed=seed)
     # The same arrivals as before must lead to the same trials and the same ends.
-    for position, event in enumerate(whole.ledger.events[kept:]):
-        kind, number = event.get("event"), event.get("trial")
+    for position, event in enumerate(whole.ledger.events[kept - 1 :]):  # the first line is no event
+        kind, number = event.event, event.trial
         was_cut_off = position == 0  # right after its report: the next driver settles it before all else
         new = kind == "start" and number not in again.trials.by_number
         if new or (kind == "resume" and again.trials.by_number[number].state == "paused"):
             again.next_trial()
         elif kind == "report":
-            again.report(number, {key: event[key] for key in make_report(0, 0)})
-        elif kind == "end" and (event["state"] in ("diverged", "failed") or was_cut_off):
-            again.end(number, event["state"], event["reason"])
+            again.report(number, make_report(event.epoch, event.score))
+        elif kind == "end" and (event.state in ("diverged", "failed") or was_cut_off):
+            again.end(number, event.state, event.reason)
     if whole.is_done:
         again.next_trial()  # none: paused trials end
     assert sorted(map(repr, decisions(again))) == sorted(map(repr, decisions(whole)))
@@ -99,7 +101,7 @@ def test_a_paused_trial_goes_on_when_it_is_among_the_best_and_ends_when_nothing_
     assert controller.next_trial() is None
     assert [trial.state for trial in controller.trials][3:] == ["stopped"] * 4
     assert controller.is_done
-    controller.record(event="extend", trials=2)
+    controller.record(Extension(trials=2))
     assert run_to_the_next_rung(0.01) == (7, 1, "paused")  # with it, trial 4 would be among the best half of eight
     assert run_to_the_next_rung(0.01) == (8, 1, "paused")
 
@@ -133,7 +135,7 @@ def test_the_baseline_comes_first_and_is_never_stopped(tmp_path):
     controller = Controller(SPACE, Ledger(tmp_path / "ledger.jsonl"))
     trials = [controller.propose() for _ in range(9)]
     assert [trial.origin for trial in trials] == ["baseline"] * 3 + ["sampler"] * 6
-    rates = [trial.recipe["optimizer"]["lr"] for trial in trials[:3]]
+    rates = [trial.recipe.optimizer.lr for trial in trials[:3]]
     assert rates == pytest.approx([0.05, 0.05 / 3, 0.15])
     assert controller.propose() is None
     for trial in trials[3:]:
@@ -179,10 +181,19 @@ def test_losses_rank_downwards():
     trials = Trials("val_loss")
     for number, loss in enumerate([0.5, 0.2, 0.9]):
         trials.fold(
-            {"event": "start", "trial": number, "recipe": {"epochs": 1}, "params": {}, "origin": "sampler", "time": 0}
+            make_event(
+                {
+                    "event": "start",
+                    "trial": number,
+                    "recipe": {"epochs": 1},
+                    "params": {},
+                    "origin": "sampler",
+                    "time": 0,
+                }
+            )
         )
-        trials.fold({"event": "report", "trial": number, **make_report(1, loss)})
-        trials.fold({"event": "end", "trial": number, "state": "completed", "reason": "", "time": 1})
+        trials.fold(EpochReported(trial=number, **vars(make_report(1, loss))))
+        trials.fold(make_event({"event": "end", "trial": number, "state": "completed", "reason": "", "time": 1}))
     assert [trial.number for trial in trials.ranked()] == [1, 0, 2]
 
 
@@ -191,7 +202,7 @@ def test_a_sweep_over_a_list_runs_what_the_ledger_lists_whatever_is_cut_off(tmp_
     listed = [{"label": "baseline", "recipe": recipe, "origin": "baseline"} for recipe in recipes]
     space = load_space("quick", ["search.trials=3", "search.scheduler={name: none}"])
     path = tmp_path / "ledger.jsonl"
-    Ledger(path).append({"event": "list", "trials": listed})
+    Ledger(path).append(make_event({"event": "list", "trials": listed}))
     controller = Controller(space, Ledger(path))
     started = [controller.propose(), controller.propose()]
     for epoch in range(1, 10):
@@ -199,7 +210,7 @@ def test_a_sweep_over_a_list_runs_what_the_ledger_lists_whatever_is_cut_off(tmp_
     again = Controller(space, Ledger(path))
     again.take_over()
     going_on, new = again.next_trial(), again.next_trial()
-    assert [trial.recipe["seed"] for trial in (*started, new)] == [5, 6, 7]
+    assert [trial.recipe.seed for trial in (*started, new)] == [5, 6, 7]
     assert going_on.number == 1
     assert again.next_trial() is None
     assert not again.is_done

@@ -1,7 +1,9 @@
 import json
 
 import pytest
+from pydantic import ValidationError
 
+from search.core.events import EpochReported, TrialLost, TrialResumed, decode, encode, make_event
 from search.core.ledger import Ledger, read_events
 from training.errors import UserError
 
@@ -9,10 +11,10 @@ from training.errors import UserError
 def test_events_survive_in_order(tmp_path):
     ledger = Ledger(tmp_path / "ledger.jsonl")
     for trial in range(5):
-        ledger.append({"event": "start", "trial": trial})
+        ledger.append(TrialResumed(trial=trial))
+    assert json.loads((tmp_path / "ledger.jsonl").read_text().splitlines()[0])["format"] == 1
     events = list(read_events(tmp_path / "ledger.jsonl"))
-    assert events[0]["format"] == 1
-    assert [event["trial"] for event in events[1:]] == [0, 1, 2, 3, 4]
+    assert [event.trial for event in events] == [0, 1, 2, 3, 4]
     assert events == Ledger(tmp_path / "ledger.jsonl").events
 
 
@@ -20,21 +22,23 @@ def test_events_survive_in_order(tmp_path):
 def test_a_torn_last_line_is_cut_and_the_next_event_starts_its_own(tmp_path, cut):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(path)
-    ledger.append({"event": "start", "trial": 0})
-    ledger.append({"event": "start", "trial": 1, "recipe": "x" * 40})
+    ledger.append(TrialResumed(trial=0))
+    ledger.append(TrialLost(trial=1, reason="x" * 40))
     ledger.close()
     path.write_bytes(path.read_bytes()[:-cut])
     again = Ledger(path)
-    assert [event.get("trial") for event in again.events] == [None, 0]
-    again.append({"event": "start", "trial": 2})
+    assert [event.trial for event in again.events] == [0]
+    again.append(TrialResumed(trial=2))
     assert [json.loads(line).get("trial") for line in path.read_text().splitlines()] == [None, 0, 2]
 
 
-def test_a_damaged_line_in_the_middle_is_refused_by_its_number(tmp_path):
+@pytest.mark.parametrize("line", [b"{", b"[]", b'{"event":"nothing"}', b'{"event":"end","trial":0}'])
+def test_a_damaged_line_in_the_middle_is_refused_by_its_number(tmp_path, line):
     path = tmp_path / "ledger.jsonl"
-    Ledger(path).append({"event": "start", "trial": 0})
-    path.write_text(path.read_text().replace('{"time"', '{"ti', 1) + '{"event":"x"}\n')
-    with pytest.raises(UserError, match=r"ledger\.jsonl:1: .*damaged"):
+    ledger = Ledger(path)
+    ledger.append(TrialResumed(trial=0))
+    path.write_bytes(path.read_bytes() + line + b"\n" + encode(TrialResumed(trial=1)))
+    with pytest.raises(UserError, match=r"ledger\.jsonl:3: .*damaged"):
         Ledger(path)
 
 
@@ -45,8 +49,13 @@ def test_another_format_is_refused(tmp_path):
         Ledger(path)
 
 
-def test_a_number_that_json_does_not_know_is_never_written(tmp_path):
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    with pytest.raises(ValueError, match="JSON"):
-        ledger.append({"event": "report", "score": float("nan")})
-    assert len(list(read_events(ledger.path))) == 1
+def test_a_number_that_json_does_not_have_is_never_written():
+    with pytest.raises(ValidationError, match="finite"):
+        EpochReported(trial=0, epoch=1, score=float("nan"), standard_error=0.1, best_epoch=1)
+
+
+def test_a_recipe_that_a_later_version_would_refuse_can_still_be_read():
+    recipe = {"epochs": 1, "schedule": {"name": "cosine", "warmup_epochs": 5}}
+    event = make_event({"event": "start", "trial": 0, "recipe": recipe, "params": None, "origin": "sampler"})
+    assert event.recipe.schedule.warmup_epochs == 5
+    assert decode(encode(event)) == event

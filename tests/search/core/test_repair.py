@@ -7,12 +7,16 @@ import pytest
 
 from search.cli.main import app
 from search.core.controller import Controller
+from search.core.events import WarmStart
 from search.core.folder import SweepFolder
 from search.core.ledger import Ledger, read_events
+from search.core.record import SweepRecord
 from search.core.repair import repair_sweep
-from search.followup.trial_export import read_trials
+from search.core.settings import Settings
+from search.runner.driver import make_header
 from spaces.load import load_space
 from training.errors import UserError
+from training.loop.epoch_report import Report
 
 
 def call(*arguments):
@@ -26,8 +30,8 @@ def make_sweep(storage, name, trials=5):
     space = load_space("quick", [f"search.trials={trials}", "search.scheduler={name: none}"])
     folder.space.write_text(space.to_yaml())
     ledger = Ledger(folder.ledger)
-    ledger.append({"event": "sweep", "name": name, "id": "1", "space": space.to_yaml(), "settings": {}})
-    ledger.append({"event": "warm_start", "recipes": []})
+    ledger.append(make_header(name, "1", space, Settings()))
+    ledger.append(WarmStart(recipes=()))
     finish(space, ledger)
     ledger.close()
     return folder
@@ -39,8 +43,8 @@ def finish(space, ledger):
     controller.take_over()
     while (trial := controller.next_trial()) is not None:
         for epoch in range(trial.epoch + 1, trial.epochs + 1):
-            score = {"score": 0.5 + trial.number / 100, "standard_error": 0.01, "best_epoch": epoch}
-            controller.report(trial.number, {"epoch": epoch, "metrics": {"val_accuracy": 0.5}, **score})
+            score = 0.5 + trial.number / 100
+            controller.report(trial.number, Report(epoch, {"val_accuracy": 0.5}, score, 0.01, epoch, [], 0.0))
     return controller
 
 
@@ -125,7 +129,7 @@ def test_a_trial_whose_start_is_lost_begins_with_an_empty_folder(storage):
     folder = make_sweep(storage, "mine")
     folder.trial(1).mkdir(parents=True)
     (folder.trial(1) / "last.ckpt").write_bytes(b"of another recipe")
-    starts = [n for n, event in enumerate(read_events(folder.ledger), start=1) if event.get("event") == "start"]
+    starts = [n for n, event in enumerate(read_events(folder.ledger), start=2) if event.event == "start"]
     damage(folder, starts[1])
     assert "0001" in repair_sweep(folder)
     assert not folder.trial(1).exists()
@@ -169,9 +173,10 @@ def test_a_lost_report_of_the_best_epoch_leaves_its_score(storage):
     from search.followup.trial_export import source_of
 
     folder = make_sweep(storage, "mine")
-    trial = read_trials(folder).by_number[0]
-    trial.reports = [trial.reports[0], {**trial.reports[-1], "best_epoch": 2}]
-    source = source_of(folder, trial, None, ["a", "b"])
+    record = SweepRecord.open(folder)
+    trial = record.trials.by_number[0]
+    trial.reports = [trial.reports[0], trial.reports[-1].model_copy(update={"best_epoch": 2})]
+    source = source_of(record, trial, None, ["a", "b"])
     assert source.best_epoch == 2
     assert source.metrics == {"val_accuracy": trial.score}
 

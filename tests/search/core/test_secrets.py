@@ -164,8 +164,9 @@ def test_a_planted_password_is_in_no_ledger_run_export_report_log_or_line(
     from search.cli.report_command import report_sweep
     from search.core.folder import SweepFolder
     from search.core.ledger import read_events
+    from search.core.record import SweepRecord
     from search.followup.trial_export import export_trial
-    from search.runner.driver import Result, Settings, _make_tracking, read_settings, run_sweep
+    from search.runner.driver import Result, Settings, _make_tracking, run_sweep
     from spaces.load import load_space
 
     monkeypatch.chdir(tmp_path)
@@ -176,7 +177,7 @@ def test_a_planted_password_is_in_no_ledger_run_export_report_log_or_line(
     screen = io.StringIO()
     console = Console(file=screen, width=300)
     result = run_sweep(folder, space, Settings(absolute_uri(server), "planted"), console)
-    settings = read_settings(folder)
+    settings = SweepRecord.open(folder).settings
     assert settings.tracking_uri == server
     tracking = _make_tracking("tiny", "id", space, settings, None)
     tracking.start()
@@ -184,7 +185,7 @@ def test_a_planted_password_is_in_no_ledger_run_export_report_log_or_line(
     tracking.replay(read_events(folder.ledger))
     undelivered = tracking.close("completed")
     assert undelivered == 0
-    conclude(folder, Result(result.controller, "completed", 0), server, console)
+    conclude(Result(folder, result.controller, "completed", 0), console)
     export_trial(folder, None, tmp_path / "exported")
     report_sweep("tiny", tmp_path / "report.html", server, "planted", console)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]

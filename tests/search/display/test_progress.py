@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from search.core.events import make_event
 from search.core.trials import Trials
 from search.display.progress import HEARTBEAT_SECONDS, Progress
 from search.display.time_left import Pace
@@ -29,7 +30,7 @@ class Sweep:
         self.now = time.time() - 100
 
     def record(self, event, trial, **rest):
-        record = {"event": event, "trial": trial, "time": self.now, **rest}
+        record = make_event({"event": event, "trial": trial, "time": self.now, **rest})
         self.controller.trials.fold(record)
         for listener in self.listeners:
             listener(record)
@@ -216,7 +217,7 @@ def test_elsewhere_a_heartbeat_is_heard_once_a_minute():
 def make_pace(deadline=None):
     """Two slots, 100 s, 20 epochs: 10 s an epoch in each slot."""
     sweep, pace = Sweep(), Pace(2, deadline)
-    sweep.listeners.append(lambda event: pace.add(event) if event["event"] != "end" else None)
+    sweep.listeners.append(lambda event: pace.add(event) if event.event != "end" else None)
     sweep.now = 0.0
     for trial in range(2):
         sweep.start(trial)

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from analysis.report.formatting import format_score, format_seconds
+from search.core.events import make_event
 from search.core.trials import Trials
 from search.display.columns import PIPED, make_console
 from search.display.recipe_text import cut, short_recipe
@@ -15,11 +16,11 @@ from search.display.tables import SweepRow, leaderboard, space_table, sweeps_tab
 from spaces.load import load_space
 from training.recipe import Recipe, read_recipe
 
-BASELINE = Recipe().model_dump()
+BASELINE = Recipe()
 
 
 def make_recipe(**changes):
-    return read_recipe(BASELINE | changes).model_dump()
+    return read_recipe(BASELINE.model_dump() | changes)
 
 
 def sweep_of(*trials, metric="val_accuracy"):
@@ -28,7 +29,9 @@ def sweep_of(*trials, metric="val_accuracy"):
     for number, (state, score, *rest) in enumerate(trials):
         error, origin, recipe = [*rest, *(0.01, "sampler", BASELINE)[len(rest) :]]
         event = {"trial": number, "time": 0.0}
-        folded.fold({**event, "event": "start", "recipe": recipe, "params": {}, "origin": origin})
+        folded.fold(
+            make_event({**event, "event": "start", "recipe": recipe.model_dump(), "params": {}, "origin": origin})
+        )
         if score is not None:
             told = {
                 "epoch": 10,
@@ -37,9 +40,11 @@ def sweep_of(*trials, metric="val_accuracy"):
                 "best_epoch": 8,
                 "metrics": {"train_seconds": 72},
             }
-            folded.fold({**event, "event": "report", **told})
+            folded.fold(make_event({**event, "event": "report", **told}))
         if state != "running":
-            folded.fold({**event, "event": "end", "state": state, "reason": "out of luck." if score is None else ""})
+            folded.fold(
+                make_event({**event, "event": "end", "state": state, "reason": "" if score else "out of luck."})
+            )
     return folded
 
 

@@ -6,11 +6,14 @@ import shutil
 import pytest
 
 from search.cli.main import app
+from search.core.events import Replication, ReplicationTrial
 from search.core.folder import SweepFolder
 from search.core.ledger import Ledger, read_events
+from search.core.record import SweepRecord
 from search.core.trials import Trial
-from search.followup.replication import describe_trial, read_list
+from search.followup.replication import describe_trial, read_replication
 from training.data.sources import load_data as load
+from training.recipe import Recipe
 
 
 def call(*arguments):
@@ -38,11 +41,11 @@ def sent(monkeypatch):
 def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_scored_once(home, sent, capsys):
     call("confirm", "tiny", "--top", "2", "--seeds", "2")
     folder = SweepFolder(home / "sweeps" / "tiny-confirm")
-    listed = read_list(folder)
-    assert listed.seeds == [1, 2]
+    listed = read_replication(SweepRecord.open(folder))
+    assert listed.event.seeds == (1, 2)
     assert "baseline" in listed.by_label
     for label, trials in listed.by_label.items():
-        assert [trial.recipe["seed"] for trial in trials] == [1, 2]
+        assert [trial.recipe.seed for trial in trials] == [1, 2]
         assert len({json.dumps({**trial.recipe, "seed": 0}) for trial in trials}) == 1, label
     findings = json.loads((folder.path / "confirm.json").read_text())
     means = [found["interval"]["mean"] for found in findings["recipes"]]
@@ -63,7 +66,7 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
     assert "before:" not in said
     winner, trial = findings["recipes"][0]["label"], findings["test"]["trial"]
     whose = "the baseline" if winner == "baseline" else f"trial {winner}'s recipe"
-    seed = listed.trials.by_number[trial].recipe["seed"]
+    seed = listed.trials.by_number[trial].recipe.seed
     assert (
         f"Exported {whose} of tiny, as trained on seed {seed} (trial {trial:04d} of tiny-confirm) to"
         in said.replace("\n", " ")
@@ -78,7 +81,7 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
     finally:
         load.load_data = original
     assert opened == []
-    assert sum(event.get("event") == "test" for event in read_events(folder.ledger)) == 1
+    assert sum(event.event == "test" for event in read_events(folder.ledger)) == 1
 
     # Even where the confirmation is gone, the searched sweep's ledger knows that the test part was opened.
     shutil.rmtree(folder.path)
@@ -118,14 +121,16 @@ def test_the_final_model_learns_from_validation_images_too_and_keeps_its_last_ep
 def test_each_technique_is_switched_alone_and_paired_by_seed(home, sent, capsys):
     call("ablate", "tiny", "--seeds", "2")
     folder = SweepFolder(home / "sweeps" / "tiny-ablate")
-    listed = read_list(folder)
+    listed = read_replication(SweepRecord.open(folder))
     winner, baseline = (listed.by_label[name][0].recipe for name in ("winner", "baseline"))
     assert winner != baseline
     for label, trials in listed.by_label.items():
         word, _, technique = label.partition(" ")
         if technique:
             base = winner if word == "without" else baseline
-            changed = [name for name in base if base[name] != trials[0].recipe[name]]
+            changed = [
+                name for name in type(base).model_fields if getattr(base, name) != getattr(trials[0].recipe, name)
+            ]
             assert changed == [technique]
     findings = json.loads((folder.path / "ablate.json").read_text())
     scores = listed.scores()
@@ -143,10 +148,12 @@ def test_a_trial_of_a_confirmation_is_named_by_the_recipe_that_it_trained_and_it
     folder.path.mkdir()
     labels = ["baseline", "0014"]
     ledger = Ledger(folder.ledger)
-    ledger.append({"event": "list", "of": "quick-1", "trials": [{"label": label} for label in labels]})
+    recipe = Recipe(seed=3)
+    entries = tuple(ReplicationTrial(label=label, recipe=recipe, origin="listed") for label in labels)
+    ledger.append(Replication(kind="confirm", of="quick-1", trials=entries))
     ledger.close()
-    trials = [Trial(number, {"seed": 3}, None, "listed", 0.0) for number in range(2)]
-    told = [describe_trial(folder, trial) for trial in trials]
+    trials = [Trial(number, recipe, None, "listed", 0.0) for number in range(2)]
+    told = [describe_trial(SweepRecord.open(folder), trial) for trial in trials]
     assert told[0] == "the baseline of quick-1, as trained on seed 3 (trial 0000 of quick-1-confirm)"
     assert told[1] == "trial 0014's recipe of quick-1, as trained on seed 3 (trial 0001 of quick-1-confirm)"
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from search.core.folder import SweepFolder
-from search.followup.replication import read_list
+from search.core.record import SweepRecord
+from search.followup.replication import read_replication
 
 pytestmark = pytest.mark.timeout(1800)  # two drivers, each with workers that import the whole stack
 
@@ -41,7 +42,7 @@ def test_confirm_and_ablate_are_sweeps_of_their_own_in_folder_ledger_and_mlflow(
     experiment = client.get_experiment_by_name("technique-search").experiment_id
     for kind, metric in (("confirm", "test_accuracy"), ("ablate", "worth_optimizer")):
         folder = SweepFolder(tmp_path / "sweeps" / f"tiny-{kind}")
-        listed = read_list(folder)
+        listed = read_replication(SweepRecord.open(folder))
         assert listed.scores().keys() == listed.by_label.keys()
         runs = client.search_runs([experiment], f"tags.sweep = '{folder.name}'")
         parent, *others = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]

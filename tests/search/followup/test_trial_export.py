@@ -8,10 +8,9 @@ import pytest
 from PIL import Image
 
 from search.cli.main import app
-from search.followup.trial_export import read_trials
+from search.core.record import SweepRecord
 from training.data.sources.load_data import load_data
 from training.errors import UserError
-from training.recipe import read_recipe
 
 
 def call(*arguments):
@@ -28,15 +27,15 @@ def home(trained_sweep, tmp_path, monkeypatch):
 def test_a_sweep_opens_as_an_optuna_study_with_its_epochs_and_parameters(home, trained_sweep, capsys):
     call("export", "tiny", "--optuna", "sqlite:///study.db")
     study = optuna.load_study(study_name="tiny", storage="sqlite:///study.db")
-    trials = read_trials(trained_sweep)
+    trials = SweepRecord.open(trained_sweep).trials
     assert study.direction.name == "MAXIMIZE"
     assert study.best_value == trials.best().score
     for told, trial in zip(study.trials, trials, strict=True):
         assert told.state.name == "COMPLETE"
         assert told.params == (trial.params or {})
         assert told.user_attrs["trial"] == trial.name
-        assert told.intermediate_values == {r["epoch"]: r["metrics"]["val_accuracy"] for r in trial.reports}
-        assert json.loads(told.user_attrs["recipe"])["optimizer.lr"] == trial.recipe["optimizer"]["lr"]
+        assert told.intermediate_values == {r.epoch: r.metrics["val_accuracy"] for r in trial.reports}
+        assert json.loads(told.user_attrs["recipe"])["optimizer.lr"] == trial.recipe.optimizer.lr
     assert any(told.params for told in study.trials)
     assert "optuna.load_study" in capsys.readouterr().out
     with pytest.raises(UserError, match="it has a study called tiny"):
@@ -53,7 +52,7 @@ def test_the_best_trial_exports_quantised_and_labels_a_folder(home, trained_swee
     assert "`model.int8.onnx` holds 8-bit weights" in card
     assert "It was not scored on the test part" in card
     assert "has a validation accuracy of" in capsys.readouterr().out
-    recipe = read_recipe(read_trials(trained_sweep).best().recipe)
+    recipe = SweepRecord.open(trained_sweep).trials.best().recipe
     image = load_data(recipe.data).val.images[0]
     (home / "photos").mkdir()
     Image.fromarray(image).save(home / "photos" / "one.png")

@@ -8,11 +8,12 @@ import pytest
 from search.core.controller import Controller
 from search.core.folder import SweepFolder
 from search.core.ledger import Ledger, read_events
+from search.core.record import SweepRecord
+from search.core.settings import Settings
 from search.display.tables import make_console
-from search.followup.trial_export import read_trials
 from search.runner import driver as sweep
 from search.runner.cluster import Demand
-from search.runner.driver import Plan, Settings, create_folder
+from search.runner.driver import Plan, create_folder, make_header
 from search.runner.interrupt import Interrupted
 from spaces.load import load_space
 
@@ -37,12 +38,12 @@ class Tracking:
 def drive(tmp_path, monkeypatch):
     """Runs a driver over `tune(controller, should_stop, leave)` in place of Ray."""
     folder, space = SweepFolder(tmp_path / "mine"), load_space("quick")
-    create_folder(folder, {"event": "sweep", "name": "mine", "id": "1", "space": space.to_yaml(), "settings": {}})
+    create_folder(folder, make_header("mine", "1", space, Settings()))
 
     def run(tune):
         monkeypatch.setattr(sweep, "_tune", lambda folder, controller, demand, *ways: tune(controller, *ways))
         controller, tracking = Controller(space, Ledger(folder.ledger)), Tracking()
-        controller.listeners.append(tracking)
+        controller.subscribe(tracking)
         plan = Plan(space, Demand(1, 0, 2), lambda recipe: recipe, {})
         run.tracking = tracking
         return sweep._drive(folder, controller, Settings("", ""), plan, tracking, make_console())
@@ -57,7 +58,7 @@ def start_two(controller):
 
 
 def states(folder):
-    return [trial.state for trial in read_trials(folder)], list(read_events(folder.ledger))[-2].get("state")
+    return [trial.state for trial in SweepRecord.open(folder).trials], list(read_events(folder.ledger))[-2].state
 
 
 def test_sigterm_leaves_before_the_workers_have_ended(drive):
@@ -118,6 +119,6 @@ def test_a_fault_of_ours_leaves_the_truth_and_says_how_to_go_on(drive):
 def test_a_sweep_whose_driver_was_killed_shows_nothing_as_running(drive):
     controller = Controller(load_space("quick"), Ledger(drive.folder.ledger))
     start_two(controller)
-    assert [trial.state for trial in read_trials(drive.folder)] == ["interrupted"] * 2
+    assert [trial.state for trial in SweepRecord.open(drive.folder).trials] == ["interrupted"] * 2
     with drive.folder.locked():
-        assert [trial.state for trial in read_trials(drive.folder)] == ["running"] * 2
+        assert [trial.state for trial in SweepRecord.open(drive.folder).trials] == ["running"] * 2

@@ -86,7 +86,7 @@ def wait_for(path, enough, driver, seconds=900):
 
 
 def reports(events):
-    return [(event["trial"], event["epoch"]) for event in events if event.get("event") == "report"]
+    return [(event.trial, event.epoch) for event in events if event.event == "report"]
 
 
 def mlflow_runs(folder, name, field="tags.sweep"):
@@ -122,7 +122,7 @@ def check_truth(folder, name, trial_count, rungs_say="stop"):
         assert (run.info.status, run.data.tags["state"]) == ("FINISHED", trial.state)
         history = client.get_metric_history(run.info.run_id, "val_accuracy")
         assert [point.step for point in history] == list(range(1, trial.epoch + 1))
-        assert run.data.params["optimizer.lr"] == str(trial.recipe["optimizer"]["lr"])
+        assert run.data.params["optimizer.lr"] == str(trial.recipe.optimizer.lr)
     for trial in trials:
         left = {file.name for file in (path / "trials" / trial.name).glob("*.ckpt")}
         assert left == ({"best.ckpt"} if trial.state == "completed" else set()) or trial.state == "completed"
@@ -200,8 +200,8 @@ def test_paused_trials_go_on_from_their_checkpoints_or_end_as_stopped(folder):
     options = ["--name", "pausing", "--trials", "12", "search.sampler=random", "recipe.seed=1"]
     output = call(folder, "run", "tiny.yaml", *options, scheduler, command=FAST)
     events = list(read_events(folder / "sweeps" / "pausing" / "ledger.jsonl"))
-    paused = [event["trial"] for event in events if event.get("state") == "paused"]
-    resumed = [event["trial"] for event in events if event.get("event") == "resume"]
+    paused = [event.trial for event in events if getattr(event, "state", None) == "paused"]
+    resumed = [event.trial for event in events if event.event == "resume"]
     assert paused
     assert resumed
     assert set(resumed) <= set(paused)
@@ -271,9 +271,11 @@ def test_ctrl_c_keeps_everything_and_resume_survives_a_killed_worker(folder, swe
 
 
 MOMENTS = {
-    "during start-up": lambda events: any(event.get("event") == "driver" for event in events),
+    "during start-up": lambda events: any(event.event == "driver" for event in events),
     "in the middle of a trial": lambda events: len(reports(events)) >= 2,
-    "just after a trial's end": lambda events: any(event.get("state") in ("completed", "stopped") for event in events),
+    "just after a trial's end": lambda events: any(
+        getattr(event, "state", None) in ("completed", "stopped") for event in events
+    ),
 }
 
 

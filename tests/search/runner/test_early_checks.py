@@ -8,10 +8,11 @@ import pytest
 from rich.console import Console
 
 from search.core.folder import new_folder
+from search.core.settings import Settings
 from search.runner import driver as sweep
 from search.runner import early_checks as early
 from search.runner.cluster import Node
-from search.runner.driver import Settings, run_sweep
+from search.runner.driver import run_sweep
 from search.runner.early_checks import check_early, leave_out_noise, warn_of_noise
 from search.runner.preparation import inputs_of, prepare_machine
 from spaces.load import load_space

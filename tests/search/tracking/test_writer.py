@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from search.core.events import AnyEvent, SweepStarted, make_event
 from search.tracking import mlflow_store
 from search.tracking import writer as tracking
 from search.tracking.writer import Tracking
@@ -74,9 +75,9 @@ def trial(number: int, state: str, epochs: int = 3, reason: str = "") -> list[di
     return [start(number), *reports, end(number, state, reason)]
 
 
-def timed(*events: dict) -> list[dict]:
+def timed(*events: dict) -> list[AnyEvent]:
     """As the ledger would have them: with times, and through JSON."""
-    return [json.loads(json.dumps({"time": START + second, **event})) for second, event in enumerate(events)]
+    return [make_event({"time": START + second, **event}) for second, event in enumerate(events)]
 
 
 def send(uri: str, sweep_id: str, events: list[dict], state: str = "completed", **more) -> Tracking:
@@ -111,7 +112,7 @@ def read_artifact(run, name: str) -> Path:
 
 
 def test_a_sweep_is_a_run_with_a_run_below_it_for_each_trial(uri, sweep_id):
-    sent = send(uri, sweep_id, timed({"format": 1}, *trial(0, "completed"), *trial(1, "stopped", 1)))
+    sent = send(uri, sweep_id, timed(*trial(0, "completed"), *trial(1, "stopped", 1)))
     runs = read_runs(uri, sweep_id)
     assert set(runs) == {"quick-1", "0000", "0001"}
     assert sent.parent_run_id == runs["quick-1"].info.run_id
@@ -381,7 +382,7 @@ def test_one_trial_that_the_server_chokes_on_does_not_hold_up_the_others(uri, sw
 
 def test_what_mlflow_refuses_is_told_with_the_trial_and_the_rest_arrives(uri, sweep_id, caplog):
     events = timed(*trial(0, "completed", 1), *trial(1, "completed", 1))
-    events[1]["metrics"]["no [brackets] allowed"] = 1.0
+    events[1].metrics["no [brackets] allowed"] = 1.0
     sent = send(uri, sweep_id, events)
     assert sent.refused == 1
     assert "refused metrics of trial 0000" in caplog.text
@@ -441,7 +442,7 @@ def test_relative_databases_do_not_move_with_the_working_folder(tmp_path, monkey
 
 def test_every_run_names_the_data_it_was_trained_on(uri, sweep_id):
     dataset = {"name": "digits", "digest": "0a1b", "source": "digits", "classes": 10, "train_images": 64}
-    events = timed({"format": 1}, *trial(0, "completed"), *trial(1, "stopped", 1))
+    events = timed(*trial(0, "completed"), *trial(1, "stopped", 1))
     send(uri, sweep_id, events, dataset=dataset)
     again = make_tracking(uri, sweep_id, dataset=dataset)
     again.wait_ready()
@@ -454,21 +455,22 @@ def test_every_run_names_the_data_it_was_trained_on(uri, sweep_id):
 
 
 def test_results_found_after_the_trials_join_the_sweeps_own_run(uri, sweep_id, tmp_path):
-    from dataclasses import asdict
 
     from search.core.folder import SweepFolder
     from search.core.ledger import Ledger
-    from search.runner.driver import Settings
+    from search.core.record import SweepRecord
+    from search.core.settings import Settings
     from search.tracking.results import log_results
 
-    sent = send(uri, sweep_id, timed({"format": 1}, *trial(0, "completed")))
+    sent = send(uri, sweep_id, timed(*trial(0, "completed")))
     folder = SweepFolder(tmp_path / "quick-1")
     folder.path.mkdir()
-    settings = asdict(Settings(uri, EXPERIMENT))
-    Ledger(folder.ledger).append({"event": "sweep", "id": sweep_id, "settings": settings})
+    Ledger(folder.ledger).append(SweepStarted(id=sweep_id, settings=Settings(uri, EXPERIMENT)))
     (folder.path / "confirm.html").write_text("page")
     for _ in range(2):  # doing it again changes nothing
-        log_results(folder, {"test_accuracy": 0.9}, [folder.path / "confirm.html"], ["90.0 %"], START, None)
+        log_results(
+            SweepRecord.open(folder), {"test_accuracy": 0.9}, [folder.path / "confirm.html"], ["90.0 %"], START, None
+        )
     run = read_runs(uri, sweep_id)["quick-1"]
     assert run.info.run_id == sent.parent_run_id
     assert run.info.status == "FINISHED"

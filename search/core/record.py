@@ -1,0 +1,152 @@
+"""A sweep as its folder describes it: the ledger is read once, and everything else is derived from its events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from search.core.events import (
+    AnyEvent,
+    DriverStarted,
+    Replication,
+    RunsRecorded,
+    SweepClosed,
+    SweepStarted,
+    TestOpened,
+    TestScored,
+)
+from search.core.folder import SweepFolder, describe_loss
+from search.core.ledger import Ledger, find_header, read_events
+from search.core.settings import Settings
+from search.core.trials import UNFINISHED, Trials
+from spaces.load import parse_space
+from spaces.space import Space
+from training.errors import UserError
+
+
+class SweepRecord:
+    """What is known of a sweep. It does not change while somebody else's driver writes: open it again to see more."""
+
+    def __init__(self, folder: SweepFolder, events: Sequence[AnyEvent]) -> None:
+        self.folder = folder
+        self.events = list(events)
+
+    @classmethod
+    def open(cls, folder: SweepFolder) -> SweepRecord:
+        """Read a sweep's ledger.
+
+        Raises:
+            UserError: the ledger is missing, damaged, or of another format.
+        """
+        if not folder.ledger.is_file():
+            raise UserError(describe_loss(folder))
+        return cls(folder, list(read_events(folder.ledger)))
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @cached_property
+    def header(self) -> SweepStarted:
+        """The event that describes the sweep.
+
+        Raises:
+            UserError: the ledger does not have it.
+        """
+        return find_header(self.folder.ledger, self.events)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """How the sweep was started.
+
+        Raises:
+            UserError: its store needs a password, which is not in the environment.
+        """
+        return self.header.settings.completed()
+
+    @cached_property
+    def space(self) -> Space:
+        """The space as it was when the sweep started."""
+        return parse_space(self.header.space, str(self.folder.space))
+
+    @cached_property
+    def trials(self) -> Trials:
+        """The trials. Without a driver none is running, whatever the last line of a killed driver's ledger implies."""
+        trials = Trials(self.space.search.metric, self.events)
+        if any(trial.state == "running" for trial in trials) and not self.folder.is_running():
+            for trial in trials:
+                trial.state = "interrupted" if trial.state == "running" else trial.state
+        return trials
+
+    @property
+    def budget(self) -> int:
+        """Trials to run, extensions included."""
+        return self.space.search.trials + self.trials.extra
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no trial is left to run: the budget is used up, or the grid was when the last driver left."""
+        closes = [event for event in self.events if isinstance(event, SweepClosed)]
+        extended = bool(closes) and any(
+            event.event == "extend" for event in self.events[self.events.index(closes[-1]) :]
+        )
+        is_used_up = bool(closes) and closes[-1].state == "completed" and not extended
+        ended = not any(trial.state in UNFINISHED for trial in self.trials)
+        return ended and (is_used_up or len(self.trials) >= self.budget)
+
+    @property
+    def state(self) -> str:
+        """`running`, `completed`, or how its last driver left it."""
+        if self.folder.is_running():
+            return "running"
+        if self.is_done:
+            return "completed"
+        closes = [event.state for event in self.events if isinstance(event, SweepClosed)]
+        return closes[-1] if closes else "interrupted"
+
+    @property
+    def replication(self) -> Replication | None:
+        """The recipes and seeds of a confirmation or an ablation; None for a search."""
+        return next((event for event in self.events if isinstance(event, Replication)), None)
+
+    @property
+    def test(self) -> TestScored | None:
+        """The score on the test part, if it was taken."""
+        return next((event for event in self.events if isinstance(event, TestScored)), None)
+
+    @property
+    def test_openings(self) -> int:
+        """How often the test part was opened for this sweep."""
+        return sum(isinstance(event, TestOpened) for event in self.events)
+
+    @property
+    def threads(self) -> int:
+        """CPU threads of each trial, under the last driver."""
+        return next((event.threads for event in reversed(self.events) if isinstance(event, DriverStarted)), 1)
+
+    @property
+    def run_ids(self) -> dict[int, str]:
+        """MLflow's run id by trial number."""
+        ids: dict[int, str] = {}
+        for event in self.events:
+            if isinstance(event, RunsRecorded):
+                ids |= {int(number): run for number, run in event.ids.items()}
+        return ids
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether MLflow has every event of the trials."""
+        last = next((event for event in reversed(self.events) if event.event in ("end", "runs")), None)
+        return isinstance(last, RunsRecorded) and not last.undelivered
+
+    def append(self, event: AnyEvent) -> None:
+        """Write one event to the ledger.
+
+        Raises:
+            UserError: a driver runs the sweep.
+        """
+        with self.folder.locked():
+            ledger = Ledger(self.folder.ledger, self.events)
+            ledger.append(event)
+            ledger.close()
+            self.events = ledger.events
