@@ -27,10 +27,12 @@ test: setup
 test-all: setup
 	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile
 
-# Two pages are generated: from the techniques' docstrings, the full space and the measured costs; and from the commands.
+# These pages are generated: techniques from docstrings, the full space and measured costs; commands; the ledger's format.
 docs: setup
 	$(VENV)/bin/sweep techniques --markdown > docs/techniques.md
 	$(VENV)/bin/python docs/write_commands.py > docs/commands.md
+	$(VENV)/bin/python -c 'from search.core.describe_events import describe_ledger; print(describe_ledger(), end="")' \
+	  > docs/ledger.md
 
 docs-site: setup
 	$(VENV)/bin/python -m sphinx -W --keep-going -q -b html docs build/site

@@ -67,9 +67,9 @@ class Replication(Event):
     """All trials of a confirmation or an ablation: some recipes, each trained on the same fresh seeds."""
 
     event: Literal["list"] = "list"
-    kind: ReplicationKind = "confirm"
+    kind: ReplicationKind = Field("confirm", description="The command that asked for it.")
     of: str = Field("", description="The sweep whose recipes these are.")
-    seeds: tuple[int, ...] = ()
+    seeds: tuple[int, ...] = Field((), description="Seeds that every recipe is trained on.")
     notes: tuple[str, ...] = Field((), description="What was left out, and why.")
     trials: tuple[ReplicationTrial, ...] = Field(description="In the order in which they run.")
 
@@ -78,15 +78,15 @@ class Extension(Event):
     """More trials were granted: `sweep extend`."""
 
     event: Literal["extend"] = "extend"
-    trials: int
+    trials: int = Field(description="How many more.")
 
 
 class DriverStarted(Event):
     """A driver took the sweep over: at its start, and at each resume."""
 
     event: Literal["driver"] = "driver"
-    pid: int = 0
-    host: str = ""
+    pid: int = Field(0, description="Process of the driver.")
+    host: str = Field("", description="Its machine.")
     threads: int = Field(description="CPU threads of each trial.")
     slots: int = Field(0, description="Trials that run at the same time.")
     gpus: float = Field(0.0, description="GPUs of each trial.")
@@ -108,9 +108,9 @@ class EpochReported(TrialEvent):
     event: Literal["report"] = "report"
     epoch: int = Field(description="Epochs done, from 1.")
     score: float = Field(description="Best value so far of the metric that the search ranks by.")
-    standard_error: float
+    standard_error: float = Field(description="Standard error of the score, from the validation images.")
     best_epoch: int = Field(description="The epoch that the score comes from.")
-    metrics: dict[str, float | None] = {}
+    metrics: dict[str, float | None] = Field({}, description="All metrics of the epoch, by name.")
     steps: tuple[StepPoint, ...] = Field((), description="Points of [step, learning rate, training loss].")
     worker_seconds: float | None = Field(None, description="Time since the worker began or resumed the trial.")
 
@@ -129,30 +129,30 @@ class TrialLost(TrialEvent):
     """The worker of a trial died; the trial goes on elsewhere."""
 
     event: Literal["lost"] = "lost"
-    reason: str
+    reason: str = Field(description="Why, as far as Ray can tell.")
 
 
 class TrialEnded(TrialEvent):
     """A trial left its worker, for good or until a resume."""
 
     event: Literal["end"] = "end"
-    state: EndState
-    reason: str = ""
+    state: EndState = Field(description="The state that it is in from now on.")
+    reason: str = Field("", description="Why, where the state does not say it.")
 
 
 class DrawRefused(TrialEvent):
     """A draw whose techniques cannot be combined; another is drawn for the same trial."""
 
     event: Literal["infeasible"] = "infeasible"
-    params: dict[str, Any]
-    reason: str
+    params: dict[str, Any] = Field(description="The draw as Optuna's parameters.")
+    reason: str = Field(description="Which techniques conflict.")
 
 
 class SweepClosed(Event):
     """A driver left the sweep in an orderly way."""
 
     event: Literal["close"] = "close"
-    state: SweepState
+    state: SweepState = Field(description="How the driver left the sweep.")
 
 
 class RunsRecorded(Event):
@@ -160,7 +160,7 @@ class RunsRecorded(Event):
 
     event: Literal["runs"] = "runs"
     ids: dict[str, str] = Field({}, description="Run id by trial number.")
-    undelivered: int = 0
+    undelivered: int = Field(0, description="Events that did not reach MLflow.")
 
 
 class TestOpened(Event):
@@ -177,7 +177,7 @@ class TestScored(TrialEvent):
     __test__: ClassVar[bool] = False
     event: Literal["test"] = "test"
     openings_before: int = Field(description="How often the test part had been opened for the searched sweep.")
-    classes: tuple[str, ...]
+    classes: tuple[str, ...] = Field(description="Names of the classes, in the order of the labels.")
     results: dict[str, Any] = Field(description="Accuracy, confusion, calibration and worst errors.")
 
 
