@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from analysis import TRACKING_URI
-from analysis.report.formatting import mask_secrets
+from analysis.report.formatting import MASK
 from search.cli.arguments import absolute_uri
 from search.core.record import SweepRecord
-from search.core.secrets import URI, has_secret
+from search.core.secrets import URI
 from search.display.tables import leaderboard
 from search.followup.trial_export import export_trial
 
@@ -36,7 +36,7 @@ def conclude(result: Result, console: Any) -> None:
         console.print(export_trial(record, None, None))
     if result.undelivered:
         console.print(f"{result.undelivered} events did not reach MLflow; sweep resume {folder.name} sends them again.")
-    console.print(f"MLflow UI: {_describe_ui(record.settings.tracking_uri)}")
+    console.print(f"MLflow UI: {_describe_ui(record.header.settings.tracking_uri)}")
     if result.state != "interrupted" and not trials.best():
         console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")
     if result.state != "completed":
@@ -48,9 +48,9 @@ def conclude(result: Result, console: Any) -> None:
 
 
 def _describe_ui(tracking_uri: str) -> str:
-    """The command that shows a store; an address with a password has its place in the environment."""
-    if has_secret(tracking_uri):
-        return f"sweep ui, with {URI} set to {mask_secrets(tracking_uri)}"
+    """Name the command that shows a store; an address whose password was masked must come from the environment."""
+    if MASK in tracking_uri:
+        return f"sweep ui, with {URI} set to {tracking_uri}"
     default = tracking_uri == absolute_uri(os.environ.get(URI) or TRACKING_URI)
     return "sweep ui" if default else f"sweep ui --tracking-uri {tracking_uri}"
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from analysis.export.bundle import Source, check_out, export_model, export_recipe
 from search.core.events import TestScored
@@ -15,6 +15,9 @@ from search.core.trials import Trial, Trials
 from training.errors import UserError
 from training.process.optional import require
 from training.recipe import read_recipe
+
+if TYPE_CHECKING:
+    from analysis.held_out.scoring import TestScore
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def source_of(record: SweepRecord, trial: Trial, test: TestScored | None, classe
         sweep=record.name,
         trial=trial.name,
         run_id=record.run_ids.get(trial.number),
-        test=test.results if test and test.trial == trial.number else None,
+        test=cast("TestScore", test.results) if test and test.trial == trial.number else None,
     )
 
 
