@@ -69,7 +69,7 @@ MISTAKES = {
     "images that are not there": (["predict", "stub", "photos"], "photos: no such folder or image"),
     "a file for an export": (["export", "tiny", "--out", "image.png"], "--out=image.png: it cannot be written to"),
     "a folder below a file": (["export", "tiny", "--out", "image.png/x"], "--out=image.png/x: it cannot be written to"),
-    "somebody else's folder": (["export", "tiny", "--out", "sweeps"], "--out=sweeps: there is something else"),
+    "somebody else's folder": (["export", "tiny", "--out", "sweeps"], "--out=sweeps: the folder has other files"),
     "a name too long": (["export", "tiny", "--out", "x" * 300], "--out=x*: it cannot be written to"),
     "a folder for a table": (["predict", "stub", "sweeps", "--out", "sweeps"], "--out=sweeps: this is a folder"),
     "no name for a model": (["export", "tiny", "--register", "a/b"], "--register=a/b"),
