@@ -17,7 +17,7 @@ EndState = Literal["paused", "completed", "stopped", "diverged", "out_of_memory"
 SweepState = Literal["completed", "interrupted", "time_budget"]
 Origin = Literal["baseline", "sampler", "warm_start", "listed", "single"]
 ReplicationKind = Literal["confirm", "ablate"]
-Dataset = dict[str, bool | int | float | str | None]  # name, digest and sizes of the data
+Dataset = Mapping[str, bool | int | float | str | None]  # name, digest and sizes of the data
 StepPoint = tuple[int, float, float]  # optimizer steps done, learning rate, training loss
 
 
