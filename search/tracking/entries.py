@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from search.core.events import EpochReported
@@ -38,7 +39,7 @@ def metrics_of(report: EpochReported) -> list[Metric]:
     return metrics
 
 
-def dataset_of(facts: dict[str, Any]) -> DatasetInput:
+def dataset_of(facts: Mapping[str, Any]) -> DatasetInput:
     """What `training.data.identity` says of the data; all trials of a sweep train and validate on it."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 

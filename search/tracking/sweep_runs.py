@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from search.core.trials import UNFINISHED, Trial, Trials
@@ -23,7 +24,7 @@ class SweepRuns:
         *,
         space: str,
         params: dict[str, Any],
-        dataset: dict[str, Any] | None,
+        dataset: Mapping[str, Any] | None,
         nested: bool,
     ) -> None:
         self.sweep = sweep

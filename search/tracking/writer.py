@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -39,7 +39,7 @@ class Tracking:
         metric: str,
         space: str = "",
         params: dict[str, Any] | None = None,
-        dataset: dict[str, Any] | None = None,
+        dataset: Mapping[str, Any] | None = None,
         nested: bool = True,
     ) -> None:
         self.uri = make_absolute(uri)
