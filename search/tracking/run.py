@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +70,7 @@ class Run:
             # A store for artifacts may need credentials of its own; metrics must not wait for them.
             self._note_refusal(error, file)
 
-    def log_dataset(self, dataset: dict[str, Any]) -> None:
+    def log_dataset(self, dataset: Mapping[str, Any]) -> None:
         """Name the data that the run was trained on; MLflow keeps one entry for all runs."""
         try:
             self.client.log_inputs(self.id, [dataset_of(dataset)])
