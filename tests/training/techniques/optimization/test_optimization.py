@@ -208,8 +208,14 @@ def test_clipping_by_value_bounds_each_entry_and_leaves_small_ones(fit, small_mo
 
 
 def test_clipping_acts_on_the_accumulated_gradient(fit, small_model, gradients):
-    fit(batch_size=8, accumulation={"batches": 4}, gradient_clipping={"value": 0.01}, **PLAIN)
+    steps = {"batch_size": 8, "accumulation": {"batches": 4}, **PLAIN}
+    fit(**steps)
+    free = gradients[0]
+    gradients.clear()
+    fit(**steps, gradient_clipping={"value": 0.01})
     assert [float(gradient.norm()) for gradient in gradients] == pytest.approx([0.01] * 2, rel=1e-4)
+    # Clipping after each forward pass would leave the same norm and turn the direction.
+    torch.testing.assert_close(gradients[0], free * (0.01 / free.norm()), rtol=1e-3, atol=1e-7)
 
 
 def test_clipping_acts_on_each_group_of_scheduled_accumulation(fit, small_model, gradients):
