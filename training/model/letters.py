@@ -115,7 +115,9 @@ def _fill_height(canvas: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _pretrain(backbone: Backbone) -> dict[str, torch.Tensor]:
-    with isolated_process(seed=0, threads=torch.get_num_threads()):
+    # One thread: beside other busy processes, the small layers' threads would wait for each other 30 times longer than
+    # they compute.
+    with isolated_process(seed=0, threads=1):
         images, targets = render_letters(IMAGES_PER_LETTER, seed=0)
         x = torch.from_numpy(images).permute(0, 3, 1, 2).float().div_(255)
         x = (x - x.mean()) / x.std()
