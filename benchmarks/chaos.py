@@ -31,7 +31,8 @@ from rich.console import Console
 from rich.table import Table
 
 from search.core.controller import Controller
-from search.core.ledger import Event, Ledger, read_events
+from search.core.events import AnyEvent
+from search.core.ledger import Ledger, read_events
 from search.core.trials import Trials
 from spaces.load import load_space
 
@@ -63,7 +64,7 @@ class Scene:
         (folder / "chaos.yaml").write_text(SPACE.format(trials=trials))
         self.ledger = folder / "sweeps" / "chaos" / "ledger.jsonl"
         self.port = find_free_port()
-        self.kept: list[Event] = []
+        self.kept: list[AnyEvent] = []
         self.parts = ExitStack()
 
     def __enter__(self) -> Scene:
@@ -88,7 +89,7 @@ class Scene:
     def uri(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[AnyEvent]:
         return list(read_events(self.ledger)) if self.ledger.exists() else []
 
     def has_ended(self) -> bool:
@@ -254,7 +255,7 @@ def find_faults(counts: dict[str, int]) -> dict[str, int]:
     return {n: c for n, c in (counts | lost).items() if c and n not in harmless | {"resumed for MLflow alone"}}
 
 
-def count_reports(events: list[Event]) -> int:
+def count_reports(events: list[AnyEvent]) -> int:
     return sum(event.event == "report" for event in events)
 
 

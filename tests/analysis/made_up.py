@@ -7,7 +7,9 @@ import numpy as np
 
 from search.core.asha import Decision
 from search.core.controller import Controller
+from search.core.events import AnyEvent
 from search.tracking.writer import Tracking
+from training.loop.epoch_report import Report
 
 EXPERIMENT = "technique-search"
 START = 1_700_000_000.0
@@ -34,8 +36,9 @@ class Memory:
     path: Path = Path("memory")
     time: float = START
 
-    def append(self, event: dict) -> dict:
-        self.events.append({"time": self.time, **event})
+    def append(self, event: AnyEvent) -> AnyEvent:
+        # The controller folds its own event; only what is sent to MLflow has the time of this clock.
+        self.events.append(event.model_copy(update={"time": self.time}))
         return self.events[-1]
 
 
@@ -45,8 +48,8 @@ def simulate(space, seed: int = 0) -> Memory:
     controller = Controller(space, ledger, seed=seed)
     while trial := controller.propose():
         recipe = trial.recipe
-        lr = recipe["optimizer"]["lr"]
-        worth = LABEL_SMOOTHING * (recipe["label_smoothing"]["alpha"] > 0) + MIXUP * (recipe["mixup"]["alpha"] > 0)
+        lr = recipe.optimizer.lr
+        worth = LABEL_SMOOTHING * (recipe.label_smoothing.alpha > 0) + MIXUP * (recipe.mixup.alpha > 0)
         final = 0.8 + worth - 0.03 * np.log10(lr / 0.03) ** 2 + rng.normal(0, 0.004)
         best = 0.0
         for epoch in range(1, trial.epochs + 1):
@@ -58,8 +61,8 @@ def simulate(space, seed: int = 0) -> Memory:
             best = max(best, score)
             metrics = {"val_accuracy": score, "val_ece": 0.02 + 0.1 / epoch, "train_loss": 1 / epoch}
             metrics |= {"train_seconds": float(epoch), "peak_memory_mb": 300.0 + trial.number, "val_loss": 1 / epoch}
-            report = {"epoch": epoch, "metrics": metrics, "score": best, "standard_error": 0.01, "best_epoch": epoch}
-            if controller.report(trial.number, report | {"steps": []}) is Decision.STOP:
+            report = Report(epoch, metrics, best, 0.01, epoch, [], ledger.time)
+            if controller.report(trial.number, report) is Decision.STOP:
                 break
     return ledger
 
