@@ -80,9 +80,9 @@ MISTAKES = {
     ),
     "a search for one recipe": (
         ["train", "recipe.yaml", "search.trials=4"],
-        r"search\.trials=4: one recipe is trained",
+        r"search\.trials=4: this command trains one recipe",
     ),
-    "a search for a space's baseline": (["train", "quick", "search.trials=4"], "one recipe is trained"),
+    "a search for a space's baseline": (["train", "quick", "search.trials=4"], "this command trains one recipe"),
     "a recipe that is not there": (["train", "nothing.yaml"], "nothing.yaml"),
     "an unknown metric": (["train", "recipe.yaml", "--metric", "accuracy"], "--metric=accuracy: choose one of"),
     "no store to look at": (["ui"], "no such database"),
