@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from analysis.export.model_card import write_card
 from analysis.export.summary import Summary
 from analysis.export.writable import check_folder
-from analysis.held_out.scoring import TestScore
 from spaces.load import dump_recipe, load_recipe
 from training.errors import UserError
 from training.recipe import Recipe
@@ -22,6 +21,8 @@ from training.recipe import Recipe
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+    from analysis.held_out.scoring import TestScore
 
 FORMAT = 1
 LIBRARIES = ("torch", "torchvision", "timm", "lightning", "albumentations", "ray", "optuna", "mlflow")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
-from analysis.held_out.scoring import TestScore
+if TYPE_CHECKING:
+    from analysis.held_out.scoring import TestScore
 
 
 class BackboneFacts(TypedDict):
