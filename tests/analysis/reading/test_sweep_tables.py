@@ -12,7 +12,6 @@ import analysis
 from analysis.reading.sweep_tables import load
 from search.core.trials import Trials
 from training.errors import UserError
-from training.recipe import flatten
 
 
 def test_trials_and_curves_are_what_the_ledger_says(sweep, space):
@@ -28,12 +27,12 @@ def test_trials_and_curves_are_what_the_ledger_says(sweep, space):
         assert row.ece == pytest.approx(0.02 + 0.1 / row.best_epoch)
         assert {name: row[name] for name in ("optimizer.lr", "mixup.alpha", "batch_size")} == {
             name: value
-            for name, value in flatten(trial.recipe).items()
+            for name, value in trial.recipe.flat().items()
             if name in row.index and name in ("optimizer.lr", "mixup.alpha", "batch_size")
         }
         curve = sweep.curves[sweep.curves.trial == trial.number]
-        assert curve.epoch.tolist() == [report["epoch"] for report in trial.reports]
-        assert curve.score.tolist() == pytest.approx([report["score"] for report in trial.reports])
+        assert curve.epoch.tolist() == [report.epoch for report in trial.reports]
+        assert curve.score.tolist() == pytest.approx([report.score for report in trial.reports])
 
 
 def test_the_best_of_the_completed_trials_comes_first(sweep, space):

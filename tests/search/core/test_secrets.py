@@ -186,7 +186,7 @@ def test_a_planted_password_is_in_no_ledger_run_export_report_log_or_line(
     undelivered = tracking.close("completed")
     assert undelivered == 0
     conclude(Result(folder, result.controller, "completed", 0), console)
-    export_trial(folder, None, tmp_path / "exported")
+    export_trial(SweepRecord.open(folder), None, tmp_path / "exported")
     report_sweep("tiny", tmp_path / "report.html", server, "planted", console)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"ledger.jsonl", "server.db", "summary.json", "MODEL_CARD.md", "report.html"} <= {

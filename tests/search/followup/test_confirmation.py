@@ -46,7 +46,7 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
     assert "baseline" in listed.by_label
     for label, trials in listed.by_label.items():
         assert [trial.recipe.seed for trial in trials] == [1, 2]
-        assert len({json.dumps({**trial.recipe, "seed": 0}) for trial in trials}) == 1, label
+        assert len({trial.recipe.model_copy(update={"seed": 0}).model_dump_json() for trial in trials}) == 1, label
     findings = json.loads((folder.path / "confirm.json").read_text())
     means = [found["interval"]["mean"] for found in findings["recipes"]]
     assert means == sorted(means, reverse=True)
