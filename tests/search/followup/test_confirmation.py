@@ -69,7 +69,7 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
     seed = listed.trials.by_number[trial].recipe.seed
     assert (
         f"Exported {whose} of tiny, as trained on seed {seed} (trial {trial:04d} of tiny-confirm) to"
-        in said.replace("\n", " ")
+        in " ".join(said.split())
     )
 
     # A second time, nothing is trained or opened: the ledger knows.

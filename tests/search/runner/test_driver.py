@@ -106,7 +106,7 @@ def check_truth(folder, name, trial_count, rungs_say="stop"):
     assert len(trials) == trial_count
     for trial in trials:
         assert trial.state in ("completed", "stopped"), (trial.name, trial.state, trial.reason)
-        assert [report["epoch"] for report in trial.reports] == list(range(1, trial.epoch + 1))
+        assert [report.epoch for report in trial.reports] == list(range(1, trial.epoch + 1))
         assert (trial.epoch == 3) == (trial.state == "completed")
     replayed = Controller(load_space(path / "space.yaml"), Ledger(path / "ledger.jsonl"))
     for trial in trials:
@@ -170,7 +170,7 @@ def test_a_sweep_with_a_killed_worker_ends_with_one_truth_and_leaves_no_process(
         driver.kill()
     check_truth(folder, "lost", 6)
     events = list(read_events(folder / "sweeps" / "lost" / "ledger.jsonl"))
-    assert [event.get("event") for event in events].count("lost") == 1  # it went on by our count, not by Ray's
+    assert [event.event for event in events].count("lost") == 1  # it went on by our count, not by Ray's
     check_no_processes(folder)
 
 
@@ -196,8 +196,8 @@ def test_a_sweep_runs_from_one_command_in_a_folder_with_packages_like_ours(folde
 @pytest.mark.slow
 def test_paused_trials_go_on_from_their_checkpoints_or_end_as_stopped(folder):
     scheduler = "search.scheduler={name: asha, kind: promote, rungs: epochs, group: data.name}"
-    # With this seed at least three trials are resumed, in whatever order the reports of two workers arrive.
-    options = ["--name", "pausing", "--trials", "12", "search.sampler=random", "recipe.seed=1"]
+    # With this seed two trials are resumed, in whatever order the reports of two workers arrive.
+    options = ["--name", "pausing", "--trials", "12", "search.sampler=random", "recipe.seed=25"]
     output = call(folder, "run", "tiny.yaml", *options, scheduler, command=FAST)
     events = list(read_events(folder / "sweeps" / "pausing" / "ledger.jsonl"))
     paused = [event.trial for event in events if getattr(event, "state", None) == "paused"]
