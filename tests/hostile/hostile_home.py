@@ -227,7 +227,7 @@ def _make_confirmation(storage: Path) -> None:
     make_sweep(storage, "confirmed-1")
     folder = make_sweep(storage, "confirmed-1-confirm")
     events = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
-    recipe = next(event.recipe for event in events if event.event == "start")
+    recipe = next(event["recipe"] for event in events if event.get("event") == "start")
     trials = [{"label": "baseline", "recipe": recipe, "origin": "baseline"} for _ in range(3)]
     listing = {"kind": "confirm", "of": "confirmed-1", "seeds": [1, 2, 3], "notes": [], "trials": trials}
     events.insert(2, {"time": 1.7e9, "event": "list", **listing})
