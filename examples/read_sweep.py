@@ -1,6 +1,6 @@
-"""Read a finished sweep from MLflow as tables: its best trials, and what each technique was worth.
+"""Read a finished sweep from MLflow as tables: its best trials, and the effect of each technique.
 
-python examples/read_sweep.py quick-1                              # a sweep of this folder
+python examples/read_sweep.py quick-1                              # a sweep that ran in this folder
 python examples/read_sweep.py quick-1 http://mlflow-host:5000      # a sweep on a server
 """
 
@@ -23,7 +23,7 @@ def main(name: str, tracking_uri: str = TRACKING_URI) -> None:
     best = sweep.completed.iloc[0].trial
     print(sweep.curves[sweep.curves.trial == best][["epoch", "score", "train_loss"]].to_string(index=False))
 
-    print("\nThe effect of each level against the baseline, with 90 % intervals")
+    print("\nThe effect of each level compared with the baseline, with 90 % intervals")
     effects = measure_effects(fit_sweep(sweep))
     columns = ["technique", "level", "verdict", "effect", "low", "high"]
     print(effects[~effects.detail][columns].to_string(index=False))

@@ -1,7 +1,7 @@
 """Search techniques on a folder of images, and write a report.
 
-    python examples/search_own_images.py                 # draws a folder of shapes first
-    python examples/search_own_images.py photos          # one folder per class
+    python examples/search_own_images.py                 # first draws a folder of shapes
+    python examples/search_own_images.py photos          # uses your folder, with one folder per class
 
 Six short trainings take one to two minutes on two CPU cores. The sweep, its report and the MLflow database are written
 to the working folder.
@@ -36,7 +36,7 @@ def draw_shapes(folder: Path, images_per_class: int = 60) -> Path:
 
 
 def sweep(*arguments: str) -> None:
-    """Run the `sweep` command of this Python's environment."""
+    """Run the `sweep` command that is installed beside this Python."""
     subprocess.run([str(Path(sys.executable).with_name("sweep")), *arguments], check=True)
 
 

@@ -1,4 +1,4 @@
-"""Train one recipe from Python: no Ray, no MLflow, no search.
+"""Train one recipe from Python, without Ray, MLflow or a search.
 
     python examples/train_recipe.py
 
@@ -28,14 +28,14 @@ RECIPE = read_recipe(
 
 
 def show(report: Report) -> bool:
-    """Print one epoch. Returning False would end the training early."""
+    """Print one epoch. Return True to continue; False would end the training early."""
     accuracy, loss = report.metrics["val_accuracy"], report.metrics["train_loss"]
     print(f"epoch {report.epoch}: validation accuracy {accuracy:.1%}, training loss {loss:.3f}")
     return True
 
 
 def main(folder: Path) -> Outcome:
-    """Train into a folder: `best.ckpt` has the weights of the best epoch, `last.ckpt` allows to go on."""
+    """Train in a folder. `best.ckpt` gets the weights of the best epoch; a later call continues from `last.ckpt`."""
     outcome = train(RECIPE, folder, on_report=show)
     best = outcome.reports[-1]
     print(f"{outcome.state}; the best epoch is {best.best_epoch} with {best.score:.1%} ± {best.standard_error:.1%}")
