@@ -67,9 +67,8 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
     winner, trial = findings["recipes"][0]["label"], findings["test"]["trial"]
     whose = "the baseline" if winner == "baseline" else f"trial {winner}'s recipe"
     seed = listed.trials.by_number[trial].recipe.seed
-    assert (
-        f"Exported {whose} of tiny, as trained on seed {seed} (trial {trial:04d} of tiny-confirm) to"
-        in " ".join(said.split())
+    assert f"Exported {whose} of tiny, as trained on seed {seed} (trial {trial:04d} of tiny-confirm) to" in " ".join(
+        said.split()
     )
 
     # A second time, nothing is trained or opened: the ledger knows.
