@@ -1,4 +1,4 @@
-"""Rows in columns that fit the width they are shown at, and the console they are shown on."""
+"""Tables that fit the width of the terminal, and the console that prints them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rich.text import Text
 
 from search.display.recipe_text import cut
 
-PIPED = 1000  # columns where a program reads: nothing is cut or wrapped
-LAST = 40  # columns that the last, cut one gets before others are left out for it
+PIPED = 1000  # width in characters for a file or a pipe, so that nothing is cut or wrapped
+LAST = 40  # width in characters that the last column keeps; optional columns are left out to make room for it
 
 
 def make_console(file: IO[str] | None = None) -> Console:
-    """A console that redraws only in a terminal, and cuts nothing in a file or a pipe."""
+    """Return a console that redraws only in a terminal, and cuts nothing in a file or a pipe."""
     file = file or sys.stdout
     is_terminal = file.isatty()
     width = None if is_terminal or "COLUMNS" in os.environ else PIPED
@@ -29,7 +29,7 @@ def make_console(file: IO[str] | None = None) -> Console:
 
 @dataclass(frozen=True)
 class Column:
-    """`rank` says which go first when there is no room: the highest; 0 always stays."""
+    """A column of a table. When there is no room, the column with the highest `rank` is left out first; 0 always stays."""
 
     title: str
     right: bool = False
@@ -38,9 +38,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Columns:
-    """Rows in columns that fit the width: some are left out for the last one, which is then cut at a word.
+    """A table that fits the width. Optional columns are left out first; then the last column is cut at a word.
 
-    The first `whole` rows are wrapped instead.
+    In the first `whole` rows the last column is wrapped instead of cut.
     """
 
     columns: Sequence[Column]

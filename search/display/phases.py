@@ -1,4 +1,4 @@
-"""The phases of a start-up with a clock: redrawn in a terminal, one plain line for each elsewhere."""
+"""Show the phases of a start with their times: redrawn in a terminal, one plain line for each elsewhere."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from analysis.report.formatting import format_seconds
 if TYPE_CHECKING:
     from rich.console import Console
 
-REFRESH = 4  # times a second
+REFRESH = 4  # redraws per second
 
 
 class Phases:
-    """Shows what a command does before it has anything to show; lasts as long as its `with`."""
+    """Shows the phases of a command before its first result, inside a `with` block."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -38,14 +38,14 @@ class Phases:
             self.live.stop()
 
     def begin(self, name: str) -> None:
-        """The phase before ends, and this one begins."""
+        """End the current phase and begin this one."""
         now = time.monotonic()
         self.phases.append((name, now))
         if self.live is None:
             self.console.print(f"[{format_seconds(now - self.began)}] {name}", markup=False)
 
     def render(self) -> Table:
-        """A line for each phase and how long it took, or has taken so far."""
+        """Return a line for each phase, with its duration so far."""
         now = time.monotonic() if self.ended is None else self.ended
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True, overflow="ellipsis")

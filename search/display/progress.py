@@ -1,4 +1,4 @@
-"""Live progress of a sweep: redrawn in place in a terminal, quiet plain lines elsewhere."""
+"""Live progress of a sweep: redrawn in place in a terminal, a few plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from search.display.time_left import Pace
 if TYPE_CHECKING:
     from search.core.controller import Controller
 
-REFRESH = 4  # times a second
+REFRESH = 4  # redraws per second
 HEARTBEAT_SECONDS = 60
-RUNNING = 8  # running trials shown
-RUNGS = 6  # the last ones, where there are more
+RUNNING = 8  # running trials shown at most
+RUNGS = 6  # rungs shown at most; if there are more, the last ones are shown
 INDENT = 9
 
 
 class Progress:
-    """Shows a controller's trials while the sweep runs; `deadline` in seconds since 1970, as in the ledger."""
+    """Shows a controller's trials while the sweep runs. `deadline` is in seconds since 1970, as in the ledger."""
 
     def __init__(self, controller: Controller, *, console: Console, slots: int, deadline: float | None = None) -> None:
         self.controller = controller
@@ -39,7 +39,7 @@ class Progress:
         self.pace = Pace(slots, deadline)
         self.started = self.spoke = time.time()
         self.rungs: list[tuple[str, int, float | None]] = []
-        self.reasons: set[str] = set()  # of failures that were told
+        self.reasons: set[str] = set()  # reasons of failures that were printed already
         self.said: set[str] = set()
         self.live: Live | None = None
 
@@ -51,7 +51,7 @@ class Progress:
             )
             self.live.start()
         else:
-            self.say(f"Training, up to {self.slots} at a time; a line for each trial when it ends.")
+            self.say(f"Up to {self.slots} trials train at a time; each prints a line when it ends.")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -64,18 +64,18 @@ class Progress:
             )
 
     def say(self, text: str) -> None:
-        """A line that stays: above the live part, where there is one."""
+        """Print a line that stays. In a terminal it stands above the live part."""
         self.spoke = time.time()
         self.console.print(Text(text), soft_wrap=not self.console.is_interactive)
 
     def say_once(self, text: str) -> None:
-        """A line that stays, however often it is asked for."""
+        """Print a line that stays, but only the first time."""
         if text not in self.said:
             self.said.add(text)
             self.say(text)
 
     def __call__(self, event: AnyEvent) -> None:
-        """A listener of the controller."""
+        """Update the display for one event of the controller."""
         if event.event in ("start", "resume", "report"):
             self.pace.add(event)
         if isinstance(event, TrialEnded):
@@ -85,7 +85,7 @@ class Progress:
             self.say(f"{len(_ended(trials))}/{self.controller.budget} trials done: {format_counts(trials)}")
 
     def _end(self, trial: Trial) -> None:
-        """A line for each trial; where there is a live part, only for what went wrong, each reason once."""
+        """Print a line for each trial; with a live part only for failures, and each reason once."""
         if self.live:
             if trial.state in ("failed", "out_of_memory") and trial.reason not in self.reasons:
                 self.reasons.add(trial.reason)
@@ -98,13 +98,13 @@ class Progress:
         self.say(text + (f" ({trial.reason})" if trial.reason else ""))
 
     def _snapshot(self) -> Trials:
-        """The trials as they are now; the main thread goes on changing the controller's."""
+        """Copy the trials as they are now, because the main thread keeps changing the controller's."""
         trials = Trials(self.controller.trials.metric)
         trials.by_number = dict(self.controller.trials.by_number)
         return trials
 
     def render(self) -> RenderableType:
-        """The live part. Called in the thread of the refreshes."""
+        """Return the live part. The thread that redraws calls this."""
         trials, width = self._snapshot(), self.console.width
         running = [trial for trial in trials if trial.state == "running"]
         above = [
@@ -113,7 +113,7 @@ class Progress:
             self._render_best(trials, width),
             *self._render_rungs(trials),
         ]
-        # One line is for the trials that are not shown, one for the cursor.
+        # One line counts the trials that are not shown, and one is for the cursor.
         room = max(1, min(RUNNING, self.console.height - len(above) - 2))
         return Group(*above, *self._render_running(running, room, trials.metric))
 
@@ -141,9 +141,9 @@ class Progress:
     def _render_rungs(self, trials: Trials) -> list[Text]:
         if self.controller.asha is None:
             return []
-        with suppress(RuntimeError):  # a trial started meanwhile: the rungs of a moment ago will do
+        with suppress(RuntimeError):  # a trial started at the same time: show the previous rungs
             self.rungs = self.controller.asha.rungs()
-        # In short trials a rung falls together with the one below.
+        # In short trials two rungs may be at the same epoch.
         shown = [rung for i, rung in enumerate(self.rungs) if rung[1] or not any(r[1] for r in self.rungs[i:])][-RUNGS:]
         width = max((len(label) for label, _, _ in shown), default=0)
         lines = []
@@ -162,7 +162,7 @@ class Progress:
             )
             for number, t in enumerate(running[:room])
         ]
-        # Blank lines keep the height while one trial ends and the next has not begun.
+        # Blank lines keep the height constant between the end of one trial and the start of the next.
         lines += [Text("")] * (min(room, self.slots) - len(lines))
         return [*lines, _line("", f"… and {len(running) - room} more")] if len(running) > room else lines
 

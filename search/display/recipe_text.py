@@ -1,4 +1,4 @@
-"""Recipes and states as a person reads them."""
+"""Short texts for recipes and states."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def format_state(state: str) -> str:
 
 
 def format_counts(trials: Trials) -> str:
-    """`running 2 · completed 5`: those that are under way first."""
+    """Return for example `running 2 · completed 5`, with unfinished trials first."""
     order = ("running", "paused", "interrupted", "completed", "stopped", "diverged", "out_of_memory", "failed")
     counts = trials.count()
     return " · ".join(f"{format_state(state)} {counts[state]}" for state in order if state in counts)
 
 
 def short_recipe(recipe: Recipe, baseline: Recipe) -> str:
-    """What differs from the baseline, as the overrides that would make it; `baseline` where nothing does."""
+    """Return the differences from the baseline as overrides, or `baseline` if there are none."""
     words = [
         f"{path}={_format_short(value)}" for path, value in _differences(recipe.model_dump(), baseline.model_dump())
     ]
@@ -31,13 +31,13 @@ def short_recipe(recipe: Recipe, baseline: Recipe) -> str:
 
 
 def describe_recipe(trial: Trial, baseline: Recipe) -> str:
-    """The recipe in short, and whether it is one of the baselines."""
+    """Return the recipe in short, with the word `baseline` for one of the baselines."""
     text = short_recipe(trial.recipe, baseline)
     return f"baseline {text}" if trial.origin == "baseline" and text != "baseline" else text
 
 
 def cut(text: str, width: int) -> str:
-    """The whole words of a text that fit, and an ellipsis where some do not."""
+    """Shorten a text to `width` characters at a word, with an ellipsis."""
     if len(text) <= width:
         return text
     head, space, _ = text[: max(0, width - 1)].rpartition(" ")
@@ -45,7 +45,7 @@ def cut(text: str, width: int) -> str:
 
 
 def baseline_of(trials: Trials) -> Recipe:
-    """The recipe that the others are compared with: the first baseline's, at its own learning rate."""
+    """Return the recipe that the others are compared with: the first baseline, at its own learning rate."""
     return next((t.recipe for t in list(trials) if t.origin == "baseline"), Recipe())
 
 
@@ -57,7 +57,7 @@ def _differences(recipe: dict[str, Any], baseline: dict[str, Any]) -> Iterator[t
                 yield field, value
             continue
         flat, known = flatten(value, f"{field}."), flatten(base, f"{field}.")
-        # Another kind of optimizer has fields that the baseline lacks: those are compared with their defaults.
+        # Another kind of optimizer has fields that the baseline lacks. These are compared with their defaults.
         known = _defaults(field, value) | known if flat.keys() - known.keys() else known
         changed = [path for path in flat if path not in known or known[path] != flat[path]]
         yield from ((path, flat[path]) for path in sorted(changed, key=_name_first))

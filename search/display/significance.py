@@ -1,4 +1,4 @@
-"""How clearly the best trial of a sweep is the best, in sentences."""
+"""Sentences about how certain the lead of the best trial is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from search.core.trials import Trials
 
 
 def describe_ties(trials: Trials) -> list[str]:
-    """How many completed trials may be the best on these validation images, as it was picked among them."""
+    """Say how many completed trials may be the best on these validation images."""
     found = judge(trials)
     if found is None:
         return ["No trial completed, so none can be called the best."] if len(trials) else ["No trial has started yet."]
@@ -17,7 +17,7 @@ def describe_ties(trials: Trials) -> list[str]:
 
 
 def compare_with_baseline(trials: Trials) -> list[str]:
-    """How far the best is from the best completed baseline, in standard errors of the difference."""
+    """Compare the best trial with the best completed baseline, in standard errors of the difference."""
     found = judge(trials)
     if found is None or (found.lead == "baseline" and not _has_rivals(trials)):
         return []
@@ -26,7 +26,7 @@ def compare_with_baseline(trials: Trials) -> list[str]:
 
 
 def judge(trials: Trials) -> Selection | None:
-    """The verdict on the completed trials; None if there is none."""
+    """Compare the completed trials. Returns None if no trial completed."""
     completed = [
         Candidate(trial.name, trial.score, trial.standard_error, trial.origin == "baseline")
         for trial in trials.ranked()

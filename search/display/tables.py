@@ -1,4 +1,4 @@
-"""The tables of the command line: leaderboard, space and sweeps, fitted to the width they are shown at."""
+"""The tables of the command line: leaderboard, space and sweeps. They fit the width of the terminal."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["SweepRow", "leaderboard", "make_console", "short_recipe", "space_table", "sweeps_table"]
 
-REASONS = 3  # for which trials went wrong, each told once
+REASONS = 3  # reasons of failures that are shown at most
 
 
 def leaderboard(trials: Trials, limit: int = 10) -> RenderableType:
-    """The best trials, completed ones first, and how far their scores can be told apart."""
+    """Return the best trials, completed ones first, and sentences about how certain their order is."""
     ranked, baseline = trials.ranked(), baseline_of(trials)
     rows = [_leader(rank, trial, trials.metric, baseline) for rank, trial in enumerate(ranked[:limit], start=1)]
     more = [Text(f"… and {len(ranked) - limit} more", style="dim")] if len(ranked) > limit else []
@@ -65,7 +65,7 @@ def _leader(rank: int, trial: Trial, metric: str, baseline: Recipe) -> list[str]
 
 
 def _describe_failures(trials: Trials) -> Iterator[str]:
-    """What went wrong, each reason once."""
+    """Return a sentence for each reason of failures."""
     groups: dict[tuple[str, str], list[str]] = {}
     for trial in trials:
         if trial.state in ("failed", "out_of_memory", "diverged"):
@@ -75,11 +75,11 @@ def _describe_failures(trials: Trials) -> Iterator[str]:
         ended = f"ran {state}" if state == "out of memory" else state
         yield f"{who} {ended}{': ' if reason else ''}{reason}."
     if len(groups) > REASONS:
-        yield f"Trials went wrong for {len(groups) - REASONS} more reasons; the ledger has them all."
+        yield f"Trials failed for {len(groups) - REASONS} more reasons; the ledger has all of them."
 
 
 def space_table(space: Space) -> RenderableType:
-    """Every hole and every fixed value that is not the default, and how large the space is."""
+    """Return every search parameter, every fixed value that is not the default, and the size of the space."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title in ("technique", "hyperparameter", "domain or fixed value", "only with"):
         table.add_column(title, no_wrap=title != "domain or fixed value")
@@ -91,13 +91,13 @@ def space_table(space: Space) -> RenderableType:
 
 
 def _name_options(domain: str) -> str:
-    """Options that hold holes are told in lines of their own."""
+    """Replace options that contain domains by their number; each such domain has its own row."""
     options = domain.split(" | ")
     return " | ".join(f"option {i}" if option[0] == "{" else option for i, option in enumerate(options, start=1))
 
 
 def _shorten(condition: str, technique: str) -> str:
-    """`sgd` for `optimizer=sgd` and `option 2` for `mixup[1]`, in lines of the same technique."""
+    """In rows of the same technique, shorten `optimizer=sgd` to `sgd` and `mixup[1]` to `option 2`."""
     condition = re.sub(r"([\w.]+)\[(\d+)\]", lambda m: f"{m[1]}[option {int(m[2]) + 1}]", condition)
     return re.sub(rf"\b{technique}(?:=([^,]+)|\[([^]]+)\])", lambda m: m[1] or m[2], condition)
 
@@ -106,7 +106,7 @@ SAMPLERS = {"tpe": "proposed by TPE", "random": "drawn at random", "grid": "take
 
 
 def describe_size(space: Space) -> str:
-    """The combinations, the continuous ranges, and how they are searched."""
+    """Describe the number of combinations, the continuous ranges, and how they are searched."""
     search, scheduler = space.search, space.search.scheduler
     continuous = sum(row.domain.startswith(("uniform", "log_uniform")) for row in space.rows())
     size = _count(space.count(), "combination") + " of the discrete part"
@@ -116,7 +116,7 @@ def describe_size(space: Space) -> str:
     if scheduler.name == "asha":
         verb = "stopped early" if scheduler.kind == "stop" else "paused"
         how = f"{verb} by ASHA: after {_count(scheduler.min_epochs, 'epoch')} or more, "
-        how += f"the best 1 in {scheduler.reduction_factor} at each rung go on"
+        how += f"the best 1 in {scheduler.reduction_factor} at each rung continue"
     return (
         f"{size}. {_count(search.trials, 'trial')}, ranked by {search.metric}: the baseline at three learning rates, "
         f"then recipes {SAMPLERS[search.sampler]}, {how}."
@@ -129,7 +129,7 @@ def _count(number: int, noun: str) -> str:
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One sweep as `sweep list` shows it; `started` in seconds since 1970."""
+    """One row of `sweep list`. `started` is in seconds since 1970."""
 
     name: str
     state: str
@@ -154,7 +154,7 @@ SWEEPS = [
 
 
 def sweeps_table(rows: Sequence[SweepRow]) -> RenderableType:
-    """The sweeps of a storage folder, in the order given."""
+    """Return the table of the sweeps, in the given order."""
     return Columns(SWEEPS, [_sweep_cells(row) for row in rows]) if rows else Text("No sweeps here yet.")
 
 

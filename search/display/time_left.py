@@ -1,4 +1,4 @@
-"""How long a sweep will still take, from the epochs that its trials took so far."""
+"""Estimate the time that a sweep still needs, from the speed of its epochs so far."""
 
 from __future__ import annotations
 
@@ -19,22 +19,25 @@ class Pace:
         self.epochs = 0
 
     def add(self, event: AnyEvent) -> None:
-        """Take in a start, resume or report as it happens."""
+        """Count a start, resume or report when it happens."""
         if self.began is None:
             self.began = event.time
         self.epochs += isinstance(event, EpochReported)
 
     def describe(self, trials: Sequence[Trial], budget: int, now: float) -> str:
-        """`about 3 min 12 s left`, or when the time budget ends if that is sooner; empty while nothing is known."""
+        """Return for example `about 3 min 12 s left`, or the end of the time budget if that is sooner.
+
+        The text is empty while there is no estimate.
+        """
         left = self.estimate(trials, budget, now)
         if self.deadline is not None and (left is None or self.deadline - now < left):
             return f"time budget ends in {format_seconds(self.deadline - now)}"
         return "" if left is None else f"about {format_seconds(left)} left"
 
     def estimate(self, trials: Sequence[Trial], budget: int, now: float) -> float | None:
-        """Seconds; None before a trial has finished in this session or before."""
+        """Estimate the seconds left. None if no trial has finished yet, in this session or an earlier one."""
         finished = [trial for trial in trials if trial.state in ("completed", "stopped", "diverged")]
-        # Baselines are never stopped, so they say little of how long the others take.
+        # Baselines are never stopped, so their length does not predict that of other trials.
         finished = [trial for trial in finished if trial.origin != "baseline"] or finished
         if not finished or not self.epochs or self.began is None:
             return None
@@ -48,7 +51,7 @@ class Pace:
 
 
 def _remaining(trial: Trial, lengths: Sequence[int]) -> float:
-    """Epochs still to come: as many as trials that got this far had, or all where none did."""
+    """Estimate the epochs left: the mean over trials that went further, or all of them if none did."""
     beyond = [length - trial.epoch for length in lengths if length > trial.epoch]
     if not beyond or trial.origin == "baseline":
         return trial.epochs - trial.epoch

@@ -1,4 +1,4 @@
-"""`sweep ablate`: what each technique is worth, alone: in the winner without it, in the baseline with it, by seed."""
+"""`sweep ablate`: remove each technique from the winner, and add each to the baseline, on the same seeds."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from training.recipe import flatten
 FORMAT = 1
 SEEDS = 5
 METHOD = (
-    "Each difference is taken seed by seed (Student's t at 95 %, the noise pooled over all recipes, as of randomized "
-    "blocks). With {count} comparisons about one in twenty would exclude 0 by luck alone, so only what still excludes 0 "
-    "at 0.05 / {count} (Bonferroni) is called proven. What a technique is worth depends on the others: the two columns "
-    "may differ, and their sum is not what the winner gains."
+    "Each difference is computed per seed (Student's t at 95 %, with the noise pooled over all recipes, as in randomized "
+    "blocks). Among {count} comparisons about one in twenty would exclude 0 by luck alone, so a difference is called "
+    "proven only if its interval still excludes 0 at 0.05 / {count} (Bonferroni). The effect of a technique depends on "
+    "the others: the two columns may differ, and their sum is not the gain of the winner."
 )
 
 
 def run_ablation(source: SweepRecord, seeds: int | None, console: Any) -> tuple[str, SweepRecord]:
-    """Train the winner and the baseline with one technique switched at a time, or go on with that.
+    """Train the winner and the baseline with one technique switched at a time, or continue an existing ablation.
 
     Returns:
-        The state it ended in, and its record.
+        The final state of the ablation, and its record.
 
     Raises:
         UserError: nothing completed, too few seeds, or no technique to switch.
@@ -66,7 +66,7 @@ def run_ablation(source: SweepRecord, seeds: int | None, console: Any) -> tuple[
 
 
 def conclude_ablation(listed: Replicated, console: Any) -> None:
-    """Say what each technique is worth, best first, and write and log the page.
+    """Print the effect of each technique, best first, then write and log the page.
 
     Raises:
         UserError: neither the winner nor the baseline completed on every seed.
@@ -79,7 +79,7 @@ def conclude_ablation(listed: Replicated, console: Any) -> None:
     page.write_text(_render(findings), encoding="utf-8")
     metric = findings["metric"]
     sentences = [
-        f"What each technique is worth in {metric}, on {len(listed.event.seeds)} fresh seeds, 95 % intervals:",
+        f"The effect of each technique on {metric}, on {len(listed.event.seeds)} fresh seeds, with 95 % intervals:",
         *(
             f"  {found['technique']} ({found['value']}): {_format_worth(metric, found['in_winner'])} in the winner, "
             f"{_format_worth(metric, found['in_baseline'])} in the baseline"
@@ -99,7 +99,7 @@ def conclude_ablation(listed: Replicated, console: Any) -> None:
 
 
 def measure_worth(listed: Replicated) -> dict[str, Any]:
-    """What each technique adds to the winner and to the baseline, best first, as plain values; positive is better."""
+    """Return the effect of each technique in the winner and in the baseline, best first; positive is better."""
     scores, sign = listed.scores(), listed.trials.sign
     if not {WINNER, BASELINE} & scores.keys():
         raise UserError(
@@ -146,7 +146,7 @@ def _order(found: dict[str, Any]) -> float:
 
 
 def _describe_value(listed: Replicated, field: str) -> str:
-    """What the winner has there."""
+    """Return the winner's value of a field as text."""
     value = listed.by_label[WINNER][0].recipe.model_dump()[field]
     flat = flatten(value) if isinstance(value, dict) else {field: value}
     return ", ".join(
@@ -168,13 +168,13 @@ def _render(findings: dict[str, Any]) -> str:
         [label, format_score(metric, interval["mean"], Interval(**interval).half)]
         for label, interval in findings["recipes"].items()
     ]
-    head = ("technique", "in the winner", "taken from the winner it costs", "added to the baseline it brings")
+    head = ("technique", "value in the winner", "loss without it in the winner", "gain with it in the baseline")
     return render_page(
-        f"{findings['of']}, what each technique is worth",
+        f"{findings['of']}, the effect of each technique",
         [
             Section("", [METHOD.format(count=findings["comparisons"]), *findings["notes"]], head, rows),
             Section(
-                "All recipes", [f"Mean of {len(findings['seeds'])} seeds ± half its interval."], ("", metric), recipes
+                "All recipes", [f"Mean of {len(findings['seeds'])} seeds ± half the interval."], ("", metric), recipes
             ),
         ],
     )

@@ -1,4 +1,4 @@
-"""Which recipes of a finished sweep are worth training again: its best few, and the best of its baselines."""
+"""Choose the recipes of a finished sweep that are trained again: the best few, and the best baseline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from training.recipe import Recipe
 
 
 def choose_best(trials: Trials, sweep: str, count: int) -> list[Trial]:
-    """The best completed trials whose recipes differ, best first.
+    """Return the best completed trials with different recipes, best first.
 
     Raises:
         UserError: none completed.
@@ -20,24 +20,26 @@ def choose_best(trials: Trials, sweep: str, count: int) -> list[Trial]:
         if trial.state == "completed" and trial.recipe not in [other.recipe for other in chosen]:
             chosen.append(trial)
     if not chosen:
-        raise UserError(f"{sweep} has no completed trial, so no best recipe. Go on with it: sweep resume {sweep}.")
+        raise UserError(
+            f"{sweep} has no completed trial, so it has no best recipe. Continue with: sweep resume {sweep}."
+        )
     return chosen[:count]
 
 
 def choose_baseline(trials: Trials, sweep: str) -> Trial:
-    """The best completed of the baselines, which differ in their learning rate.
+    """Return the best completed baseline. Baselines differ in their learning rate.
 
     Raises:
         UserError: none completed.
     """
     found = [trial for trial in trials.ranked() if trial.origin == "baseline" and trial.state == "completed"]
     if not found:
-        raise UserError(f"{sweep} has no completed baseline to compare with. Go on with it: sweep resume {sweep}.")
+        raise UserError(f"{sweep} has no completed baseline to compare with. Continue with: sweep resume {sweep}.")
     return found[0]
 
 
 def name_recipes(best: list[Trial], baseline: Trial) -> dict[str, Recipe]:
-    """Recipes by label: the number of the trial they come from, and `baseline`, which stands once."""
+    """Return recipes by label, which is the number of their trial, or `baseline`. No recipe appears twice."""
     named = {trial.name: trial.recipe for trial in best if trial.recipe != baseline.recipe}
     return {BASELINE: baseline.recipe, **named}
 

@@ -1,4 +1,4 @@
-"""What `sweep confirm` found, in sentences for the terminal and as a page."""
+"""The results of `sweep confirm`, as sentences for the terminal and as a page."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from search.display.recipe_text import baseline_of, short_recipe
 from search.followup.replication import BASELINE, Replicated
 
 METHOD = (
-    "Only seeds that the search never used count, so a recipe that was lucky in the search is not lucky here. Intervals "
-    "are Student's t over seeds at 95 %, their noise pooled over the recipes, widened so that all hold at once "
-    "(Bonferroni over the {count} recipes): the interval of the best one holds although it was picked among them. Ranks "
-    "are those that the differences, seed by seed as of randomized blocks, leave possible (Mogstad et al. 2024). They "
-    "speak of new seeds on the same validation images."
+    "Only seeds that the search never used count, so luck in the search does not help a recipe here. Intervals are "
+    "Student's t over seeds at 95 %, with the noise pooled over the recipes, widened so that all hold at once (Bonferroni "
+    "over the {count} recipes): the interval of the best recipe is valid although it was picked among them. The ranks are "
+    "all ranks that the differences per seed allow, as in randomized blocks (Mogstad et al. 2024). They are about new "
+    "seeds on the same validation images."
 )
 TEST_METHOD = (
-    "The winner's model with the best validation score was scored on the test part, which nothing else opens. The "
+    "The winner's model with the best validation score was scored on the test part, which is used for nothing else. The "
     "interval of its accuracy is Wilson's, over test images. The temperature was fitted on the validation part; it "
-    "changes probabilities and never a prediction."
+    "changes probabilities but never a prediction."
 )
 
 
 def describe(listed: Replicated, findings: dict[str, Any]) -> list[str]:
-    """The gist, a sentence each."""
+    """Return a summary, as one sentence for each result."""
     best, metric = findings["recipes"][0], findings["metric"]
     sentences = [
         f"{len(findings['recipes'])} recipes on {len(findings['seeds'])} fresh seeds, {metric}, 95 % intervals that hold "
@@ -39,8 +39,8 @@ def describe(listed: Replicated, findings: dict[str, Any]) -> list[str]:
     sentences += [*findings["notes"], _judge(findings)]
     if best["searched"] is not None:
         sentences.append(
-            f"The search had it at {format_score(metric, best['searched'])}; "
-            f"fresh seeds say {format_score(metric, best['interval']['mean'])}."
+            f"Its score in the search was {format_score(metric, best['searched'])}; "
+            f"its mean on fresh seeds is {format_score(metric, best['interval']['mean'])}."
         )
     return [*sentences, *_describe_test(findings["test"])]
 
@@ -51,13 +51,14 @@ def _judge(findings: dict[str, Any]) -> str:
         return "The baseline is the best: no recipe is ahead of it on fresh seeds."
     if (ahead := best["ahead_of_baseline"]) is None:
         return (
-            f"{_name(best)} is the best; the baseline did not complete on every seed, so nothing is compared with it."
+            f"{_name(best)} is the best; it cannot be compared with the baseline, which did not complete on every seed."
         )
     gap = _format_gap(metric, ahead)
     if ahead["low"] > 0:
         return f"{_name(best)} beats the baseline by {gap}."
     return (
-        f"{_name(best)} is ahead of the baseline by {gap}: not proven, as the interval holds 0. More seeds would tell."
+        f"{_name(best)} is ahead of the baseline by {gap}. This is not proven, because the interval contains 0; "
+        "more seeds would make it narrower."
     )
 
 
@@ -73,7 +74,7 @@ def _describe_test(test: dict[str, Any]) -> list[str]:
     if times := test["openings_before"]:
         sentences.append(
             f"The test part of this sweep had been scored {times} time{'s' * (times > 1)} before: the more often it is "
-            "looked at, the less it proves."
+            "used, the less it proves."
         )
     return sentences
 
@@ -89,14 +90,14 @@ def write_page(folder: SweepFolder, listed: Replicated, findings: dict[str, Any]
         ("Reliability on the test part", draw_reliability(results["reliability"])),
     ]
     if (worst := folder.path / "worst.png").exists():
-        pictures.append(("The errors it was surest of", worst.read_bytes()))
+        pictures.append(("The wrong predictions with the highest confidence", worst.read_bytes()))
     sections = [
         Section(text=[*findings["notes"], _judge(findings)]),
         Section(
             "Recipes on fresh seeds", [METHOD.format(count=len(findings["recipes"]))], *_recipe_table(listed, findings)
         ),
         Section("Test part", [*_describe_test(test), TEST_METHOD], *_calibration_table(results)),
-        Section("Recall of each class", (), ("class", "images", "found", "recall"), _recall_rows(results)),
+        Section("Recall of each class", (), ("class", "images", "recognised", "recall"), _recall_rows(results)),
         Section("Pictures", (), pictures=pictures),
     ]
     page = folder.path / "confirm.html"
@@ -114,7 +115,7 @@ def _recipe_table(listed: Replicated, findings: dict[str, Any]) -> tuple[list[st
         "ahead of the baseline",
         "in the search",
         "by seed",
-        "what differs",
+        "difference from the baseline",
     ]
     rows = []
     for found in findings["recipes"]:
@@ -135,7 +136,7 @@ def _recipe_table(listed: Replicated, findings: dict[str, Any]) -> tuple[list[st
 
 
 def _calibration_table(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    names = {"before": "as trained", "after": f"at temperature {results['temperature']:.2f}"}
+    names = {"before": "without scaling", "after": f"at temperature {results['temperature']:.2f}"}
     rows = [
         [text, *(f"{results['calibration'][name][key]:.4f}" for key in ("ece", "brier", "nll"))]
         for name, text in names.items()
@@ -165,7 +166,7 @@ def _name(found: dict[str, Any]) -> str:
 
 
 def _short(listed: Replicated, found: dict[str, Any]) -> str:
-    same = {"seed": 0}  # the seeds differ, and are no part of the recipe here
+    same = {"seed": 0}  # seeds always differ here, so they are not shown
     recipe, baseline = listed.by_label[found["label"]][0].recipe, baseline_of(listed.trials)
     return short_recipe(recipe.model_copy(update=same), baseline.model_copy(update=same))
 

@@ -1,6 +1,6 @@
-"""`sweep confirm`: the best recipes again on fresh seeds, then one look at the untouched test part.
+"""`sweep confirm`: train the best recipes again on fresh seeds, then score the winner once on the unused test part.
 
-The best of many trials was lucky too (the winner's curse): only seeds that the search never saw are counted.
+The best of many trials was also lucky (the winner's curse), so only seeds that the search never used count.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ TOP, SEEDS = 3, 5
 
 
 def run_confirmation(source: SweepRecord, top: int | None, seeds: int | None, console: Any) -> tuple[str, SweepRecord]:
-    """Train the best `top` recipes and the baseline on fresh seeds, or go on with that.
+    """Train the best `top` recipes and the baseline on fresh seeds, or continue an existing confirmation.
 
     Returns:
-        The state it ended in, and its record.
+        The final state of the confirmation, and its record.
 
     Raises:
-        UserError: nothing completed, too few seeds, or a confirmation with others exists.
+        UserError: nothing completed, too few seeds, or a confirmation with another number of seeds exists.
     """
     folder = replication_folder(source.folder, "confirm")
     if folder.ledger.exists():
@@ -66,7 +66,7 @@ def run_confirmation(source: SweepRecord, top: int | None, seeds: int | None, co
 
 
 def conclude_confirmation(listed: Replicated, console: Any) -> None:
-    """Say which recipe is best on fresh seeds, score it once on the test part, and write and log the page.
+    """Compare the recipes on fresh seeds, score the winner once on the test part, then write and log the page.
 
     Raises:
         UserError: no recipe completed on every seed.
@@ -94,7 +94,7 @@ def conclude_confirmation(listed: Replicated, console: Any) -> None:
 
 
 def compare(listed: Replicated) -> dict[str, Any]:
-    """Means, intervals and ranks of the recipes that completed on every seed, best first, as plain values."""
+    """Return means, intervals and ranks of the recipes that completed on every seed, best first."""
     scores, sign = listed.scores(), listed.trials.sign
     if not scores:
         raise UserError(
@@ -128,7 +128,7 @@ def compare(listed: Replicated) -> dict[str, Any]:
 
 
 def _ahead(scores: dict[str, list[float]], label: str, sign: int) -> dict[str, float] | None:
-    """Over the baseline, seed by seed, in the metric's own direction: positive is better."""
+    """Return the interval of the gain over the baseline, computed per seed; positive is better."""
     if label == BASELINE or BASELINE not in scores:
         return None
     gap = paired_interval(scores, label, BASELINE, len(scores) - 1)
@@ -136,13 +136,13 @@ def _ahead(scores: dict[str, list[float]], label: str, sign: int) -> dict[str, f
 
 
 def _searched(source: Any, label: str) -> float | None:
-    """The score that the search had found for it."""
+    """Return the score of a recipe in the search."""
     trial = choose_baseline(source, "") if label == BASELINE else source.by_number[int(label)]
     return trial.score
 
 
 def _score_test(listed: Replicated, findings: dict[str, Any]) -> TestScored:
-    """Open the test part, once: the searched sweep's ledger counts how often that was done for it."""
+    """Score the winner on the test part. The ledger of the searched sweep counts how often this was done."""
     from analysis.held_out.scoring import score_test
     from training.evaluate import load_same_data, predict_part, restore_model
     from training.loop.checkpoint import read_checkpoint
@@ -167,13 +167,13 @@ def _score_test(listed: Replicated, findings: dict[str, Any]) -> TestScored:
 
 
 def _best_seed(listed: Replicated, label: str) -> Trial:
-    """The model to hand out: of the winner's, the one best in validation, the first of equals."""
+    """Return the winner's trial with the best validation score; with equal scores, the first."""
     sign = listed.trials.sign
     return max(listed.by_label[label], key=lambda trial: (sign * (trial.score or 0.0), -trial.number))
 
 
 def _draw_worst(folder: SweepFolder, part: Any, worst: list[Any], classes: Any, recipe: Any) -> None:
-    """Pictures of the worst errors beside the ledger, and the names of their files into the results."""
+    """Draw the worst errors into a file beside the ledger, and add the names of their images to the results."""
     from analysis.held_out.score_figures import draw_worst
     from training.data.files.decode import printable
     from training.data.files.images import ImageFiles

@@ -1,4 +1,4 @@
-"""A sweep as an Optuna study in a storage of Optuna's, for its dashboard and whatever else reads studies."""
+"""Write a sweep as an Optuna study, for Optuna's dashboard and other tools that read studies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from training.process.optional import require_driver
 
 
 def write_study(record: SweepRecord, url: str) -> str:
-    """Write all trials, epochs as steps; returns a sentence about it.
+    """Write all trials, with epochs as steps, and return a sentence that names the storage.
 
     Raises:
         UserError: the storage cannot be opened, or has a study of that name.
@@ -32,15 +32,15 @@ def write_study(record: SweepRecord, url: str) -> str:
         )
     except optuna.exceptions.DuplicatedStudyError:
         raise UserError(
-            f"--optuna={mask_secrets(url)}: it has a study called {record.name}. Name another storage."
+            f"--optuna={mask_secrets(url)}: it already has a study called {record.name}. Name another storage."
         ) from None
     except (SQLAlchemyError, ImportError, ValueError) as error:
         reason = mask_secrets(str(error).strip().split("\n")[0])
         raise UserError(
-            f"--optuna={mask_secrets(url)}: Optuna cannot open it ({reason}). Write it as sqlite:///study.db."
+            f"--optuna={mask_secrets(url)}: Optuna cannot open it ({reason}). Give an address such as sqlite:///study.db."
         ) from None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # names are for Optuna's plots alone
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # only Optuna's plots use the names
         study.set_metric_names([trials.metric])
     study.add_trials([_translate(trial, trials.metric, space.suggest) for trial in trials])
     shown = mask_secrets(url)
@@ -48,7 +48,10 @@ def write_study(record: SweepRecord, url: str) -> str:
 
 
 def _translate(trial: Trial, metric: str, suggest: Any) -> Any:
-    """A stopped trial is Optuna's pruned; one outside the space, as a baseline may be, has its recipe as an attribute."""
+    """Return Optuna's form of a trial. A stopped trial becomes a pruned one.
+
+    A baseline outside the space has no parameters, so its recipe is an attribute.
+    """
     import optuna
     from optuna.trial import TrialState
 

@@ -1,4 +1,4 @@
-"""The model to release: the confirmed recipe on training and validation images together, every epoch of it."""
+"""Train the model to release: the confirmed recipe on training and validation images, for all its epochs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from training.recipe import read_recipe
 
 
 def train_release(listed: Replicated, console: Any) -> None:
-    """Train the recipe that `sweep confirm` scored, keep its last epoch, and export that."""
+    """Train the recipe that `sweep confirm` scored, and export its last epoch."""
     import torch
 
     from analysis.export.bundle import export_model
@@ -27,7 +27,7 @@ def train_release(listed: Replicated, console: Any) -> None:
     from training.train import Resources, train
 
     record, test = listed.record, listed.record.test
-    assert test is not None  # it was just concluded
+    assert test is not None  # the caller has just concluded the confirmation
     trial, own = listed.trials.by_number[test.trial], record.folder.path / "final"
     confirmed = read_checkpoint(record.folder.trial(trial.number) / "best.ckpt")
     recipe = read_recipe(confirmed["recipe"])
@@ -48,10 +48,10 @@ def train_release(listed: Replicated, console: Any) -> None:
         )
     if outcome.state == "stopped":
         raise Interrupted(
-            interrupted.number or signal.SIGINT, f"Go on with it: sweep confirm {listed.event.of} --final"
+            interrupted.number or signal.SIGINT, f"Continue with: sweep confirm {listed.event.of} --final"
         )
     if outcome.state == "diverged":
-        console.print("It diverged on training and validation images together, so there is no model to release.")
+        console.print("The training on training and validation images diverged, so there is no model to release.")
         raise typer.Exit(1)
     out = Path("exports") / f"{listed.event.of}-final"
     source = replace(

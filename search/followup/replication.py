@@ -1,4 +1,4 @@
-"""A replication: some recipes, each trained on the same fresh seeds, none stopped early."""
+"""A replication: some recipes, each trained on the same fresh seeds, without early stopping."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FEWEST_SEEDS = 2
 
 @dataclass(frozen=True)
 class Replicated:
-    """The trials of a replication, by the label of their recipe and in the order of the seeds."""
+    """The trials of a replication, grouped by the label of their recipe, in the order of the seeds."""
 
     record: SweepRecord
     event: Replication
@@ -37,7 +37,7 @@ class Replicated:
 
     @cached_property
     def source(self) -> SweepRecord:
-        """The sweep whose recipes these are."""
+        """The sweep that the recipes come from."""
         return SweepRecord.open(SweepFolder(self.record.folder.path.with_name(self.event.of)))
 
     @cached_property
@@ -50,7 +50,7 @@ class Replicated:
     def scores(self) -> dict[str, list[float]]:
         """Scores by label, in the order of the seeds.
 
-        A recipe that lacks a seed is left out: its mean would be one over the luckier seeds.
+        A recipe that failed on a seed is left out, because the mean of its other seeds would be too high.
         """
         return {
             label: [trial.score for trial in trials if trial.score is not None]
@@ -59,7 +59,7 @@ class Replicated:
         }
 
     def describe_incomplete(self) -> list[str]:
-        """A sentence for each recipe that is not compared."""
+        """Return a sentence for each recipe that is not compared."""
         sentences = []
         for label in self.by_label.keys() - self.scores().keys():
             states = [trial.state.replace("_", " ") for trial in self.by_label[label]]
@@ -69,7 +69,7 @@ class Replicated:
 
 
 def open_searched(storage: Path, name: str) -> SweepRecord:
-    """Open a sweep that searched and has no driver now: the best recipes come from it.
+    """Open a sweep that is a search and is not running, to take its best recipes.
 
     Raises:
         UserError: there is no such sweep, it is running, or it is a replication itself.
@@ -79,12 +79,12 @@ def open_searched(storage: Path, name: str) -> SweepRecord:
         raise UserError(f"{name} is running: its best recipe is not known yet. Wait, or stop it: sweep stop {name}.")
     record = SweepRecord.open(folder)
     if (replication := record.replication) is not None:
-        raise UserError(f"{name} trains recipes of {replication.of} again. Name that sweep.")
+        raise UserError(f"{name} is itself a replication of {replication.of}. Name {replication.of} instead.")
     return record
 
 
 def replication_folder(source: SweepFolder, kind: ReplicationKind) -> SweepFolder:
-    """The folder of the replication of `source`, whether it exists yet or not."""
+    """Return the folder of the replication of `source`. It need not exist yet."""
     return SweepFolder(source.path.with_name(f"{source.name}-{kind}"))
 
 
@@ -101,14 +101,14 @@ def run_replication(
     """Train every recipe on `seed_count` seeds that `source` never used, as a sweep of its own on the same machines.
 
     Args:
-        source: The sweep whose recipes these are.
-        kind: What the replication is for.
-        recipes: Recipes by label; the one called `baseline` must be among them.
-        seed_count: Seeds of each recipe. All recipes train on a seed before the next, so a replication that is cut short
-            is still balanced.
-        keep_best: Completed trials that keep their weights.
-        notes: What was left out, and why.
-        console: Where progress is shown.
+        source: The sweep that the recipes come from.
+        kind: The purpose of the replication.
+        recipes: Recipes by label; one must have the label `baseline`.
+        seed_count: Seeds of each recipe. All recipes train on one seed before the next seed, so a replication that is
+            interrupted is still balanced.
+        keep_best: Number of completed trials that keep their weights.
+        notes: Sentences about what was left out, and why.
+        console: Shows the progress.
     """
     from search.runner.driver import run_sweep
 
@@ -133,7 +133,7 @@ def run_replication(
 
 
 def continue_replication(record: SweepRecord, console: Any) -> tuple[str, SweepRecord]:
-    """Finish a replication that exists already; returns the state it is in, and its record."""
+    """Finish a replication that exists already, and return its state and its record."""
     from search.runner.driver import resume_sweep
 
     ended = [trial for trial in record.trials if trial.ended is not None and trial.state != "interrupted"]
@@ -144,16 +144,16 @@ def continue_replication(record: SweepRecord, console: Any) -> tuple[str, SweepR
 
 
 def read_replication(record: SweepRecord) -> Replicated:
-    """Return what a replication trained.
+    """Return the trials of a replication.
 
     Raises:
-        UserError: the sweep is of another kind.
+        UserError: the sweep is no replication.
     """
     return Replicated(record, _replication_of(record))
 
 
 def describe_trial(record: SweepRecord, trial: Trial) -> str:
-    """Name a trial so that a person finds it again; in a replication by its recipe's label, its seed and its number."""
+    """Name a trial so that a user can find it; in a replication by its recipe's label, its seed and its number."""
     event = record.replication
     if event is None:
         return f"trial {trial.name}"
@@ -165,11 +165,11 @@ def describe_trial(record: SweepRecord, trial: Trial) -> str:
 
 
 def check_same(record: SweepRecord, seeds: int | None) -> None:
-    """Refuse another number of seeds than those of the replication that exists."""
+    """Refuse a number of seeds that differs from that of the existing replication."""
     there = len(_replication_of(record).seeds)
     if seeds not in (None, there):
         raise UserError(
-            f"--seeds={seeds}: {record.name} is there already, on {there} seeds. Leave --seeds out to see it, or remove it "
+            f"--seeds={seeds}: {record.name} exists already, with {there} seeds. Leave --seeds out to see it, or remove it "
             f"first: sweep rm {record.name}."
         )
 
@@ -177,12 +177,10 @@ def check_same(record: SweepRecord, seeds: int | None) -> None:
 def check_seeds(seeds: int) -> None:
     """Refuse fewer seeds than an interval needs."""
     if seeds < FEWEST_SEEDS:
-        raise UserError(f"--seeds={seeds}: one seed has no spread, so no interval. Give {FEWEST_SEEDS} or more.")
+        raise UserError(f"--seeds={seeds}: an interval needs at least two seeds. Give {FEWEST_SEEDS} or more.")
 
 
 def _replication_of(record: SweepRecord) -> Replication:
     if (event := record.replication) is None:
-        raise UserError(
-            f"{record.name} is a sweep of another kind. Rename its folder, or remove it: sweep rm {record.name}."
-        )
+        raise UserError(f"{record.name} is not a replication. Rename its folder, or remove it: sweep rm {record.name}.")
     return event

@@ -1,4 +1,4 @@
-"""Export of a sweep's best trial, or of the one that is named."""
+"""Export the best trial of a sweep, or the one that is named."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Extras:
-    """What is made of an export beside its files."""
+    """Additional outputs of an export: ONNX files, and a model in MLflow's registry."""
 
     onnx: bool = False
     int8: bool = False
@@ -33,9 +33,9 @@ class Extras:
 
 
 def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras: Extras = Extras()) -> str:
-    """Export the best trial, or the one named; returns a sentence about what was written where.
+    """Export the best trial, or the one named, and return a sentence that names the written files.
 
-    Of a sweep that was confirmed, the best is the model that was scored on the test part.
+    For a confirmation, the best trial is the one that was scored on the test part.
 
     Raises:
         UserError: there is no such trial, none completed, or there are no weights for the extras.
@@ -58,8 +58,8 @@ def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras
     if saved is None:
         if extras:
             raise UserError(
-                f"trial {trial.name} of {record.name} has no weights ({why}), which --onnx, --int8 and --register need. "
-                "Leave these out to export its recipe alone, and train it again with sweep train."
+                f"trial {trial.name} of {record.name} has no weights ({why}), but --onnx, --int8 and --register need them. "
+                "Leave these options out to export only its recipe, and train it again with sweep train."
             )
         export_recipe(trial.recipe, out)
         return f"Exported the recipe of {describe_trial(record, trial)} to {out}; its weights are gone ({why}). {train_again}"
@@ -70,9 +70,9 @@ def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras
 
 
 def _read_weights(checkpoint: Path, trial: Trial) -> tuple[dict[str, Any] | None, str]:
-    """The trial's best weights, else why there are none."""
+    """Return the trial's best weights, else None and the reason."""
     if not checkpoint.exists():
-        return None, f"it was {trial.state}" if trial.state != "completed" else "only the best few keep theirs"
+        return None, f"it was {trial.state}" if trial.state != "completed" else "only the best few trials keep weights"
     from training.loop.checkpoint import read_checkpoint
 
     try:
@@ -82,7 +82,7 @@ def _read_weights(checkpoint: Path, trial: Trial) -> tuple[dict[str, Any] | None
 
 
 def source_of(record: SweepRecord, trial: Trial, test: TestScored | None, classes: Sequence[str]) -> Source:
-    """Describe where an export comes from; `test` is the sweep's test score, of whichever trial."""
+    """Describe the origin of an export. `test` is the sweep's test score, also if it is that of another trial."""
     metric, last = record.trials.metric, trial.reports[-1]
     # A ledger that was repaired may have lost the best epoch's report; later ones still have its score.
     metrics = {report.epoch: report.measured() for report in trial.reports}
@@ -102,7 +102,7 @@ def source_of(record: SweepRecord, trial: Trial, test: TestScored | None, classe
 
 
 def _add(record: SweepRecord, out: Path, extras: Extras) -> str:
-    """Make the extras, write into summary and card what is known of them, and say it."""
+    """Make the extras, add their facts to the summary and the card, and return sentences about them."""
     from analysis.export.bundle import read_export, write_summary
     from analysis.export.onnx_export import export_onnx, quantise
     from training.evaluate import load_same_data
@@ -133,7 +133,7 @@ def _add(record: SweepRecord, out: Path, extras: Extras) -> str:
 def _choose(trials: Trials, name: str | None, sweep: str) -> Trial:
     if name is None:
         if (best := trials.best()) is None:
-            raise UserError(f"{sweep} has no completed trial, so no best one. Export one by name: --trial 0000.")
+            raise UserError(f"{sweep} has no completed trial, so it has no best one. Name a trial: --trial 0000.")
         return best
     if not re.fullmatch("[0-9]{1,9}", name) or int(name) not in trials.by_number:
         raise UserError(f"--trial={name}: {sweep} has no such trial; its trials are 0000 to {len(trials) - 1:04d}.")

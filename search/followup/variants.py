@@ -1,4 +1,4 @@
-"""One technique at a time: the winner with it switched off, the baseline with it switched on."""
+"""Build the recipes of an ablation: the winner with one technique off, and the baseline with one technique on."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ BASE = (
     "epochs",
     "batch_size",
     "optimizer",
-)  # no off value: switching off is the baseline's
+)  # these have no off value, so the baseline's value is used
 
 
 @dataclass(frozen=True)
 class Variants:
-    """Recipes by label, `winner` and `baseline` first; the techniques compared; sentences about what was left out."""
+    """Recipes by label, with `winner` and `baseline` first; the compared techniques; notes about what was left out."""
 
     recipes: dict[str, Recipe]
     techniques: list[str]
@@ -31,10 +31,10 @@ class Variants:
 
 
 def build_variants(winner: Recipe, baseline: Recipe) -> Variants:
-    """Every technique in which the winner differs from the baseline, or that is on in it, by itself.
+    """Switch each technique that is on in the winner, or in which it differs from the baseline, one at a time.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no such technique.
     """
     recipes, notes, techniques = {WINNER: winner, BASELINE: baseline}, [], []
     for field, value, off in _switches(winner, baseline):
@@ -43,37 +43,37 @@ def build_variants(winner: Recipe, baseline: Recipe) -> Variants:
         if value != getattr(baseline, field):
             changes.append((f"with {field}", baseline, value))
         else:
-            notes.append(f"{field} is on in the baseline too, so its worth there is not measured.")
+            notes.append(f"{field} is on in the baseline too, so its effect there is not measured.")
         for label, recipe, new in changes:
             changed = _exchange(recipe, field, new)
             if isinstance(changed, Recipe):
                 recipes[label] = changed
             else:
                 base = WINNER if recipe is winner else BASELINE
-                notes.append(f"The {base} {label} is left out, as it cannot be: {changed}")
+                notes.append(f"The {base} {label} is left out, because that combination is invalid: {changed}")
     if not techniques:
         raise UserError(
             "The best recipe is the baseline with no technique on, so there is nothing to switch. "
-            "Search on until another is best: sweep extend NAME --trials N."
+            "Continue the search until another recipe is best: sweep extend NAME --trials N."
         )
     return Variants(recipes, techniques, notes)
 
 
 def _switches(winner: Recipe, baseline: Recipe) -> Iterator[tuple[str, Any, Any]]:
-    """Field, the winner's value, and what stands for off."""
+    """Yield each field with the winner's value and the value that means off."""
     for field, info in Recipe.model_fields.items():
         if field in SHARED:
             continue
         value = getattr(winner, field)
         off = getattr(baseline, field) if field in BASE else info.get_default(call_default_factory=True)
-        if field == "augmentation":  # who feeds the images is no technique
+        if field == "augmentation":  # the data loading backend is not a technique
             off = off.model_copy(update={"backend": value.backend})
         if value != off:
             yield field, value, off
 
 
 def _exchange(recipe: Recipe, field: str, value: Any) -> Recipe | str:
-    """The recipe with another value of one field, or why it cannot be."""
+    """Return the recipe with another value of one field, or the reason why that is invalid."""
     values = recipe.model_dump()
     values[field] = value.model_dump() if hasattr(value, "model_dump") else value
     try:

@@ -1,4 +1,4 @@
-"""Warm start: begin with the best recipes of earlier sweeps, carried over into a new space, also on other data."""
+"""Warm start: begin with the best recipes of earlier sweeps, transferred to a new space, also for other data."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ RECIPES_PER_SWEEP = 3
 
 
 def collect_warm_starts(space: Space, sweeps: Iterable[SweepRecord]) -> tuple[Recipe, ...]:
-    """The best completed recipes of each sweep that lie in this space, without repetition, best first.
+    """Return the best completed recipes of each sweep that lie in this space, without duplicates, best first.
 
     Raises:
-        UserError: a sweep has none that does.
+        UserError: a sweep has no such recipe.
     """
     found: list[Recipe] = []
     for sweep in sweeps:
@@ -37,11 +37,11 @@ def collect_warm_starts(space: Space, sweeps: Iterable[SweepRecord]) -> tuple[Re
 
 
 def carry_over(space: Space, values: dict[str, Any]) -> Recipe | None:
-    """The recipe with these values in the space's holes and the space's own fixed values; None where that is outside."""
+    """Combine these values of the search parameters with the space's fixed values. None if the recipe lies outside."""
     try:
         recipe = read_recipe(_fill(space.recipe, values))
     except (KeyError, UserError):
-        return None  # a hole this recipe has no value for, or techniques that conflict with what is fixed here
+        return None  # a search parameter has no value in this recipe, or techniques conflict with the fixed values
     return recipe if space.encode(recipe) is not None else None
 
 

@@ -1,4 +1,4 @@
-"""What a report, a sweep and its leaderboard are in MLflow's words."""
+"""Translate reports, data sets and the leaderboard into entries of MLflow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 STATUS = {
     "running": "RUNNING",
-    "paused": "KILLED",  # reopened when it goes on
+    "paused": "KILLED",  # the run is reopened when the trial continues
     "completed": "FINISHED",
     "stopped": "FINISHED",
     "diverged": "FINISHED",
@@ -28,7 +28,7 @@ ENDED = [state for state, status in STATUS.items() if status != "RUNNING"]
 
 
 def metrics_of(report: EpochReported) -> list[Metric]:
-    """A report as MLflow's metrics. Its own time, so that sending it again changes nothing."""
+    """Return a report as MLflow metrics, with the time of the report, so that sending it again changes nothing."""
     from mlflow.entities import Metric
 
     stamp = to_milliseconds(report.time)
@@ -40,7 +40,7 @@ def metrics_of(report: EpochReported) -> list[Metric]:
 
 
 def dataset_of(facts: Mapping[str, Any]) -> DatasetInput:
-    """What `training.data.identity` says of the data; all trials of a sweep train and validate on it."""
+    """Return the description of the data from `training.data.identity` as MLflow's dataset of a run."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     counts = {name: value for name, value in facts.items() if name not in ("name", "digest", "source")}
@@ -60,7 +60,7 @@ def dataset_of(facts: Mapping[str, Any]) -> DatasetInput:
 
 
 def summary(trials: Trials, stamp: int) -> list[Metric]:
-    """What the sweep came to, at as many trials as it had by then."""
+    """Return the sweep's own metrics: counts of states, and the best trial. Their step is the number of trials."""
     from mlflow.entities import Metric
 
     count = trials.count()
@@ -72,7 +72,7 @@ def summary(trials: Trials, stamp: int) -> list[Metric]:
 
 
 def leaderboard(trials: Trials) -> str:
-    """CSV: the trials in order of rank, then those without a score, with the fields in which they differ."""
+    """Return CSV text: the trials by rank, then those without a score, with the fields in which they differ."""
     ranked = trials.ranked()
     ordered = ranked + [trial for trial in trials if trial.score is None]
     flat = {trial.number: trial.recipe.flat() for trial in ordered}

@@ -1,4 +1,4 @@
-"""Opening an MLflow store: quick to say that a server is away, quiet, and ready before any trial starts."""
+"""Open an MLflow store before any trial starts; a server that does not answer is reported within seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 PROBE_SECONDS = 5.0
 SQLITE = "sqlite:///"
-# Our own thread retries, and asks first whether the lost request arrived; MLflow's retries would create a run twice.
+# Our own thread retries, after it has checked whether the lost request arrived. MLflow's retries could create a run
+# twice.
 SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
@@ -36,7 +37,7 @@ OUTAGES = (
 
 
 class ServerAway(UserError):
-    """The MLflow server does not answer; it may later."""
+    """The MLflow server does not answer now, but may answer later."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Store:
 
 
 def open_store(uri: str, experiment: str) -> Store:
-    """The store at an address, with the experiment; both are made where they are missing.
+    """Open the store at an address, and its experiment. Both are created if they are missing.
 
     Raises:
         ServerAway: the server does not answer.
@@ -62,7 +63,7 @@ def open_store(uri: str, experiment: str) -> Store:
         logging.getLogger(name).setLevel(logging.WARNING)
     folder = None
     if file := sqlite_file(uri):
-        # Beside the database, wherever the driver runs; a server knows by itself.
+        # Artifacts are stored beside the database, whatever the working folder is. A server chooses its own place.
         folder = (file.parent / "mlruns" / re.sub(r"[^\w.-]", "_", experiment)).as_uri()
         if not file.exists():
             _make_database(file)
@@ -76,13 +77,13 @@ def open_store(uri: str, experiment: str) -> Store:
 
 
 def make_absolute(uri: str) -> str:
-    """An address whose SQLite file no longer depends on the working folder."""
+    """Make the path of an SQLite file absolute, so that it does not depend on the working folder."""
     file = sqlite_file(uri)
     return f"{SQLITE}{file.as_posix()}{''.join(uri.partition('?')[1:])}" if file else uri
 
 
 def sqlite_file(uri: str) -> Path | None:
-    """The absolute path of an address's SQLite file; None for any other address."""
+    """Return the absolute path of an address's SQLite file; None for any other address."""
     path = uri.removeprefix(SQLITE).partition("?")[0]
     return Path(path).absolute() if uri.startswith(SQLITE) and path else None
 
@@ -97,9 +98,9 @@ def is_outage(error: Exception) -> bool:
 
 
 def _make_database(file: Path) -> None:
-    """Make the tables elsewhere and put them in place at once: a killed driver leaves no half-made database.
+    """Create the database in a temporary folder, then move it: a killed driver leaves no incomplete database.
 
-    Elsewhere nothing needs to reach the disk between two steps, which is most of the time that it takes.
+    In the temporary folder SQLite need not wait for the disk, which otherwise takes most of the time.
     """
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
     from sqlalchemy import Engine, event
@@ -119,7 +120,7 @@ def _make_database(file: Path) -> None:
         copy = file.with_name(f".{file.name}.{os.getpid()}")
         shutil.copy(made, copy)
     try:
-        os.link(copy, file)  # fails if another driver was faster, whose database it then is
+        os.link(copy, file)  # fails if another driver was faster; its database is then used
     except FileExistsError:
         pass
     except OSError:  # a file system without links
@@ -128,15 +129,15 @@ def _make_database(file: Path) -> None:
 
 
 def _probe(uri: str) -> None:
-    """Ask before mlflow is imported: its own client takes seconds to import and minutes to give up."""
+    """Check the server before mlflow is imported, since that takes seconds and its client gives up after minutes."""
     import requests
 
     try:
         status = requests.get(f"{uri.rstrip('/')}/health", timeout=PROBE_SECONDS).status_code
     except requests.exceptions.SSLError:
-        return  # somebody answers; MLflow has settings of its own for certificates
+        return  # a server answers; MLflow has its own settings for certificates
     except requests.exceptions.Timeout:
-        reason = f"nothing within {PROBE_SECONDS:g} seconds"
+        reason = f"no answer within {PROBE_SECONDS:g} seconds"
     except requests.exceptions.RequestException as error:
         reason = _shorten(error)
     else:

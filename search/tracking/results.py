@@ -1,4 +1,4 @@
-"""What is known of a sweep only after its trials: metrics and files on its run in MLflow."""
+"""Log results that are computed after the trials, as metrics and files of the sweep's run in MLflow."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def log_results(
     stamp: float,
     console: Any,
 ) -> None:
-    """Log on the sweep's own run, with sentences as its description.
+    """Log to the sweep's own run, with sentences as its description.
 
-    When MLflow does not answer, a line is printed and nothing fails: the files hold the same.
+    If MLflow does not answer, a line is printed and nothing fails: the files have the same content.
 
     Args:
         record: The sweep.
         metrics: Values by name.
         files: Files to attach.
-        sentences: The description, a paragraph each.
-        stamp: Time of the metrics in seconds since 1970; with the same time, logging again changes nothing.
-        console: Where the line is printed.
+        sentences: The description, one paragraph for each.
+        stamp: Time of the metrics in seconds since 1970; logging again with the same time changes nothing.
+        console: Prints the line.
     """
     from mlflow.entities import Metric
 
@@ -40,7 +40,7 @@ def log_results(
     try:
         store = open_store(settings.tracking_uri, settings.experiment)
         if (run_id := find_parent(store, sweep_id)) is None:
-            console.print("MLflow does not have this sweep's run; the results are in its folder only.")
+            console.print("MLflow does not have this sweep's run; the results are only in its folder.")
             return
         entries = [Metric(name, value, to_milliseconds(stamp), 0) for name, value in metrics.items()]
         store.client.log_batch(run_id, metrics=entries, synchronous=True)
@@ -54,8 +54,8 @@ def log_results(
 
 
 def find_parent(store: Store, sweep_id: str) -> str | None:
-    """The id of a sweep's own run; None where the store does not have it."""
+    """Return the id of a sweep's own run; None if the store does not have it."""
     found = store.client.search_runs(
         [store.experiment_id], f"tags.sweep_id = '{sweep_id}'", order_by=["attributes.start_time ASC"], max_results=100
-    )  # it is made before its trials
+    )  # it is created before the runs of its trials
     return next((run.info.run_id for run in found if "mlflow.parentRunId" not in run.data.tags), None)

@@ -1,4 +1,4 @@
-"""One run in MLflow, and what it has already."""
+"""One run in MLflow, and the entries that it has already."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from mlflow.entities import Metric, Param, RunTag
 
 KINDS = ("metrics", "params", "tags")
-METRICS, PARAMS = 800, 100  # in a call; MLflow takes 1000 of everything
+METRICS, PARAMS = 800, 100  # entries in one call; MLflow accepts 1000 in total
 logger = logging.getLogger("search")
 
 
 @dataclass
 class Run:
-    """Brings one run up to date. Every call may be repeated after a failure: nothing is stored twice."""
+    """Updates one run. Every call may be repeated after a failure: nothing is stored twice."""
 
     client: MlflowClient
     id: str
     name: str
-    params: int = 0  # how many
-    reports: int = 0  # how many, of those that this driver knows
+    params: int = 0  # number of parameters that the run has
+    reports: int = 0  # number of reports that this driver has sent
     state: str = "running"
     status: str = "RUNNING"
     reason: str = ""
@@ -44,7 +44,7 @@ class Run:
         metrics: Sequence[Metric] = (),
         params: dict[str, Any] | None = None,
     ) -> None:
-        """Entries in as few calls as there can be, then the status: a run that has ended has everything."""
+        """Send entries in as few calls as possible, then the status, so that an ended run is always complete."""
         from mlflow.entities import Param, RunTag
 
         wanted = {"state": state, "reason": reason}
@@ -67,11 +67,11 @@ class Run:
         except Exception as error:
             if is_outage(error):
                 raise
-            # A store for artifacts may need credentials of its own; metrics must not wait for them.
+            # A store for artifacts may need its own credentials. Metrics must not depend on them.
             self._note_refusal(error, file)
 
     def log_dataset(self, dataset: Mapping[str, Any]) -> None:
-        """Name the data that the run was trained on; MLflow keeps one entry for all runs."""
+        """Log the data that the run was trained on. MLflow keeps one entry for all runs."""
         try:
             self.client.log_inputs(self.id, [dataset_of(dataset)])
         except Exception as error:
@@ -80,7 +80,7 @@ class Run:
             self._note_refusal(error, "the dataset")
 
     def _log(self, metrics: Sequence[Metric], params: Sequence[Param], tags: Sequence[RunTag]) -> None:
-        """One call; where MLflow refuses that, one for each kind of entry, so that the others are not lost."""
+        """Send all entries in one call. If MLflow refuses it, send each kind alone, so that the others are not lost."""
         kinds = {kind: entries for kind, entries in zip(KINDS, (metrics, params, tags), strict=True) if entries}
         if not kinds:
             return
@@ -97,6 +97,6 @@ class Run:
             self._log((), (), tags)
 
     def _note_refusal(self, error: Exception, what: str) -> None:
-        """Say that MLflow does not take it, and go on."""
+        """Log that MLflow refused entries, and continue."""
         self.refused += 1
         logger.error("MLflow refused %s of trial %s", what, self.name, exc_info=error)

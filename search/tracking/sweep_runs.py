@@ -1,4 +1,4 @@
-"""How a sweep looks in MLflow: its run, and below it a run for each trial."""
+"""The runs of a sweep in MLflow: its own run, and below it one run for each trial."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARENT = -1
 
 
 class SweepRuns:
-    """Brings runs up to date. Every call may be repeated: what is there is not written twice."""
+    """Updates the runs. Every call may be repeated: nothing is written twice."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class SweepRuns:
         self.store: Store
         self.runs: dict[int, Run] = {}
         self.begun = False
-        self.unsure = False  # whether a run may have been created without us knowing
+        self.unsure = False  # True after a failed request that may still have created a run
 
     @property
     def parent_run_id(self) -> str | None:
@@ -53,21 +53,21 @@ class SweepRuns:
         return sum(run.refused for run in list(self.runs.values()))
 
     def open(self, store: Store) -> None:
-        """Find the sweep's runs. None is made yet: a sweep that cannot start leaves no run behind."""
+        """Find the sweep's runs. No run is created yet: a sweep that cannot start leaves no run behind."""
         self.store = store
         self._find()
 
     def send(self, trial: Trial) -> None:
-        """Create the trial's run if it must be, and write what it lacks."""
+        """Create the trial's run if it does not exist, and write the entries that it lacks."""
         self._begin(trial.started)
         run = self.runs.get(self._key(trial)) or self._create_trial(trial)
         status = STATUS[trial.state]
         end_time = None if status == "RUNNING" or trial.ended is None else to_milliseconds(trial.ended)
         if end_time and (run.state, run.status, run.end_time) == (trial.state, status, end_time):
-            run.reports = len(trial.reports)  # its end is written last, so all before it is there
+            run.reports = len(trial.reports)  # the end is written last, so the run has everything before it
             return
         params = trial.recipe.flat()
-        if is_new := run.params < len(params):  # the file first, so that parameters say that both are there
+        if is_new := run.params < len(params):  # the file is written first: a run with parameters also has the file
             run.log_text("recipe.yaml", dump_recipe(trial.recipe))
             self._log_dataset(run)
         metrics = [metric for report in trial.reports[run.reports :] for metric in metrics_of(report)]
@@ -75,9 +75,9 @@ class SweepRuns:
         run.reports = len(trial.reports)
 
     def finish(self, state: str, trials: Trials, last_time: float) -> None:
-        """End every run: nothing of a sweep that is over may look as if it ran."""
+        """End every run: no run may have the status RUNNING after the end of its sweep."""
         if self.unsure:
-            self._find()  # a request given up on may have been served later
+            self._find()  # a request that failed here may still have created a run
         stamp = to_milliseconds(last_time)
         for trial in trials:
             run = self.runs.get(self._key(trial))
@@ -123,13 +123,13 @@ class SweepRuns:
         try:
             created = self.store.client.create_run(self.store.experiment_id, stamp, tags, run_name=name)
         except Exception:
-            self.unsure = True  # the answer may be lost, and the run there
+            self.unsure = True  # perhaps only the answer was lost, and the run exists
             raise
         self.runs[key] = Run(self.store.client, created.info.run_id, name)
         return self.runs[key]
 
     def _find(self) -> None:
-        """Learn of the sweep's runs in the store; of two for one trial the empty one goes."""
+        """Read the sweep's runs from the store. If a trial has two runs, the empty one is deleted."""
         token = None
         while True:
             found = self.store.client.search_runs(

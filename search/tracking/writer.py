@@ -1,4 +1,4 @@
-"""MLflow as a projection of the ledger: one thread of the driver sends what MLflow does not have yet, in batches."""
+"""Copy the ledger to MLflow: one thread of the driver sends the entries that MLflow does not have yet, in batches."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from search.tracking.mlflow_store import is_outage, make_absolute, open_store
 from search.tracking.sweep_runs import SweepRuns
 from training.errors import UserError
 
-FLUSH_SECONDS = 2.0  # a call costs about 10 ms of the driver's CPU, however little it sends
+FLUSH_SECONDS = 2.0  # each call costs about 10 ms of the driver's CPU, even with few entries
 LONGEST_WAIT_SECONDS = 15.0
 logger = logging.getLogger("search")
 
 
 class Tracking:
-    """Takes the ledger's events and never blocks or fails for them; its thread folds and sends them.
+    """Accepts the ledger's events without blocking or failing; a thread folds and sends them.
 
-    `nested=False` is a single training: trial 0 is the only run, named `sweep`, without a parent.
+    With `nested=False` it logs a single training: trial 0 is the only run, named `sweep`, without a parent.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class Tracking:
         self.trials = Trials(metric)
         self._runs = SweepRuns(sweep, sweep_id, space=space, params=params or {}, dataset=dataset, nested=nested)
         self._queue: SimpleQueue[list[AnyEvent] | None] = SimpleQueue()
-        self._pending: Counter[int] = Counter()  # events not delivered yet, by trial
+        self._pending: Counter[int] = Counter()  # number of events not delivered yet, by trial
         self._refused = 0
         self._closing: str | None = None
-        self._progress = 0.0  # when something arrived last
-        self._failures = 0  # passes in a row that MLflow did not answer
+        self._progress = 0.0  # time of the last successful delivery
+        self._failures = 0  # consecutive passes without an answer from MLflow
         self._last_time = time.time()
         self._ready = threading.Event()
         self._error: BaseException | None = None
@@ -62,12 +62,12 @@ class Tracking:
 
     @property
     def run_ids(self) -> dict[int, str]:
-        """Trial number to MLflow run id, of those that exist by now."""
+        """MLflow run ids by trial number, for the runs that exist now."""
         return self._runs.run_ids
 
     @property
     def refused(self) -> int:
-        """How often MLflow did not take what was sent, for a fault of ours; each is in the log."""
+        """Number of entries that MLflow refused because of a fault of ours; each is in the log."""
         return self._refused + self._runs.refused
 
     @property
@@ -75,9 +75,9 @@ class Tracking:
         return self._runs.parent_run_id
 
     def start(self, patient: bool = False) -> None:
-        """Open the store in the background: importing mlflow and making an SQLite store take seconds.
+        """Open the store in the background, because importing mlflow and creating an SQLite store take seconds.
 
-        With `patient`, a server that does not answer is tried again, as one is that goes away later.
+        With `patient`, a server that does not answer at the start is tried again, as it is later in the sweep.
         """
         self._patient = patient
         self._thread.start()
@@ -86,28 +86,28 @@ class Tracking:
         """Wait until runs can be written.
 
         Raises:
-            UserError: the store cannot be opened, or the server does not answer and was not to be waited for.
+            UserError: the store cannot be opened, or the server does not answer and `patient` is off.
         """
         self._ready.wait()
         if self._error is not None:
             raise self._error
 
     def __call__(self, event: AnyEvent) -> None:
-        """Take one event of the ledger, after those before it."""
+        """Accept one event of the ledger. Events must come in the ledger's order."""
         self.replay([event])
 
     def replay(self, events: Iterable[AnyEvent]) -> None:
-        """Send all events of a ledger again; what is in MLflow stays as it is."""
-        # In one piece, so that the thread sees how each trial stands now and not how it once stood.
+        """Send all events of a ledger again; entries that MLflow has already stay unchanged."""
+        # As one item, so that the thread sees only the current state of each trial, not earlier ones.
         self._queue.put(list(events))
         self._used = True
 
     def close(self, state: str, timeout_seconds: float = 60.0, at_most_seconds: float = math.inf) -> int:
-        """Send what is left, and end the sweep's run in `state`; returns how many events did not arrive.
+        """Send all remaining events, end the sweep's run in `state`, and return how many events did not arrive.
 
-        A slow server is waited for as long as something arrives in `timeout_seconds`, one that is away only once.
+        It waits `timeout_seconds` after each successful delivery, and `at_most_seconds` in total.
         """
-        if not self._used:  # the sweep never began; nobody should wait for a store that is still being opened
+        if not self._used:  # the sweep never began, so do not wait for a store that is still being opened
             return 0
         began = time.monotonic()
         self._closing = state
@@ -118,7 +118,7 @@ class Tracking:
             self._thread.join(0.05)
         self._given_up = True
         if self._thread.is_alive():
-            self._thread.join(1.0)  # a request on its way must not meet those of a resume
+            self._thread.join(1.0)  # a request that is still running must not overlap with those of a resume
         while not self._queue.empty():  # the store never opened
             self._fold(self._queue.get() or [])
         return sum(list(self._pending.values())) + (not self._closed)
@@ -134,11 +134,11 @@ class Tracking:
                 time.sleep(min(FLUSH_SECONDS, 0.5))
 
     def _open(self) -> bool:
-        """Open the store; False, and trying again is of no use, where there is an error."""
+        """Try to open the store. An error that is no outage is kept in `_error`; then do not try again."""
         try:
             self._runs.open(open_store(self.uri, self.experiment))
             return True
-        except Exception as error:  # noqa: BLE001 - told to the driver by wait_ready, or to the log
+        except Exception as error:  # noqa: BLE001 - wait_ready raises it in the driver, or the log has it
             if self._patient and is_outage(error):
                 self._note_outage(error)
                 return False
@@ -148,7 +148,7 @@ class Tracking:
             return False
 
     def _receive(self) -> None:
-        """Fold events for a moment, so that they go out together; longer while MLflow does not answer."""
+        """Collect events for some seconds, so that they are sent together; longer while MLflow does not answer."""
         until = time.monotonic() + min(FLUSH_SECONDS * 2 ** min(self._failures, 8), LONGEST_WAIT_SECONDS)
         while True:
             left = 0 if self._closing is not None else max(0, until - time.monotonic())
@@ -168,7 +168,7 @@ class Tracking:
                 self._last_time = event.time
 
     def _send(self) -> bool:
-        """One pass over the trials with news; False when MLflow did not answer."""
+        """Send the trials that have new events. Returns False if MLflow did not answer."""
         for number in list(self._pending):
             if self._given_up:
                 return False
@@ -176,7 +176,7 @@ class Tracking:
                 self._runs.send(self.trials.by_number[number])
             except Exception as error:
                 if is_outage(error):
-                    self._pending[number] = self._pending.pop(number)  # last in the next pass: others may be fine
+                    self._pending[number] = self._pending.pop(number)  # last in the next pass: others may succeed
                     self._note_outage(error)
                     return False
                 self._refused += 1
@@ -198,7 +198,7 @@ class Tracking:
             self._closed = True
             logger.exception("MLflow refused the end of the sweep")
         if self._failures > 1:
-            logger.warning("MLflow answers again; everything logged meanwhile was sent.")
+            logger.warning("MLflow answers again; all missing entries were sent.")
         self._failures = 0
         return True
 
@@ -207,7 +207,7 @@ class Tracking:
         if self._failures == 2:  # a single failure may be a connection that the server closed
             reason = mask_secrets(str(error).split("\n")[0])[:200]
             logger.warning(
-                "MLflow at %s does not answer; training goes on, and what is logged is sent later. (%s)",
+                "MLflow at %s does not answer; the training continues, and the missing entries are sent later. (%s)",
                 mask_secrets(self.uri),
                 reason,
             )
@@ -220,5 +220,5 @@ def _as_user_error(error: Exception, uri: str) -> BaseException:
     reason = mask_secrets(str(error).strip().split("\n")[0].split(". ")[0].rstrip("."))
     return UserError(
         f"--tracking-uri {mask_secrets(uri)}: MLflow cannot open it ({reason}). "
-        "Mend it, or name another, as in sqlite:///mlflow.db or http://host:5000."
+        "Repair it, or name another, such as sqlite:///mlflow.db or http://host:5000."
     )

@@ -122,7 +122,7 @@ def test_a_taken_name_is_refused(tmp_path):
 
 def test_a_sweep_without_a_completed_trial_exports_nothing(tmp_path):
     make_sweep(tmp_path, "mine")
-    with pytest.raises(UserError, match="mine has no completed trial, so no best one"):
+    with pytest.raises(UserError, match="mine has no completed trial, so it has no best one"):
         call("export", "mine")
     assert not (tmp_path / "exports").exists()
 

@@ -231,7 +231,7 @@ def test_the_table_of_a_space_says_how_it_is_searched():
     assert (
         "16 trials, ranked by val_accuracy: the baseline at three learning rates, then recipes proposed by TPE" in text
     )
-    assert "after 1 epoch or more, the best 1 in 2 at each rung go on" in text
+    assert "after 1 epoch or more, the best 1 in 2 at each rung continue" in text
     text = sentences(space_table(load_space("quick", ["search.scheduler={name: none}"])))
     assert "each trained to its last epoch" in text
 

@@ -159,7 +159,7 @@ def test_a_trial_of_a_confirmation_is_named_by_the_recipe_that_it_trained_and_it
 
 MISTAKES = {
     "an unknown sweep": (["confirm", "nothing"], "nothing: no such sweep"),
-    "one seed": (["confirm", "tiny", "--seeds", "1"], "--seeds=1: one seed has no spread"),
+    "one seed": (["confirm", "tiny", "--seeds", "1"], "--seeds=1: an interval needs at least two seeds"),
     "no seed": (["ablate", "tiny", "--seeds", "0"], "--seeds=0"),
     "no recipe": (["confirm", "tiny", "--top", "0"], "--top=0"),
 }

@@ -38,7 +38,7 @@ def test_a_sweep_opens_as_an_optuna_study_with_its_epochs_and_parameters(home, t
         assert json.loads(told.user_attrs["recipe"])["optimizer.lr"] == trial.recipe.optimizer.lr
     assert any(told.params for told in study.trials)
     assert "optuna.load_study" in capsys.readouterr().out
-    with pytest.raises(UserError, match="it has a study called tiny"):
+    with pytest.raises(UserError, match="it already has a study called tiny"):
         call("export", "tiny", "--optuna", "sqlite:///study.db")
     with pytest.raises(UserError, match="--optuna=study.db: Optuna cannot open it"):
         call("export", "tiny", "--optuna", "study.db")

@@ -332,7 +332,7 @@ def test_a_resumed_sweep_waits_for_a_server_that_is_away_and_a_new_one_does_not(
         made = make_tracking(uri, sweep_id, patient=True)
         made.wait_ready()
         made.replay(events)
-        wait_for(lambda: "does not answer; training goes on" in caplog.text)
+        wait_for(lambda: "does not answer; the training continues" in caplog.text)
         away.clear()
         assert made.close("completed") == 0
     assert [point[0] for point in read_history(uri, read_runs(uri, sweep_id)["0000"], "val_accuracy")] == [1, 2, 3]
@@ -413,7 +413,7 @@ def test_a_server_that_listens_and_says_nothing_is_given_up_soon(monkeypatch):
     monkeypatch.setattr(mlflow_store, "PROBE_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         made = make_tracking(f"http://127.0.0.1:{silent.getsockname()[1]}", "x")
-        with pytest.raises(UserError, match="nothing within"):
+        with pytest.raises(UserError, match="no answer within"):
             made.wait_ready()
 
 
