@@ -78,6 +78,7 @@ def main() -> None:
     import search.runner.cluster
     import search.runner.driver
     import search.runner.preparation
+    import search.runner.sweep
     from search.cli.main import main as run_command
     from search.runner.worker import bootstrap
 
@@ -86,7 +87,7 @@ def main() -> None:
 
     search.runner.driver.bootstrap = search.runner.preparation.bootstrap = fast
     search.runner.preparation.prepare_machine = prepare_machine
-    search.runner.driver.check_data = lambda space: None
+    search.runner.sweep.check_data = lambda space: None
     os.environ.update(dict.fromkeys(search.runner.cluster.PRELOADED, ""))  # nothing here needs torch's libraries
     run_command()
 

@@ -9,12 +9,13 @@ to the working folder.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw
+
+import search
 
 SPACE = Path(__file__).with_name("shapes.yaml")
 SHAPES = {"circle": ImageDraw.ImageDraw.ellipse, "square": ImageDraw.ImageDraw.rectangle}
@@ -35,15 +36,12 @@ def draw_shapes(folder: Path, images_per_class: int = 60) -> Path:
     return folder
 
 
-def sweep(*arguments: str) -> None:
-    """Run the `sweep` command that is installed beside this Python."""
-    subprocess.run([str(Path(sys.executable).with_name("sweep")), *arguments], check=True)
-
-
 def main(arguments: list[str]) -> None:
     images = Path(arguments[0]) if arguments else draw_shapes(Path("shapes"))
-    sweep("run", str(SPACE), f"data.root={images}", "--name", "shapes")
-    sweep("report", "shapes")
+    result = search.run(SPACE, [f"data.root={images}"], name="shapes")
+    result.report()
+    if result.best is not None:
+        print(f"Best: trial {result.best.name}, {result.best.score:.1%}, lr {result.best.recipe.optimizer.lr:.2g}")
 
 
 if __name__ == "__main__":

@@ -9,38 +9,36 @@ import typer
 
 from analysis import TRACKING_URI
 from analysis.report.formatting import MASK
-from search.cli.arguments import absolute_uri
+from search.arguments import absolute_uri
 from search.core.record import SweepRecord
 from search.core.secrets import URI
 from search.display.tables import leaderboard
 from search.followup.trial_export import export_trial
 
 if TYPE_CHECKING:
-    from search.followup.replication import Replicated
-    from search.runner.driver import Result
+    from search.api import Result
 
 
-def conclude(result: Result, console: Any) -> None:
+def conclude(result: Result) -> None:
     """Print a search's leaderboard, export its best trial, and print how to go on.
 
     Raises:
         typer.Exit: it was interrupted, or no trial completed.
     """
-    folder, record = result.folder, result.record
+    record, trials, console = result.record, result.record.trials, result.console
     if record.replication is not None:
         conclude_replication(record, result.state, console)
         return
-    trials = result.controller.trials
     console.print(leaderboard(trials))
     if trials.best():
-        console.print(export_trial(record, None, None))
+        console.print(export_trial(record, None, None).sentence)
     if result.undelivered:
-        console.print(f"{result.undelivered} events did not reach MLflow; sweep resume {folder.name} sends them again.")
+        console.print(f"{result.undelivered} events did not reach MLflow; sweep resume {record.name} sends them again.")
     console.print(f"MLflow UI: {_describe_ui(record.header.settings.tracking_uri)}")
     if result.state != "interrupted" and not trials.best():
         console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")
     if result.state != "completed":
-        console.print(f"Go on with it: sweep resume {folder.name}", markup=False)
+        console.print(f"Go on with it: sweep resume {record.name}", markup=False)
     if result.state == "interrupted":
         raise typer.Exit(130)
     if not trials.best():
@@ -55,7 +53,7 @@ def _describe_ui(tracking_uri: str) -> str:
     return "sweep ui" if default else f"sweep ui --tracking-uri {tracking_uri}"
 
 
-def conclude_replication(record: SweepRecord, state: str, console: Any) -> Replicated:
+def conclude_replication(record: SweepRecord, state: str, console: Any) -> None:
     """Print what a confirmation or an ablation found, once all of it ran.
 
     Raises:
@@ -71,4 +69,3 @@ def conclude_replication(record: SweepRecord, state: str, console: Any) -> Repli
     listed = read_replication(record)
     conclude = conclude_confirmation if listed.event.kind == "confirm" else conclude_ablation
     conclude(listed, console)
-    return listed

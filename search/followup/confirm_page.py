@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from analysis.effects.intervals import Interval
 from analysis.report.formatting import format_points, format_score
 from analysis.report.page import Section, render_page
 from search.core.folder import SweepFolder
 from search.display.recipe_text import baseline_of, short_recipe
-from search.followup.replication import BASELINE, Replicated
+from search.followup.findings import BASELINE, Confirmation, ConfirmedRecipe
+from search.followup.replication import Replicated
 
 METHOD = (
     "Only seeds that the search never used count, so luck in the search does not help a recipe here. Intervals are "
@@ -25,53 +27,50 @@ TEST_METHOD = (
 )
 
 
-def describe(listed: Replicated, findings: dict[str, Any]) -> list[str]:
+def describe(listed: Replicated, found: Confirmation) -> list[str]:
     """Return a summary, as one sentence for each result."""
-    best, metric = findings["recipes"][0], findings["metric"]
+    best, metric = found.winner, found.metric
     sentences = [
-        f"{len(findings['recipes'])} recipes on {len(findings['seeds'])} fresh seeds, {metric}, 95 % intervals that hold "
-        "all at once:"
+        f"{len(found.recipes)} recipes on {len(found.seeds)} fresh seeds, {metric}, 95 % intervals that hold all at once:"
     ]
     sentences += [
-        f"  {_ranks(found)}  {_name(found)}  {_format_interval(metric, found['interval'])}  {_short(listed, found)}"
-        for found in findings["recipes"]
+        f"  {_ranks(recipe)}  {recipe.name}  {_format_interval(metric, recipe.interval)}  {_short(listed, recipe)}"
+        for recipe in found.recipes
     ]
-    sentences += [*findings["notes"], _judge(findings)]
-    if best["searched"] is not None:
+    sentences += [*found.notes, _judge(found)]
+    if best.searched is not None:
         sentences.append(
-            f"Its score in the search was {format_score(metric, best['searched'])}; "
-            f"its mean on fresh seeds is {format_score(metric, best['interval']['mean'])}."
+            f"Its score in the search was {format_score(metric, best.searched)}; "
+            f"its mean on fresh seeds is {format_score(metric, best.interval.mean)}."
         )
-    return [*sentences, *_describe_test(findings["test"])]
+    return [*sentences, *_describe_test(found)]
 
 
-def _judge(findings: dict[str, Any]) -> str:
-    best, metric = findings["recipes"][0], findings["metric"]
-    if best["label"] == BASELINE:
+def _judge(found: Confirmation) -> str:
+    best, metric = found.winner, found.metric
+    if best.label == BASELINE:
         return "The baseline is the best: no recipe is ahead of it on fresh seeds."
-    if (ahead := best["ahead_of_baseline"]) is None:
-        return (
-            f"{_name(best)} is the best; it cannot be compared with the baseline, which did not complete on every seed."
-        )
+    if (ahead := best.ahead_of_baseline) is None:
+        return f"{best.name} is the best; it cannot be compared with the baseline, which did not complete on every seed."
     gap = _format_gap(metric, ahead)
-    if ahead["low"] > 0:
-        return f"{_name(best)} beats the baseline by {gap}."
+    if ahead.low > 0:
+        return f"{best.name} beats the baseline by {gap}."
     return (
-        f"{_name(best)} is ahead of the baseline by {gap}. This is not proven, because the interval contains 0; "
+        f"{best.name} is ahead of the baseline by {gap}. This is not proven, because the interval contains 0; "
         "more seeds would make it narrower."
     )
 
 
-def _describe_test(test: dict[str, Any]) -> list[str]:
-    results = test["results"]
+def _describe_test(found: Confirmation) -> list[str]:
+    results = found.test.results
     before, after = (results["calibration"][name] for name in ("before", "after"))
     sentences = [
-        f"Test part, scored {test['scored_at']}: accuracy {_format_interval('val_accuracy', results['accuracy'])}, "
+        f"Test part, scored {found.scored_at}: accuracy {_format_found('val_accuracy', results['accuracy'])}, "
         f"{results['correct']} of {results['images']} images.",
         f"Calibration: ECE {before['ece']:.3f}, Brier {before['brier']:.3f}, NLL {before['nll']:.3f}; at temperature "
         f"{results['temperature']:.2f}: {after['ece']:.3f}, {after['brier']:.3f}, {after['nll']:.3f}.",
     ]
-    if times := test["openings_before"]:
+    if times := found.test.openings_before:
         sentences.append(
             f"The test part of this sweep had been scored {times} time{'s' * (times > 1)} before: the more often it is "
             "used, the less it proves."
@@ -79,12 +78,11 @@ def _describe_test(test: dict[str, Any]) -> list[str]:
     return sentences
 
 
-def write_page(folder: SweepFolder, listed: Replicated, findings: dict[str, Any]) -> Path:
+def write_page(folder: SweepFolder, listed: Replicated, found: Confirmation) -> Path:
     """Write `confirm.html` into the sweep's folder."""
     from analysis.held_out.score_figures import draw_confusion, draw_reliability
 
-    test = findings["test"]
-    results, classes = test["results"], test["classes"]
+    results, classes = found.test.results, found.test.classes
     pictures = [
         ("Confusion matrix: rows are true classes", draw_confusion(results["confusion"], classes)),
         ("Reliability on the test part", draw_reliability(results["reliability"])),
@@ -92,11 +90,9 @@ def write_page(folder: SweepFolder, listed: Replicated, findings: dict[str, Any]
     if (worst := folder.path / "worst.png").exists():
         pictures.append(("The wrong predictions with the highest confidence", worst.read_bytes()))
     sections = [
-        Section(text=[*findings["notes"], _judge(findings)]),
-        Section(
-            "Recipes on fresh seeds", [METHOD.format(count=len(findings["recipes"]))], *_recipe_table(listed, findings)
-        ),
-        Section("Test part", [*_describe_test(test), TEST_METHOD], *_calibration_table(results)),
+        Section(text=[*found.notes, _judge(found)]),
+        Section("Recipes on fresh seeds", [METHOD.format(count=len(found.recipes))], *_recipe_table(listed, found)),
+        Section("Test part", [*_describe_test(found), TEST_METHOD], *_calibration_table(results)),
         Section("Recall of each class", (), ("class", "images", "recognised", "recall"), _recall_rows(results)),
         Section("Pictures", (), pictures=pictures),
     ]
@@ -105,8 +101,8 @@ def write_page(folder: SweepFolder, listed: Replicated, findings: dict[str, Any]
     return page
 
 
-def _recipe_table(listed: Replicated, findings: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    metric = findings["metric"]
+def _recipe_table(listed: Replicated, found: Confirmation) -> tuple[list[str], list[list[str]]]:
+    metric = found.metric
     head = [
         "rank",
         "recipe",
@@ -117,21 +113,19 @@ def _recipe_table(listed: Replicated, findings: dict[str, Any]) -> tuple[list[st
         "by seed",
         "difference from the baseline",
     ]
-    rows = []
-    for found in findings["recipes"]:
-        ahead = found["ahead_of_baseline"]
-        rows.append(
-            [
-                _ranks(found),
-                _name(found).replace(" ", "\N{NO-BREAK SPACE}"),
-                format_score(metric, found["interval"]["mean"]),
-                _format_range(metric, found["interval"]),
-                _format_gap(metric, ahead) if ahead else "–",
-                format_score(metric, found["searched"]),
-                ", ".join(format_score(metric, score) for score in found["scores"]),
-                _short(listed, found),
-            ]
-        )
+    rows = [
+        [
+            _ranks(recipe),
+            recipe.name.replace(" ", "\N{NO-BREAK SPACE}"),
+            format_score(metric, recipe.interval.mean),
+            _format_range(metric, recipe.interval),
+            _format_gap(metric, recipe.ahead_of_baseline) if recipe.ahead_of_baseline else "–",
+            format_score(metric, recipe.searched),
+            ", ".join(format_score(metric, score) for score in recipe.scores),
+            _short(listed, recipe),
+        ]
+        for recipe in found.recipes
+    ]
     return head, rows
 
 
@@ -150,35 +144,36 @@ def _recall_rows(results: dict[str, Any]) -> list[list[str]]:
             found["class"],
             str(found["images"]),
             str(found["found"]),
-            _format_interval("val_accuracy", found["interval"]) if found["interval"] else "no image",
+            _format_found("val_accuracy", found["interval"]) if found["interval"] else "no image",
         ]
         for found in results["recall"]
     ]
 
 
-def _ranks(found: dict[str, Any]) -> str:
-    low, high = found["ranks"]
+def _ranks(recipe: ConfirmedRecipe) -> str:
+    low, high = recipe.ranks
     return f"#{low}" if low == high else f"#{low}–{high}"
 
 
-def _name(found: dict[str, Any]) -> str:
-    return "The baseline" if found["label"] == BASELINE else f"Trial {found['label']}'s recipe"
-
-
-def _short(listed: Replicated, found: dict[str, Any]) -> str:
+def _short(listed: Replicated, confirmed: ConfirmedRecipe) -> str:
     same = {"seed": 0}  # seeds always differ here, so they are not shown
-    recipe, baseline = listed.by_label[found["label"]][0].recipe, baseline_of(listed.trials)
+    recipe, baseline = listed.by_label[confirmed.label][0].recipe, baseline_of(listed.trials)
     return short_recipe(recipe.model_copy(update=same), baseline.model_copy(update=same))
 
 
-def _format_interval(metric: str, interval: dict[str, float]) -> str:
-    return f"{format_score(metric, interval['mean'])} ({_format_range(metric, interval)})"
+def _format_found(metric: str, interval: dict[str, float]) -> str:
+    """An interval of the test part's results, as the ledger has them."""
+    return _format_interval(metric, Interval(interval["mean"], interval["low"], interval["high"]))
 
 
-def _format_gap(metric: str, gap: dict[str, float]) -> str:
-    low, high = (format_points(metric, gap[end]).removesuffix(" points") for end in ("low", "high"))
-    return f"{format_points(metric, gap['mean'])} ({low} to {high})"
+def _format_interval(metric: str, interval: Interval) -> str:
+    return f"{format_score(metric, interval.mean)} ({_format_range(metric, interval)})"
 
 
-def _format_range(metric: str, interval: dict[str, float]) -> str:
-    return f"{format_score(metric, interval['low']).removesuffix(' %')} to {format_score(metric, interval['high'])}"
+def _format_gap(metric: str, gap: Interval) -> str:
+    low, high = (format_points(metric, end).removesuffix(" points") for end in (gap.low, gap.high))
+    return f"{format_points(metric, gap.mean)} ({low} to {high})"
+
+
+def _format_range(metric: str, interval: Interval) -> str:
+    return f"{format_score(metric, interval.low).removesuffix(' %')} to {format_score(metric, interval.high)}"

@@ -6,54 +6,47 @@ The best of many trials was also lucky (the winner's curse), so only seeds that 
 from __future__ import annotations
 
 import json
-import time
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analysis.effects.intervals import Interval, paired_interval, rank_ranges, score_interval, score_noise
+from analysis.export.bundle import check_out
 from search.core.events import TestOpened, TestScored
 from search.core.folder import SweepFolder
 from search.core.record import SweepRecord
-from search.core.trials import Trial
+from search.core.trials import Trial, Trials
 from search.followup.candidates import choose_baseline, choose_best, name_recipes
+from search.followup.findings import BASELINE, Confirmation, ConfirmedRecipe
 from search.followup.replication import (
-    BASELINE,
+    SEEDS,
     Replicated,
-    check_same,
-    check_seeds,
     continue_replication,
-    replication_folder,
+    open_replication,
     run_replication,
 )
-from search.followup.trial_export import export_trial
+from search.followup.trial_export import write_trial
 from training.errors import UserError
 
-FORMAT = 1
-TOP, SEEDS = 3, 5
+if TYPE_CHECKING:
+    from search.runner.driver import SweepEnd
+
+TOP = 3
 
 
-def run_confirmation(source: SweepRecord, top: int | None, seeds: int | None, console: Any) -> tuple[str, SweepRecord]:
+def run_confirmation(source: SweepRecord, top: int | None, seeds: int | None, console: Any) -> SweepEnd:
     """Train the best `top` recipes and the baseline on fresh seeds, or continue an existing confirmation.
-
-    Returns:
-        The final state of the confirmation, and its record.
 
     Raises:
         UserError: nothing completed, too few seeds, or a confirmation with another number of seeds exists.
     """
-    folder = replication_folder(source.folder, "confirm")
-    if folder.ledger.exists():
-        record = SweepRecord.open(folder)
-        check_same(record, seeds)
+    if (record := open_replication(source, "confirm", seeds)) is not None:
         return continue_replication(record, console)
-    check_seeds(SEEDS if seeds is None else seeds)
     if top is not None and top < 1:
         raise UserError(f"--top={top}: give 1 or more.")
     best = choose_best(source.trials, source.name, top or TOP)
     recipes = name_recipes(best, choose_baseline(source.trials, source.name))
     few = f"--top={top}: {source.name} has {len(best)} different recipes that completed."
-    result = run_replication(
+    return run_replication(
         source,
         "confirm",
         recipes,
@@ -62,11 +55,10 @@ def run_confirmation(source: SweepRecord, top: int | None, seeds: int | None, co
         notes=[few] if top and len(best) < top else [],
         console=console,
     )
-    return result.state, result.record
 
 
-def conclude_confirmation(listed: Replicated, console: Any) -> None:
-    """Compare the recipes on fresh seeds, score the winner once on the test part, then write and log the page.
+def conclude_confirmation(listed: Replicated, console: Any) -> Confirmation:
+    """Compare the recipes on fresh seeds, score the winner once on the test part, then write, export and log the results.
 
     Raises:
         UserError: no recipe completed on every seed.
@@ -74,83 +66,88 @@ def conclude_confirmation(listed: Replicated, console: Any) -> None:
     from search.followup.confirm_page import describe, write_page
     from search.tracking.results import log_results
 
-    folder, findings = listed.record.folder, compare(listed)
-    event = listed.record.test or _score_test(listed, findings)
-    findings["test"] = event.model_dump(mode="json", exclude={"event", "time"}) | {
-        "scored_at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(event.time))
-    }
-    (folder.path / "confirm.json").write_text(json.dumps(findings, indent=2) + "\n")
-    page = write_page(folder, listed, findings)
-    sentences = describe(listed, findings)
+    record = listed.record
+    recipes = compare(listed)
+    trial = listed.trials.by_number[record.test.trial] if record.test else _best_seed(listed, recipes[0].label)
+    test = record.test or _score_test(listed, trial)
+    notes = [*listed.event.notes, *listed.describe_incomplete()]
+    found = Confirmation(record.name, listed.event.of, listed.trials.metric, listed.event.seeds, recipes, notes, test)
+    results = record.folder.path / "confirm.json"
+    results.write_text(json.dumps(found.to_json(), indent=2) + "\n")
+    page = write_page(record.folder, listed, found)
+    sentences = describe(listed, found)
     for sentence in sentences:
         console.print(sentence, markup=False)
-    out = Path("exports") / folder.name
-    console.print(export_trial(listed.record, f"{event.trial:04d}", out), markup=False)
+    out = Path("exports") / record.name
+    check_out(out)
+    console.print(write_trial(record, trial, *listed.weights(trial), out).sentence, markup=False)
     console.print(f"The page: {page}", markup=False)
-    metrics = {"test_accuracy": event.results["accuracy"]["mean"]}
-    metrics |= {f"test_{name}": value for name, value in event.results["calibration"]["before"].items()}
-    metrics[f"confirmed_{findings['metric']}"] = findings["recipes"][0]["interval"]["mean"]
-    log_results(listed.record, metrics, [page, folder.path / "confirm.json"], sentences, event.time, console)
+    metrics = {"test_accuracy": test.results["accuracy"]["mean"]}
+    metrics |= {f"test_{name}": value for name, value in test.results["calibration"]["before"].items()}
+    metrics[f"confirmed_{found.metric}"] = found.winner.interval.mean
+    log_results(record, metrics, [page, results], sentences, test.time, console)
+    return found
 
 
-def compare(listed: Replicated) -> dict[str, Any]:
-    """Return means, intervals and ranks of the recipes that completed on every seed, best first."""
+def compare(listed: Replicated) -> list[ConfirmedRecipe]:
+    """Return means, intervals and ranks of the recipes that completed on every seed, best first.
+
+    Raises:
+        UserError: none did.
+    """
     scores, sign = listed.scores(), listed.trials.sign
     if not scores:
         raise UserError(
             f"{listed.record.name}: no recipe completed on every seed, so nothing can be compared. "
             + " ".join(listed.describe_incomplete())
         )
-    ranks = rank_ranges(scores, sign)
-    source = listed.source.trials
-    metric, noise = listed.trials.metric, score_noise(scores)
+    ranks, noise = rank_ranges(scores, sign), score_noise(scores)
+    metric, source = listed.trials.metric, listed.source.trials
     intervals = {label: score_interval(metric, values, noise, len(scores)) for label, values in scores.items()}
-    order = sorted(scores, key=lambda label: -sign * intervals[label].mean)
-    return {
-        "format": FORMAT,
-        "sweep": listed.record.name,
-        "of": listed.event.of,
-        "metric": metric,
-        "seeds": list(listed.event.seeds),
-        "recipes": [
-            {
-                "label": label,
-                "searched": _searched(source, label),
-                "scores": scores[label],
-                "interval": asdict(intervals[label]),
-                "ranks": ranks[label],
-                "ahead_of_baseline": _ahead(scores, label, sign),
-            }
-            for label in order
-        ],
-        "notes": [*listed.event.notes, *listed.describe_incomplete()],
-    }
+    return [
+        ConfirmedRecipe(
+            label,
+            searched=_searched(source, label),
+            scores=scores[label],
+            interval=intervals[label],
+            ranks=ranks[label],
+            ahead_of_baseline=_ahead(scores, label, sign),
+        )
+        for label in sorted(scores, key=lambda label: -sign * intervals[label].mean)
+    ]
 
 
-def _ahead(scores: dict[str, list[float]], label: str, sign: int) -> dict[str, float] | None:
+def _ahead(scores: dict[str, list[float]], label: str, sign: int) -> Interval | None:
     """Return the interval of the gain over the baseline, computed per seed; positive is better."""
     if label == BASELINE or BASELINE not in scores:
         return None
     gap = paired_interval(scores, label, BASELINE, len(scores) - 1)
-    return asdict(gap if sign > 0 else Interval(-gap.mean, -gap.high, -gap.low))
+    return gap if sign > 0 else Interval(-gap.mean, -gap.high, -gap.low)
 
 
-def _searched(source: Any, label: str) -> float | None:
+def _searched(source: Trials, label: str) -> float | None:
     """Return the score of a recipe in the search."""
     trial = choose_baseline(source, "") if label == BASELINE else source.by_number[int(label)]
     return trial.score
 
 
-def _score_test(listed: Replicated, findings: dict[str, Any]) -> TestScored:
-    """Score the winner on the test part. The ledger of the searched sweep counts how often this was done."""
+def _score_test(listed: Replicated, trial: Trial) -> TestScored:
+    """Score the winner on the test part. The ledger of the searched sweep counts how often this was done.
+
+    Raises:
+        UserError: the trial's weights are gone.
+    """
     from analysis.held_out.scoring import score_test
     from training.evaluate import load_same_data, predict_part, restore_model
-    from training.loop.checkpoint import read_checkpoint
     from training.recipe import read_recipe
 
     record = listed.record
-    trial = _best_seed(listed, findings["recipes"][0]["label"])
-    saved = read_checkpoint(record.folder.trial(trial.number) / "best.ckpt")
+    saved, why = listed.weights(trial)
+    if saved is None:
+        raise UserError(
+            f"{record.name}: the weights of its best trial, {trial.name}, are gone ({why}), so it cannot be scored. "
+            f"Confirm again: sweep rm {record.name}, then sweep confirm {listed.event.of}."
+        )
     recipe, classes = read_recipe(saved["recipe"]), tuple(saved["classes"])
     model = restore_model(recipe, saved["state_dict"], len(classes))
     data = load_same_data(recipe, classes)

@@ -8,18 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from search.followup.replication import Replicated, describe_trial
 from search.followup.trial_export import source_of
 from search.runner.interrupt import Interrupted, interruptible
 from search.runner.worker import split_cpus
 from training.contract.specs import FILE_DATA
+from training.errors import UserError
 from training.recipe import read_recipe
 
 
-def train_release(listed: Replicated, console: Any) -> None:
-    """Train the recipe that `sweep confirm` scored, and export its last epoch."""
+def train_release(listed: Replicated, console: Any) -> Path:
+    """Train the recipe that `sweep confirm` scored, export its last epoch, and return the folder of the export.
+
+    Raises:
+        UserError: the confirmed weights are gone, or the training diverged.
+        Interrupted: a signal ended it.
+    """
     import torch
 
     from analysis.export.bundle import export_model
@@ -29,7 +33,11 @@ def train_release(listed: Replicated, console: Any) -> None:
     record, test = listed.record, listed.record.test
     assert test is not None  # the caller has just concluded the confirmation
     trial, own = listed.trials.by_number[test.trial], record.folder.path / "final"
-    confirmed = read_checkpoint(record.folder.trial(trial.number) / "best.ckpt")
+    confirmed, why = listed.weights(trial)
+    if confirmed is None:
+        raise UserError(
+            f"trial {trial.name} of {record.name} has no weights ({why}), so its recipe cannot be released."
+        )
     recipe = read_recipe(confirmed["recipe"])
     own.mkdir(exist_ok=True)
     threads, workers = split_cpus(os.cpu_count() or 1, recipe.data.name not in FILE_DATA)
@@ -51,8 +59,10 @@ def train_release(listed: Replicated, console: Any) -> None:
             interrupted.number or signal.SIGINT, f"Continue with: sweep confirm {listed.event.of} --final"
         )
     if outcome.state == "diverged":
-        console.print("The training on training and validation images diverged, so there is no model to release.")
-        raise typer.Exit(1)
+        raise UserError(
+            f"{record.name}: its recipe diverged on training and validation images together, so there is no model to "
+            f"release. The confirmed model is the best there is: exports/{record.name}."
+        )
     out = Path("exports") / f"{listed.event.of}-final"
     source = replace(
         source_of(record, trial, test, confirmed["classes"]),
@@ -63,3 +73,4 @@ def train_release(listed: Replicated, console: Any) -> None:
     )
     export_model(outcome.recipe, read_checkpoint(own / "best.ckpt")["state_dict"], source, out)
     console.print(f"Exported the model to release to {out}: recipe, weights, summary, card.", markup=False)
+    return out

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search.core.events import Replication, ReplicationKind, ReplicationTrial
-from search.core.folder import SweepFolder, open_folder
+from search.core.folder import SweepFolder
 from search.core.record import SweepRecord
 from search.core.trials import Trial, Trials
+from search.followup.findings import BASELINE
 from spaces.search import NoScheduler, Search
 from spaces.space import Space
 from training.errors import UserError
 from training.recipe import Recipe
 
 if TYPE_CHECKING:
-    from search.runner.driver import Result
+    from search.runner.driver import SweepEnd
 
-BASELINE = "baseline"
-FEWEST_SEEDS = 2
+FEWEST_SEEDS, SEEDS = 2, 5
 
 
 @dataclass(frozen=True)
@@ -30,6 +29,7 @@ class Replicated:
 
     record: SweepRecord
     event: Replication
+    opened: SweepRecord | None = None  # the sweep whose recipes these are, where it is open already
 
     @property
     def trials(self) -> Trials:
@@ -38,7 +38,19 @@ class Replicated:
     @cached_property
     def source(self) -> SweepRecord:
         """The sweep that the recipes come from."""
-        return SweepRecord.open(SweepFolder(self.record.folder.path.with_name(self.event.of)))
+        return self.opened or SweepRecord.open(SweepFolder(self.record.folder.path.with_name(self.event.of)))
+
+    @cached_property
+    def _weights(self) -> dict[int, tuple[dict[str, Any] | None, str]]:
+        return {}
+
+    def weights(self, trial: Trial) -> tuple[dict[str, Any] | None, str]:
+        """A trial's best checkpoint, else why there is none; read once."""
+        if trial.number not in self._weights:
+            from search.followup.trial_export import read_weights
+
+            self._weights[trial.number] = read_weights(self.record, trial)
+        return self._weights[trial.number]
 
     @cached_property
     def by_label(self) -> dict[str, list[Trial]]:
@@ -68,19 +80,17 @@ class Replicated:
         return sorted(sentences)
 
 
-def open_searched(storage: Path, name: str) -> SweepRecord:
-    """Open a sweep that is a search and is not running, to take its best recipes.
+def check_searched(record: SweepRecord) -> None:
+    """Refuse a sweep that is running, or that is not a search.
 
     Raises:
-        UserError: there is no such sweep, it is running, or it is a replication itself.
+        UserError: it is running, or a replication.
     """
-    folder = open_folder(storage, name)
-    if folder.is_running():
+    name = record.name
+    if record.folder.is_running():
         raise UserError(f"{name} is running: its best recipe is not known yet. Wait, or stop it: sweep stop {name}.")
-    record = SweepRecord.open(folder)
     if (replication := record.replication) is not None:
         raise UserError(f"{name} is itself a replication of {replication.of}. Name {replication.of} instead.")
-    return record
 
 
 def replication_folder(source: SweepFolder, kind: ReplicationKind) -> SweepFolder:
@@ -97,7 +107,7 @@ def run_replication(
     keep_best: int,
     notes: Sequence[str],
     console: Any,
-) -> Result:
+) -> SweepEnd:
     """Train every recipe on `seed_count` seeds that `source` never used, as a sweep of its own on the same machines.
 
     Args:
@@ -110,7 +120,7 @@ def run_replication(
         notes: Sentences about what was left out, and why.
         console: Shows the progress.
     """
-    from search.runner.driver import run_sweep
+    from search.runner.sweep import run_sweep
 
     baseline = recipes[BASELINE]
     seeds = tuple(baseline.seed + number for number in range(1, seed_count + 1))
@@ -132,24 +142,24 @@ def run_replication(
     return run_sweep(folder, space, settings, console, [event])
 
 
-def continue_replication(record: SweepRecord, console: Any) -> tuple[str, SweepRecord]:
-    """Finish a replication that exists already, and return its state and its record."""
-    from search.runner.driver import resume_sweep
+def continue_replication(record: SweepRecord, console: Any) -> SweepEnd:
+    """Finish a replication that exists already."""
+    from search.runner.driver import SweepEnd
+    from search.runner.sweep import resume_sweep
 
     ended = [trial for trial in record.trials if trial.ended is not None and trial.state != "interrupted"]
     if len(ended) == len(_replication_of(record).trials):
-        return "completed", record
-    result = resume_sweep(record.folder, console)
-    return result.state, result.record
+        return SweepEnd(record, "completed", 0)
+    return resume_sweep(record.folder, console)
 
 
-def read_replication(record: SweepRecord) -> Replicated:
-    """Return the trials of a replication.
+def read_replication(record: SweepRecord, source: SweepRecord | None = None) -> Replicated:
+    """Return the trials of a replication; `source` is the sweep whose recipes these are, where it is open already.
 
     Raises:
         UserError: the sweep is no replication.
     """
-    return Replicated(record, _replication_of(record))
+    return Replicated(record, _replication_of(record), source)
 
 
 def describe_trial(record: SweepRecord, trial: Trial) -> str:
@@ -164,20 +174,25 @@ def describe_trial(record: SweepRecord, trial: Trial) -> str:
     return f"{recipe} of {event.of}, as trained on seed {trial.recipe.seed} (trial {trial.name} of {record.name})"
 
 
-def check_same(record: SweepRecord, seeds: int | None) -> None:
-    """Refuse a number of seeds that differs from that of the existing replication."""
+def open_replication(source: SweepRecord, kind: ReplicationKind, seeds: int | None) -> SweepRecord | None:
+    """The replication of this kind that exists already; None where it is to be made.
+
+    Raises:
+        UserError: it has another number of seeds, or too few are asked for.
+    """
+    folder = replication_folder(source.folder, kind)
+    if not folder.ledger.exists():
+        if seeds is not None and seeds < FEWEST_SEEDS:
+            raise UserError(f"--seeds={seeds}: an interval needs at least two seeds. Give {FEWEST_SEEDS} or more.")
+        return None
+    record = SweepRecord.open(folder)
     there = len(_replication_of(record).seeds)
     if seeds not in (None, there):
         raise UserError(
             f"--seeds={seeds}: {record.name} exists already, with {there} seeds. Leave --seeds out to see it, or remove it "
             f"first: sweep rm {record.name}."
         )
-
-
-def check_seeds(seeds: int) -> None:
-    """Refuse fewer seeds than an interval needs."""
-    if seeds < FEWEST_SEEDS:
-        raise UserError(f"--seeds={seeds}: an interval needs at least two seeds. Give {FEWEST_SEEDS} or more.")
+    return record
 
 
 def _replication_of(record: SweepRecord) -> Replication:

@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class TrialExport:
+    """Where a trial was exported to, and a sentence about what is there."""
+
+    folder: Path
+    sentence: str
+
+
+@dataclass(frozen=True)
 class Extras:
     """Additional outputs of an export: ONNX files, and a model in MLflow's registry."""
 
@@ -32,16 +40,14 @@ class Extras:
         return self.onnx or self.int8 or self.register is not None
 
 
-def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras: Extras = Extras()) -> str:
-    """Export the best trial, or the one named, and return a sentence that names the written files.
+def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras: Extras = Extras()) -> TrialExport:
+    """Export the best trial, or the one named.
 
     For a confirmation, the best trial is the one that was scored on the test part.
 
     Raises:
         UserError: there is no such trial, none completed, or there are no weights for the extras.
     """
-    from search.followup.replication import describe_trial
-
     trials, test = record.trials, record.test
     trial = trials.by_number[test.trial] if test and name is None else _choose(trials, name, record.name)
     out = out or Path("exports") / (f"{record.name}-{trial.name}" if name else record.name)
@@ -52,25 +58,49 @@ def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras
         check_model_name(extras.register)
     if extras.onnx or extras.int8:
         require("--int8" if extras.int8 else "--onnx", "onnx", "onnxruntime", "onnxscript")
-    checkpoint = record.folder.trial(trial.number) / "best.ckpt"
+    saved, why = read_weights(record, trial)
+    if saved is None and extras:
+        raise UserError(
+            f"trial {trial.name} of {record.name} has no weights ({why}), but --onnx, --int8 and --register need them. "
+            "Leave these options out to export only its recipe, and train it again with sweep train."
+        )
+    return write_trial(record, trial, saved, why, out, extras)
+
+
+def write_trial(
+    record: SweepRecord,
+    trial: Trial,
+    saved: dict[str, Any] | None,
+    why: str,
+    out: Path,
+    extras: Extras = Extras(),
+) -> TrialExport:
+    """Write a trial's export.
+
+    Args:
+        record: The trial's sweep.
+        trial: What is exported.
+        saved: Its checkpoint; None where there is none, and then the recipe alone is written.
+        why: Why there is none.
+        out: The folder to write.
+        extras: What is made beside the export's files.
+    """
+    from search.followup.replication import describe_trial
+
     train_again = f"Train it again: sweep train {out}/recipe.yaml"
-    saved, why = _read_weights(checkpoint, trial)
     if saved is None:
-        if extras:
-            raise UserError(
-                f"trial {trial.name} of {record.name} has no weights ({why}), but --onnx, --int8 and --register need them. "
-                "Leave these options out to export only its recipe, and train it again with sweep train."
-            )
         export_recipe(trial.recipe, out)
-        return f"Exported the recipe of {describe_trial(record, trial)} to {out}; its weights are gone ({why}). {train_again}"
-    source = source_of(record, trial, test, saved["classes"])
+        whose = f"the recipe of {describe_trial(record, trial)}"
+        return TrialExport(out, f"Exported {whose} to {out}; its weights are gone ({why}). {train_again}")
+    source = source_of(record, trial, record.test, saved["classes"])
     export_model(read_recipe(saved["recipe"]), saved["state_dict"], source, out)
-    more = _add(record, out, extras) if extras else ""
-    return f"Exported {describe_trial(record, trial)} to {out}: recipe, weights, summary, card.{more} {train_again}"
+    what = f"recipe, weights, summary, card.{_add(record, out, extras) if extras else ''}"
+    return TrialExport(out, f"Exported {describe_trial(record, trial)} to {out}: {what} {train_again}")
 
 
-def _read_weights(checkpoint: Path, trial: Trial) -> tuple[dict[str, Any] | None, str]:
-    """Return the trial's best weights, else None and the reason."""
+def read_weights(record: SweepRecord, trial: Trial) -> tuple[dict[str, Any] | None, str]:
+    """Return a trial's best checkpoint, else None and the reason."""
+    checkpoint = record.folder.trial(trial.number) / "best.ckpt"
     if not checkpoint.exists():
         return None, f"it was {trial.state}" if trial.state != "completed" else "only the best few trials keep weights"
     from training.loop.checkpoint import read_checkpoint

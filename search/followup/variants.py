@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from search.followup.replication import BASELINE
+from search.followup.findings import BASELINE
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 

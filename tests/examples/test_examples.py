@@ -5,11 +5,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from spaces.load import load_space
 from tests.analysis.made_up import SPACE, send, simulate
 
+TINY = """
+format: 1
+recipe:
+  data: {name: digits, train_size: 64}
+  backbone: {name: test_resnet, weights: none}
+  epochs: 2
+  label_smoothing: {alpha: {uniform: [0.0, 0.3]}}
+search: {trials: 4, scheduler: {name: none}}
+"""
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -22,9 +33,10 @@ def run_example(name, *arguments, folder):
 
 
 def test_every_example_is_run_by_a_test():
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {
+    assert {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb")} == {
         "read_sweep.py",
         "search_own_images.py",
+        "sweep_from_python.ipynb",
         "train_recipe.py",
     }
 
@@ -52,3 +64,17 @@ def test_own_images_are_searched_and_reported(tmp_path):
     assert "6 trials after" in printed
     assert (tmp_path / "reports" / "shapes.html").exists()
     assert len(list((tmp_path / "shapes" / "circle").glob("*.png"))) == 60
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_notebook_searches_reports_confirms_and_exports(tmp_path):
+    notebook = nbformat.read(EXAMPLES / "sweep_from_python.ipynb", as_version=4)
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    notebook.cells[1].source = 'space, trials, top, seeds = "tiny.yaml", 4, 1, 2'
+    NotebookClient(notebook, timeout=500, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [cell.outputs[-1]["data"]["text/plain"] for cell in notebook.cells if cell.get("outputs")]
+    assert shown[0] == "Result('tiny-1', completed, 4 trials)"
+    assert "Interval(mean=" in shown[3]
+    assert {path.name for path in (tmp_path / "exports").iterdir()} == {"tiny-1", "tiny-1-confirm"}
+    assert (tmp_path / "reports" / "tiny-1.html").exists()

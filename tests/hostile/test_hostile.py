@@ -40,14 +40,14 @@ def homes(tmp_path_factory):
 def nothing_starts(monkeypatch):
     """A command that gets as far as Ray, a training or a server was not refused."""
     import search.cli.mlflow_ui
-    import search.runner.driver
+    import search.runner.plan
     import search.runner.single_training
     import spaces.parameters.feasibility
 
     def refuse(*arguments, **options):
         raise AssertionError("the command was not refused")
 
-    monkeypatch.setattr(search.runner.driver, "start_ray", refuse)
+    monkeypatch.setattr(search.runner.plan, "start_ray", refuse)
     monkeypatch.setattr(search.runner.single_training, "_train", refuse)
     monkeypatch.setattr(search.cli.mlflow_ui, "run_group", refuse)
     monkeypatch.setattr(spaces.parameters.feasibility, "DRAWS", 20)  # of the 200 recipes that a whole check takes

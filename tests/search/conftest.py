@@ -25,8 +25,10 @@ def sweep_here(folder, space, settings, console, opening=()):
     from search.core.controller import Controller
     from search.core.events import DriverStarted
     from search.core.ledger import Ledger
+    from search.core.record import SweepRecord
     from search.runner.checkpoints import Checkpoints
-    from search.runner.driver import Result, create_folder, make_header
+    from search.runner.driver import SweepEnd
+    from search.runner.sweep import create_folder, make_header
     from training.train import train
 
     create_folder(folder, make_header(folder.name, uuid.uuid4().hex, space, settings), *opening)
@@ -41,7 +43,7 @@ def sweep_here(folder, space, settings, console, opening=()):
             return controller.report(number, report) == "continue"
 
         train(trial.recipe, own, metric=space.search.metric, on_report=on_report)
-    return Result(folder, controller, "completed", 0)
+    return SweepEnd(SweepRecord(folder, controller.ledger.events), "completed", 0)
 
 
 @pytest.fixture(scope="session")
@@ -63,6 +65,6 @@ def trained_sweep(tmp_path_factory):
 
 @pytest.fixture
 def without_ray(monkeypatch):
-    import search.runner.driver
+    import search.runner.sweep
 
-    monkeypatch.setattr(search.runner.driver, "run_sweep", sweep_here)
+    monkeypatch.setattr(search.runner.sweep, "run_sweep", sweep_here)

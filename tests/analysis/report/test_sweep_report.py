@@ -8,7 +8,7 @@ from rich.console import Console
 
 from analysis.reading.sweep_tables import load
 from analysis.report.sweep_report import find, render_report
-from search.cli.report_command import report_sweep
+from search.followup.report import report_sweep
 from training.errors import UserError
 
 

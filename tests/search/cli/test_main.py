@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from search.cli.arguments import absolute_uri, parse_duration
+from search.arguments import absolute_uri, parse_duration
 from search.cli.main import app
 from search.core.folder import SweepFolder
 from search.core.ledger import Ledger
 from search.core.settings import Settings
-from search.runner.driver import make_header
+from search.runner.sweep import make_header
 from spaces.load import load_space
 from training.errors import UserError
 

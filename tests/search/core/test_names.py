@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from analysis.export.writable import check_file, check_folder
-from search.cli.arguments import check_store
+from search.arguments import check_store
 from search.cli.main import app
 from search.core.names import check_name
 from training.errors import UserError

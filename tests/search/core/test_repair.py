@@ -13,7 +13,7 @@ from search.core.ledger import Ledger, read_events
 from search.core.record import SweepRecord
 from search.core.repair import repair_sweep
 from search.core.settings import Settings
-from search.runner.driver import make_header
+from search.runner.sweep import make_header
 from spaces.load import load_space
 from training.errors import UserError
 from training.loop.epoch_report import Report

@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from analysis.report.formatting import mask_secrets
+from search.arguments import absolute_uri
 from search.cli import main as cli
-from search.cli.arguments import absolute_uri
 from search.core.secrets import complete_uri, mask_logs
 from training.errors import UserError
 
@@ -161,12 +161,13 @@ def test_a_planted_password_is_in_no_ledger_run_export_report_log_or_line(
     from rich.console import Console
 
     from search.cli.conclusion import conclude
-    from search.cli.report_command import report_sweep
     from search.core.folder import SweepFolder
     from search.core.ledger import read_events
     from search.core.record import SweepRecord
+    from search.core.settings import Settings
+    from search.followup.report import report_sweep
     from search.followup.trial_export import export_trial
-    from search.runner.driver import Result, Settings, _make_tracking, run_sweep
+    from search.runner.sweep import _make_tracking, run_sweep
     from spaces.load import load_space
 
     monkeypatch.chdir(tmp_path)
@@ -176,7 +177,7 @@ def test_a_planted_password_is_in_no_ledger_run_export_report_log_or_line(
     folder.path.parent.mkdir()
     screen = io.StringIO()
     console = Console(file=screen, width=300)
-    result = run_sweep(folder, space, Settings(absolute_uri(server), "planted"), console)
+    end = run_sweep(folder, space, Settings(absolute_uri(server), "planted"), console)
     settings = SweepRecord.open(folder).settings
     assert settings.tracking_uri == server
     tracking = _make_tracking("tiny", "id", space, settings, None)
@@ -185,7 +186,7 @@ def test_a_planted_password_is_in_no_ledger_run_export_report_log_or_line(
     tracking.replay(read_events(folder.ledger))
     undelivered = tracking.close("completed")
     assert undelivered == 0
-    conclude(Result(folder, result.controller, "completed", 0), console)
+    conclude(end, console)
     export_trial(SweepRecord.open(folder), None, tmp_path / "exported")
     report_sweep("tiny", tmp_path / "report.html", server, "planted", console)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 
 import pytest
 
@@ -38,7 +39,29 @@ def sent(monkeypatch):
     return calls
 
 
-def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_scored_once(home, sent, capsys):
+def count_reads(monkeypatch):
+    """How often data, ledgers and checkpoints are read from now on."""
+    from search.core import record
+    from training.loop import checkpoint
+
+    read = Counter(data=0)
+
+    def count(name, original):
+        def counted(source, *rest):
+            read[name or source.parent.name] += 1
+            return original(source, *rest)
+
+        return counted
+
+    monkeypatch.setattr(load, "load_data", count("data", load.load_data))
+    monkeypatch.setattr(record, "read_events", count("", record.read_events))
+    monkeypatch.setattr(checkpoint, "read_checkpoint", count("checkpoint", checkpoint.read_checkpoint))
+    return read
+
+
+def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_scored_once(
+    home, sent, capsys, monkeypatch
+):
     call("confirm", "tiny", "--top", "2", "--seeds", "2")
     folder = SweepFolder(home / "sweeps" / "tiny-confirm")
     listed = read_replication(SweepRecord.open(folder))
@@ -71,15 +94,11 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
         said.split()
     )
 
-    # A second time, nothing is trained or opened: the ledger knows.
-    opened = []
-    original = load.load_data
-    load.load_data = lambda spec: opened.append(spec) or original(spec)
-    try:
+    # A second time nothing is trained, and the data is not loaded: the ledger has the result. Each file is read once.
+    with monkeypatch.context() as patched:
+        read = count_reads(patched)
         call("confirm", "tiny")
-    finally:
-        load.load_data = original
-    assert opened == []
+    assert read == Counter({"data": 0, "tiny": 1, "tiny-confirm": 1, "checkpoint": 1})
     assert sum(event.event == "test" for event in read_events(folder.ledger)) == 1
 
     # Even where the confirmation is gone, the searched sweep's ledger knows that the test part was opened.

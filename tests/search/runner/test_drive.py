@@ -11,10 +11,11 @@ from search.core.ledger import Ledger, read_events
 from search.core.record import SweepRecord
 from search.core.settings import Settings
 from search.display.tables import make_console
-from search.runner import driver as sweep
+from search.runner import driver
 from search.runner.cluster import Demand
-from search.runner.driver import Plan, create_folder, make_header
 from search.runner.interrupt import Interrupted
+from search.runner.plan import Plan
+from search.runner.sweep import create_folder, make_header
 from spaces.load import load_space
 
 WAY_ON = "Go on with it: sweep resume mine$"
@@ -41,12 +42,12 @@ def drive(tmp_path, monkeypatch):
     create_folder(folder, make_header("mine", "1", space, Settings()))
 
     def run(tune):
-        monkeypatch.setattr(sweep, "_tune", lambda folder, controller, demand, *ways: tune(controller, *ways))
+        monkeypatch.setattr(driver, "_tune", lambda folder, controller, demand, *ways: tune(controller, *ways))
         controller, tracking = Controller(space, Ledger(folder.ledger)), Tracking()
         controller.subscribe(tracking)
         plan = Plan(space, Demand(1, 0, 2), lambda recipe: recipe, {})
         run.tracking = tracking
-        return sweep._drive(folder, controller, Settings("", ""), plan, tracking, make_console())
+        return driver.drive(folder, controller, Settings("", ""), plan, tracking, make_console())
 
     run.folder = folder
     return run
@@ -112,7 +113,9 @@ def test_a_fault_of_ours_leaves_the_truth_and_says_how_to_go_on(drive):
 
     with pytest.raises(RuntimeError, match="a bug") as caught:
         drive(tune)
-    assert caught.value.__notes__ == ["A fault of ours. Everything before it is kept. Go on with it: sweep resume mine"]
+    assert caught.value.__notes__ == [
+        "This is a fault of ours. Everything before it is kept. Go on with it: sweep resume mine"
+    ]
     assert states(drive.folder) == (["interrupted"] * 2, "interrupted")
 
 

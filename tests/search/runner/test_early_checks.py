@@ -9,12 +9,12 @@ from rich.console import Console
 
 from search.core.folder import new_folder
 from search.core.settings import Settings
-from search.runner import driver as sweep
 from search.runner import early_checks as early
+from search.runner import plan
 from search.runner.cluster import Node
-from search.runner.driver import run_sweep
 from search.runner.early_checks import check_early, leave_out_noise, warn_of_noise
 from search.runner.preparation import inputs_of, prepare_machine
+from search.runner.sweep import run_sweep
 from spaces.load import load_space
 from training.contract.specs import Backbone
 from training.errors import UserError
@@ -94,7 +94,7 @@ def test_a_space_that_needs_no_weights_is_checked_without_torch(laptop, tmp_path
 
 
 def test_a_machine_that_refuses_a_space_leaves_no_database(laptop, tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep, "start_ray", lambda *_: None)
+    monkeypatch.setattr(plan, "start_ray", lambda *_: None)
     space = load_space("quick", ["backbone={name: test_vit, weights: none}", "preprocessing={image_size: 50}"])
     with pytest.raises(UserError, match="cannot classify images of 50×50"):
         run_sweep(

@@ -99,9 +99,9 @@ def test_a_sweep_interrupted_while_it_starts_again_says_how_to_go_on():
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_every_command_ends_in_one_sentence_when_a_signal_comes(number, code):
     program = (
-        "import os, search.cli.main, search.cli.arguments;"
+        "import os, search.cli.main, search.arguments;"
         f"end = lambda text: os.kill(os.getpid(), {int(number)});"
-        "search.cli.arguments.parse_duration = search.cli.main.parse_duration = end;"
+        "search.arguments.parse_duration = search.cli.main.parse_duration = end;"
         "search.cli.main.main()"
     )
     done = subprocess.run(

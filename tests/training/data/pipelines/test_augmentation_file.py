@@ -8,7 +8,7 @@ import albumentations as A
 import numpy as np
 import pytest
 
-from search.cli.arguments import absolute_paths
+from search.arguments import absolute_paths
 from spaces.load import dump_recipe, load_recipe, load_space
 from training.data.sources.load_data import load_data
 from training.errors import UserError

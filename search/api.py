@@ -1,0 +1,347 @@
+"""Sweeps from Python: each function does what the command of its name does, and returns a `Result`.
+
+    import search
+
+    result = search.run("space.yaml", trials=32)
+    print(result.best.recipe.optimizer.lr, result.best.score)
+    result.confirm().winner.interval
+
+The checks and their messages are those of the command, so a message names an option where a function has an argument.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis import EXPERIMENT, TRACKING_URI
+from search.arguments import (
+    LARGEST_SEED,
+    absolute_paths,
+    absolute_uri,
+    check_number,
+    check_share,
+    check_store,
+    parse_duration,
+)
+from search.core.secrets import URI
+
+if TYPE_CHECKING:
+    from search.core.record import SweepRecord
+    from search.core.trials import Trial
+    from search.followup.findings import Ablation, Confirmation
+    from search.runner.driver import SweepEnd
+
+STORAGE = Path("sweeps")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A sweep as its driver left it, or as `open` found it.
+
+    Attributes:
+        record: Everything that its ledger holds.
+        state: `completed`, `interrupted`, `time_budget`, or `running` under another driver.
+        undelivered: Events that did not reach MLflow; `resume` sends them again.
+        console: Where the methods print; a quiet one prints nothing.
+    """
+
+    record: SweepRecord
+    state: str
+    undelivered: int
+    console: Any
+
+    def __repr__(self) -> str:
+        return f"Result({self.name!r}, {self.state}, {len(self.trials)} trials)"
+
+    @property
+    def name(self) -> str:
+        """The sweep's name, as `sweep list` shows it."""
+        return self.record.name
+
+    @property
+    def trials(self) -> list[Trial]:
+        """All trials, in the order of their numbers."""
+        return list(self.record.trials)
+
+    @property
+    def best(self) -> Trial | None:
+        """The completed trial with the best score; None where none completed."""
+        return self.record.trials.best()
+
+    def export(self, out: str | Path | None = None, *, trial: int | None = None, **extras: Any) -> Path:
+        """Write a trial's recipe, weights, summary and card.
+
+        Args:
+            out: The folder to write; `exports/NAME` where it is left out.
+            trial: A trial's number; the best one where it is left out.
+            extras: `onnx=True`, `int8=True` or `register="model-name"`.
+
+        Returns:
+            The folder.
+
+        Raises:
+            UserError: there is no such trial, or the folder cannot be written.
+        """
+        from search.followup.trial_export import Extras, export_trial
+
+        number = None if trial is None else f"{trial:04d}"
+        exported = export_trial(self.record, number, None if out is None else Path(out), Extras(**extras))
+        self.console.print(exported.sentence, markup=False)
+        return exported.folder
+
+    def report(self, out: str | Path | None = None) -> Path:
+        """Write the page that says what each technique is worth; returns its path, `reports/NAME.html` by default.
+
+        Raises:
+            UserError: MLflow does not have the sweep, or no trial completed.
+        """
+        settings = self.record.settings
+        return write_report(self.name, out, settings.tracking_uri, settings.experiment, self.console)
+
+    def confirm(self, top: int | None = None, seeds: int | None = None, *, final: bool = False) -> Confirmation:
+        """Train the best recipes and the baseline on fresh seeds, and score the winner once on the test part.
+
+        Args:
+            top: How many of the best recipes; 3 where it is left out.
+            seeds: Fresh seeds of each; 5 where it is left out.
+            final: Then train the winner on training and validation images, and export it.
+
+        Raises:
+            UserError: no trial completed, or the sweep is running.
+            KeyboardInterrupt: it was interrupted; the same call goes on with it.
+        """
+        from search.followup.confirmation import conclude_confirmation, run_confirmation
+        from search.followup.replication import check_searched, read_replication
+
+        with _library_signals():
+            check_searched(self.record)
+            replicated = read_replication(_whole(run_confirmation(self.record, top, seeds, self.console)), self.record)
+            found = conclude_confirmation(replicated, self.console)
+            if final:
+                from search.followup.release import train_release
+
+                train_release(replicated, self.console)
+        return found
+
+    def ablate(self, seeds: int | None = None) -> Ablation:
+        """Train the winner without each of its techniques, and the baseline with it, on the same fresh seeds.
+
+        Raises:
+            UserError: no trial completed, or the sweep is running.
+            KeyboardInterrupt: it was interrupted; the same call goes on with it.
+        """
+        from search.followup.ablation import conclude_ablation, run_ablation
+        from search.followup.replication import check_searched, read_replication
+
+        with _library_signals():
+            check_searched(self.record)
+            replicated = read_replication(_whole(run_ablation(self.record, seeds, self.console)), self.record)
+            return conclude_ablation(replicated, self.console)
+
+
+def run(
+    space: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    name: str | None = None,
+    trials: int | None = None,
+    time_budget: str | float | None = None,
+    cpus_per_trial: float | None = None,
+    gpus_per_trial: float | None = None,
+    address: str | None = None,
+    storage: str | Path = STORAGE,
+    tracking_uri: str | None = None,
+    experiment: str = EXPERIMENT,
+    seed: int = 0,
+    warm_start: Iterable[str] = (),
+    keep_best: int = 5,
+    console: Any = None,
+) -> Result:
+    """Search a space: the baseline first, then recipes that the sampler proposes, stopped early by ASHA.
+
+    Ctrl-C ends the sweep cleanly, and the result has the state `interrupted`. Ray stays up for the next call.
+
+    Args:
+        space: A bundled space (`quick`, `card`, `full`) or a YAML file.
+        overrides: Values to set, such as `"epochs=3"`.
+        name: The sweep's name; the space's name and a number where it is left out.
+        trials: Trials to run, baselines included; the space's own number where it is left out.
+        time_budget: When to stop: seconds, or text such as `"2h"`.
+        cpus_per_trial: CPUs of each trial.
+        gpus_per_trial: GPUs of each trial; may be a fraction.
+        address: The head node of a Ray cluster; this machine where it is left out.
+        storage: The folder that holds the sweeps.
+        tracking_uri: The MLflow store; `MLFLOW_TRACKING_URI` or a database in this folder where it is left out.
+        experiment: The MLflow experiment.
+        seed: Seed of the search; the recipe has a seed of its own.
+        warm_start: Sweeps with whose best recipes this one begins.
+        keep_best: How many completed trials keep their weights.
+        console: A Rich console for progress; the terminal or notebook where it is left out.
+
+    Raises:
+        UserError: something is wrong with the space, the data, the machines or the store; nothing was made.
+        KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
+    """
+    check_share("--cpus-per-trial", cpus_per_trial)
+    check_share("--gpus-per-trial", gpus_per_trial, or_zero=True)
+    check_number("--trials", trials)
+    check_number("--seed", seed, least=0, most=LARGEST_SEED)
+    check_number("--keep-best", keep_best)
+    seconds = _seconds(time_budget)
+    from search.core.folder import new_folder, open_folder
+    from search.core.names import check_name
+    from search.runner.early_checks import leave_out_noise
+
+    home = Path(storage).absolute()
+    if name is not None:
+        check_name(name, "--name")
+    earlier = [open_folder(home, sweep, "--warm-start") for sweep in warm_start]
+    tracking_uri = tracking_uri or os.environ.get(URI) or TRACKING_URI
+    check_store(tracking_uri, experiment)
+    from spaces.load import load_space
+    from spaces.reading.known_backbones import check_backbones
+
+    sized = [*overrides, f"search.trials={trials}"] if trials is not None else list(overrides)
+    loaded = absolute_paths(load_space(space, sized))
+    check_backbones(loaded.recipe)
+    loaded, notes = leave_out_noise(loaded)
+    folder = new_folder(home, name, loaded.name)
+    from search.core.events import WarmStart
+    from search.core.record import SweepRecord
+    from search.core.settings import Settings
+    from search.followup.warm_start import collect_warm_starts
+    from search.runner.sweep import run_sweep
+
+    opening = [WarmStart(recipes=collect_warm_starts(loaded, map(SweepRecord.open, earlier)))]
+    settings = Settings(
+        absolute_uri(tracking_uri), experiment, seed, keep_best, cpus_per_trial, gpus_per_trial, seconds, address
+    )
+    console = console or _make_console()
+    for note in notes:
+        console.print(note)
+    with _library_signals():
+        return _result(run_sweep(folder, loaded, settings, console, opening), console)
+
+
+def resume(
+    name: str, *, storage: str | Path = STORAGE, time_budget: str | float | None = None, console: Any = None
+) -> Result:
+    """Go on with a sweep that was interrupted.
+
+    Raises:
+        UserError: there is no such sweep, it is completed, or another driver runs it.
+        KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
+    """
+    return _go_on(name, storage, time_budget, 0, console)
+
+
+def extend(
+    name: str,
+    trials: int,
+    *,
+    storage: str | Path = STORAGE,
+    time_budget: str | float | None = None,
+    console: Any = None,
+) -> Result:
+    """Run `trials` more than the sweep's budget; the sampler has learned from all before.
+
+    Raises:
+        UserError: there is no such sweep, or another driver runs it.
+        KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
+    """
+    check_number("--trials", trials)
+    return _go_on(name, storage, time_budget, trials, console)
+
+
+def open(name: str, *, storage: str | Path = STORAGE, console: Any = None) -> Result:
+    """Open a sweep that exists, whether it runs or not.
+
+    Raises:
+        UserError: there is no such sweep, or its ledger is damaged.
+    """
+    from search.core.folder import open_folder
+    from search.core.record import SweepRecord
+
+    record = SweepRecord.open(open_folder(Path(storage).absolute(), name))
+    return Result(record, record.state, 0, console or _make_console())
+
+
+def write_report(name: str, out: str | Path | None, tracking_uri: str, experiment: str, console: Any) -> Path:
+    """Write a sweep's report from MLflow; returns the page's path.
+
+    Raises:
+        UserError: MLflow does not have the sweep, no trial completed, or the page cannot be written.
+    """
+    from analysis.export.writable import check_file
+    from analysis.reading.find_sweep import check_sweep
+    from search.core.names import check_name
+
+    check_name(name)
+    page = Path(out) if out is not None else Path("reports") / f"{name}.html"
+    check_file("--out", page)
+    check_sweep(tracking_uri, experiment, name)
+    from search.followup.report import report_sweep
+
+    report_sweep(name, page, tracking_uri, experiment, console)
+    return page
+
+
+def _go_on(name: str, storage: str | Path, time_budget: str | float | None, more: int, console: Any) -> Result:
+    seconds = _seconds(time_budget)
+    from search.core.folder import open_folder
+
+    folder = open_folder(Path(storage).absolute(), name)
+    from search.runner.sweep import resume_sweep
+
+    console = console or _make_console()
+    with _library_signals():
+        return _result(resume_sweep(folder, console, seconds, more_trials=more), console)
+
+
+def _result(end: SweepEnd, console: Any) -> Result:
+    return Result(end.record, end.state, end.undelivered, console)
+
+
+def _whole(end: SweepEnd) -> SweepRecord:
+    """The record of a replication that ran to its end."""
+    from search.runner.interrupt import Interrupted
+
+    if end.state != "completed":
+        raise Interrupted(signal.SIGINT, f"Go on with it: sweep resume {end.record.name}")
+    return end.record
+
+
+def _seconds(time_budget: str | float | None) -> float | None:
+    if isinstance(time_budget, str):
+        return parse_duration(time_budget)
+    check_number("--time-budget", time_budget)
+    return time_budget
+
+
+def _make_console() -> Any:
+    from search.display.tables import make_console
+
+    return make_console()
+
+
+@contextmanager
+def _library_signals() -> Iterator[None]:
+    """Give the caller its signal handlers back, and raise Python's own exception for Ctrl-C."""
+    from search.runner.interrupt import NAMES, Interrupted
+
+    before = {number: signal.getsignal(number) for number in NAMES}
+    try:
+        yield
+    except Interrupted as end:
+        raise KeyboardInterrupt(str(end)) from end
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)

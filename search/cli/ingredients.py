@@ -1,0 +1,113 @@
+"""Commands for what a sweep is made from: spaces, techniques, data, and single recipes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from analysis import EXPERIMENT, TRACKING_URI
+from search.arguments import absolute_uri, check_number, check_store
+from search.cli.options import Experiment, Overrides, TrackingUri
+from training.errors import UserError
+
+
+def space(
+    space: Annotated[
+        str | None, typer.Argument(help="A bundled space (`quick`, `card`, `full`) or a YAML file.")
+    ] = None,
+    overrides: Overrides = None,
+    default: Annotated[bool, typer.Option("--default", help="Print the default recipe: every technique off.")] = False,
+) -> None:
+    """Show a space as a table: what is searched, in which domain, under which condition."""
+    from spaces.load import dump_recipe, load_space
+    from training.recipe import Recipe
+
+    if default:
+        print(dump_recipe(Recipe()), end="")
+        return
+    if space is None:
+        raise UserError("Name a bundled space or a file, or ask for --default.")
+    from search.display.tables import make_console, space_table
+    from spaces.reading.known_backbones import check_backbones
+
+    loaded = load_space(space, overrides or [])
+    check_backbones(loaded.recipe)
+    make_console().print(space_table(loaded))
+
+
+def techniques(
+    name: Annotated[str | None, typer.Argument(help="One of them. Default: all, a line each.")] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown: one card, or all of them, as in docs/techniques.md.")
+    ] = False,
+) -> None:
+    """Show what techniques there are, or one's card: what it does, its fields, domain, interactions and cost."""
+    from analysis.report.technique_cards import find_card, read_cards
+    from analysis.report.technique_page import format_card, format_page
+    from search.cli.technique_view import show_card, show_index
+    from search.display.tables import make_console
+
+    if markdown:
+        print(format_card(find_card(name)) if name is not None else format_page(read_cards()), end="")
+        return
+    console = make_console()
+    console.print(show_card(find_card(name), console.width) if name is not None else show_index(read_cards()))
+
+
+def data(
+    source: Annotated[
+        str, typer.Argument(help="digits, cifar10, cifar100, a folder of images, a .csv, a recipe's file or a space.")
+    ],
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("data.png"),
+    check: Annotated[
+        bool, typer.Option("--check", help="Read every image file, name the broken ones, and end.")
+    ] = False,
+    speed: Annotated[bool, typer.Option("--speed", help="Measure images a second of each backend as well.")] = False,
+) -> None:
+    """Show what would be fed: classes, split, what is odd, statistics, and a picture of augmented training images."""
+    from search.cli.data_command import show_data
+    from search.display.tables import make_console
+
+    show_data(source, overrides or [], out, check, speed, make_console())
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="A recipe: a YAML file. Of a space, its baseline is trained.")],
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for weights and summary. Default: trained/<n>.")] = None,
+    metric: Annotated[str, typer.Option(help="Score that chooses the best epoch.")] = "val_accuracy",
+    cpus: Annotated[
+        int | None, typer.Option(min=1, help="Default: as in the summary.json beside the recipe, else all.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: a GPU where there is one.")] = None,
+    tracking_uri: TrackingUri = TRACKING_URI,
+    experiment: Experiment = EXPERIMENT,
+) -> None:
+    """Train one recipe, without a search: the same trainer and the same logging as in a sweep."""
+    check_store(tracking_uri, experiment)
+    from search.display.tables import make_console
+    from search.runner.early_checks import warn_of_noise
+    from search.runner.single_training import train_single
+    from spaces.load import load_baseline
+
+    check_number("--cpus", cpus)
+    loaded, is_space = load_baseline(recipe, overrides or [])
+    console = make_console()
+    for note in warn_of_noise(loaded):
+        console.print(note)
+    if is_space:
+        console.print(f"{recipe} is a space: training its baseline, with the default in every hole.")
+    train_single(
+        loaded,
+        Path(recipe),
+        out,
+        metric=metric,
+        cpus=cpus,
+        device=device,
+        tracking_uri=absolute_uri(tracking_uri),
+        experiment=experiment,
+        console=console,
+    )

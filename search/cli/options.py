@@ -1,0 +1,22 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from search.api import STORAGE as STORAGE
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[PATH=VALUE]...", help="Set a value, such as `epochs=3` or `search.trials=20`."),
+]
+Storage = Annotated[Path, typer.Option(help="Folder that holds the sweeps.", envvar="SWEEP_STORAGE")]
+TrackingUri = Annotated[
+    str, typer.Option(help="MLflow store: a database or a server.", envvar="MLFLOW_TRACKING_URI", show_envvar=True)
+]
+Experiment = Annotated[str, typer.Option(help="MLflow experiment.")]
+Name = Annotated[str, typer.Argument(help="Name of a sweep; `sweep list` shows them.")]
+TimeBudget = Annotated[str | None, typer.Option(help="Stop after this time, such as `90s`, `15m` or `2h`.")]

@@ -1,0 +1,117 @@
+"""Commands for the results of a sweep: its report, confirmation, ablation, exports and predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import search
+from analysis import EXPERIMENT, TRACKING_URI
+from search.arguments import absolute_uri, check_database
+from search.cli.options import STORAGE, Experiment, Name, Storage, TrackingUri
+from training.errors import UserError
+
+
+def report(
+    name: Name,
+    out: Annotated[Path | None, typer.Option(help="The page to write. Default: reports/NAME.html.")] = None,
+    tracking_uri: TrackingUri = TRACKING_URI,
+    experiment: Experiment = EXPERIMENT,
+) -> None:
+    """Say what each technique was worth, what it cost and how sure that is: one HTML page, its gist here."""
+    from search.api import write_report
+    from search.display.tables import make_console
+
+    write_report(name, out, absolute_uri(tracking_uri), experiment, make_console())
+
+
+def confirm(
+    name: Name,
+    top: Annotated[
+        int | None, typer.Option(help="Best recipes to train again, beside the baseline. Default: 3.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Fresh seeds of each. Default: 5.")] = None,
+    final: Annotated[
+        bool, typer.Option("--final", help="Then train the winner on training and validation images, and export it.")
+    ] = False,
+    storage: Storage = STORAGE,
+) -> None:
+    """Train the best recipes and the baseline on fresh seeds; then score the winner, once, on the test part."""
+    search.open(name, storage=storage).confirm(top, seeds, final=final)
+
+
+def ablate(
+    name: Name,
+    seeds: Annotated[int | None, typer.Option(help="Fresh seeds of each recipe. Default: 5.")] = None,
+    storage: Storage = STORAGE,
+) -> None:
+    """Say what each technique is worth: the winner without it and the baseline with it, on the same fresh seeds."""
+    search.open(name, storage=storage).ablate(seeds)
+
+
+def export(
+    name: Name,
+    out: Annotated[Path | None, typer.Option(help="Folder to write. Default: exports/NAME.")] = None,
+    trial: Annotated[str | None, typer.Option(help="A trial such as 0007. Default: the best.")] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Write model.onnx too, checked against the model.")] = False,
+    int8: Annotated[bool, typer.Option("--int8", help="Write model.int8.onnx too, and say what it costs.")] = False,
+    register: Annotated[str | None, typer.Option(help="Register as this model in MLflow.", metavar="MODEL")] = None,
+    optuna: Annotated[
+        str | None, typer.Option(help="Write all trials as an Optuna study, as in sqlite:///study.db.", metavar="URL")
+    ] = None,
+    storage: Storage = STORAGE,
+) -> None:
+    """Write the best trial's recipe, weights, summary and card, ready for `sweep train` and `sweep predict`."""
+    from search.core.folder import open_folder
+
+    folder = open_folder(storage.absolute(), name)
+    from search.core.record import SweepRecord
+    from search.followup.trial_export import Extras, export_trial
+
+    record, study = SweepRecord.open(folder), None
+    if optuna is not None:
+        from search.followup.optuna_study import write_study
+
+        study = write_study(record, optuna)
+    print(export_trial(record, trial, out, Extras(onnx, int8, register)).sentence)
+    if study:
+        print(study)
+
+
+def predict(
+    export: Annotated[Path, typer.Argument(help="A folder that `sweep export` wrote.")],
+    images: Annotated[Path, typer.Argument(help="A folder of images, of whatever depth, or one image.")],
+    out: Annotated[Path, typer.Option(help="The table to write.")] = Path("predictions.csv"),
+) -> None:
+    """Label images: a line for each, with the probability of every class."""
+    from analysis.export.bundle import check_export
+    from analysis.export.writable import check_file
+
+    check_export(export)
+    check_file("--out", out)
+    from analysis.export.prediction import predict_images
+
+    predicted, unreadable = predict_images(export, images, out)
+    if predicted:
+        print(f"Labelled {predicted} image{'s' * (predicted != 1)}: {out}.")
+    if unreadable:
+        if not predicted:
+            out.unlink()
+        raise UserError(
+            f"{len(unreadable)} of the files cannot be read and are left out: {'; '.join(unreadable[:5])}. "
+            "Repair or remove them."
+        )
+
+
+def ui(
+    tracking_uri: TrackingUri = TRACKING_URI,
+    port: Annotated[int, typer.Option(help="Port; the next free one is taken if it is in use.")] = 5000,
+) -> None:
+    """Open the MLflow UI on 127.0.0.1 over the store that sweeps log to."""
+    from search.cli.mlflow_ui import serve_ui
+
+    uri = absolute_uri(tracking_uri)
+    check_database(uri)
+    serve_ui(uri, port)

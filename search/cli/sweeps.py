@@ -1,0 +1,137 @@
+"""Commands that start sweeps, list them and end them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import search
+from analysis import EXPERIMENT, TRACKING_URI
+from search.cli.options import STORAGE, Experiment, Name, Overrides, Storage, TimeBudget, TrackingUri
+from training.errors import UserError
+
+
+def run(
+    space: Annotated[str, typer.Argument(help="A bundled space (`quick`, `card`, `full`) or a YAML file.")],
+    overrides: Overrides = None,
+    name: Annotated[str | None, typer.Option(help="Name of the sweep. Default: the space's name and a number.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Trials to run, baselines included.")] = None,
+    time_budget: TimeBudget = None,
+    cpus_per_trial: Annotated[float | None, typer.Option(help="CPUs of each trial.")] = None,
+    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs of each trial; may be a fraction.")] = None,
+    address: Annotated[str | None, typer.Option(help="Head node of a Ray cluster. Default: this machine.")] = None,
+    storage: Storage = STORAGE,
+    tracking_uri: TrackingUri = TRACKING_URI,
+    experiment: Experiment = EXPERIMENT,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search; the recipe's seed is its own.")] = 0,
+    warm_start: Annotated[
+        list[str] | None, typer.Option(help="Begin with the best recipes of this earlier sweep; may be repeated.")
+    ] = None,
+    keep_best: Annotated[int, typer.Option(min=1, help="Completed trials that keep their weights.")] = 5,
+) -> None:
+    """Search a space: the baseline first, then recipes the sampler proposes, stopped early by ASHA.
+
+    Ctrl-C ends the sweep cleanly; `sweep resume` goes on with it.
+    """
+    result = search.run(
+        space,
+        overrides or [],
+        name=name,
+        trials=trials,
+        time_budget=time_budget,
+        cpus_per_trial=cpus_per_trial,
+        gpus_per_trial=gpus_per_trial,
+        address=address,
+        storage=storage,
+        tracking_uri=tracking_uri,
+        experiment=experiment,
+        seed=seed,
+        warm_start=warm_start or [],
+        keep_best=keep_best,
+    )
+    from search.cli.conclusion import conclude
+
+    conclude(result)
+
+
+def resume(name: Name, storage: Storage = STORAGE, time_budget: TimeBudget = None) -> None:
+    """Go on with a sweep that was interrupted: its ledger tells which trials ran and how far."""
+    result = search.resume(name, storage=storage, time_budget=time_budget)
+    from search.cli.conclusion import conclude
+
+    conclude(result)
+
+
+def extend(
+    name: Name,
+    trials: Annotated[int, typer.Option(help="Trials to run on top of those there are.")],
+    storage: Storage = STORAGE,
+    time_budget: TimeBudget = None,
+) -> None:
+    """Go on with a sweep beyond its budget: the sampler knows everything it learned so far."""
+    result = search.extend(name, trials, storage=storage, time_budget=time_budget)
+    from search.cli.conclusion import conclude
+
+    conclude(result)
+
+
+def stop(name: Name, storage: Storage = STORAGE) -> None:
+    """Ask a running sweep to end as Ctrl-C would; it can be resumed."""
+    from search.core.folder import open_folder
+
+    folder = open_folder(storage.absolute(), name)
+    if not folder.is_running():
+        raise UserError(f"{name} is not running.")
+    folder.stop_request.touch()
+    print(f"{name} ends as soon as its driver sees the request. Go on with it: sweep resume {name}")
+
+
+def list_(storage: Storage = STORAGE) -> None:
+    """List the sweeps in the storage folder."""
+    from search.core.folder import list_folders
+    from search.display.sweep_list import describe_sweeps
+    from search.display.tables import make_console, sweeps_table
+
+    console = make_console()
+    rows, problems = describe_sweeps(list_folders(storage.absolute()))
+    if rows or not problems:
+        console.print(sweeps_table(rows))
+    for problem in problems:
+        console.print(f"! {problem}", markup=False)
+
+
+def show(
+    name: Name,
+    limit: Annotated[int, typer.Option(min=1, help="Trials to list.")] = 20,
+    storage: Storage = STORAGE,
+) -> None:
+    """Show a sweep's leaderboard, each score with its standard error, and how many trials tie with the best."""
+    from search.display.tables import leaderboard
+
+    result = search.open(name, storage=storage)
+    result.console.print(leaderboard(result.record.trials, limit=limit))
+
+
+def rm(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    storage: Storage = STORAGE,
+) -> None:
+    """Remove a sweep's folder: ledger, recipes and weights. Its runs in MLflow stay."""
+    from search.core.folder import find_folder
+
+    folder = find_folder(storage.absolute(), name)
+    if folder.is_running():
+        raise UserError(f"{name} is running. Stop it first: sweep stop {name}.")
+    if yes or typer.confirm(f"Remove {folder.path} and all weights in it?"):
+        folder.remove()
+        print(f"Removed {folder.path}; its runs in MLflow are still there.")
+
+
+def repair(name: Name, storage: Storage = STORAGE) -> None:
+    """Save what can be saved of a damaged sweep: every whole line of its ledger; the damaged file stays beside it."""
+    from search.core.folder import find_folder
+    from search.core.repair import repair_sweep
+
+    print(repair_sweep(find_folder(storage.absolute(), name)))

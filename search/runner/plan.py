@@ -1,0 +1,126 @@
+"""What a sweep can be on its machines: data checked, Ray started, machines prepared, `auto` known, MLflow opened."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from search.core.events import Dataset
+from search.core.settings import Settings
+from search.display.phases import Phases
+from search.runner.cluster import Demand, fit_to_cluster, list_nodes, plan_demand, start_ray
+from search.runner.early_checks import nearest_folder
+from search.runner.interrupt import Interrupted, listen
+from search.tracking.writer import Tracking
+from spaces.space import Space
+from training.errors import UserError
+from training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the machines made of a space: what is left of it, what a trial gets, what `auto` means, and the time it took."""
+
+    space: Space
+    demand: Demand
+    resolve: Callable[[Recipe], Recipe]
+    seconds: dict[str, float]
+
+
+def make_plan(
+    space: Space,
+    settings: Settings,
+    storage: Path,
+    tracking: Tracking,
+    phases: Phases,
+    console: Any,
+    patient: bool = False,
+) -> Plan:
+    """Start Ray and find out what this space can be on its machines, while the MLflow store opens."""
+    from search.runner.preparation import inputs_of, make_resolver, prepare_cluster, prepare_machine
+
+    is_local, is_server = settings.address is None, settings.tracking_uri.startswith("http")
+    if is_server or not is_local:
+        tracking.start(patient)
+    if is_server:
+        phases.begin("asking the MLflow server")
+        tracking.wait_ready()  # quick to tell; a database is made while Ray starts
+    inputs = [recipe.model_dump() for recipe in inputs_of(space)]
+    clock = [time.perf_counter()]
+
+    def prepare_here() -> dict[str, Any]:
+        fact = prepare_machine(str(nearest_folder(storage)), inputs, 0)
+        if not fact["problem"] and not is_server:
+            tracking.start(patient)  # only now: a sweep that is refused makes no database
+        return fact
+
+    pool = ThreadPoolExecutor(1)
+    # This machine is prepared in this process, which needs torch for the export anyway, while Ray starts.
+    here = pool.submit(prepare_here) if is_local else None
+    pool.shutdown(wait=False)  # an interrupted start-up must not wait for a download
+    phases.begin(f"starting Ray{'' if settings.address is None else f', at {settings.address}'}")
+    _start_ray(settings)
+    clock.append(time.perf_counter())
+    phases.begin("preparing this machine: weights, image sizes" if here else "asking the machines of the cluster")
+    facts = [here.result()] if here else []
+    _raise_problems(facts)
+    nodes = list_nodes()
+    demand = plan_demand(nodes, settings.cpus_per_trial, settings.gpus_per_trial)
+    space, notes = fit_to_cluster(space, can_bf16=True, has_gpus=demand.gpus > 0, devices=demand.devices)
+    if demand.gpus or not facts:
+        phases.begin(f"preparing {len(nodes)} machine{'s' * (len(nodes) != 1)}: data, weights, image sizes")
+        storage.mkdir(parents=True, exist_ok=True)
+        facts = prepare_cluster(inputs, storage, nodes, demand.gpus)
+        _raise_problems(facts)
+        if died := len(nodes) - len(facts):
+            notes.append(f"Of {len(nodes)} machines {died} died while being prepared; their trials start elsewhere.")
+    if demand.gpus:
+        space, more = fit_to_cluster(
+            space, can_bf16=any(fact["bf16"] for fact in facts), has_gpus=True, devices=demand.devices
+        )
+        notes += more
+    clock.append(time.perf_counter())
+    phases.begin("opening the MLflow store")
+    tracking.wait_ready()
+    clock.append(time.perf_counter())
+    notes += {remark for fact in facts if (remark := fact.get("remark"))}  # one line where the machines agree
+    for note in notes:
+        console.print(note)
+    seconds = dict(zip(("ray", "preparation", "store"), (b - a for a, b in pairwise(clock)), strict=True))
+    return Plan(space, demand, make_resolver(facts), seconds)
+
+
+def _start_ray(settings: Settings) -> None:
+    try:
+        start_ray(settings.address, settings.cpus_per_trial)
+    except SystemExit:  # what Ray makes of SIGTERM while it starts
+        raise Interrupted(signal.SIGTERM) from None
+    listen()  # Ray took SIGTERM for itself
+
+
+def _raise_problems(facts: list[dict[str, Any]]) -> None:
+    for fact in facts:
+        if fact["problem"]:
+            raise UserError(fact["problem"])
+
+
+def check_data(space: Space) -> Dataset:
+    """Find what is wrong with the data before anything is started, and say which it is; data is never a hole.
+
+    Raises:
+        UserError: it is missing, too small to split, or has unreadable images.
+    """
+    from training.data.files.check import check_images
+    from training.data.sources.identity import identify
+    from training.data.sources.load_data import load_data
+
+    spec = space.baselines()[0].data
+    data = load_data(spec)
+    check_images(data)
+    return identify(data, spec)

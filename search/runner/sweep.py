@@ -1,0 +1,163 @@
+"""A sweep from its space to its end: a new one, or one that an earlier driver left."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from search.core.controller import Controller
+from search.core.events import AnyEvent, Dataset, Extension, SweepStarted
+from search.core.folder import SweepFolder
+from search.core.ledger import Ledger
+from search.core.record import SweepRecord
+from search.core.settings import Settings
+from search.display.phases import Phases
+from search.runner.cluster import probe_cluster
+from search.runner.driver import SweepEnd, drive, record_runs
+from search.runner.early_checks import check_early
+from search.runner.interrupt import resumable
+from search.runner.plan import check_data, make_plan
+from search.tracking.writer import Tracking
+from spaces.space import Space
+from training.errors import UserError
+from training.recipe import flatten
+
+
+def run_sweep(
+    folder: SweepFolder, space: Space, settings: Settings, console: Any, opening: Sequence[AnyEvent] = ()
+) -> SweepEnd:
+    """Run a new sweep to its end, its time budget, or Ctrl-C.
+
+    `opening` are the ledger's first events after its header: warm starts, or all trials of a replication.
+
+    Raises:
+        UserError: something is wrong with the space, the data, the machines or the tracking server; no sweep was made.
+    """
+    probe_cluster(settings.address)
+    console.print(f"Sweep {folder.name} starts.", markup=False)
+    with Phases(console) as phases:
+        dataset = None
+        if settings.address is None:
+            phases.begin("checking this machine")
+            check_early(space, folder.path.parent, settings.cpus_per_trial, settings.gpus_per_trial, phases.begin)
+            phases.begin("checking the data")
+            dataset = check_data(space)
+        sweep_id = uuid.uuid4().hex
+        tracking = _make_tracking(folder.name, sweep_id, space, settings, dataset)
+        plan = make_plan(space, settings, folder.path.parent, tracking, phases, console)
+    header = make_header(folder.name, sweep_id, plan.space, settings, dataset)
+    create_folder(folder, header, *opening)
+    with folder.locked():
+        controller = Controller(
+            plan.space, Ledger(folder.ledger), seed=settings.seed, resolve=plan.resolve, listeners=[tracking]
+        )
+        return drive(folder, controller, settings, plan, tracking, console)
+
+
+def resume_sweep(
+    folder: SweepFolder, console: Any, time_budget_seconds: float | None = None, more_trials: int = 0
+) -> SweepEnd:
+    """Go on with a sweep that was interrupted, however it was; `more_trials` extends it.
+
+    Raises:
+        UserError: another driver runs it, it is completed, or its space file was changed.
+    """
+    with folder.locked():
+        record = SweepRecord.open(folder)
+        check_frozen_space(record)
+        settings = replace(record.settings, time_budget_seconds=time_budget_seconds)
+        ledger = Ledger(folder.ledger, record.events)
+        if more_trials:
+            if record.replication is not None:
+                raise UserError(f"{folder.name} runs a fixed list of trials, which cannot be extended.")
+            ledger.append(Extension(trials=more_trials))
+            record = SweepRecord(folder, ledger.events)
+        tracking = _make_tracking(folder.name, record.header.id, record.space, settings, record.header.dataset)
+        if record.is_done:
+            return _deliver(record, tracking)
+        console.print(f"Sweep {folder.name}: going on after {len(record.trials)} of {record.budget} trials.")
+        with resumable(folder.name), Phases(console) as phases:
+            # Its runs are in the ledger: they can wait for a server that is away.
+            plan = make_plan(record.space, settings, folder.path.parent, tracking, phases, console, patient=True)
+        tracking.replay(ledger.events)
+        controller = Controller(record.space, ledger, seed=settings.seed, resolve=plan.resolve, listeners=[tracking])
+        controller.take_over()
+        return drive(folder, controller, settings, plan, tracking, console)
+
+
+def _deliver(record: SweepRecord, tracking: Tracking) -> SweepEnd:
+    """Send MLflow what it missed of a sweep whose trials have all ended.
+
+    Raises:
+        UserError: it has everything.
+    """
+    if record.is_delivered:
+        raise UserError(
+            f"{record.name} is completed: all {len(record.trials)} trials have ended. See sweep show, or run more: "
+            f"sweep extend {record.name} --trials N."
+        )
+    tracking.start()
+    tracking.wait_ready()
+    tracking.replay(record.events)
+    undelivered = tracking.close("completed")
+    controller = Controller(record.space, Ledger(record.folder.ledger, record.events), seed=record.settings.seed)
+    record_runs(controller, tracking, undelivered)
+    return SweepEnd(SweepRecord(record.folder, controller.ledger.events), "completed", undelivered)
+
+
+def make_header(
+    name: str, sweep_id: str, space: Space, settings: Settings, dataset: Dataset | None = None
+) -> SweepStarted:
+    """Describe a new sweep as the ledger keeps it; a password of its store stays in the environment."""
+    return SweepStarted(name=name, id=sweep_id, space=space.to_yaml(), settings=settings.masked(), dataset=dataset)
+
+
+def create_folder(folder: SweepFolder, header: SweepStarted, *events: AnyEvent) -> None:
+    """Make a sweep's folder with its space and the first events of its ledger, whole or not at all."""
+    partial = SweepFolder(folder.path.with_name(f".{folder.name}-{header.id}"))
+    partial.path.mkdir(parents=True)
+    partial.space.write_text(header.space)
+    ledger = Ledger(partial.ledger)
+    for event in (header, *events):
+        ledger.append(event)
+    ledger.close()
+    partial.path.rename(folder.path)
+
+
+def check_frozen_space(record: SweepRecord) -> None:
+    """Refuse to go on with a sweep whose `space.yaml` was changed since it started.
+
+    Raises:
+        UserError: naming the first line that differs.
+    """
+    folder = record.folder
+    try:
+        now, then = folder.space.read_text().splitlines(), record.header.space.splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
+        raise UserError(
+            f"{folder.space}: cannot be read ({reason}). Put it back: sweep repair {folder.name}."
+        ) from None
+    if now != then:
+        number = next((i for i, pair in enumerate(zip(now, then, strict=False)) if pair[0] != pair[1]), len(then))
+        line = now[number].strip() if number < len(now) else "(missing)"
+        was = then[number].strip() if number < len(then) else "(nothing)"
+        raise UserError(
+            f"{folder.space}:{number + 1}: changed since the sweep started, from `{was}` to `{line}`. A sweep has one "
+            f"space: put it back (sweep repair {folder.name}), or start a new sweep."
+        )
+
+
+def _make_tracking(name: str, sweep_id: str, space: Space, settings: Settings, dataset: Dataset | None) -> Tracking:
+    return Tracking(
+        settings.tracking_uri,
+        settings.experiment,
+        sweep=name,
+        sweep_id=sweep_id,
+        metric=space.search.metric,
+        space=space.to_yaml(),
+        params=flatten({"search": space.search.model_dump()}),
+        dataset=dataset,
+    )

@@ -1,0 +1,67 @@
+"""The Python API: what its functions return and raise, and what they leave alone in the caller's process."""
+
+import shutil
+import signal
+
+import pytest
+from rich.console import Console
+
+import search
+from search.runner.interrupt import Interrupted, listen
+from training.errors import UserError
+
+QUIET = Console(quiet=True)
+
+
+@pytest.fixture
+def home(trained_sweep, tmp_path, monkeypatch):
+    """A working folder with the trained sweep in it."""
+    shutil.copytree(trained_sweep.path.parent, tmp_path / "sweeps")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_an_opened_sweep_has_its_best_trial_and_exports_it(home):
+    result = search.open("tiny", console=QUIET)
+    assert repr(result) == "Result('tiny', completed, 5 trials)"
+    assert result.best.score == max(trial.score for trial in result.trials)
+    assert result.best.recipe.backbone.name == "test_resnet"
+    assert result.export() == home.joinpath("exports/tiny").relative_to(home)
+    assert (home / "exports" / "tiny" / "weights.safetensors").exists()
+    other = result.export("other", trial=0)
+    assert "0000" in (home / other / "MODEL_CARD.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: search.open("none"), "none: no such sweep"),
+        (lambda: search.run("quick", trials=0), "--trials=0: give a number from 1"),
+        (lambda: search.run("quick", ["epochs=0"]), "epochs"),
+        (lambda: search.run("quick", time_budget="soon"), "--time-budget=soon: not a time"),
+        (lambda: search.run("quick", time_budget=-1), "--time-budget=-1: give a number from 1"),
+        (lambda: search.run("quick", warm_start=["none"]), "--warm-start=none: no such sweep"),
+        (lambda: search.extend("none", 3), "none: no such sweep"),
+        (lambda: search.open("tiny").export(trial=77), "--trial=0077: tiny has no such trial"),
+        (lambda: search.open("tiny").confirm(seeds=1), "--seeds=1: one seed has no spread"),
+    ],
+)
+def test_a_mistake_raises_one_sentence_and_makes_nothing(home, call, words):
+    before = sorted(home.rglob("*"))
+    with pytest.raises(UserError, match=words):
+        call()
+    assert sorted(home.rglob("*")) == before
+
+
+def test_a_signal_raises_the_exception_that_python_has_for_it_and_handlers_stay(home, monkeypatch):
+    import search.runner.sweep
+
+    def interrupted(*_, **__):
+        listen()  # as a driver does
+        raise Interrupted(signal.SIGINT, "Go on with it: sweep resume tiny")
+
+    monkeypatch.setattr(search.runner.sweep, "resume_sweep", interrupted)
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    with pytest.raises(KeyboardInterrupt, match="Ctrl-C. Go on with it: sweep resume tiny"):
+        search.extend("tiny", 1, console=QUIET)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
