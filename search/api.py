@@ -314,7 +314,7 @@ def _whole(end: SweepEnd) -> SweepRecord:
     from search.runner.interrupt import Interrupted
 
     if end.state != "completed":
-        raise Interrupted(signal.SIGINT, f"Go on with it: sweep resume {end.record.name}")
+        raise Interrupted(signal.SIGINT, f"Continue with: sweep resume {end.record.name}")
     return end.record
 
 

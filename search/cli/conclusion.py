@@ -38,7 +38,7 @@ def conclude(result: Result) -> None:
     if result.state != "interrupted" and not trials.best():
         console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")
     if result.state != "completed":
-        console.print(f"Go on with it: sweep resume {record.name}", markup=False)
+        console.print(f"Continue with: sweep resume {record.name}", markup=False)
     if result.state == "interrupted":
         raise typer.Exit(130)
     if not trials.best():
@@ -64,7 +64,7 @@ def conclude_replication(record: SweepRecord, state: str, console: Any) -> None:
     from search.followup.replication import read_replication
 
     if state != "completed":
-        console.print(f"Go on with it: sweep resume {record.name}")
+        console.print(f"Continue with: sweep resume {record.name}")
         raise typer.Exit(130)
     listed = read_replication(record)
     conclude = conclude_confirmation if listed.event.kind == "confirm" else conclude_ablation

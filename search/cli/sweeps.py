@@ -84,7 +84,7 @@ def stop(name: Name, storage: Storage = STORAGE) -> None:
     if not folder.is_running():
         raise UserError(f"{name} is not running.")
     folder.stop_request.touch()
-    print(f"{name} ends as soon as its driver sees the request. Go on with it: sweep resume {name}")
+    print(f"{name} ends as soon as its driver sees the request. Continue with: sweep resume {name}")
 
 
 def list_(storage: Storage = STORAGE) -> None:

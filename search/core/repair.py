@@ -40,7 +40,7 @@ def repair_sweep(folder: SweepFolder) -> str:
             done.append(f"What started {', '.join(lost)} is lost, so that a trial of that number runs anew.")
     if not done:
         return f"{folder.name}: nothing is damaged."
-    return f"{' '.join(done)} Go on with it: sweep resume {folder.name}"
+    return f"{' '.join(done)} Continue with: sweep resume {folder.name}"
 
 
 def _check_can_be_saved(folder: SweepFolder, events: list[AnyEvent | None]) -> SweepStarted:

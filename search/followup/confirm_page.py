@@ -51,7 +51,9 @@ def _judge(found: Confirmation) -> str:
     if best.label == BASELINE:
         return "The baseline is the best: no recipe is ahead of it on fresh seeds."
     if (ahead := best.ahead_of_baseline) is None:
-        return f"{best.name} is the best; it cannot be compared with the baseline, which did not complete on every seed."
+        return (
+            f"{best.name} is the best; it cannot be compared with the baseline, which did not complete on every seed."
+        )
     gap = _format_gap(metric, ahead)
     if ahead.low > 0:
         return f"{best.name} beats the baseline by {gap}."

@@ -63,7 +63,7 @@ def drive(
         elif time.time() > deadline and not request():
             state = "time_budget"
         undelivered = _close(controller, tracking, state, request)
-    way_on = f"Go on with it: sweep resume {folder.name}"
+    way_on = f"Continue with: sweep resume {folder.name}"
     if controller.fatal:
         raise UserError(
             f"{controller.fatal}. The sweep ended there; everything before it is kept. Mend that first. {way_on}"

@@ -104,7 +104,7 @@ def resumable(name: str) -> Iterator[None]:
     try:
         yield
     except Interrupted as end:
-        raise Interrupted(end.number, f"Go on with it: sweep resume {name}") from None
+        raise Interrupted(end.number, f"Continue with: sweep resume {name}") from None
 
 
 def listen() -> None:

@@ -57,7 +57,7 @@ def train_single(
     tracking.wait_ready()
     export_recipe(recipe, out)
     console.print(f"Training {source} on {resources.threads} CPU thread(s), {resources.device}.")
-    way_on = f"Go on with it: repeat the command, with --out {out}"
+    way_on = f"Continue with: repeat the command, with --out {out}"
     try:
         outcome = _train(recipe, out, metric, resources, tracking, console)
     except Interrupted as end:

@@ -58,10 +58,10 @@ def test_a_signal_raises_the_exception_that_python_has_for_it_and_handlers_stay(
 
     def interrupted(*_, **__):
         listen()  # as a driver does
-        raise Interrupted(signal.SIGINT, "Go on with it: sweep resume tiny")
+        raise Interrupted(signal.SIGINT, "Continue with: sweep resume tiny")
 
     monkeypatch.setattr(search.runner.sweep, "resume_sweep", interrupted)
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
-    with pytest.raises(KeyboardInterrupt, match="Ctrl-C. Go on with it: sweep resume tiny"):
+    with pytest.raises(KeyboardInterrupt, match="Ctrl-C. Continue with: sweep resume tiny"):
         search.extend("tiny", 1, console=QUIET)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before

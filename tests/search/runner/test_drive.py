@@ -18,7 +18,7 @@ from search.runner.plan import Plan
 from search.runner.sweep import create_folder, make_header
 from spaces.load import load_space
 
-WAY_ON = "Go on with it: sweep resume mine$"
+WAY_ON = "Continue with: sweep resume mine$"
 
 
 class Tracking:
@@ -114,7 +114,7 @@ def test_a_fault_of_ours_leaves_the_truth_and_says_how_to_go_on(drive):
     with pytest.raises(RuntimeError, match="a bug") as caught:
         drive(tune)
     assert caught.value.__notes__ == [
-        "This is a fault of ours. Everything before it is kept. Go on with it: sweep resume mine"
+        "This is a fault of ours. Everything before it is kept. Continue with: sweep resume mine"
     ]
     assert states(drive.folder) == (["interrupted"] * 2, "interrupted")
 

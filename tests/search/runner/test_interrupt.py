@@ -92,7 +92,7 @@ def test_libraries_that_catch_exceptions_and_ctrl_c_do_not_catch_it():
 
 
 def test_a_sweep_interrupted_while_it_starts_again_says_how_to_go_on():
-    with pytest.raises(Interrupted, match=r"ended by SIGTERM\. Go on with it: sweep resume mine$"), resumable("mine"):
+    with pytest.raises(Interrupted, match=r"ended by SIGTERM\. Continue with: sweep resume mine$"), resumable("mine"):
         raise Interrupted(signal.SIGTERM)
 
 
