@@ -31,7 +31,7 @@ test-all: setup
 docs: setup
 	$(VENV)/bin/sweep techniques --markdown > docs/techniques.md
 	$(VENV)/bin/python docs/write_commands.py > docs/commands.md
-	$(VENV)/bin/python -c 'from search.core.describe_events import describe_ledger; print(describe_ledger(), end="")' \
+	$(VENV)/bin/python -c 'from search.storage.describe_events import describe_ledger; print(describe_ledger(), end="")' \
 	  > docs/ledger.md
 
 docs-site: setup

@@ -31,8 +31,8 @@ from rich.console import Console
 from rich.table import Table
 
 from search.core.controller import Controller
-from search.core.events import AnyEvent
-from search.core.ledger import Ledger, read_events
+from search.storage.events import AnyEvent
+from search.storage.ledger import Ledger, read_events
 from search.core.trials import Trials
 from spaces.load import load_space
 

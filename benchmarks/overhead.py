@@ -22,7 +22,7 @@ from statistics import mean
 from rich.console import Console
 from rich.table import Table
 
-from search.core.ledger import read_events
+from search.storage.ledger import read_events
 from search.core.trials import Trials
 from training.contract.specs import Backbone
 from training.model.letters import letters_weights

@@ -28,7 +28,7 @@ from analysis.effects.technique_effects import fit_sweep, judge, measure_effects
 from analysis.reading.sweep_tables import Sweep
 from search.core.asha import Decision
 from search.core.controller import Controller
-from search.core.events import AnyEvent
+from search.storage.events import AnyEvent
 from spaces.load import load_space
 from training.loop.epoch_report import Report
 

@@ -30,7 +30,7 @@ from search.arguments import (
     check_store,
     parse_duration,
 )
-from search.core.secrets import URI
+from search.storage.secrets import URI
 
 if TYPE_CHECKING:
     from search.core.record import SweepRecord
@@ -195,8 +195,8 @@ def run(
     check_number("--seed", seed, least=0, most=LARGEST_SEED)
     check_number("--keep-best", keep_best)
     seconds = _seconds(time_budget)
-    from search.core.folder import new_folder, open_folder
-    from search.core.names import check_name
+    from search.storage.folder import new_folder, open_folder
+    from search.storage.names import check_name
     from search.runner.early_checks import leave_out_noise
 
     home = Path(storage).absolute()
@@ -213,9 +213,9 @@ def run(
     check_backbones(loaded.recipe)
     loaded, notes = leave_out_noise(loaded)
     folder = new_folder(home, name, loaded.name)
-    from search.core.events import WarmStart
+    from search.storage.events import WarmStart
     from search.core.record import SweepRecord
-    from search.core.settings import Settings
+    from search.storage.settings import Settings
     from search.followup.warm_start import collect_warm_starts
     from search.runner.sweep import run_sweep
 
@@ -266,7 +266,7 @@ def open(name: str, *, storage: str | Path = STORAGE, console: Any = None) -> Re
     Raises:
         UserError: there is no such sweep, or its ledger is damaged.
     """
-    from search.core.folder import open_folder
+    from search.storage.folder import open_folder
     from search.core.record import SweepRecord
 
     record = SweepRecord.open(open_folder(Path(storage).absolute(), name))
@@ -281,7 +281,7 @@ def write_report(name: str, out: str | Path | None, tracking_uri: str, experimen
     """
     from analysis.export.writable import check_file
     from analysis.reading.find_sweep import check_sweep
-    from search.core.names import check_name
+    from search.storage.names import check_name
 
     check_name(name)
     page = Path(out) if out is not None else Path("reports") / f"{name}.html"
@@ -295,7 +295,7 @@ def write_report(name: str, out: str | Path | None, tracking_uri: str, experimen
 
 def _go_on(name: str, storage: str | Path, time_budget: str | float | None, more: int, console: Any) -> Result:
     seconds = _seconds(time_budget)
-    from search.core.folder import open_folder
+    from search.storage.folder import open_folder
 
     folder = open_folder(Path(storage).absolute(), name)
     from search.runner.sweep import resume_sweep

@@ -42,7 +42,7 @@ def absolute_uri(uri: str) -> str:
     Raises:
         UserError: it is not the address of an MLflow store.
     """
-    from search.core.secrets import refuse_secret
+    from search.storage.secrets import refuse_secret
 
     check_address(uri)
     path = refuse_secret(uri).removeprefix("sqlite:///")

@@ -11,7 +11,7 @@ from analysis import TRACKING_URI
 from analysis.report.formatting import MASK
 from search.arguments import absolute_uri
 from search.core.record import SweepRecord
-from search.core.secrets import URI
+from search.storage.secrets import URI
 from search.display.tables import leaderboard
 from search.followup.trial_export import export_trial
 

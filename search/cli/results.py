@@ -64,7 +64,7 @@ def export(
     storage: Storage = STORAGE,
 ) -> None:
     """Write the best trial's recipe, weights, summary and card, ready for `sweep train` and `sweep predict`."""
-    from search.core.folder import open_folder
+    from search.storage.folder import open_folder
 
     folder = open_folder(storage.absolute(), name)
     from search.core.record import SweepRecord

@@ -78,7 +78,7 @@ def extend(
 
 def stop(name: Name, storage: Storage = STORAGE) -> None:
     """Ask a running sweep to end as Ctrl-C would; it can be resumed."""
-    from search.core.folder import open_folder
+    from search.storage.folder import open_folder
 
     folder = open_folder(storage.absolute(), name)
     if not folder.is_running():
@@ -89,7 +89,7 @@ def stop(name: Name, storage: Storage = STORAGE) -> None:
 
 def list_(storage: Storage = STORAGE) -> None:
     """List the sweeps in the storage folder."""
-    from search.core.folder import list_folders
+    from search.storage.folder import list_folders
     from search.display.sweep_list import describe_sweeps
     from search.display.tables import make_console, sweeps_table
 
@@ -119,7 +119,7 @@ def rm(
     storage: Storage = STORAGE,
 ) -> None:
     """Remove a sweep's folder: ledger, recipes and weights. Its runs in MLflow stay."""
-    from search.core.folder import find_folder
+    from search.storage.folder import find_folder
 
     folder = find_folder(storage.absolute(), name)
     if folder.is_running():
@@ -131,7 +131,7 @@ def rm(
 
 def repair(name: Name, storage: Storage = STORAGE) -> None:
     """Save what can be saved of a damaged sweep: every whole line of its ledger; the damaged file stays beside it."""
-    from search.core.folder import find_folder
+    from search.storage.folder import find_folder
     from search.core.repair import repair_sweep
 
     print(repair_sweep(find_folder(storage.absolute(), name)))

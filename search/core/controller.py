@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from search.core.asha import Asha, Decision
-from search.core.events import (
+from search.storage.events import (
     AnyEvent,
     DrawRefused,
     EndState,
@@ -20,7 +20,7 @@ from search.core.events import (
     TrialStarted,
     WarmStart,
 )
-from search.core.ledger import Ledger
+from search.storage.ledger import Ledger
 from search.core.sampler import Sampler
 from search.core.trials import UNFINISHED, Trial, Trials
 from spaces.space import Space

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from search.core.events import (
+from search.storage.events import (
     AnyEvent,
     DriverStarted,
     Replication,
@@ -15,9 +15,9 @@ from search.core.events import (
     TestOpened,
     TestScored,
 )
-from search.core.folder import SweepFolder, describe_loss
-from search.core.ledger import Ledger, find_header, read_events
-from search.core.settings import Settings
+from search.storage.folder import SweepFolder, describe_loss
+from search.storage.ledger import Ledger, find_header, read_events
+from search.storage.settings import Settings
 from search.core.trials import UNFINISHED, Trials
 from spaces.load import parse_space
 from spaces.space import Space

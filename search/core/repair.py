@@ -6,9 +6,9 @@ import os
 import shutil
 from pathlib import Path
 
-from search.core.events import AnyEvent, Replication, SweepStarted, TrialStarted
-from search.core.folder import SweepFolder
-from search.core.ledger import check_format, find_header, first_line, is_format_line, read_lines, try_decode
+from search.storage.events import AnyEvent, Replication, SweepStarted, TrialStarted
+from search.storage.folder import SweepFolder
+from search.storage.ledger import check_format, find_header, first_line, is_format_line, read_lines, try_decode
 from training.errors import UserError
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.effects.selection import luck_of_best
-from search.core.events import (
+from search.storage.events import (
     AnyEvent,
     EpochReported,
     Extension,

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.report.formatting import format_score, format_seconds
-from search.core.events import AnyEvent, TrialEnded
+from search.storage.events import AnyEvent, TrialEnded
 from search.core.trials import UNFINISHED, Trial, Trials
 from search.display.recipe_text import baseline_of, cut, describe_recipe, format_counts, format_state
 from search.display.time_left import Pace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from search.core.folder import SweepFolder
+from search.storage.folder import SweepFolder
 from search.core.record import SweepRecord
 from search.core.trials import UNFINISHED
 from search.display.tables import SweepRow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.report.formatting import format_seconds
-from search.core.events import AnyEvent, EpochReported
+from search.storage.events import AnyEvent, EpochReported
 from search.core.trials import UNFINISHED, Trial
 
 

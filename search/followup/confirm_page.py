@@ -8,7 +8,7 @@ from typing import Any
 from analysis.effects.intervals import Interval
 from analysis.report.formatting import format_points, format_score
 from analysis.report.page import Section, render_page
-from search.core.folder import SweepFolder
+from search.storage.folder import SweepFolder
 from search.display.recipe_text import baseline_of, short_recipe
 from search.followup.findings import BASELINE, Confirmation, ConfirmedRecipe
 from search.followup.replication import Replicated

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.effects.intervals import Interval, paired_interval, rank_ranges, score_interval, score_noise
 from analysis.export.bundle import check_out
-from search.core.events import TestOpened, TestScored
-from search.core.folder import SweepFolder
+from search.storage.events import TestOpened, TestScored
+from search.storage.folder import SweepFolder
 from search.core.record import SweepRecord
 from search.core.trials import Trial, Trials
 from search.followup.candidates import choose_baseline, choose_best, name_recipes

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from analysis.effects.intervals import Interval
-from search.core.events import TestScored
+from search.storage.events import TestScored
 
 FORMAT = 1
 BASELINE = "baseline"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from search.core.events import Replication, ReplicationKind, ReplicationTrial
-from search.core.folder import SweepFolder
+from search.storage.events import Replication, ReplicationKind, ReplicationTrial
+from search.storage.folder import SweepFolder
 from search.core.record import SweepRecord
 from search.core.trials import Trial, Trials
 from search.followup.findings import BASELINE

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from analysis.export.bundle import Source, check_out, export_model, export_recipe
-from search.core.events import TestScored
+from search.storage.events import TestScored
 from search.core.record import SweepRecord
 from search.core.trials import Trial, Trials
 from training.errors import UserError

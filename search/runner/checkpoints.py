@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from search.core.events import AnyEvent, TrialEnded
-from search.core.folder import SweepFolder
+from search.storage.events import AnyEvent, TrialEnded
+from search.storage.folder import SweepFolder
 from search.core.trials import Trials
 
 GONE = ("stopped", "diverged", "out_of_memory", "failed")

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from search.core.controller import Controller
-from search.core.events import DriverStarted, RunsRecorded, SweepClosed, SweepState
-from search.core.folder import SweepFolder
+from search.storage.events import DriverStarted, RunsRecorded, SweepClosed, SweepState
+from search.storage.folder import SweepFolder
 from search.core.record import SweepRecord
-from search.core.settings import Settings
+from search.storage.settings import Settings
 from search.core.trials import Trial
 from search.display.progress import Progress
 from search.runner.checkpoints import Checkpoints

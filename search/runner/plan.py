@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from search.core.events import Dataset
-from search.core.settings import Settings
+from search.storage.events import Dataset
+from search.storage.settings import Settings
 from search.display.phases import Phases
 from search.runner.cluster import Demand, fit_to_cluster, list_nodes, plan_demand, start_ray
 from search.runner.early_checks import nearest_folder

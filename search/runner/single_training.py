@@ -14,7 +14,7 @@ import typer
 
 from analysis.export.bundle import Source, check_out, export_model, export_recipe
 from analysis.report.formatting import format_score
-from search.core.events import EpochReported, TrialEnded, TrialStarted
+from search.storage.events import EpochReported, TrialEnded, TrialStarted
 from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, interruptible
 from search.runner.preparation import check_recipe
 from search.runner.worker import split_cpus

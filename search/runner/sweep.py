@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from search.core.controller import Controller
-from search.core.events import AnyEvent, Dataset, Extension, SweepStarted
-from search.core.folder import SweepFolder
-from search.core.ledger import Ledger
+from search.storage.events import AnyEvent, Dataset, Extension, SweepStarted
+from search.storage.folder import SweepFolder
+from search.storage.ledger import Ledger
 from search.core.record import SweepRecord
-from search.core.settings import Settings
+from search.storage.settings import Settings
 from search.display.phases import Phases
 from search.runner.cluster import probe_cluster
 from search.runner.driver import SweepEnd, drive, record_runs

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from search.core.events import EpochReported
+from search.storage.events import EpochReported
 from search.core.trials import Trials
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from analysis.report.formatting import mask_secrets
-from search.core.events import AnyEvent, DrawRefused, TrialEvent
+from search.storage.events import AnyEvent, DrawRefused, TrialEvent
 from search.core.trials import Trials
 from search.tracking.mlflow_store import is_outage, make_absolute, open_store
 from search.tracking.sweep_runs import SweepRuns

@@ -7,7 +7,7 @@ import numpy as np
 
 from search.core.asha import Decision
 from search.core.controller import Controller
-from search.core.events import AnyEvent
+from search.storage.events import AnyEvent
 from search.tracking.writer import Tracking
 from training.loop.epoch_report import Report
 

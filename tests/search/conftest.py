@@ -23,8 +23,8 @@ search: {trials: 5, scheduler: {name: none}}
 def sweep_here(folder, space, settings, console, opening=()):
     """`run_sweep` without Ray and MLflow."""
     from search.core.controller import Controller
-    from search.core.events import DriverStarted
-    from search.core.ledger import Ledger
+    from search.storage.events import DriverStarted
+    from search.storage.ledger import Ledger
     from search.core.record import SweepRecord
     from search.runner.checkpoints import Checkpoints
     from search.runner.driver import SweepEnd
@@ -49,8 +49,8 @@ def sweep_here(folder, space, settings, console, opening=()):
 @pytest.fixture(scope="session")
 def trained_sweep(tmp_path_factory):
     """The folder of a sweep of five trials, three of them baselines."""
-    from search.core.folder import SweepFolder
-    from search.core.settings import Settings
+    from search.storage.folder import SweepFolder
+    from search.storage.settings import Settings
     from search.display.tables import make_console
     from spaces.load import load_space
 

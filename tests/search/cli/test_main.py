@@ -7,9 +7,9 @@ import pytest
 
 from search.arguments import absolute_uri, parse_duration
 from search.cli.main import app
-from search.core.folder import SweepFolder
-from search.core.ledger import Ledger
-from search.core.settings import Settings
+from search.storage.folder import SweepFolder
+from search.storage.ledger import Ledger
+from search.storage.settings import Settings
 from search.runner.sweep import make_header
 from spaces.load import load_space
 from training.errors import UserError

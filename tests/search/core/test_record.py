@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from search.core import ledger as ledgers
+from search.storage import ledger as ledgers
 from search.core.controller import Controller
-from search.core.events import EpochReported, TestOpened
-from search.core.folder import SweepFolder
-from search.core.ledger import Ledger
+from search.storage.events import EpochReported, TestOpened
+from search.storage.folder import SweepFolder
+from search.storage.ledger import Ledger
 from search.core.record import SweepRecord
-from search.core.settings import Settings
+from search.storage.settings import Settings
 from training.errors import UserError
 
 OLD = Path(__file__).parent / "ledgers" / "before_events_had_types.jsonl"

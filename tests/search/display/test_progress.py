@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from search.core.events import make_event
+from search.storage.events import make_event
 from search.core.trials import Trials
 from search.display.progress import HEARTBEAT_SECONDS, Progress
 from search.display.time_left import Pace

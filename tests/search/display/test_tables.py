@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from analysis.report.formatting import format_score, format_seconds
-from search.core.events import make_event
+from search.storage.events import make_event
 from search.core.trials import Trials
 from search.display.columns import PIPED, make_console
 from search.display.recipe_text import cut, short_recipe

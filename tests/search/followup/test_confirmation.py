@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from search.cli.main import app
-from search.core.events import Replication, ReplicationTrial
-from search.core.folder import SweepFolder
-from search.core.ledger import Ledger, read_events
+from search.storage.events import Replication, ReplicationTrial
+from search.storage.folder import SweepFolder
+from search.storage.ledger import Ledger, read_events
 from search.core.record import SweepRecord
 from search.core.trials import Trial
 from search.followup.replication import describe_trial, read_replication

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from search.core.folder import SweepFolder
+from search.storage.folder import SweepFolder
 from search.core.record import SweepRecord
 from search.followup.replication import read_replication
 

@@ -6,10 +6,10 @@ from typing import ClassVar
 import pytest
 
 from search.core.controller import Controller
-from search.core.folder import SweepFolder
-from search.core.ledger import Ledger, read_events
+from search.storage.folder import SweepFolder
+from search.storage.ledger import Ledger, read_events
 from search.core.record import SweepRecord
-from search.core.settings import Settings
+from search.storage.settings import Settings
 from search.display.tables import make_console
 from search.runner import driver
 from search.runner.cluster import Demand

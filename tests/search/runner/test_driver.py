@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from search.core.controller import Controller
-from search.core.ledger import Ledger, read_events
+from search.storage.ledger import Ledger, read_events
 from search.core.trials import Trials
 from spaces.load import load_space
 

@@ -7,8 +7,8 @@ from unittest.mock import Mock
 import pytest
 from rich.console import Console
 
-from search.core.folder import new_folder
-from search.core.settings import Settings
+from search.storage.folder import new_folder
+from search.storage.settings import Settings
 from search.runner import early_checks as early
 from search.runner import plan
 from search.runner.cluster import Node

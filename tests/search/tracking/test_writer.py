@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from search.core.events import AnyEvent, SweepStarted, make_event
+from search.storage.events import AnyEvent, SweepStarted, make_event
 from search.tracking import mlflow_store
 from search.tracking import writer as tracking
 from search.tracking.writer import Tracking
@@ -456,10 +456,10 @@ def test_every_run_names_the_data_it_was_trained_on(uri, sweep_id):
 
 def test_results_found_after_the_trials_join_the_sweeps_own_run(uri, sweep_id, tmp_path):
 
-    from search.core.folder import SweepFolder
-    from search.core.ledger import Ledger
+    from search.storage.folder import SweepFolder
+    from search.storage.ledger import Ledger
     from search.core.record import SweepRecord
-    from search.core.settings import Settings
+    from search.storage.settings import Settings
     from search.tracking.results import log_results
 
     sent = send(uri, sweep_id, timed(*trial(0, "completed")))

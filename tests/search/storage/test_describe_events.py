@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from search.core.describe_events import describe_ledger
+from search.storage.describe_events import describe_ledger
 
 
 def test_the_page_of_the_ledger_is_the_one_that_the_types_give():

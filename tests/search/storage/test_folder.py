@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from search.core.folder import SweepFolder, list_folders, new_folder, open_folder
-from search.core.ledger import Ledger
+from search.storage.folder import SweepFolder, list_folders, new_folder, open_folder
+from search.storage.ledger import Ledger
 from training.errors import UserError
 
 
@@ -43,7 +43,7 @@ def test_an_unknown_sweep_is_refused_with_the_known_ones(tmp_path):
 def test_a_second_driver_is_told_who_holds_the_sweep(tmp_path):
     folder = make_sweep(tmp_path, "mine")
     hold = (
-        "import sys, time; from pathlib import Path; from search.core.folder import SweepFolder\n"
+        "import sys, time; from pathlib import Path; from search.storage.folder import SweepFolder\n"
         f"with SweepFolder(Path({str(folder.path)!r})).locked(): print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE, text=True)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from search.core.events import AnyEvent, SweepStarted, decode, encode
+from search.storage.events import AnyEvent, SweepStarted, decode, encode
 from training.errors import UserError
 
 FORMAT = 1

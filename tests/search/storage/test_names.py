@@ -8,7 +8,7 @@ import pytest
 from analysis.export.writable import check_file, check_folder
 from search.arguments import check_store
 from search.cli.main import app
-from search.core.names import check_name
+from search.storage.names import check_name
 from training.errors import UserError
 
 COMMANDS = {

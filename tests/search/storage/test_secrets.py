@@ -11,7 +11,7 @@ import pytest
 from analysis.report.formatting import mask_secrets
 from search.arguments import absolute_uri
 from search.cli import main as cli
-from search.core.secrets import complete_uri, mask_logs
+from search.storage.secrets import complete_uri, mask_logs
 from training.errors import UserError
 
 PLANTED = "pl4nted"
@@ -161,10 +161,10 @@ def test_a_planted_password_is_in_no_ledger_run_export_report_log_or_line(
     from rich.console import Console
 
     from search.cli.conclusion import conclude
-    from search.core.folder import SweepFolder
-    from search.core.ledger import read_events
+    from search.storage.folder import SweepFolder
+    from search.storage.ledger import read_events
     from search.core.record import SweepRecord
-    from search.core.settings import Settings
+    from search.storage.settings import Settings
     from search.followup.report import report_sweep
     from search.followup.trial_export import export_trial
     from search.runner.sweep import _make_tracking, run_sweep

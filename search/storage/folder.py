@@ -15,7 +15,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from analysis.export.writable import cannot_write, check_folder
-from search.core.names import check_name
+from search.storage.names import check_name
 from training.errors import UserError
 
 PARTS = ("ledger.jsonl", "space.yaml", "trials", "ray", "lock")

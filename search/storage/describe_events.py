@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from search.core.events import AnyEvent
+from search.storage.events import AnyEvent
 
 HEAD = """# The ledger
 
@@ -17,7 +17,7 @@ the ledgers of the other as long as the format is 1. `time` is in seconds since 
 number, which its folder, its run in MLflow and `--trial` use too.
 
 To read a ledger from Python: `SweepRecord.open(SweepFolder(path))` in `search.core.record`. The tables below are made
-from the types in `search/core/events.py` by `make docs`.
+from the types in `search/storage/events.py` by `make docs`.
 """
 
 

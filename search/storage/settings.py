@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from analysis import EXPERIMENT, TRACKING_URI
 from analysis.report.formatting import mask_secrets
-from search.core.secrets import complete_uri
+from search.storage.secrets import complete_uri
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from search.core.settings import Settings
+from search.storage.settings import Settings
 from training.recipe import RECORDED, Recipe
 
 State = Literal["running", "paused", "completed", "stopped", "diverged", "out_of_memory", "failed", "interrupted"]

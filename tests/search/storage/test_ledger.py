@@ -3,8 +3,8 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from search.core.events import EpochReported, TrialLost, TrialResumed, decode, encode, make_event
-from search.core.ledger import Ledger, read_events
+from search.storage.events import EpochReported, TrialLost, TrialResumed, decode, encode, make_event
+from search.storage.ledger import Ledger, read_events
 from training.errors import UserError
 
 
