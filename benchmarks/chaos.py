@@ -31,9 +31,9 @@ from rich.console import Console
 from rich.table import Table
 
 from search.core.controller import Controller
+from search.core.trials import Trials
 from search.storage.events import AnyEvent
 from search.storage.ledger import Ledger, read_events
-from search.core.trials import Trials
 from spaces.load import load_space
 
 KINDS = ("driver", "worker", "node", "server")

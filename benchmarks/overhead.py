@@ -22,8 +22,8 @@ from statistics import mean
 from rich.console import Console
 from rich.table import Table
 
-from search.storage.ledger import read_events
 from search.core.trials import Trials
+from search.storage.ledger import read_events
 from training.contract.specs import Backbone
 from training.model.letters import letters_weights
 

@@ -195,9 +195,9 @@ def run(
     check_number("--seed", seed, least=0, most=LARGEST_SEED)
     check_number("--keep-best", keep_best)
     seconds = _seconds(time_budget)
+    from search.runner.early_checks import leave_out_noise
     from search.storage.folder import new_folder, open_folder
     from search.storage.names import check_name
-    from search.runner.early_checks import leave_out_noise
 
     home = Path(storage).absolute()
     if name is not None:
@@ -213,11 +213,11 @@ def run(
     check_backbones(loaded.recipe)
     loaded, notes = leave_out_noise(loaded)
     folder = new_folder(home, name, loaded.name)
-    from search.storage.events import WarmStart
     from search.core.record import SweepRecord
-    from search.storage.settings import Settings
     from search.followup.warm_start import collect_warm_starts
     from search.runner.sweep import run_sweep
+    from search.storage.events import WarmStart
+    from search.storage.settings import Settings
 
     opening = [WarmStart(recipes=collect_warm_starts(loaded, map(SweepRecord.open, earlier)))]
     settings = Settings(
@@ -266,8 +266,8 @@ def open(name: str, *, storage: str | Path = STORAGE, console: Any = None) -> Re
     Raises:
         UserError: there is no such sweep, or its ledger is damaged.
     """
-    from search.storage.folder import open_folder
     from search.core.record import SweepRecord
+    from search.storage.folder import open_folder
 
     record = SweepRecord.open(open_folder(Path(storage).absolute(), name))
     return Result(record, record.state, 0, console or _make_console())

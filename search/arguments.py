@@ -73,7 +73,7 @@ def check_address(uri: str) -> None:
     Raises:
         UserError: it is none.
     """
-    from analysis.report.formatting import mask_secrets
+    from analysis.formatting import mask_secrets
 
     if not re.match(STORES, uri):
         raise UserError(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.report.formatting import mask_secrets
+from analysis.formatting import mask_secrets
 from training.errors import UserError
 from training.process.optional import require_driver
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from analysis.formatting import mask_secrets
 from analysis.reading.find_sweep import SweepRun, choose
 from analysis.reading.tracking_store import Found, as_points, read_artifact
-from analysis.report.formatting import mask_secrets
 from training.errors import UserError
 
 if TYPE_CHECKING:

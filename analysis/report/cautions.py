@@ -10,7 +10,7 @@ from scipy.stats import fisher_exact
 
 from analysis.effects.search_parameters import is_interval, list_levels, list_parameters, matches, scale
 from analysis.effects.selection import Candidate, judge_best
-from analysis.report.formatting import plural
+from analysis.formatting import plural
 from analysis.report.significance import describe_lead, describe_ties
 from spaces.parameters.domains import Choice, Interval, IntUniform, LogUniform, find_parameters, format_value
 from spaces.schema import slot_of

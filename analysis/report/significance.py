@@ -7,7 +7,7 @@ validation images only.
 from __future__ import annotations
 
 from analysis.effects.selection import Selection
-from analysis.report.formatting import format_points
+from analysis.formatting import format_points
 
 
 def describe_ties(metric: str, found: Selection) -> str:

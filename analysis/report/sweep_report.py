@@ -14,9 +14,9 @@ from analysis import EXPERIMENT, TRACKING_URI
 from analysis.effects.importance import measure_importance
 from analysis.effects.search_parameters import list_parameters
 from analysis.effects.technique_effects import fit_sweep, measure_effects, measure_interactions
+from analysis.formatting import format_effect, format_points, format_score, format_seconds, plural
 from analysis.reading.sweep_tables import Sweep, load
 from analysis.report.cautions import list_cautions
-from analysis.report.formatting import format_effect, format_points, format_score, format_seconds, plural
 from analysis.report.page import render_template
 from analysis.report.plots.cost_plots import plot_costs, plot_equal_time
 from analysis.report.plots.curve_plots import plot_curves, plot_parallel, plot_progress, plot_timeline

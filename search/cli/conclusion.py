@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from analysis import TRACKING_URI
-from analysis.report.formatting import MASK
+from analysis.formatting import MASK
 from search.arguments import absolute_uri
 from search.core.record import SweepRecord
-from search.storage.secrets import URI
 from search.display.tables import leaderboard
 from search.followup.trial_export import export_trial
+from search.storage.secrets import URI
 
 if TYPE_CHECKING:
     from search.api import Result

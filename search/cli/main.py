@@ -10,12 +10,12 @@ import traceback
 
 import typer
 
-from analysis.report.formatting import mask_secrets
+from analysis.formatting import mask_secrets
 from search.cli import ingredients, results, sweeps
 from search.cli.output import guard_output, report_lost_output
 from search.cli.usage import UsageError, describe_usage, make_plain
-from search.storage.secrets import mask_logs
 from search.runner.interrupt import Interrupted, leave_on_signals, listen
+from search.storage.secrets import mask_logs
 from training.errors import UserError
 
 app = typer.Typer(

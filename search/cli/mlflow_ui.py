@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from analysis.report.formatting import mask_secrets
+from analysis.formatting import mask_secrets
 from search.runner.interrupt import Interrupted
 from training.errors import UserError
 

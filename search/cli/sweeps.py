@@ -89,9 +89,9 @@ def stop(name: Name, storage: Storage = STORAGE) -> None:
 
 def list_(storage: Storage = STORAGE) -> None:
     """List the sweeps in the storage folder."""
-    from search.storage.folder import list_folders
     from search.display.sweep_list import describe_sweeps
     from search.display.tables import make_console, sweeps_table
+    from search.storage.folder import list_folders
 
     console = make_console()
     rows, problems = describe_sweeps(list_folders(storage.absolute()))
@@ -131,7 +131,7 @@ def rm(
 
 def repair(name: Name, storage: Storage = STORAGE) -> None:
     """Save what can be saved of a damaged sweep: every whole line of its ledger; the damaged file stays beside it."""
-    from search.storage.folder import find_folder
     from search.core.repair import repair_sweep
+    from search.storage.folder import find_folder
 
     print(repair_sweep(find_folder(storage.absolute(), name)))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from search.core.asha import Asha, Decision
+from search.core.sampler import Sampler
+from search.core.trials import UNFINISHED, Trial, Trials
 from search.storage.events import (
     AnyEvent,
     DrawRefused,
@@ -21,8 +23,6 @@ from search.storage.events import (
     WarmStart,
 )
 from search.storage.ledger import Ledger
-from search.core.sampler import Sampler
-from search.core.trials import UNFINISHED, Trial, Trials
 from spaces.space import Space
 from training.errors import UserError
 from training.loop.epoch_report import Report

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
+from search.core.trials import UNFINISHED, Trials
 from search.storage.events import (
     AnyEvent,
     DriverStarted,
@@ -18,7 +19,6 @@ from search.storage.events import (
 from search.storage.folder import SweepFolder, describe_loss
 from search.storage.ledger import Ledger, find_header, read_events
 from search.storage.settings import Settings
-from search.core.trials import UNFINISHED, Trials
 from spaces.load import parse_space
 from spaces.space import Space
 from training.errors import UserError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from rich.live import Live
 from rich.table import Table
 
-from analysis.report.formatting import format_seconds
+from analysis.formatting import format_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console

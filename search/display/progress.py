@@ -13,11 +13,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from analysis.report.formatting import format_score, format_seconds
-from search.storage.events import AnyEvent, TrialEnded
+from analysis.formatting import format_score, format_seconds
 from search.core.trials import UNFINISHED, Trial, Trials
 from search.display.recipe_text import baseline_of, cut, describe_recipe, format_counts, format_state
 from search.display.time_left import Pace
+from search.storage.events import AnyEvent, TrialEnded
 
 if TYPE_CHECKING:
     from search.core.controller import Controller

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from search.storage.folder import SweepFolder
 from search.core.record import SweepRecord
 from search.core.trials import UNFINISHED
 from search.display.tables import SweepRow
+from search.storage.folder import SweepFolder
 from training.errors import UserError
 
 

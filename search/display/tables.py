@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from analysis.report.formatting import format_score, format_seconds
+from analysis.formatting import format_score, format_seconds
 from search.core.trials import Trial, Trials
 from search.display.columns import Column, Columns, make_console
 from search.display.recipe_text import baseline_of, describe_recipe, format_state, short_recipe

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.report.formatting import format_seconds
-from search.storage.events import AnyEvent, EpochReported
+from analysis.formatting import format_seconds
 from search.core.trials import UNFINISHED, Trial
+from search.storage.events import AnyEvent, EpochReported
 
 
 class Pace:

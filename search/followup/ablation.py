@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from analysis.effects.intervals import mean_interval, paired_interval, score_noise
-from analysis.report.formatting import format_points, format_score
+from analysis.formatting import format_points, format_score
 from analysis.report.page import Section, render_page
 from search.core.record import SweepRecord
 from search.followup.candidates import choose_baseline, find_winner

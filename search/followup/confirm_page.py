@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from analysis.effects.intervals import Interval
-from analysis.report.formatting import format_points, format_score
+from analysis.formatting import format_points, format_score
 from analysis.report.page import Section, render_page
-from search.storage.folder import SweepFolder
 from search.display.recipe_text import baseline_of, short_recipe
 from search.followup.findings import BASELINE, Confirmation, ConfirmedRecipe
 from search.followup.replication import Replicated
+from search.storage.folder import SweepFolder
 
 METHOD = (
     "Only seeds that the search never used count, so luck in the search does not help a recipe here. Intervals are "

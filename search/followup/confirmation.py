@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.effects.intervals import Interval, paired_interval, rank_ranges, score_interval, score_noise
 from analysis.export.bundle import check_out
-from search.storage.events import TestOpened, TestScored
-from search.storage.folder import SweepFolder
 from search.core.record import SweepRecord
 from search.core.trials import Trial, Trials
 from search.followup.candidates import choose_baseline, choose_best, name_recipes
@@ -25,6 +23,8 @@ from search.followup.replication import (
     run_replication,
 )
 from search.followup.trial_export import write_trial
+from search.storage.events import TestOpened, TestScored
+from search.storage.folder import SweepFolder
 from training.errors import UserError
 
 if TYPE_CHECKING:

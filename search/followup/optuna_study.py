@@ -7,7 +7,7 @@ import warnings
 from datetime import datetime
 from typing import Any
 
-from analysis.report.formatting import mask_secrets
+from analysis.formatting import mask_secrets
 from search.core.record import SweepRecord
 from search.core.trials import Trial
 from training.errors import UserError

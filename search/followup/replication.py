@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from search.storage.events import Replication, ReplicationKind, ReplicationTrial
-from search.storage.folder import SweepFolder
 from search.core.record import SweepRecord
 from search.core.trials import Trial, Trials
 from search.followup.findings import BASELINE
+from search.storage.events import Replication, ReplicationKind, ReplicationTrial
+from search.storage.folder import SweepFolder
 from spaces.search import NoScheduler, Search
 from spaces.space import Space
 from training.errors import UserError

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.text import Text
 
-from analysis.report.formatting import format_effect, format_score
+from analysis.formatting import format_effect, format_score
 from analysis.report.sweep_report import Findings, describe_costs, describe_interactions, write_report
 from search.display.columns import Column, Columns
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from analysis.export.bundle import Source, check_out, export_model, export_recipe
-from search.storage.events import TestScored
 from search.core.record import SweepRecord
 from search.core.trials import Trial, Trials
+from search.storage.events import TestScored
 from training.errors import UserError
 from training.process.optional import require
 from training.recipe import read_recipe

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from search.core.trials import Trials
 from search.storage.events import AnyEvent, TrialEnded
 from search.storage.folder import SweepFolder
-from search.core.trials import Trials
 
 GONE = ("stopped", "diverged", "out_of_memory", "failed")
 

@@ -14,10 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from search.core.controller import Controller
-from search.storage.events import DriverStarted, RunsRecorded, SweepClosed, SweepState
-from search.storage.folder import SweepFolder
 from search.core.record import SweepRecord
-from search.storage.settings import Settings
 from search.core.trials import Trial
 from search.display.progress import Progress
 from search.runner.checkpoints import Checkpoints
@@ -25,6 +22,9 @@ from search.runner.cluster import Demand
 from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, Request, interruptible
 from search.runner.plan import Plan
 from search.runner.worker import bootstrap, project_root, split_cpus
+from search.storage.events import DriverStarted, RunsRecorded, SweepClosed, SweepState
+from search.storage.folder import SweepFolder
+from search.storage.settings import Settings
 from search.tracking.writer import Tracking
 from training.contract.specs import FILE_DATA
 from training.errors import UserError

@@ -11,12 +11,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from search.storage.events import Dataset
-from search.storage.settings import Settings
 from search.display.phases import Phases
 from search.runner.cluster import Demand, fit_to_cluster, list_nodes, plan_demand, start_ray
 from search.runner.early_checks import nearest_folder
 from search.runner.interrupt import Interrupted, listen
+from search.storage.events import Dataset
+from search.storage.settings import Settings
 from search.tracking.writer import Tracking
 from spaces.space import Space
 from training.errors import UserError

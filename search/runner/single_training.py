@@ -13,11 +13,11 @@ from typing import Any
 import typer
 
 from analysis.export.bundle import Source, check_out, export_model, export_recipe
-from analysis.report.formatting import format_score
-from search.storage.events import EpochReported, TrialEnded, TrialStarted
+from analysis.formatting import format_score
 from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, interruptible
 from search.runner.preparation import check_recipe
 from search.runner.worker import split_cpus
+from search.storage.events import EpochReported, TrialEnded, TrialStarted
 from search.tracking.writer import Tracking
 from spaces.load import load_recipe
 from training.contract.specs import FILE_DATA

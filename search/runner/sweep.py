@@ -8,17 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from search.core.controller import Controller
-from search.storage.events import AnyEvent, Dataset, Extension, SweepStarted
-from search.storage.folder import SweepFolder
-from search.storage.ledger import Ledger
 from search.core.record import SweepRecord
-from search.storage.settings import Settings
 from search.display.phases import Phases
 from search.runner.cluster import probe_cluster
 from search.runner.driver import SweepEnd, drive, record_runs
 from search.runner.early_checks import check_early
 from search.runner.interrupt import resumable
 from search.runner.plan import check_data, make_plan
+from search.storage.events import AnyEvent, Dataset, Extension, SweepStarted
+from search.storage.folder import SweepFolder
+from search.storage.ledger import Ledger
+from search.storage.settings import Settings
 from search.tracking.writer import Tracking
 from spaces.space import Space
 from training.errors import UserError

@@ -8,7 +8,7 @@ import traceback
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from analysis.report.formatting import MASK, mask_secrets
+from analysis.formatting import MASK, mask_secrets
 from training.errors import UserError
 
 URI, USERNAME, PASSWORD = "MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from analysis import EXPERIMENT, TRACKING_URI
-from analysis.report.formatting import mask_secrets
+from analysis.formatting import mask_secrets
 from search.storage.secrets import complete_uri
 
 

@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from search.storage.events import EpochReported
 from search.core.trials import Trials
+from search.storage.events import EpochReported
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput, Metric

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.report.formatting import mask_secrets
+from analysis.formatting import mask_secrets
 from training.errors import UserError
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from analysis.report.formatting import mask_secrets
-from search.storage.events import AnyEvent, DrawRefused, TrialEvent
+from analysis.formatting import mask_secrets
 from search.core.trials import Trials
+from search.storage.events import AnyEvent, DrawRefused, TrialEvent
 from search.tracking.mlflow_store import is_outage, make_absolute, open_store
 from search.tracking.sweep_runs import SweepRuns
 from training.errors import UserError

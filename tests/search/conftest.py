@@ -23,12 +23,12 @@ search: {trials: 5, scheduler: {name: none}}
 def sweep_here(folder, space, settings, console, opening=()):
     """`run_sweep` without Ray and MLflow."""
     from search.core.controller import Controller
-    from search.storage.events import DriverStarted
-    from search.storage.ledger import Ledger
     from search.core.record import SweepRecord
     from search.runner.checkpoints import Checkpoints
     from search.runner.driver import SweepEnd
     from search.runner.sweep import create_folder, make_header
+    from search.storage.events import DriverStarted
+    from search.storage.ledger import Ledger
     from training.train import train
 
     create_folder(folder, make_header(folder.name, uuid.uuid4().hex, space, settings), *opening)
@@ -49,9 +49,9 @@ def sweep_here(folder, space, settings, console, opening=()):
 @pytest.fixture(scope="session")
 def trained_sweep(tmp_path_factory):
     """The folder of a sweep of five trials, three of them baselines."""
+    from search.display.tables import make_console
     from search.storage.folder import SweepFolder
     from search.storage.settings import Settings
-    from search.display.tables import make_console
     from spaces.load import load_space
 
     home = tmp_path_factory.mktemp("trained")

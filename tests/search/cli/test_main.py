@@ -7,10 +7,10 @@ import pytest
 
 from search.arguments import absolute_uri, parse_duration
 from search.cli.main import app
+from search.runner.sweep import make_header
 from search.storage.folder import SweepFolder
 from search.storage.ledger import Ledger
 from search.storage.settings import Settings
-from search.runner.sweep import make_header
 from spaces.load import load_space
 from training.errors import UserError
 

@@ -5,9 +5,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from search.core.controller import Controller
+from search.core.trials import Trials
 from search.storage.events import EpochReported, Extension, make_event
 from search.storage.ledger import Ledger
-from search.core.trials import Trials
 from spaces.load import load_space
 from training.loop.epoch_report import Report
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from search.storage import ledger as ledgers
 from search.core.controller import Controller
+from search.core.record import SweepRecord
+from search.storage import ledger as ledgers
 from search.storage.events import EpochReported, TestOpened
 from search.storage.folder import SweepFolder
 from search.storage.ledger import Ledger
-from search.core.record import SweepRecord
 from search.storage.settings import Settings
 from training.errors import UserError
 

@@ -7,13 +7,13 @@ import pytest
 
 from search.cli.main import app
 from search.core.controller import Controller
+from search.core.record import SweepRecord
+from search.core.repair import repair_sweep
+from search.runner.sweep import make_header
 from search.storage.events import WarmStart
 from search.storage.folder import SweepFolder
 from search.storage.ledger import Ledger, read_events
-from search.core.record import SweepRecord
-from search.core.repair import repair_sweep
 from search.storage.settings import Settings
-from search.runner.sweep import make_header
 from spaces.load import load_space
 from training.errors import UserError
 from training.loop.epoch_report import Report

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from search.storage.events import make_event
 from search.core.trials import Trials
 from search.display.progress import HEARTBEAT_SECONDS, Progress
 from search.display.time_left import Pace
+from search.storage.events import make_event
 from training.recipe import Recipe
 
 RECIPE = Recipe(epochs=27).model_dump()

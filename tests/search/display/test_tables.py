@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from analysis.report.formatting import format_score, format_seconds
-from search.storage.events import make_event
+from analysis.formatting import format_score, format_seconds
 from search.core.trials import Trials
 from search.display.columns import PIPED, make_console
 from search.display.recipe_text import cut, short_recipe
 from search.display.tables import SweepRow, leaderboard, space_table, sweeps_table
+from search.storage.events import make_event
 from spaces.load import load_space
 from training.recipe import Recipe, read_recipe
 

@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 
 from search.cli.main import app
-from search.storage.events import Replication, ReplicationTrial
-from search.storage.folder import SweepFolder
-from search.storage.ledger import Ledger, read_events
 from search.core.record import SweepRecord
 from search.core.trials import Trial
 from search.followup.replication import describe_trial, read_replication
+from search.storage.events import Replication, ReplicationTrial
+from search.storage.folder import SweepFolder
+from search.storage.ledger import Ledger, read_events
 from training.data.sources import load_data as load
 from training.recipe import Recipe
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from search.storage.folder import SweepFolder
 from search.core.record import SweepRecord
 from search.followup.replication import read_replication
+from search.storage.folder import SweepFolder
 
 pytestmark = pytest.mark.timeout(1800)  # two drivers, each with workers that import the whole stack
 

@@ -6,16 +6,16 @@ from typing import ClassVar
 import pytest
 
 from search.core.controller import Controller
-from search.storage.folder import SweepFolder
-from search.storage.ledger import Ledger, read_events
 from search.core.record import SweepRecord
-from search.storage.settings import Settings
 from search.display.tables import make_console
 from search.runner import driver
 from search.runner.cluster import Demand
 from search.runner.interrupt import Interrupted
 from search.runner.plan import Plan
 from search.runner.sweep import create_folder, make_header
+from search.storage.folder import SweepFolder
+from search.storage.ledger import Ledger, read_events
+from search.storage.settings import Settings
 from spaces.load import load_space
 
 WAY_ON = "Continue with: sweep resume mine$"

@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from search.core.controller import Controller
-from search.storage.ledger import Ledger, read_events
 from search.core.trials import Trials
+from search.storage.ledger import Ledger, read_events
 from spaces.load import load_space
 
 pytestmark = pytest.mark.timeout(1800)  # one test starts four drivers, perhaps on a busy machine

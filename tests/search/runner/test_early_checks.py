@@ -7,14 +7,14 @@ from unittest.mock import Mock
 import pytest
 from rich.console import Console
 
-from search.storage.folder import new_folder
-from search.storage.settings import Settings
 from search.runner import early_checks as early
 from search.runner import plan
 from search.runner.cluster import Node
 from search.runner.early_checks import check_early, leave_out_noise, warn_of_noise
 from search.runner.preparation import inputs_of, prepare_machine
 from search.runner.sweep import run_sweep
+from search.storage.folder import new_folder
+from search.storage.settings import Settings
 from spaces.load import load_space
 from training.contract.specs import Backbone
 from training.errors import UserError

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from analysis.report.formatting import mask_secrets
+from analysis.formatting import mask_secrets
 from search.arguments import absolute_uri
 from search.cli import main as cli
 from search.storage.secrets import complete_uri, mask_logs
@@ -161,13 +161,13 @@ def test_a_planted_password_is_in_no_ledger_run_export_report_log_or_line(
     from rich.console import Console
 
     from search.cli.conclusion import conclude
-    from search.storage.folder import SweepFolder
-    from search.storage.ledger import read_events
     from search.core.record import SweepRecord
-    from search.storage.settings import Settings
     from search.followup.report import report_sweep
     from search.followup.trial_export import export_trial
     from search.runner.sweep import _make_tracking, run_sweep
+    from search.storage.folder import SweepFolder
+    from search.storage.ledger import read_events
+    from search.storage.settings import Settings
     from spaces.load import load_space
 
     monkeypatch.chdir(tmp_path)

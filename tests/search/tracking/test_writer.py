@@ -456,9 +456,9 @@ def test_every_run_names_the_data_it_was_trained_on(uri, sweep_id):
 
 def test_results_found_after_the_trials_join_the_sweeps_own_run(uri, sweep_id, tmp_path):
 
+    from search.core.record import SweepRecord
     from search.storage.folder import SweepFolder
     from search.storage.ledger import Ledger
-    from search.core.record import SweepRecord
     from search.storage.settings import Settings
     from search.tracking.results import log_results
 
