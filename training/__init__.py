@@ -1,1 +1,1 @@
-"""One recipe in, one trained model and its scores out; knows nothing of search."""
+"""One recipe in, one trained model and its scores out; this package does not import the search."""

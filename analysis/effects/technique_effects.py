@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from analysis.reading.sweep_tables import Sweep
 
 CONFIDENCE = 0.90
-WIDER = 1.1  # The model is not exact: with this factor, 90 % intervals hold the truth (benchmarks/verdict.py).
+# The model is not exact: with this factor, 90 % intervals contain the true effect 90 % of the time (benchmarks/verdict.py).
+WIDER = 1.1
 FEWEST = 4  # With fewer full-length trials, no model is fitted.
 EFFECTS = ["technique", "parameter", "level", "detail", "verdict", "effect", "low", "high", "full", "full_off"]
 EFFECTS += ["best", "best_off", "trials"]
@@ -59,8 +60,9 @@ def measure_effects(fitted: Fitted) -> pd.DataFrame:
     """A row for each level of each search parameter, with the columns `EFFECTS`.
 
     `effect`, `low` and `high` are in the score's unit, positive is better, and NaN if the effect is unknown; `low` to
-    `high` holds the truth nine times in ten. `full` and `full_off` count the full-length trials with the level and with
-    the baseline's choice; `best` and `best_off` are the best scores among them. `trials` counts all with the level.
+    `high` contains the true effect nine times in ten. `full` and `full_off` count the full-length trials with the level
+    and with the baseline's choice; `best` and `best_off` are the best scores among them. `trials` counts all with the
+    level.
     """
     design = fitted.design
     levels = [

@@ -48,7 +48,7 @@ def draw_reliability(bins: Mapping[str, Sequence[Bin]]) -> bytes:
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="perfect")
     for name, colour in (("before", ORANGE), ("after", BLUE)):
         x, y, share = zip(*((b["confidence"], b["accuracy"], b["share"]) for b in bins[name]), strict=True)
-        label = "as trained" if name == "before" else "temperature scaled"
+        label = "without scaling" if name == "before" else "with temperature scaling"
         axes.plot(x, y, color=colour, linewidth=1)
         axes.scatter(x, y, s=[12 + 300 * s for s in share], color=colour, alpha=0.6, label=label)
     axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1.02), ylim=(-0.02, 1.02))

@@ -1,7 +1,7 @@
-"""How clearly a sweep's best trial is the best, in sentences for the report and the terminal.
+"""Sentences for the report and the terminal about how certain the lead of the best trial is.
 
-Each recipe was trained once, so these sentences say nothing about the noise between seeds: they are about the
-validation images only.
+Each recipe was trained once, so these sentences do not cover the noise between seeds: they are about the validation
+images only.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ def describe_ties(metric: str, found: Selection) -> str:
     if found.best.standard_error == 0:
         perfect = sum(trial.standard_error == 0 for trial in found.tied) - 1
         others = f", nor did {perfect} more" if perfect else ""
-        return f"The best, {best}, made no mistake in validation{others}: only more images can say how good it is."
+        return f"The best, {best}, made no mistake in validation{others}: only more images can show how good it is."
     if len(found.tied) == 1:
         return (
-            f"On these validation images {best} is ahead of the rest by more than the luck of the best of "
-            f"{found.count} explains (95 %). Seeds have noise of their own, which sweep confirm measures."
+            f"On these validation images {best} is ahead of the rest by more than luck can explain for the best of "
+            f"{found.count} (95 %). There is also noise between seeds, which sweep confirm measures."
         )
     return (
         f"{len(found.tied)} of {found.count} completed trials, the best included, cannot be told apart on these "
@@ -43,5 +43,5 @@ def describe_lead(metric: str, found: Selection) -> str | None:
     if found.lead == "noise":
         return f"{start}: no more than the noise of the validation images."
     if found.lead == "luck":
-        return f"{start}: a hint, no proof, as the best of {found.count} may be this far ahead by luck."
-    return f"{start}: on these validation images more than the luck of the best of {found.count} explains (95 %)."
+        return f"{start}: this is not proven, because the best of {found.count} may be this far ahead by luck."
+    return f"{start}: on these validation images more than luck can explain for the best of {found.count} (95 %)."

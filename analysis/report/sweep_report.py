@@ -70,7 +70,7 @@ def find(sweep: Sweep) -> Findings:
     if not len(sweep.completed):
         raise UserError(
             f"{sweep.name}: none of its {len(sweep.trials)} trials has completed, so there is nothing to compare. "
-            f"Wait for it, or go on with it: sweep resume {sweep.name}."
+            f"Wait for it, or continue with: sweep resume {sweep.name}."
         )
     fitted = fit_sweep(sweep)
     effects = measure_effects(fitted)
@@ -124,7 +124,10 @@ def describe_interactions(findings: Findings) -> Iterator[str]:
     """One sentence for each clear interaction."""
     for row in clear_interactions(findings).itertuples():
         effect = format_effect(findings.sweep.metric, row.effect, row.low, row.high)
-        yield f"Together {row.one} and {row.other} bring {'more' if row.effect > 0 else 'less'} than their sum: {effect}."
+        yield (
+            f"{row.one} and {row.other} together change the score by {'more' if row.effect > 0 else 'less'} than the sum of "
+            f"their single effects: {effect}."
+        )
 
 
 def clear_interactions(findings: Findings) -> pd.DataFrame:

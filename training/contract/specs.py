@@ -33,14 +33,14 @@ class Digits(_Data):
 
 
 class Cifar10(_Data):
-    """CIFAR-10 (Krizhevsky 2009) through torchvision; downloaded into `root` when it is not there."""
+    """CIFAR-10 (Krizhevsky 2009) through torchvision; downloaded into `root` if it is missing."""
 
     name: Literal["cifar10"] = "cifar10"
     root: str = Field("data", min_length=1, description="Folder of the download.")
 
 
 class Cifar100(_Data):
-    """CIFAR-100 (Krizhevsky 2009) with its 100 fine labels; downloaded into `root` when it is not there."""
+    """CIFAR-100 (Krizhevsky 2009) with its 100 fine labels; downloaded into `root` if it is missing."""
 
     name: Literal["cifar100"] = "cifar100"
     root: str = Field("data", min_length=1, description="Folder of the download.")
@@ -51,7 +51,7 @@ class ImageFolder(_Data):
 
     name: Literal["image_folder"] = "image_folder"
     root: str = Field(min_length=1, description="Path of the folder.")
-    skip_unreadable: bool = Field(False, description="Go on without images that cannot be read.")
+    skip_unreadable: bool = Field(False, description="Continue without images that cannot be read.")
 
 
 class Manifest(_Data):
@@ -62,7 +62,7 @@ class Manifest(_Data):
     root: str | None = Field(
         None, min_length=1, description="Folder to which the paths are relative; null: the folder of the file."
     )
-    skip_unreadable: bool = Field(False, description="Go on without images that cannot be read.")
+    skip_unreadable: bool = Field(False, description="Continue without images that cannot be read.")
 
 
 Data = Annotated[Digits | Cifar10 | Cifar100 | ImageFolder | Manifest, Field(discriminator="name")]

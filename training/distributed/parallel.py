@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 # -P and the first place on the path are needed because the working folder may contain another `training/`.
 PROGRAM = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from training.train import follow; follow()"
-PATIENCE = timedelta(minutes=30)  # how long a rank waits for a live one; a dead one is noticed at once
+PATIENCE = timedelta(minutes=30)  # time that a rank waits for a live one; a dead one is noticed at once
 READY = "ready/{}"
-GRACE_SECONDS = 10.0  # how long the first rank waits for the others to end or to report their error
+GRACE_SECONDS = 10.0  # time that the first rank waits for the others to end or to report their error
 # Callers handle these errors differently, so they keep their type between processes. Others become a RuntimeError.
 ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (UserError, Diverged, MemoryError, OSError)}
 

@@ -11,7 +11,7 @@ from training.errors import UserError
 
 @dataclass(frozen=True)
 class Resources:
-    """What one training may use."""
+    """The CPUs and GPUs of one training."""
 
     threads: int = 1  # CPUs for computation
     workers: int = 0  # loader processes, which use further CPUs
@@ -28,7 +28,7 @@ class Resources:
         if devices > (self.gpus if self.device == "cuda" else cpus):
             has, option = (f"{self.gpus} GPU", "gpus") if self.device == "cuda" else (f"{cpus} CPU", "cpus")
             raise UserError(
-                f"data_parallel.devices={devices}, and this training has {has}: give it more, in a sweep by "
+                f"data_parallel.devices={devices}, but this training has {has}: give it more, in a sweep by "
                 f"--{option}-per-trial={devices}, or take fewer devices."
             )
         return replace(self, threads=max(1, self.threads // devices), workers=self.workers // devices)

@@ -146,8 +146,8 @@ def test_the_truly_best_recipe_is_among_those_that_cannot_be_told_apart_at_95_pe
 def test_a_best_that_no_other_ties_with_is_said_to_be_ahead():
     text = sentences(leaderboard(sweep_of(("completed", 0.95), ("completed", 0.80))))
     assert (
-        "On these validation images 0000 is ahead of the rest by more than the luck of the best of 2 explains (95 %). "
-        "Seeds have noise of their own, which sweep confirm measures."
+        "On these validation images 0000 is ahead of the rest by more than luck can explain for the best of 2 (95 %). "
+        "There is also noise between seeds, which sweep confirm measures."
     ) in text
 
 
@@ -155,10 +155,13 @@ def test_a_best_that_no_other_ties_with_is_said_to_be_ahead():
     ("score", "verdict"),
     [
         (0.91, "by 1.0 points (± 1.4 at most): no more than the noise of the validation images."),
-        (0.92, "by 2.0 points (± 1.4 at most): a hint, no proof, as the best of 3 may be this far ahead by luck."),
+        (
+            0.92,
+            "by 2.0 points (± 1.4 at most): this is not proven, because the best of 3 may be this far ahead by luck.",
+        ),
         (
             0.95,
-            "by 5.0 points (± 1.4 at most): on these validation images more than the luck of the best of 3 explains (95 %)",
+            "by 5.0 points (± 1.4 at most): on these validation images more than luck can explain for the best of 3 (95 %)",
         ),
     ],
 )
@@ -181,7 +184,7 @@ def test_a_baseline_that_wins_is_said_to_have_won():
 
 def test_a_best_without_a_mistake_is_not_called_certain():
     text = sentences(leaderboard(sweep_of(("completed", 1.0, 0.0), ("completed", 1.0, 0.0), ("completed", 0.9))))
-    assert "The best, 0000, made no mistake in validation, nor did 1 more: only more images can say" in text
+    assert "The best, 0000, made no mistake in validation, nor did 1 more: only more images can show" in text
 
 
 @pytest.mark.parametrize("state", ["failed", "diverged", "out_of_memory"])

@@ -70,14 +70,16 @@ def _remark_classes(data: ImageData) -> Iterable[Remark]:
         spellings[name.casefold().strip()].append(name)
     for names in spellings.values():
         if len(names) > 1:
-            yield Remark(f"{_list(names)} are two classes", f"The classes {_list(names)} differ in capitals alone.")
+            yield Remark(
+                f"{_list(names)} are two classes", f"The classes {_list(names)} differ only in upper and lower case."
+            )
     for part, word in ((data.val, "validation"), (data.test, "test")):
         counts = np.bincount(part.labels, minlength=len(data.classes))
         missing = [data.classes[label] for label in np.flatnonzero(counts == 0)]
         if missing:
             yield Remark(
                 f"no {word} images of {_list(missing, 1)}",
-                f"The {word} part has no image of {_list(missing)}: no score can say how well "
+                f"The {word} part has no image of {_list(missing)}: no score can show how well "
                 f"{'that class is' if len(missing) == 1 else 'these classes are'} recognised.",
             )
         few = [data.classes[label] for label in np.flatnonzero((counts > 0) & (counts < FEW_IMAGES))]
@@ -86,7 +88,7 @@ def _remark_classes(data: ImageData) -> Iterable[Remark]:
             yield Remark(
                 f"fewer than {FEW_IMAGES} validation images of {_list(few, 1)}",
                 f"The validation part has fewer than {FEW_IMAGES} images of {_list(few)} (at the least {least}): scores "
-                "will hardly tell recipes apart there. Add images.",
+                "can hardly distinguish recipes there. Add images.",
             )
 
 
@@ -135,7 +137,7 @@ def _remark_sizes(data: ImageData) -> Iterable[Remark]:
         yield Remark(
             f"{_count(huge, 'huge image')}",
             f"{_count(huge, 'image')} {'has' if huge == 1 else 'have'} more than {limit // 10**6} million pixels, "
-            f"{printable(path)} the most ({width}×{height}): large images take long to decode. Make them smaller.",
+            f"{printable(path)} the largest ({width}×{height}): large images take long to decode. Make them smaller.",
         )
 
 

@@ -76,8 +76,8 @@ def _try(pipeline: str, side: int, path: str | None) -> None:
         if not isinstance(result, np.ndarray) or result.shape != image.shape or result.dtype != image.dtype:
             found = f"{getattr(result, 'dtype', type(result).__name__)} of shape {tuple(result.shape)}"
             raise UserError(
-                f"augmentation.path={path}: makes {found} of an image of {side}×{side} in uint8. Leave out what resizes, "
-                "crops, normalises or converts: these steps run before and after it anyway."
+                f"augmentation.path={path}: turns an image of {side}×{side} in uint8 into {found}. Leave out the steps that "
+                "resize, crop, normalise or convert: they run before and after it anyway."
             )
 
 

@@ -57,7 +57,7 @@ class DataParallel(Technique):
         if self.strategy == "fsdp" and (other := _find_undivided(recipe)):
             return f"data_parallel.strategy=fsdp does not work with {other}: leave one out, or use strategy=ddp."
         if recipe.batch_size == "auto":
-            return f"batch_size=auto is found by filling one GPU, which does not hold for {field}: give a number."
+            return f"batch_size=auto is found by filling one GPU, so it cannot be used with {field}: give a number."
         if recipe.batch_size < 2 * self.devices:
             return (
                 f"batch_size={recipe.batch_size} with {field} leaves a device less than the two images that BatchNorm needs: "

@@ -70,14 +70,16 @@ def test_files_that_are_left_out_or_not_read_are_counted(photos):
 
 
 def test_classes_that_differ_in_capitals_are_named(photos):
-    assert "The classes 'Cat', 'cat' differ in capitals alone" in remarks_of(photos({"cat": 40, "Cat": 40}))[0]
+    assert (
+        "The classes 'Cat', 'cat' differ only in upper and lower case" in remarks_of(photos({"cat": 40, "Cat": 40}))[0]
+    )
 
 
 def test_a_huge_image_is_named_without_a_warning_of_pillow(photos, monkeypatch):
     root = photos({"cat": 40, "dog": 40})
     Image.new("RGB", (30, 20)).save(root / "cat" / "huge.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 400)
-    assert "huge.png the most (30×20)" in remarks_of(root)[0]
+    assert "huge.png the largest (30×20)" in remarks_of(root)[0]
     code = (
         "import sys; from PIL import Image; from training.data.files.decode import read_image\n"
         "Image.MAX_IMAGE_PIXELS = 400; read_image(sys.argv[1])"

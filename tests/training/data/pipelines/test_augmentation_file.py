@@ -72,9 +72,9 @@ def test_validation_images_are_left_alone(resolve):
     [
         (
             A.Compose([A.RandomCrop(8, 8)]),
-            r"makes uint8 of shape \(8, 8, 3\) of an image of 32×32 in uint8\. Leave out",
+            r"turns an image of 32×32 in uint8 into uint8 of shape \(8, 8, 3\)\. Leave out",
         ),
-        (A.Compose([A.Normalize()]), r"makes float32 of shape \(32, 32, 3\)"),
+        (A.Compose([A.Normalize()]), r"into float32 of shape \(32, 32, 3\)"),
         (
             "transform: {__class_fullname__: Nope}",
             r"does not work \(KeyError: 'Nope'\)\. Write it with albumentations\.save",
