@@ -203,7 +203,8 @@ def run(
     if name is not None:
         check_name(name, "--name")
     earlier = [open_folder(home, sweep, "--warm-start") for sweep in warm_start]
-    tracking_uri = tracking_uri or os.environ.get(URI) or TRACKING_URI
+    if tracking_uri is None:
+        tracking_uri = os.environ.get(URI, TRACKING_URI)
     check_store(tracking_uri, experiment)
     from spaces.load import load_space
     from spaces.reading.known_backbones import check_backbones

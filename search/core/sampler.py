@@ -15,6 +15,7 @@ from optuna.samplers._tpe.sampler import hyperopt_default_gamma
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
 
 from search.core.forecast import forecast_finals
+from spaces.parameters.draws import GridTrial
 
 Suggest = Callable[[optuna.Trial], Any]
 
@@ -168,46 +169,17 @@ def _freeze_fact(fact: _Fact, value: float | None) -> FrozenTrial:
     )
 
 
-class _Prefix:
-    """Draws like a trial: the options a prefix names, then first options; one reading of an odometer."""
-
-    def __init__(self, prefix: list[int]) -> None:
-        self.prefix = prefix
-        self.taken: list[tuple[int, int]] = []  # index taken, number of options
-        self.params: dict[str, Any] = {}
-
-    def suggest_categorical(self, name: str, choices: Any) -> Any:
-        depth = len(self.taken)
-        index = self.prefix[depth] if depth < len(self.prefix) else 0
-        self.taken.append((index, len(choices)))
-        self.params[name] = choices[index]
-        return choices[index]
-
-    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
-        return self.suggest_categorical(name, range(low, high + 1, step))
-
-    def suggest_float(self, name: str, low: float, high: float, **_: Any) -> float:
-        raise ValueError(
-            f"search.sampler=grid cannot enumerate {name}, which is continuous from {low} to {high}: "
-            "give it a choice of values, or search with tpe or random."
-        )
-
-
 def enumerate_points(suggest: Suggest, seed: int) -> list[dict[str, Any]]:
     """Every point of a finite define-by-run space, in an order shuffled by the seed, so that a part of it is fair.
 
     Raises:
-        ValueError: a domain is continuous.
+        UserError: a domain is continuous.
     """
     points: list[dict[str, Any]] = []
-    prefix: list[int] | None = []
-    while prefix is not None:
-        trial = _Prefix(prefix)
-        suggest(trial)  # type: ignore[arg-type]
+    trial, is_left = GridTrial(), True
+    while is_left:
+        suggest(trial)  # type: ignore[arg-type]  # draws like Optuna's trial
         points.append(trial.params)
-        taken = trial.taken
-        while taken and taken[-1][0] + 1 == taken[-1][1]:
-            taken.pop()
-        prefix = [index for index, _ in taken[:-1]] + [taken[-1][0] + 1] if taken else None
+        is_left = trial.advance()
     random.Random(seed).shuffle(points)
     return points

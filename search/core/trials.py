@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.effects.selection import luck_of_best
+from analysis.effects.selection import Candidate, judge_best
 from search.storage.events import (
     AnyEvent,
     EpochReported,
@@ -124,15 +124,9 @@ class Trials:
 
     def tied_with_best(self) -> list[Trial]:
         """Completed trials that may be the best on the same validation images at 95 %, the best included."""
-        best = self.best()
-        if best is None:
-            return []
         completed = [trial for trial in self.ranked() if trial.state == "completed"]
-        return [trial for trial in completed if _ties(trial, best, luck_of_best(len(completed)))]
-
-
-def _ties(trial: Trial, best: Trial, errors: float) -> bool:
-    assert trial.score is not None
-    assert best.score is not None
-    error = (trial.standard_error**2 + best.standard_error**2) ** 0.5
-    return abs(best.score - trial.score) <= errors * error
+        if not completed:
+            return []
+        candidates = [Candidate(trial.name, trial.score or 0.0, trial.standard_error) for trial in completed]
+        tied = {candidate.name for candidate in judge_best(candidates).tied}
+        return [trial for trial in completed if trial.name in tied]

@@ -144,7 +144,9 @@ def count(tree: Tree) -> int:
             return 1
 
 
-class _GridTrial(EveryTrial):
+class GridTrial(EveryTrial):
+    """Draws each combination once, and refuses a continuous domain."""
+
     def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
         raise UserError(
             f"{name} is continuous from {low} to {high}, so search.sampler=grid cannot list its values: "
@@ -158,4 +160,4 @@ def enumerate_params(tree: Tree) -> Iterator[Params]:
     Raises:
         UserError: A domain in it is continuous.
     """
-    return (params for params, _ in draw_every(tree, _GridTrial()))
+    return (params for params, _ in draw_every(tree, GridTrial()))

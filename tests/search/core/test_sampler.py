@@ -12,6 +12,7 @@ from optuna.samplers._tpe.sampler import _split_trials
 
 from search.core.forecast import forecast_finals
 from search.core.sampler import Sampler, enumerate_points
+from training.errors import UserError
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -160,8 +161,8 @@ def test_a_grid_names_every_point_once_then_nothing() -> None:
     assert drawn[4] is None
 
 
-def test_a_grid_over_a_continuous_hole_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"optimizer\[sgd\]\.lr, which is continuous.*choice"):
+def test_a_grid_over_a_continuous_domain_is_refused_by_name() -> None:
+    with pytest.raises(UserError, match=r"optimizer\[sgd\]\.lr is continuous .*choice"):
         enumerate_points(suggest, 0)
 
 

@@ -49,7 +49,7 @@ def test_confirm_and_ablate_are_sweeps_of_their_own_in_folder_ledger_and_mlflow(
         assert others == []
         assert {run.info.status for run in runs} == {"FINISHED"}
         assert sorted(run.data.params["seed"] for run in runs if run is not parent) == sorted(
-            str(seed) for seed in listed.seeds for _ in listed.by_label
+            str(seed) for seed in listed.event.seeds for _ in listed.by_label
         )
         assert metric in parent.data.metrics
         assert f"{kind}.html" in [file.path for file in client.list_artifacts(parent.info.run_id)]

@@ -160,6 +160,7 @@ def test_a_planted_password_is_in_no_ledger_run_export_report_log_or_line(
 ):
     from rich.console import Console
 
+    from search import Result
     from search.cli.conclusion import conclude
     from search.core.record import SweepRecord
     from search.followup.report import report_sweep
@@ -186,7 +187,7 @@ def test_a_planted_password_is_in_no_ledger_run_export_report_log_or_line(
     tracking.replay(read_events(folder.ledger))
     undelivered = tracking.close("completed")
     assert undelivered == 0
-    conclude(end, console)
+    conclude(Result(end.record, "completed", 0, console))
     export_trial(SweepRecord.open(folder), None, tmp_path / "exported")
     report_sweep("tiny", tmp_path / "report.html", server, "planted", console)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
