@@ -1,32 +1,16 @@
 """`sweep confirm` and `sweep ablate` on real Ray, as a user calls them."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from search.core.record import SweepRecord
 from search.followup.replication import read_replication
 from search.storage.folder import SweepFolder
+from tests.real_sweeps import FAST, call
 
 pytestmark = pytest.mark.timeout(1800)  # two drivers, each with workers that import the whole stack
-
-SWEEP = (str(Path(sys.executable).parent / "sweep"),)
-FAST = (sys.executable, str(Path(__file__).parents[3] / "benchmarks" / "fast_trainer.py"))  # all but the fit is real
-
-
-def call(folder, *arguments, command=SWEEP):
-    environment = {**{k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"}, "COLUMNS": "200"}
-    done = subprocess.run(
-        [*command, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=900
-    )
-    assert done.returncode == 0, f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    assert "Traceback" not in done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.mark.slow

@@ -1,177 +1,31 @@
-"""Real sweeps on two CPUs, driven through the command as a user would, and killed for real.
-
-The first trains for real. Those that are killed need no more than a trainer that keeps the contract.
-"""
+"""Real sweeps on two CPUs, driven through the command as a user would."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
-from collections import Counter
-from pathlib import Path
 
-import psutil
 import pytest
 
-from search.core.controller import Controller
 from search.core.trials import Trials
-from search.storage.ledger import Ledger, read_events
-from spaces.load import load_space
+from search.storage.ledger import read_events
+from tests.real_sweeps import (
+    FAST,
+    call,
+    check_no_processes,
+    check_truth,
+    kill_a_worker,
+    make_user_folder,
+    mlflow_runs,
+    reports,
+    start,
+    wait_for,
+)
 
 pytestmark = pytest.mark.timeout(1800)  # one test starts four drivers, perhaps on a busy machine
-
-SWEEP = (str(Path(sys.executable).parent / "sweep"),)
-FAST = (sys.executable, str(Path(__file__).parents[3] / "benchmarks" / "fast_trainer.py"))  # all but the fit is real
-SPACE = """
-format: 1
-recipe:
-  data: {name: digits, train_size: 60}
-  backbone: {name: test_resnet, weights: none}
-  epochs: 3
-  unfreeze: {level: {choice: [last, most, full]}}
-  label_smoothing: {alpha: {uniform: [0.0, 0.3]}}
-  optimizer: {name: momentum, lr: {log_uniform: [0.003, 0.3]}}
-search:
-  trials: 6
-"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A working folder with packages of the user's own that are called like ours."""
-    folder = tmp_path_factory.mktemp("user")
-    for name in ("training", "search", "spaces", "analysis"):
-        (folder / name).mkdir()
-        (folder / name / "__init__.py").write_text("raise ImportError('the user\\'s own package was taken for ours')")
-    (folder / "tiny.yaml").write_text(SPACE)
-    return folder
-
-
-def environment(**more):
-    return {**{k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"}, "COLUMNS": "200", **more}
-
-
-def call(folder, *arguments, check=0, command=SWEEP):
-    done = subprocess.run(
-        [*command, *arguments], cwd=folder, env=environment(), capture_output=True, text=True, timeout=900
-    )
-    assert done.returncode == check, f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    assert "Traceback" not in done.stdout + done.stderr
-    return done.stdout
-
-
-def start(folder, *arguments, command=SWEEP):
-    """A driver to kill, with epochs long enough to be there for it, also on a busy machine."""
-    return subprocess.Popen(
-        [*command, *arguments],
-        cwd=folder,
-        env=environment(FAST_EPOCH_SECONDS="1"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def wait_for(path, enough, driver, seconds=900):
-    """Wait until the ledger's events satisfy `enough`."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if path.exists() and enough(events := list(read_events(path))):
-            return events
-        assert driver.poll() is None, driver.stdout.read()
-        time.sleep(0.05)
-    raise AssertionError(f"nothing of that kind in {path}")
-
-
-def reports(events):
-    return [(event.trial, event.epoch) for event in events if event.event == "report"]
-
-
-def mlflow_runs(folder, name, field="tags.sweep"):
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
-    experiment = client.get_experiment_by_name("technique-search")
-    return client, client.search_runs([experiment.experiment_id], f"{field} = '{name}'", max_results=100)
-
-
-def check_truth(folder, name, trial_count, rungs_say="stop"):
-    """Ledger, its replay, MLflow and the folder tell the same story, and nothing is left running."""
-    path = folder / "sweeps" / name
-    events = list(read_events(path / "ledger.jsonl"))
-    assert max(Counter(reports(events)).values()) == 1
-    trials = Trials("val_accuracy", events)
-    assert len(trials) == trial_count
-    for trial in trials:
-        assert trial.state in ("completed", "stopped"), (trial.name, trial.state, trial.reason)
-        assert [report.epoch for report in trial.reports] == list(range(1, trial.epoch + 1))
-        assert (trial.epoch == 3) == (trial.state == "completed")
-    replayed = Controller(load_space(path / "space.yaml"), Ledger(path / "ledger.jsonl"))
-    for trial in trials:
-        assert (replayed.decisions[trial.number] == rungs_say) == (trial.state == "stopped")
-    client, runs = mlflow_runs(folder, name)
-    parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
-    children = {run.data.tags["trial"]: run for run in runs if run not in parents}
-    assert [run.info.status for run in parents] == ["FINISHED"]
-    assert sorted(children) == [trial.name for trial in trials]
-    assert len(runs) == trial_count + 1
-    for trial in trials:
-        run = children[trial.name]
-        assert (run.info.status, run.data.tags["state"]) == ("FINISHED", trial.state)
-        history = client.get_metric_history(run.info.run_id, "val_accuracy")
-        assert [point.step for point in history] == list(range(1, trial.epoch + 1))
-        assert run.data.params["optimizer.lr"] == str(trial.recipe.optimizer.lr)
-    for trial in trials:
-        left = {file.name for file in (path / "trials" / trial.name).glob("*.ckpt")}
-        assert left == ({"best.ckpt"} if trial.state == "completed" else set()) or trial.state == "completed"
-    return trials
-
-
-def check_no_processes(folder):
-    """What a sweep started is gone: no process works in its folder or is a Ray worker of ours."""
-    deadline = time.monotonic() + 90  # Ray's agents look for a killed raylet once a minute
-    while time.monotonic() < deadline:
-        left = [
-            p for p in psutil.process_iter(["cmdline"]) if "run_trial" in str(p.info["cmdline"]) or _is_in(p, folder)
-        ]
-        if not left:
-            return
-        time.sleep(0.5)
-    raise AssertionError(left)
-
-
-def _is_in(process, folder):
-    try:
-        return str(folder) in process.cwd()
-    except psutil.Error:
-        return False
-
-
-def kill_a_worker(driver):
-    workers = [
-        p
-        for p in psutil.Process(driver.pid).children(recursive=True)
-        if "ray::ImplicitFunc" in p.name() + str(p.cmdline())
-    ]
-    assert workers
-    workers[0].kill()
-
-
-def test_a_sweep_with_a_killed_worker_ends_with_one_truth_and_leaves_no_process(folder):
-    """The one real sweep of `make test`; the others here train more, or are killed more."""
-    driver = start(folder, "run", "tiny.yaml", "--name", "lost", command=FAST)
-    try:
-        wait_for(folder / "sweeps" / "lost" / "ledger.jsonl", lambda events: len(reports(events)) >= 1, driver)
-        kill_a_worker(driver)
-        assert driver.wait(timeout=900) == 0, driver.stdout.read()
-    finally:
-        driver.kill()
-    check_truth(folder, "lost", 6)
-    events = list(read_events(folder / "sweeps" / "lost" / "ledger.jsonl"))
-    assert [event.event for event in events].count("lost") == 1  # it went on by our count, not by Ray's
-    check_no_processes(folder)
+    return make_user_folder(tmp_path_factory.mktemp("user"))
 
 
 @pytest.fixture(scope="module")
@@ -268,71 +122,3 @@ def test_ctrl_c_keeps_everything_and_resume_survives_a_killed_worker(folder, swe
         driver.kill()
     trials = check_truth(folder, "two", 6)
     assert [trial.origin for trial in trials][3] == "warm_start"
-
-
-MOMENTS = {
-    "during start-up": lambda events: any(event.event == "driver" for event in events),
-    "in the middle of a trial": lambda events: len(reports(events)) >= 2,
-    "just after a trial's end": lambda events: any(
-        getattr(event, "state", None) in ("completed", "stopped") for event in events
-    ),
-}
-
-
-@pytest.mark.slow
-def test_a_sweep_goes_on_whenever_its_driver_is_killed(folder):
-    ledger = folder / "sweeps" / "killed" / "ledger.jsonl"
-    kept: list = []
-    for moment, enough in MOMENTS.items():
-        arguments = ["resume", "killed"] if kept or ledger.exists() else ["run", "tiny.yaml", "--name", "killed"]
-        driver = start(folder, *arguments, command=FAST)
-        seen = len(kept)
-        wait_for(ledger, lambda events, enough=enough, seen=seen: len(events) > seen and enough(events), driver)
-        driver.kill()
-        driver.wait()
-        if moment == "in the middle of a trial":
-            forget_last_report(ledger)
-        kept = list(read_events(ledger))
-    call(folder, "resume", "killed", command=FAST)
-    events = list(read_events(ledger))
-    assert events[: len(kept)] == kept
-    check_truth(folder, "killed", 6)
-    check_no_processes(folder)
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A disk of two megabytes."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True).returncode:
-        pytest.skip("mounting takes a right that this user does not have")
-    yield disk
-    subprocess.run(["umount", "--lazy", disk], check=True)
-
-
-@pytest.mark.slow
-def test_a_full_disk_ends_a_sweep_in_one_sentence_and_everything_before_it_counts(folder, small_disk):
-    ledger, filler = small_disk / "full" / "ledger.jsonl", small_disk / "filler"
-    driver = start(folder, "run", "tiny.yaml", "--name", "full", "--storage", str(small_disk), command=FAST)
-    wait_for(ledger, lambda events: len(reports(events)) >= 2, driver)
-    with pytest.raises(OSError, match="No space"):
-        filler.write_bytes(b"x" * (4 << 20))
-    said, _ = driver.communicate(timeout=900)
-    assert driver.returncode == 2, said
-    assert "No space left on device" in said.splitlines()[-1]
-    assert "sweep resume full" in said.splitlines()[-1]
-    assert "Traceback" not in said
-    kept = list(read_events(ledger))
-    filler.unlink()
-    call(folder, "resume", "full", "--storage", str(small_disk), command=FAST)
-    assert list(read_events(ledger))[: len(kept)] == kept
-    trials = Trials("val_accuracy", read_events(ledger))
-    assert [trial.state in ("completed", "stopped") for trial in trials] == [True] * 6
-
-
-def forget_last_report(ledger):
-    """As if the driver had been killed between a worker's checkpoint and its report: the checkpoint is ahead."""
-    lines = ledger.read_bytes().splitlines(keepends=True)
-    last = max(i for i, line in enumerate(lines) if b'"event":"report"' in line)
-    ledger.write_bytes(b"".join(lines[:last]))

@@ -1,0 +1,109 @@
+"""Real sweeps that are killed for real. They need no more than a trainer that keeps the contract."""
+
+import subprocess
+
+import pytest
+
+from search.core.trials import Trials
+from search.storage.ledger import read_events
+from tests.real_sweeps import (
+    FAST,
+    call,
+    check_no_processes,
+    check_truth,
+    kill_a_worker,
+    make_user_folder,
+    reports,
+    start,
+    wait_for,
+)
+
+pytestmark = pytest.mark.timeout(1800)  # one test starts four drivers, perhaps on a busy machine
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return make_user_folder(tmp_path_factory.mktemp("user"))
+
+
+def test_a_sweep_with_a_killed_worker_ends_with_one_truth_and_leaves_no_process(folder):
+    """The one real sweep of `make test`; the others here train more, or are killed more."""
+    driver = start(folder, "run", "tiny.yaml", "--name", "lost", command=FAST)
+    try:
+        wait_for(folder / "sweeps" / "lost" / "ledger.jsonl", lambda events: len(reports(events)) >= 1, driver)
+        kill_a_worker(driver)
+        assert driver.wait(timeout=900) == 0, driver.stdout.read()
+    finally:
+        driver.kill()
+    check_truth(folder, "lost", 6)
+    events = list(read_events(folder / "sweeps" / "lost" / "ledger.jsonl"))
+    assert [event.event for event in events].count("lost") == 1  # it went on by our count, not by Ray's
+    check_no_processes(folder)
+
+
+MOMENTS = {
+    "during start-up": lambda events: any(event.event == "driver" for event in events),
+    "in the middle of a trial": lambda events: len(reports(events)) >= 2,
+    "just after a trial's end": lambda events: any(
+        getattr(event, "state", None) in ("completed", "stopped") for event in events
+    ),
+}
+
+
+@pytest.mark.slow
+def test_a_sweep_goes_on_whenever_its_driver_is_killed(folder):
+    ledger = folder / "sweeps" / "killed" / "ledger.jsonl"
+    kept: list = []
+    for moment, enough in MOMENTS.items():
+        arguments = ["resume", "killed"] if kept or ledger.exists() else ["run", "tiny.yaml", "--name", "killed"]
+        driver = start(folder, *arguments, command=FAST)
+        seen = len(kept)
+        wait_for(ledger, lambda events, enough=enough, seen=seen: len(events) > seen and enough(events), driver)
+        driver.kill()
+        driver.wait()
+        if moment == "in the middle of a trial":
+            forget_last_report(ledger)
+        kept = list(read_events(ledger))
+    call(folder, "resume", "killed", command=FAST)
+    events = list(read_events(ledger))
+    assert events[: len(kept)] == kept
+    check_truth(folder, "killed", 6)
+    check_no_processes(folder)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of two megabytes."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("mounting takes a right that this user does not have")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_a_sweep_in_one_sentence_and_everything_before_it_counts(folder, small_disk):
+    ledger, filler = small_disk / "full" / "ledger.jsonl", small_disk / "filler"
+    driver = start(folder, "run", "tiny.yaml", "--name", "full", "--storage", str(small_disk), command=FAST)
+    wait_for(ledger, lambda events: len(reports(events)) >= 2, driver)
+    with pytest.raises(OSError, match="No space"):
+        filler.write_bytes(b"x" * (4 << 20))
+    said, _ = driver.communicate(timeout=900)
+    assert driver.returncode == 2, said
+    assert "No space left on device" in said.splitlines()[-1]
+    assert "sweep resume full" in said.splitlines()[-1]
+    assert "Traceback" not in said
+    kept = list(read_events(ledger))
+    filler.unlink()
+    call(folder, "resume", "full", "--storage", str(small_disk), command=FAST)
+    assert list(read_events(ledger))[: len(kept)] == kept
+    trials = Trials("val_accuracy", read_events(ledger))
+    assert [trial.state in ("completed", "stopped") for trial in trials] == [True] * 6
+
+
+def forget_last_report(ledger):
+    """As if the driver had been killed between a worker's checkpoint and its report: the checkpoint is ahead."""
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    last = max(i for i, line in enumerate(lines) if b'"event":"report"' in line)
+    ledger.write_bytes(b"".join(lines[:last]))
