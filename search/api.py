@@ -33,6 +33,8 @@ from search.arguments import (
 from search.storage.secrets import URI
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from search.core.record import SweepRecord
     from search.core.trials import Trial
     from search.followup.findings import Ablation, Confirmation
@@ -55,7 +57,7 @@ class Result:
     record: SweepRecord
     state: str
     undelivered: int
-    console: Any
+    console: Console
 
     def __repr__(self) -> str:
         return f"Result({self.name!r}, {self.state}, {len(self.trials)} trials)"
@@ -162,7 +164,7 @@ def run(
     seed: int = 0,
     warm_start: Iterable[str] = (),
     keep_best: int = 5,
-    console: Any = None,
+    console: Console | None = None,
 ) -> Result:
     """Search a space: the baseline first, then recipes that the sampler proposes, stopped early by ASHA.
 
@@ -232,7 +234,7 @@ def run(
 
 
 def resume(
-    name: str, *, storage: str | Path = STORAGE, time_budget: str | float | None = None, console: Any = None
+    name: str, *, storage: str | Path = STORAGE, time_budget: str | float | None = None, console: Console | None = None
 ) -> Result:
     """Go on with a sweep that was interrupted.
 
@@ -249,7 +251,7 @@ def extend(
     *,
     storage: str | Path = STORAGE,
     time_budget: str | float | None = None,
-    console: Any = None,
+    console: Console | None = None,
 ) -> Result:
     """Run `trials` more than the sweep's budget; the sampler has learned from all before.
 
@@ -261,7 +263,7 @@ def extend(
     return _go_on(name, storage, time_budget, trials, console)
 
 
-def open(name: str, *, storage: str | Path = STORAGE, console: Any = None) -> Result:
+def open(name: str, *, storage: str | Path = STORAGE, console: Console | None = None) -> Result:
     """Open a sweep that exists, whether it runs or not.
 
     Raises:
@@ -274,7 +276,7 @@ def open(name: str, *, storage: str | Path = STORAGE, console: Any = None) -> Re
     return Result(record, record.state, 0, console or _make_console())
 
 
-def write_report(name: str, out: str | Path | None, tracking_uri: str, experiment: str, console: Any) -> Path:
+def write_report(name: str, out: str | Path | None, tracking_uri: str, experiment: str, console: Console) -> Path:
     """Write a sweep's report from MLflow; returns the page's path.
 
     Raises:
@@ -294,7 +296,9 @@ def write_report(name: str, out: str | Path | None, tracking_uri: str, experimen
     return page
 
 
-def _go_on(name: str, storage: str | Path, time_budget: str | float | None, more: int, console: Any) -> Result:
+def _go_on(
+    name: str, storage: str | Path, time_budget: str | float | None, more: int, console: Console | None
+) -> Result:
     seconds = _seconds(time_budget)
     from search.storage.folder import open_folder
 
@@ -306,7 +310,7 @@ def _go_on(name: str, storage: str | Path, time_budget: str | float | None, more
         return _result(resume_sweep(folder, console, seconds, more_trials=more), console)
 
 
-def _result(end: SweepEnd, console: Any) -> Result:
+def _result(end: SweepEnd, console: Console) -> Result:
     return Result(end.record, end.state, end.undelivered, console)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,6 +16,8 @@ from search.followup.trial_export import export_trial
 from search.storage.secrets import URI
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from search.api import Result
 
 
@@ -53,7 +55,7 @@ def _describe_ui(tracking_uri: str) -> str:
     return "sweep ui" if default else f"sweep ui --tracking-uri {tracking_uri}"
 
 
-def conclude_replication(record: SweepRecord, state: str, console: Any) -> None:
+def conclude_replication(record: SweepRecord, state: str, console: Console) -> None:
     """Print what a confirmation or an ablation found, once all of it ran.
 
     Raises:

@@ -6,12 +6,20 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from analysis.export.writable import cannot_write, check_file
 from training.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from training.contract.specs import Data
+    from training.data.files.images import ImageData
+    from training.data.inspection.remarks import Remark
+    from training.recipe import Recipe
 
 LISTED_CLASSES = 20
 LISTED_FILES = 50
@@ -22,7 +30,7 @@ _KINDS = {
 }
 
 
-def show_data(source: str, overrides: Sequence[str], out: Path, check: bool, speed: bool, console: Any) -> None:
+def show_data(source: str, overrides: Sequence[str], out: Path, check: bool, speed: bool, console: Console) -> None:
     """Print the data's classes, split, oddities and statistics, and draw augmented training images into `out`.
 
     With `check`, read all image files and name the broken ones instead. With `speed`, measure the backends as well.
@@ -65,7 +73,7 @@ def show_data(source: str, overrides: Sequence[str], out: Path, check: bool, spe
         _print_speed(data, resolved, device, count_cpus() - 1, console)
 
 
-def _check_picture(out: Path, spec: Any) -> None:
+def _check_picture(out: Path, spec: Data) -> None:
     """Refuse a picture that cannot be written, or that the next command would take for an image of the data."""
     from PIL import Image
 
@@ -78,7 +86,7 @@ def _check_picture(out: Path, spec: Any) -> None:
         raise UserError(f"--out={out}: the picture would lie among the images of {root}. Name a file elsewhere.")
 
 
-def find_recipe(source: str, overrides: Sequence[str]) -> Any:
+def find_recipe(source: str, overrides: Sequence[str]) -> Recipe:
     """A recipe from a data set's name, a folder, a manifest, a recipe's file, or a space: there, the first augmented draw."""
     from spaces.load import bundled_names, load_recipe, load_space
     from spaces.parameters.domains import find_parameters
@@ -121,7 +129,7 @@ def _name_data(source: str) -> str | None:
     return None
 
 
-def _check(data: Any, console: Any) -> None:
+def _check(data: ImageData, console: Console) -> None:
     from training.data.files.check import find_unreadable
     from training.data.files.decode import printable
     from training.data.files.images import ImageFiles
@@ -142,7 +150,7 @@ def _check(data: Any, console: Any) -> None:
         raise typer.Exit(1)
 
 
-def _print_parts(data: Any, console: Any) -> None:
+def _print_parts(data: ImageData, console: Console) -> None:
     import numpy as np
     from rich.table import Table
     from rich.text import Text
@@ -160,12 +168,12 @@ def _print_parts(data: Any, console: Any) -> None:
     console.print(table)
 
 
-def _print_remarks(remarks: Sequence[Any], console: Any) -> None:
+def _print_remarks(remarks: Sequence[Remark], console: Console) -> None:
     for remark in remarks:
         console.print(f"! {remark.sentence}", markup=False, soft_wrap=True)
 
 
-def _print_statistics(data: Any, recipe: Any, asked: str, console: Any) -> None:
+def _print_statistics(data: ImageData, recipe: Recipe, asked: str, console: Console) -> None:
     from training.data.preprocessing.defaults import measure
 
     side, mean, std = measure(data.train)
@@ -178,11 +186,11 @@ def _print_statistics(data: Any, recipe: Any, asked: str, console: Any) -> None:
     )
 
 
-def _levels(values: Sequence[float]) -> str:
-    return " ".join(f"{value:.3f}" for value in values)
+def _levels(values: Sequence[float] | str) -> str:
+    return values if isinstance(values, str) else " ".join(f"{value:.3f}" for value in values)
 
 
-def _print_speed(data: Any, recipe: Any, device: str, workers: int, console: Any) -> None:
+def _print_speed(data: ImageData, recipe: Recipe, device: str, workers: int, console: Console) -> None:
     from rich.table import Table
 
     from training.data.inspection.speed import TURN_SECONDS, TURNS, measure_backends

@@ -15,7 +15,7 @@ from optuna.samplers._tpe.sampler import hyperopt_default_gamma
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
 
 from search.core.forecast import forecast_finals
-from spaces.parameters.draws import GridTrial
+from spaces.parameters.draws import GridTrial, Params
 
 Suggest = Callable[[optuna.Trial], Any]
 
@@ -29,7 +29,7 @@ _REDRAWS = 8  # of a point that another trial already holds, before it is taken 
 class _Fact:
     """What the events so far say about one trial, or about one infeasible draw."""
 
-    params: dict[str, Any]
+    params: Params
     distributions: dict[str, BaseDistribution]
     state: str = "running"
     scores: dict[float, float] = field(default_factory=dict)  # share of its own length -> best score so far
@@ -55,7 +55,7 @@ class Sampler:
         self._infeasible: list[tuple[int, _Fact]] = []
         self._grid = enumerate_points(suggest, seed) if name == "grid" else []
 
-    def ask(self, trial: int) -> tuple[dict[str, Any], Any] | None:
+    def ask(self, trial: int) -> tuple[Params, Any] | None:
         """Parameters of trial number `trial` and what `suggest` made of them; None when a grid is used up."""
         if self.name == "grid":
             return self._ask_grid(trial)
@@ -68,7 +68,7 @@ class Sampler:
         self._facts[trial] = _Fact(asked.params, asked.distributions)
         return asked.params, drawn
 
-    def add(self, trial: int, params: dict[str, Any] | None) -> None:
+    def add(self, trial: int, params: Params | None) -> None:
         """A trial that starts without being asked for: a baseline, a warm start, a replay. None: outside the domain."""
         if params is None or trial in self._facts:
             return
@@ -89,7 +89,7 @@ class Sampler:
         if state == "infeasible":
             self._infeasible.append((trial, self._facts.pop(trial)))
 
-    def _seen(self) -> list[dict[str, Any]]:
+    def _seen(self) -> list[Params]:
         return [fact.params for fact in self._facts.values()] + [fact.params for _, fact in self._infeasible]
 
     @property
@@ -97,11 +97,11 @@ class Sampler:
         """Whether every point of a grid is taken, be it by a baseline, or refused."""
         return self.name == "grid" and self._next_point() is None
 
-    def _next_point(self) -> dict[str, Any] | None:
+    def _next_point(self) -> Params | None:
         seen = self._seen()
         return next((params for params in self._grid if params not in seen), None)
 
-    def _ask_grid(self, trial: int) -> tuple[dict[str, Any], Any] | None:
+    def _ask_grid(self, trial: int) -> tuple[Params, Any] | None:
         params = self._next_point()
         if params is None:
             return None
@@ -145,7 +145,7 @@ def _make_tpe(seed: int, startup_trials: int) -> optuna.samplers.TPESampler:
 class _Told(FrozenTrial):
     """A trial as told to a study that lives for one ask: Optuna may keep it as it is, which is ten times as fast."""
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "_Told":
+    def __deepcopy__(self, memo: object) -> "_Told":
         return copy.copy(self)
 
 
@@ -169,13 +169,13 @@ def _freeze_fact(fact: _Fact, value: float | None) -> FrozenTrial:
     )
 
 
-def enumerate_points(suggest: Suggest, seed: int) -> list[dict[str, Any]]:
+def enumerate_points(suggest: Suggest, seed: int) -> list[Params]:
     """Every point of a finite define-by-run space, in an order shuffled by the seed, so that a part of it is fair.
 
     Raises:
         UserError: a domain is continuous.
     """
-    points: list[dict[str, Any]] = []
+    points: list[Params] = []
     trial, is_left = GridTrial(), True
     while is_left:
         suggest(trial)  # type: ignore[arg-type]  # draws like Optuna's trial

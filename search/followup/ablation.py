@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis.effects.intervals import mean_interval, paired_interval, score_noise
 from analysis.formatting import format_points, format_score
@@ -24,6 +24,8 @@ from training.errors import UserError
 from training.recipe import flatten
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from search.runner.driver import SweepEnd
 
 METHOD = (
@@ -34,7 +36,7 @@ METHOD = (
 )
 
 
-def run_ablation(source: SweepRecord, seeds: int | None, console: Any) -> SweepEnd:
+def run_ablation(source: SweepRecord, seeds: int | None, console: Console) -> SweepEnd:
     """Train the winner and the baseline with one technique switched at a time, or continue an existing ablation.
 
     Raises:
@@ -56,7 +58,7 @@ def run_ablation(source: SweepRecord, seeds: int | None, console: Any) -> SweepE
     )
 
 
-def conclude_ablation(listed: Replicated, console: Any) -> Ablation:
+def conclude_ablation(listed: Replicated, console: Console) -> Ablation:
     """Print the effect of each technique, best first, then write and log the page.
 
     Raises:

@@ -28,12 +28,14 @@ from search.storage.folder import SweepFolder
 from training.errors import UserError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from search.runner.driver import SweepEnd
 
 TOP = 3
 
 
-def run_confirmation(source: SweepRecord, top: int | None, seeds: int | None, console: Any) -> SweepEnd:
+def run_confirmation(source: SweepRecord, top: int | None, seeds: int | None, console: Console) -> SweepEnd:
     """Train the best `top` recipes and the baseline on fresh seeds, or continue an existing confirmation.
 
     Raises:
@@ -57,7 +59,7 @@ def run_confirmation(source: SweepRecord, top: int | None, seeds: int | None, co
     )
 
 
-def conclude_confirmation(listed: Replicated, console: Any) -> Confirmation:
+def conclude_confirmation(listed: Replicated, console: Console) -> Confirmation:
     """Compare the recipes on fresh seeds, score the winner once on the test part, then write, export and log the results.
 
     Raises:

@@ -6,7 +6,7 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from search.followup.replication import Replicated, describe_trial
 from search.followup.trial_export import source_of
@@ -16,8 +16,11 @@ from training.contract.specs import FILE_DATA
 from training.errors import UserError
 from training.recipe import read_recipe
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-def train_release(listed: Replicated, console: Any) -> Path:
+
+def train_release(listed: Replicated, console: Console) -> Path:
     """Train the recipe that `sweep confirm` scored, export its last epoch, and return the folder of the export.
 
     Raises:

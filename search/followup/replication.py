@@ -18,6 +18,8 @@ from training.errors import UserError
 from training.recipe import Recipe
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from search.runner.driver import SweepEnd
 
 FEWEST_SEEDS, SEEDS = 2, 5
@@ -106,7 +108,7 @@ def run_replication(
     seed_count: int,
     keep_best: int,
     notes: Sequence[str],
-    console: Any,
+    console: Console,
 ) -> SweepEnd:
     """Train every recipe on `seed_count` seeds that `source` never used, as a sweep of its own on the same machines.
 
@@ -142,7 +144,7 @@ def run_replication(
     return run_sweep(folder, space, settings, console, [event])
 
 
-def continue_replication(record: SweepRecord, console: Any) -> SweepEnd:
+def continue_replication(record: SweepRecord, console: Console) -> SweepEnd:
     """Finish a replication that exists already."""
     from search.runner.driver import SweepEnd
     from search.runner.sweep import resume_sweep

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from analysis.formatting import format_effect, format_score
 from analysis.report.sweep_report import Findings, describe_costs, describe_interactions, write_report
 from search.display.columns import Column, Columns
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 COLUMNS = [
     Column("verdict"),
@@ -24,7 +27,7 @@ COLUMNS = [
 ORDER = ("useful", "harmful", "no effect seen", "unknown")
 
 
-def report_sweep(name: str, out: Path, tracking_uri: str, experiment: str, console: Any) -> None:
+def report_sweep(name: str, out: Path, tracking_uri: str, experiment: str, console: Console) -> None:
     """Write the page and print what it says.
 
     Raises:
@@ -41,7 +44,7 @@ def report_sweep(name: str, out: Path, tracking_uri: str, experiment: str, conso
     log_report(findings, out, tracking_uri, console)
 
 
-def log_report(findings: Findings, page: Path, tracking_uri: str, console: Any) -> None:
+def log_report(findings: Findings, page: Path, tracking_uri: str, console: Console) -> None:
     """Keep the page with the sweep's own run in MLflow, as `report.html`."""
     from mlflow import MlflowClient
 

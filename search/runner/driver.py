@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from search.core.controller import Controller
 from search.core.record import SweepRecord
@@ -29,6 +29,9 @@ from search.tracking.writer import Tracking
 from training.contract.specs import FILE_DATA
 from training.errors import UserError
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 
 @dataclass(frozen=True)
 class SweepEnd:
@@ -40,7 +43,7 @@ class SweepEnd:
 
 
 def drive(
-    folder: SweepFolder, controller: Controller, settings: Settings, plan: Plan, tracking: Tracking, console: Any
+    folder: SweepFolder, controller: Controller, settings: Settings, plan: Plan, tracking: Tracking, console: Console
 ) -> SweepEnd:
     """Run trials until none is left, the time is over or a signal comes; then close the ledger and MLflow's runs.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from types import FrameType
 
+Handler = Callable[[int, FrameType | None], object] | int | None
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP, its terminal was closed"}
 URGENT = (signal.SIGTERM, signal.SIGHUP)
 # After SIGTERM the work in progress gets this long to end by itself; then an exception leaves it.
@@ -62,7 +63,7 @@ class Request:
         if self.timer:
             self.timer.cancel()
 
-    def receive(self, number: int, frame: Any) -> None:
+    def receive(self, number: int, frame: FrameType | None) -> None:
         """The handler of the signals. The second signal raises; after SIGTERM the second comes from a timer.
 
         Raises:
@@ -119,7 +120,7 @@ def leave_on_signals(code: int) -> None:
         signal.signal(number, lambda *_: os._exit(code))
 
 
-def _raise(number: int, frame: Any) -> None:
+def _raise(number: int, frame: FrameType | None) -> None:
     raise Interrupted(number)
 
 
@@ -129,8 +130,8 @@ def _signals() -> set[signal.Signals]:
 
 
 @contextmanager
-def _handled(handler: Any) -> Iterator[None]:
-    before: dict[signal.Signals, Any] = {}
+def _handled(handler: Handler) -> Iterator[None]:
+    before: dict[signal.Signals, Handler] = {}
     with suppress(ValueError):  # only the main thread may: elsewhere no signal arrives
         for number in _signals():
             before[number] = signal.signal(number, handler)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from search.display.phases import Phases
 from search.runner.cluster import Demand, fit_to_cluster, list_nodes, plan_demand, start_ray
@@ -21,6 +21,9 @@ from search.tracking.writer import Tracking
 from spaces.space import Space
 from training.errors import UserError
 from training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ def make_plan(
     storage: Path,
     tracking: Tracking,
     phases: Phases,
-    console: Any,
+    console: Console,
     patient: bool = False,
 ) -> Plan:
     """Start Ray and find out what this space can be on its machines, while the MLflow store opens."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ray.tune import Stopper
 from ray.tune.schedulers import TrialScheduler
@@ -19,13 +19,17 @@ from search.core.controller import Controller
 from search.core.trials import Trial
 from training.loop.epoch_report import Report
 
+if TYPE_CHECKING:
+    from ray.tune.execution.tune_controller import TuneController
+    from ray.tune.experiment import Trial as RayTrial
+
 WorkerConfig = Callable[[Trial], dict[str, Any]]  # builds what Ray sends to the worker of a trial
 
 
 class _Unpickled:
     """Ray pickles and copies these; the driver's own objects, open files included, must stay the only ones."""
 
-    def __deepcopy__(self, memo: Any) -> Any:
+    def __deepcopy__(self, memo: object) -> Self:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -73,7 +77,7 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         self.stopping = stopping
         self.left: set[str] = set()  # Ray's trials that were told to leave: what is said of them later is old
 
-    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+    def on_trial_result(self, tune_controller: TuneController, trial: RayTrial, result: dict[str, Any]) -> str:
         number = trial.config["trial"]
         if "message" not in result:  # Ray's own word that the function returned
             return self.CONTINUE
@@ -91,7 +95,7 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         self.left.add(trial.trial_id)
         return self.STOP
 
-    def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
+    def on_trial_error(self, tune_controller: TuneController, trial: RayTrial) -> None:
         if trial.trial_id in self.left:
             return
         number, reason = trial.config["trial"], describe_death(trial)
@@ -100,23 +104,23 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         else:
             self.controller.lose(number, reason)
 
-    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+    def on_trial_complete(self, tune_controller: TuneController, trial: RayTrial, result: dict[str, Any]) -> None:
         # Also called for trials that the end of the sweep cut short.
         if not self.stopping() and trial.trial_id not in self.left:
             self.controller.end(trial.config["trial"], "failed", "the worker returned before the last epoch")
 
-    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+    def choose_trial_to_run(self, tune_controller: TuneController) -> RayTrial | None:
         trials = tune_controller.get_live_trials()
         return next((trial for trial in trials if trial.status == "PENDING"), None)
 
-    def on_trial_add(self, tune_controller: Any, trial: Any) -> None: ...
-    def on_trial_remove(self, tune_controller: Any, trial: Any) -> None: ...
+    def on_trial_add(self, tune_controller: TuneController, trial: RayTrial) -> None: ...
+    def on_trial_remove(self, tune_controller: TuneController, trial: RayTrial) -> None: ...
 
     def debug_string(self) -> str:
         return ""
 
 
-def describe_death(trial: Any) -> str:
+def describe_death(trial: RayTrial) -> str:
     """Why a trial's worker died, in one line."""
     lines = [line.strip() for line in str(trial.get_error() or "").splitlines()]
     telling = [line for line in lines if "memory" in line.lower() or "died" in line or "killed" in line]

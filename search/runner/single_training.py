@@ -8,7 +8,7 @@ import signal
 import uuid
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -26,6 +26,12 @@ from training.process.resources import count_cpus
 from training.recipe import Recipe
 from training.score_metrics import MAXIMISED, MINIMISED
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from training.loop.epoch_report import Outcome, Report
+    from training.loop.job import Resources
+
 
 def train_single(
     recipe: Recipe,
@@ -37,7 +43,7 @@ def train_single(
     device: str | None,
     tracking_uri: str,
     experiment: str,
-    console: Any,
+    console: Console,
 ) -> None:
     """Train, log to MLflow as one run, and export the best weights into `out`.
 
@@ -88,13 +94,15 @@ def _check_free(out: Path, recipe: Recipe) -> None:
     check_out(out)
 
 
-def _train(recipe: Recipe, out: Path, metric: str, resources: Any, tracking: Tracking, console: Any) -> Any:
+def _train(
+    recipe: Recipe, out: Path, metric: str, resources: Resources, tracking: Tracking, console: Console
+) -> Outcome:
     from training.train import train
 
     tracking(TrialStarted(trial=0, recipe=recipe, params=None, origin="single"))
     with interruptible() as interrupted:
 
-        def on_report(report: Any) -> bool:
+        def on_report(report: Report) -> bool:
             tracking(EpochReported(trial=0, **asdict(report)))
             now = format_score(metric, report.metrics[metric])
             best = format_score(metric, report.score, report.standard_error)
@@ -106,7 +114,7 @@ def _train(recipe: Recipe, out: Path, metric: str, resources: Any, tracking: Tra
     return outcome
 
 
-def _export(outcome: Any, out: Path, metric: str, threads: int, run_id: str | None) -> None:
+def _export(outcome: Outcome, out: Path, metric: str, threads: int, run_id: str | None) -> None:
     from training.loop.checkpoint import read_checkpoint
 
     last = outcome.reports[-1]
@@ -126,7 +134,7 @@ def _export(outcome: Any, out: Path, metric: str, threads: int, run_id: str | No
         (out / name).unlink()
 
 
-def _plan_resources(recipe: Recipe, source: Path, cpus: int | None, device: str | None) -> Any:
+def _plan_resources(recipe: Recipe, source: Path, cpus: int | None, device: str | None) -> Resources:
     """As many threads as the exported trial had, so that its numbers come out again; else all CPUs."""
     summary = source.parent / "summary.json"
     if cpus is None and summary.exists():

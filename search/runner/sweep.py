@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from search.core.controller import Controller
 from search.core.record import SweepRecord
@@ -24,9 +24,12 @@ from spaces.space import Space
 from training.errors import UserError
 from training.recipe import flatten
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 
 def run_sweep(
-    folder: SweepFolder, space: Space, settings: Settings, console: Any, opening: Sequence[AnyEvent] = ()
+    folder: SweepFolder, space: Space, settings: Settings, console: Console, opening: Sequence[AnyEvent] = ()
 ) -> SweepEnd:
     """Run a new sweep to its end, its time budget, or Ctrl-C.
 
@@ -57,7 +60,7 @@ def run_sweep(
 
 
 def resume_sweep(
-    folder: SweepFolder, console: Any, time_budget_seconds: float | None = None, more_trials: int = 0
+    folder: SweepFolder, console: Console, time_budget_seconds: float | None = None, more_trials: int = 0
 ) -> SweepEnd:
     """Go on with a sweep that was interrupted, however it was; `more_trials` extends it.
 

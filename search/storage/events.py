@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from search.storage.settings import Settings
+from spaces.parameters.draws import Params
 from training.recipe import RECORDED, Recipe
 
 State = Literal["running", "paused", "completed", "stopped", "diverged", "out_of_memory", "failed", "interrupted"]
@@ -98,7 +99,7 @@ class TrialStarted(TrialEvent):
 
     event: Literal["start"] = "start"
     recipe: Recipe = Field(description="The complete recipe.")
-    params: dict[str, Any] | None = Field(description="The draw as Optuna's parameters; null outside the space.")
+    params: Params | None = Field(description="The draw as Optuna's parameters; null outside the space.")
     origin: Origin
 
 
@@ -144,7 +145,7 @@ class DrawRefused(TrialEvent):
     """A draw whose techniques cannot be combined; another is drawn for the same trial."""
 
     event: Literal["infeasible"] = "infeasible"
-    params: dict[str, Any] = Field(description="The draw as Optuna's parameters.")
+    params: Params = Field(description="The draw as Optuna's parameters.")
     reason: str = Field(description="Which techniques conflict.")
 
 

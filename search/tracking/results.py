@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from search.core.record import SweepRecord
 from search.tracking.entries import to_milliseconds
 from search.tracking.mlflow_store import is_outage, open_store
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from search.tracking.mlflow_store import Store
 
 
@@ -20,7 +22,7 @@ def log_results(
     files: Sequence[Path],
     sentences: Sequence[str],
     stamp: float,
-    console: Any,
+    console: Console,
 ) -> None:
     """Log to the sweep's own run, with sentences as its description.
 
