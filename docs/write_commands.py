@@ -16,7 +16,7 @@ WIDTH = 118
 OPENING = """
 # Commands
 
-Written by `make docs` from the command's own help; change that. `sweep COMMAND --help` shows the same.
+`make docs` writes this page from the help of the commands. `sweep COMMAND --help` shows the same.
 `SPACE` is a bundled space or a YAML file; `[PATH=VALUE]...` sets values in it, such as `epochs=3` or
 `optimizer={name: sgd, lr: 0.1}`.
 
@@ -24,15 +24,15 @@ Written by `make docs` from the command's own help; change that. `sweep COMMAND 
 
 | Code | Meaning |
 | --- | --- |
-| 0 | The command did what it was asked. A sweep whose time budget is spent counts as done. |
-| 1 | No trial completed, or a fault of ours, with a traceback. |
-| 2 | A mistake in the command, a file or the machine, in one sentence with a way out. |
+| 0 | The command succeeded. A sweep whose time budget is spent counts as done. |
+| 1 | No trial completed, or an error in the program, with a traceback. |
+| 2 | An error in the command, a file or the machine, in one sentence that says how to correct it. |
 | 129 | The terminal was closed (`SIGHUP`). It does not end a sweep that was started with `nohup`. |
-| 130 | Ctrl-C. `sweep resume NAME` goes on. |
-| 143 | `SIGTERM`. `sweep resume NAME` goes on. |
+| 130 | Ctrl-C. `sweep resume NAME` continues. |
+| 143 | `SIGTERM`. `sweep resume NAME` continues. |
 
 After a signal, the ledger and the MLflow runs are complete within three seconds, and the last line has the command that
-goes on. A second Ctrl-C skips the rest of the cleaning up.
+continues. A second Ctrl-C skips the rest of the clean-up.
 """
 
 

@@ -1,4 +1,4 @@
-"""Sweeps from Python: each function does what the command of its name does, and returns a `Result`.
+"""Sweeps from Python: each function does the same as the command with its name, and returns a `Result`.
 
     import search
 
@@ -45,13 +45,13 @@ STORAGE = Path("sweeps")
 
 @dataclass(frozen=True)
 class Result:
-    """A sweep as its driver left it, or as `open` found it.
+    """A sweep after its driver ended, or as `open` read it.
 
     Attributes:
-        record: Everything that its ledger holds.
+        record: The content of its ledger.
         state: `completed`, `interrupted`, `time_budget`, or `running` under another driver.
         undelivered: Events that did not reach MLflow; `resume` sends them again.
-        console: Where the methods print; a quiet one prints nothing.
+        console: The methods print to it; a quiet console prints nothing.
     """
 
     record: SweepRecord
@@ -74,15 +74,15 @@ class Result:
 
     @property
     def best(self) -> Trial | None:
-        """The completed trial with the best score; None where none completed."""
+        """The completed trial with the best score; None if no trial completed."""
         return self.record.trials.best()
 
     def export(self, out: str | Path | None = None, *, trial: int | None = None, **extras: Any) -> Path:
         """Write a trial's recipe, weights, summary and card.
 
         Args:
-            out: The folder to write; `exports/NAME` where it is left out.
-            trial: A trial's number; the best one where it is left out.
+            out: The folder to write. Default: `exports/NAME`.
+            trial: The number of a trial. Default: the best trial.
             extras: `onnx=True`, `int8=True` or `register="model-name"`.
 
         Returns:
@@ -99,7 +99,7 @@ class Result:
         return exported.folder
 
     def report(self, out: str | Path | None = None) -> Path:
-        """Write the page that says what each technique is worth; returns its path, `reports/NAME.html` by default.
+        """Write the page with the effect of each technique, and return its path, `reports/NAME.html` by default.
 
         Raises:
             UserError: MLflow does not have the sweep, or no trial completed.
@@ -111,13 +111,13 @@ class Result:
         """Train the best recipes and the baseline on fresh seeds, and score the winner once on the test part.
 
         Args:
-            top: How many of the best recipes; 3 where it is left out.
-            seeds: Fresh seeds of each; 5 where it is left out.
+            top: The number of best recipes. Default: 3.
+            seeds: The number of fresh seeds of each recipe. Default: 5.
             final: Then train the winner on training and validation images, and export it.
 
         Raises:
             UserError: no trial completed, or the sweep is running.
-            KeyboardInterrupt: it was interrupted; the same call goes on with it.
+            KeyboardInterrupt: it was interrupted; the same call continues it.
         """
         from search.followup.confirmation import conclude_confirmation, run_confirmation
         from search.followup.replication import check_searched, read_replication
@@ -137,7 +137,7 @@ class Result:
 
         Raises:
             UserError: no trial completed, or the sweep is running.
-            KeyboardInterrupt: it was interrupted; the same call goes on with it.
+            KeyboardInterrupt: it was interrupted; the same call continues it.
         """
         from search.followup.ablation import conclude_ablation, run_ablation
         from search.followup.replication import check_searched, read_replication
@@ -166,26 +166,26 @@ def run(
     keep_best: int = 5,
     console: Console | None = None,
 ) -> Result:
-    """Search a space: the baseline first, then recipes that the sampler proposes, stopped early by ASHA.
+    """Search a space: first the baseline, then recipes that the sampler proposes; ASHA stops the worst early.
 
-    Ctrl-C ends the sweep cleanly, and the result has the state `interrupted`. Ray stays up for the next call.
+    Ctrl-C ends the sweep cleanly, and the result has the state `interrupted`. Ray keeps running for the next call.
 
     Args:
         space: A bundled space (`quick`, `card`, `full`) or a YAML file.
         overrides: Values to set, such as `"epochs=3"`.
-        name: The sweep's name; the space's name and a number where it is left out.
-        trials: Trials to run, baselines included; the space's own number where it is left out.
-        time_budget: When to stop: seconds, or text such as `"2h"`.
+        name: The name of the sweep. Default: the name of the space and a number.
+        trials: The number of trials, including the baselines. Default: the number in the space.
+        time_budget: The time after which the sweep ends: seconds, or text such as `"2h"`.
         cpus_per_trial: CPUs of each trial.
         gpus_per_trial: GPUs of each trial; may be a fraction.
-        address: The head node of a Ray cluster; this machine where it is left out.
+        address: The head node of a Ray cluster. Default: this machine.
         storage: The folder that holds the sweeps.
-        tracking_uri: The MLflow store; `MLFLOW_TRACKING_URI` or a database in this folder where it is left out.
+        tracking_uri: The MLflow store. Default: `MLFLOW_TRACKING_URI`, else a database in this folder.
         experiment: The MLflow experiment.
-        seed: Seed of the search; the recipe has a seed of its own.
-        warm_start: Sweeps with whose best recipes this one begins.
-        keep_best: How many completed trials keep their weights.
-        console: A Rich console for progress; the terminal or notebook where it is left out.
+        seed: The seed of the search; the recipe has its own seed.
+        warm_start: Earlier sweeps; this one begins with their best recipes.
+        keep_best: The number of completed trials that keep their weights.
+        console: A Rich console for progress. Default: the terminal or the notebook.
 
     Raises:
         UserError: something is wrong with the space, the data, the machines or the store; nothing was made.
@@ -236,7 +236,7 @@ def run(
 def resume(
     name: str, *, storage: str | Path = STORAGE, time_budget: str | float | None = None, console: Console | None = None
 ) -> Result:
-    """Go on with a sweep that was interrupted.
+    """Continue an interrupted sweep.
 
     Raises:
         UserError: there is no such sweep, it is completed, or another driver runs it.
@@ -253,7 +253,7 @@ def extend(
     time_budget: str | float | None = None,
     console: Console | None = None,
 ) -> Result:
-    """Run `trials` more than the sweep's budget; the sampler has learned from all before.
+    """Run `trials` additional trials; the sampler uses the results of all earlier trials.
 
     Raises:
         UserError: there is no such sweep, or another driver runs it.
@@ -264,7 +264,7 @@ def extend(
 
 
 def open(name: str, *, storage: str | Path = STORAGE, console: Console | None = None) -> Result:
-    """Open a sweep that exists, whether it runs or not.
+    """Open an existing sweep, also while it runs.
 
     Raises:
         UserError: there is no such sweep, or its ledger is damaged.
@@ -277,7 +277,7 @@ def open(name: str, *, storage: str | Path = STORAGE, console: Console | None = 
 
 
 def write_report(name: str, out: str | Path | None, tracking_uri: str, experiment: str, console: Console) -> Path:
-    """Write a sweep's report from MLflow; returns the page's path.
+    """Write a sweep's report from MLflow, and return the path of the page.
 
     Raises:
         UserError: MLflow does not have the sweep, no trial completed, or the page cannot be written.
@@ -315,7 +315,7 @@ def _result(end: SweepEnd, console: Console) -> Result:
 
 
 def _whole(end: SweepEnd) -> SweepRecord:
-    """The record of a replication that ran to its end."""
+    """Return the record of a replication that ran to its end."""
     from search.runner.interrupt import Interrupted
 
     if end.state != "completed":

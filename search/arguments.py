@@ -1,4 +1,4 @@
-"""What a user typed, checked and made to mean the same everywhere."""
+"""Check the arguments of a user, and make paths and addresses absolute."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spaces.space import Space
 
 STORES = r"(https?|(postgresql|mysql|mssql)(\+\w+)?)://.|sqlite:///.|databricks"
-DATABASE = b"SQLite format 3\0"  # how every such file begins
+DATABASE = b"SQLite format 3\0"  # the first bytes of every SQLite file
 
 
 LONGEST_SECONDS = 366 * 24 * 3600
@@ -24,23 +24,23 @@ LARGEST_SEED = 2**63 - 1
 
 
 def parse_duration(text: str) -> float:
-    """`90s`, `15m`, `2h` or `1h30m` to seconds."""
+    """Return the seconds of `90s`, `15m`, `2h` or `1h30m`."""
     match = re.fullmatch(r"(?:([0-9]{1,99})h)?(?:([0-9]{1,99})m)?(?:([0-9]{1,99})s)?", text)
     seconds = (
         sum(int(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
     )
     if seconds <= 0:
-        raise UserError(f"--time-budget={text}: not a time. Write it as 90s, 15m, 2h or 1h30m.")
+        raise UserError(f"--time-budget={text}: this is not a time. Write it as 90s, 15m, 2h or 1h30m.")
     if seconds > LONGEST_SECONDS:
         raise UserError(f"--time-budget={text}: longer than a year. Give less, or leave it out to run all trials.")
     return float(seconds)
 
 
 def absolute_uri(uri: str) -> str:
-    """A database file relative to here, whatever folder a process works in later.
+    """Make the path of a database file absolute, so that it does not depend on the working folder of a process.
 
     Raises:
-        UserError: it is not the address of an MLflow store.
+        UserError: this is not the address of an MLflow store.
     """
     from search.storage.secrets import refuse_secret
 
@@ -50,10 +50,10 @@ def absolute_uri(uri: str) -> str:
 
 
 def check_store(uri: str, experiment: str) -> None:
-    """What can be known of an MLflow store before MLflow is imported.
+    """Check an MLflow store as far as possible without importing MLflow.
 
     Raises:
-        UserError: it is none, or its database could not be written.
+        UserError: this is not an MLflow store, or its database cannot be written.
     """
     from analysis.export.writable import check_file
 
@@ -68,25 +68,25 @@ def check_store(uri: str, experiment: str) -> None:
 
 
 def check_address(uri: str) -> None:
-    """Refuse what MLflow could not take for the address of a store.
+    """Refuse an address that MLflow cannot use.
 
     Raises:
-        UserError: it is none.
+        UserError: this is not the address of a store.
     """
     from analysis.formatting import mask_secrets
 
     if not re.match(STORES, uri):
         raise UserError(
-            f"--tracking-uri={mask_secrets(uri)}: no MLflow store. Write it as sqlite:///mlflow.db or http://host:5000."
+            f"--tracking-uri={mask_secrets(uri)}: this is not an MLflow store. Write it as sqlite:///mlflow.db or http://host:5000."
         )
     require_driver(f"--tracking-uri={mask_secrets(uri)}", uri)
 
 
 def check_database(uri: str) -> None:
-    """Refuse a file that is there and is not an SQLite database; other stores pass.
+    """Refuse an existing file that is not an SQLite database. Other stores are not checked.
 
     Raises:
-        UserError: it is a folder, another kind of file, or cannot be read.
+        UserError: this is a folder or another kind of file, or it cannot be read.
     """
     file = Path(uri.removeprefix("sqlite:///").partition("?")[0])
     if not uri.startswith("sqlite:///") or not file.exists():
@@ -106,7 +106,7 @@ def _read_start(file: Path) -> bytes:
 
 
 def absolute_paths(space: Space) -> Space:
-    """Paths in a space made absolute once, or files taken in, so that they mean the same wherever they are read."""
+    """Make the paths in a space absolute, and copy the content of files into it, so that it is valid everywhere."""
     recipe: dict[str, Any] = dict(space.recipe)
     given = recipe.get("data", {})
     paths = {name: os.path.abspath(os.path.expanduser(given[name])) for name in ("root", "path") if given.get(name)}
@@ -121,7 +121,7 @@ def absolute_paths(space: Space) -> Space:
 
 
 def _take_in_files(augmentation: Any) -> Any:
-    """A policy's file as part of the space: who resumes it must not need the file, or find another in its place."""
+    """Copy the content of a policy's file into the space: a resume must not need the file, or read a changed one."""
     from spaces.parameters.domains import Choice
 
     if isinstance(augmentation, Choice):
@@ -135,20 +135,20 @@ def _take_in_files(augmentation: Any) -> Any:
 
 
 def check_number(option: str, value: float | None, *, least: float = 1, most: float = MOST_OF_ANYTHING) -> None:
-    """Refuse what is not a number from `least` to `most`; None, for an option that was not given, is fine.
+    """Refuse a value that is not a number from `least` to `most`. None, for an option that was not given, is accepted.
 
     Raises:
-        UserError: it is outside, infinite or not a number.
+        UserError: the value is outside, infinite or not a number.
     """
     if value is not None and not least <= value <= most:  # comparisons with nan are false
         raise UserError(f"{option}={value}: give a number from {least:g} to {most:,}.")
 
 
 def check_share(option: str, value: float | None, *, or_zero: bool = False) -> None:
-    """Refuse what is not a finite number above 0.
+    """Refuse a value that is not a finite number above 0.
 
     Raises:
-        UserError: it is not.
+        UserError: the value is not such a number.
     """
     if value is None or 0 < value <= MOST_OF_ANYTHING or (value == 0 and or_zero):
         return

@@ -12,8 +12,8 @@ WIDEST = 120  # of lines of Markdown, tables excepted
 
 PREFACE = f"""# Techniques
 
-Written by `make docs` from the techniques' docstrings and fields, [spaces/{SPACE}.yaml](../spaces/{SPACE}.yaml) and the
-measured costs; change those. `sweep techniques NAME` shows one card. Costs are from `python benchmarks/techniques.py`; its
+`make docs` writes this page from the docstrings and fields of the techniques, [spaces/{SPACE}.yaml](../spaces/{SPACE}.yaml)
+and the measured costs. `sweep techniques NAME` shows one card. The costs are from `python benchmarks/techniques.py`; its
 baseline is momentum at a rate of 0.03, with a cosine schedule on the demo's model.
 """
 

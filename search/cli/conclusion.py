@@ -1,4 +1,4 @@
-"""What a sweep's command prints at its end, and the exit code that says how it ended."""
+"""The last lines of a sweep's command, and its exit code."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def conclude(result: Result) -> None:
-    """Print a search's leaderboard, export its best trial, and print how to go on.
+    """Print a search's leaderboard, export its best trial, and print how to continue.
 
     Raises:
-        typer.Exit: it was interrupted, or no trial completed.
+        typer.Exit: the sweep was interrupted, or no trial completed.
     """
     record, trials, console = result.record, result.record.trials, result.console
     if record.replication is not None:
@@ -48,7 +48,7 @@ def conclude(result: Result) -> None:
 
 
 def _describe_ui(tracking_uri: str) -> str:
-    """Name the command that shows a store; an address whose password was masked must come from the environment."""
+    """Name the command that shows a store. An address with a masked password must come from the environment."""
     if MASK in tracking_uri:
         return f"sweep ui, with {URI} set to {tracking_uri}"
     default = tracking_uri == absolute_uri(os.environ.get(URI) or TRACKING_URI)
@@ -56,7 +56,7 @@ def _describe_ui(tracking_uri: str) -> str:
 
 
 def conclude_replication(record: SweepRecord, state: str, console: Console) -> None:
-    """Print what a confirmation or an ablation found, once all of it ran.
+    """Print the results of a confirmation or an ablation that ran to its end.
 
     Raises:
         typer.Exit: it was interrupted.

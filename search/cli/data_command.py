@@ -1,4 +1,4 @@
-"""`sweep data`: what a recipe would feed, in numbers and in a picture, before anything is trained."""
+"""`sweep data`: show the data of a recipe in numbers and in a picture, before anything is trained."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def show_data(source: str, overrides: Sequence[str], out: Path, check: bool, spe
     With `check`, read all image files and name the broken ones instead. With `speed`, measure the backends as well.
 
     Raises:
-        UserError: the data, or what was asked for, is wrong.
+        UserError: the data or an option is wrong.
     """
     recipe = find_recipe(source, overrides)
     from training.data.sources.load_data import load_data
@@ -53,7 +53,7 @@ def show_data(source: str, overrides: Sequence[str], out: Path, check: bool, spe
     check_images(data)
     _print_parts(data, console)
     _print_remarks(list_remarks(data), console)
-    # Only now, as it takes seconds to import: what is wrong with the data is said before.
+    # Imported late, because it takes seconds: errors in the data are reported before.
     import torch
 
     from training.data.inspection.picture import PICTURED, draw_training
@@ -74,20 +74,25 @@ def show_data(source: str, overrides: Sequence[str], out: Path, check: bool, spe
 
 
 def _check_picture(out: Path, spec: Data) -> None:
-    """Refuse a picture that cannot be written, or that the next command would take for an image of the data."""
+    """Refuse a picture that cannot be written, or that the next command would read as an image of the data."""
     from PIL import Image
 
     check_file("--out", out)
     endings = Image.registered_extensions()
     if endings.get(out.suffix.lower()) not in Image.SAVE:
-        raise UserError(f"--out={out}: no kind of picture ends in {out.suffix or 'nothing'}. Name it {out.stem}.png.")
+        raise UserError(
+            f"--out={out}: {out.suffix or 'an empty ending'} is not the ending of a picture. Name it {out.stem}.png."
+        )
     root = getattr(spec, "root", None) if spec.name == "image_folder" else None
     if root and Path(root).resolve() in out.resolve().parents:
-        raise UserError(f"--out={out}: the picture would lie among the images of {root}. Name a file elsewhere.")
+        raise UserError(f"--out={out}: this file would be among the images of {root}. Name a file in another folder.")
 
 
 def find_recipe(source: str, overrides: Sequence[str]) -> Recipe:
-    """A recipe from a data set's name, a folder, a manifest, a recipe's file, or a space: there, the first augmented draw."""
+    """Return a recipe from a data set's name, a folder, a manifest, a recipe's file or a space.
+
+    For a space it is the first random draw with augmentation.
+    """
     from spaces.load import bundled_names, load_recipe, load_space
     from spaces.parameters.domains import find_parameters
     from spaces.parameters.draws import RandomTrial
@@ -101,9 +106,9 @@ def find_recipe(source: str, overrides: Sequence[str]) -> Recipe:
             file.write_text(f"format: 1\nrecipe:\n  backbone: {{weights: none}}\n  data: {data}\n", encoding="utf-8")
             return load_recipe(file, overrides)
     if not os.path.exists(source) and source in _KINDS:
-        raise UserError(f"{source} is a kind of data, not data: give {_KINDS[source]}.")
+        raise UserError(f"{source} is a kind of data, not a data set: give {_KINDS[source]}.")
     if is_image_name(source):
-        raise UserError(f"{source}: one image is no data set. Give the folder that holds one subfolder per class.")
+        raise UserError(f"{source}: one image is not a data set. Give the folder that has one subfolder per class.")
     if not os.path.exists(source) and source not in (names := bundled_names()):
         raise UserError(
             f"{source}: there is no such space, data set, folder or file.{did_you_mean(source, [*names, *_DATASETS])}"
@@ -116,7 +121,7 @@ def find_recipe(source: str, overrides: Sequence[str]) -> Recipe:
 
 
 def _name_data(source: str) -> str | None:
-    """The value of `data` that a word on the command line means, in YAML; None for a recipe or a space."""
+    """Return the value of `data`, in YAML, for a word on the command line; None for a recipe or a space."""
     import json
 
     path = os.path.abspath(os.path.expanduser(source))
@@ -180,8 +185,8 @@ def _print_statistics(data: ImageData, recipe: Recipe, asked: str, console: Cons
     used = recipe.preprocessing
     console.print(f"Shorter side {side} pixels; mean {_levels(mean)}, deviation {_levels(std)} of red, green, blue.")
     console.print(
-        f"Fed as {used.image_size}×{used.image_size} ({used.interpolation}, crop {used.crop:g}), mean {_levels(used.mean)}, "
-        f"deviation {_levels(used.std)}; augmentation {recipe.augmentation.policy}, "
+        f"Input of the model: {used.image_size}×{used.image_size} ({used.interpolation}, crop {used.crop:g}), "
+        f"mean {_levels(used.mean)}, deviation {_levels(used.std)}; augmentation {recipe.augmentation.policy}, "
         f"backend {recipe.augmentation.backend}{' (auto)' if asked == 'auto' else ''}."
     )
 
@@ -196,12 +201,13 @@ def _print_speed(data: ImageData, recipe: Recipe, device: str, workers: int, con
     from training.data.inspection.speed import TURN_SECONDS, TURNS, measure_backends
 
     used = recipe.augmentation.backend
-    table = Table("backend", "images/s", "least", "most", title="Feeding")
+    table = Table("backend", "images/s", "min", "max", title="Data loading")
     for backend, speed in measure_backends(data, recipe, device, workers=workers).items():
         cells = [speed] if isinstance(speed, str) else [f"{it:,.0f}" for it in (speed.median, speed.least, speed.most)]
         table.add_row(f"{backend} ←" if backend == used else backend, *cells)
     console.print(table)
     console.print(
         f"Medians of {TURNS} turns of {TURN_SECONDS:g} s in alternation, on {device}, with {workers} loader "
-        f"worker{'s' * (workers != 1)} where images are not in memory. Least and most far apart: the machine is busy."
+        f"worker{'s' * (workers != 1)} if the images are not in memory. If minimum and maximum differ much, the machine is "
+        "busy."
     )

@@ -1,4 +1,4 @@
-"""Commands for what a sweep is made from: spaces, techniques, data, and single recipes."""
+"""Commands for spaces, techniques, data and single recipes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def space(
     overrides: Overrides = None,
     default: Annotated[bool, typer.Option("--default", help="Print the default recipe: every technique off.")] = False,
 ) -> None:
-    """Show a space as a table: what is searched, in which domain, under which condition."""
+    """Show a space as a table: the search parameters, their domains and their conditions."""
     from spaces.load import dump_recipe, load_space
     from training.recipe import Recipe
 
@@ -28,7 +28,7 @@ def space(
         print(dump_recipe(Recipe()), end="")
         return
     if space is None:
-        raise UserError("Name a bundled space or a file, or ask for --default.")
+        raise UserError("Name a bundled space or a file, or give --default.")
     from search.display.tables import make_console, space_table
     from spaces.reading.known_backbones import check_backbones
 
@@ -38,12 +38,12 @@ def space(
 
 
 def techniques(
-    name: Annotated[str | None, typer.Argument(help="One of them. Default: all, a line each.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of a technique. Default: a table of all.")] = None,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print Markdown: one card, or all of them, as in docs/techniques.md.")
     ] = False,
 ) -> None:
-    """Show what techniques there are, or one's card: what it does, its fields, domain, interactions and cost."""
+    """List all techniques, or show the card of one: what it does, its fields, domain, interactions and cost."""
     from analysis.report.technique_cards import find_card, read_cards
     from analysis.report.technique_page import format_card, format_page
     from search.cli.technique_view import show_card, show_index
@@ -63,11 +63,11 @@ def data(
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("data.png"),
     check: Annotated[
-        bool, typer.Option("--check", help="Read every image file, name the broken ones, and end.")
+        bool, typer.Option("--check", help="Only read every image file and name the broken ones.")
     ] = False,
-    speed: Annotated[bool, typer.Option("--speed", help="Measure images a second of each backend as well.")] = False,
+    speed: Annotated[bool, typer.Option("--speed", help="Also measure the images per second of each backend.")] = False,
 ) -> None:
-    """Show what would be fed: classes, split, what is odd, statistics, and a picture of augmented training images."""
+    """Show a recipe's data: classes, split, anomalies, statistics, and a picture of augmented training images."""
     from search.cli.data_command import show_data
     from search.display.tables import make_console
 
@@ -75,18 +75,18 @@ def data(
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe: a YAML file. Of a space, its baseline is trained.")],
+    recipe: Annotated[str, typer.Argument(help="A recipe's YAML file. For a space, its baseline is trained.")],
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="Folder for weights and summary. Default: trained/<n>.")] = None,
-    metric: Annotated[str, typer.Option(help="Score that chooses the best epoch.")] = "val_accuracy",
+    metric: Annotated[str, typer.Option(help="Metric that decides which epoch is the best.")] = "val_accuracy",
     cpus: Annotated[
-        int | None, typer.Option(min=1, help="Default: as in the summary.json beside the recipe, else all.")
+        int | None, typer.Option(min=1, help="CPUs. Default: as in the summary.json beside the recipe, else all.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: a GPU where there is one.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: a GPU if there is one.")] = None,
     tracking_uri: TrackingUri = TRACKING_URI,
     experiment: Experiment = EXPERIMENT,
 ) -> None:
-    """Train one recipe, without a search: the same trainer and the same logging as in a sweep."""
+    """Train one recipe without a search, with the same trainer and the same logging as in a sweep."""
     check_store(tracking_uri, experiment)
     from search.display.tables import make_console
     from search.runner.early_checks import warn_of_noise
@@ -99,7 +99,7 @@ def train(
     for note in warn_of_noise(loaded):
         console.print(note)
     if is_space:
-        console.print(f"{recipe} is a space: training its baseline, with the default in every hole.")
+        console.print(f"{recipe} is a space: its baseline is trained, with the default of every search parameter.")
     train_single(
         loaded,
         Path(recipe),

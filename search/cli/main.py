@@ -1,4 +1,4 @@
-"""The `sweep` command: its entry, and how it ends. Heavy imports happen inside the commands, so help comes at once."""
+"""The `sweep` command: its start and its end. Heavy imports are inside the commands, so that the help is fast."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from search.storage.secrets import mask_logs
 from training.errors import UserError
 
 app = typer.Typer(
-    help="Search which techniques are worth using to fine-tune an image classifier, and with what values.",
+    help="Search the techniques and values that are best for fine-tuning an image classifier.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -57,9 +57,9 @@ def main() -> None:
     listen()
     mask_logs()
     code = _run_command()
-    # Nothing is left to save: another signal ends the clean-up.
+    # Everything is saved, so another signal may end the clean-up.
     leave_on_signals(code)
-    # Ray, MLflow and temporary folders clean up here. To take torch's modules apart after that would cost seconds.
+    # Ray, MLflow and temporary folders clean up here. Python's own clean-up of torch's modules would then take seconds.
     atexit._run_exitfuncs()
     if report_lost_output():
         code = code or 2
@@ -78,7 +78,7 @@ def _run_command() -> int:
             return 2
         return _say(describe_usage(error, sys.argv[1:]), 2)
     except typer.Abort:
-        return _say("nobody answered the question, so nothing was done. Give --yes to be asked none.", 2)
+        return _say("the question was not answered, so nothing was done. Give --yes to skip the question.", 2)
     except UserError as error:
         return _say(str(error), 2)
     except Interrupted as end:
@@ -89,7 +89,7 @@ def _run_command() -> int:
         return _say(str(end), end.__cause__.exit_code)
     except Exception as error:  # noqa: BLE001 - a fault of ours, shown whole
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            return _say(f"{error.filename}: no file can have so long a name. Shorten it.", 2)
+            return _say(f"{error.filename}: the name of this file is too long. Shorten it.", 2)
         print(mask_secrets(traceback.format_exc()), file=sys.stderr, end="")
         return 1
 

@@ -1,4 +1,4 @@
-"""The MLflow UI over the store that sweeps log to."""
+"""Serve the MLflow UI for the store that sweeps log to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RUNS = "/#/experiments?workflowType=machine_learning"  # without it, MLflow open
 
 
 def serve_ui(uri: str, port: int) -> None:
-    """Serve the UI of a database on 127.0.0.1 until Ctrl-C; of a server, say where it is.
+    """Serve the UI of a database on 127.0.0.1 until Ctrl-C; for a server, print its address.
 
     Raises:
         UserError: there is no such store, no free port, or the UI ended by itself.
@@ -47,13 +47,13 @@ def serve_ui(uri: str, port: int) -> None:
         "--port",
         str(free),
     ]
-    # Not an argument, which every user of the machine can read: the address of a database may hold a password.
+    # The address may contain a password, and every user of the machine can read arguments, so it is not an argument.
     if code := run_group(command, {"MLFLOW_BACKEND_STORE_URI": uri}):
         raise UserError(f"The MLflow UI ended with exit code {code}; its last lines are above.")
 
 
 def run_group(command: list[str], more: Mapping[str, str] | None = None) -> int:
-    """Run a command that starts processes of its own, until it ends or Ctrl-C; none of them outlives this call.
+    """Run a command and the processes that it starts until it ends or Ctrl-C; all of them have then ended.
 
     `more` is added to the environment. Returns its exit code; 0 after Ctrl-C.
     """
@@ -70,17 +70,17 @@ def run_group(command: list[str], more: Mapping[str, str] | None = None) -> int:
 
 def _end_group(server: subprocess.Popen[bytes]) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):  # all have ended
+        with suppress(ProcessLookupError):  # all processes have ended
             os.killpg(server.pid, number)
         with suppress(subprocess.TimeoutExpired):
             server.wait(END_SECONDS)
 
 
 def find_free_port(first: int) -> int:
-    """The first port from `first` on that nobody listens on.
+    """Return the first free port, starting at `first`.
 
     Raises:
-        UserError: it is no port, or none of the next ones is free.
+        UserError: `first` is not a port, or none of the next ports is free.
     """
     if not 1 <= first <= LAST_PORT:
         raise UserError(f"--port={first}: a port is a number from 1 to {LAST_PORT}. The default is 5000.")
@@ -93,4 +93,4 @@ def find_free_port(first: int) -> int:
             except OSError:
                 continue
             return port
-    raise UserError(f"--port={first}: none from {first} to {last} can be opened. Name another.")
+    raise UserError(f"--port={first}: no port from {first} to {last} can be opened. Name another.")

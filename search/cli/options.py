@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options of several commands."""
 
 from __future__ import annotations
 

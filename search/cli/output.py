@@ -1,4 +1,4 @@
-"""Standard output and error that may be closed, full, or a pipe whose reader has left: none of that ends a command."""
+"""Keep a command running if standard output or error is closed, full, or a pipe without a reader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Output(io.FileIO):
-    """A file that takes what it can; after the first failure it takes nothing more, and `failure` says why."""
+    """A file that ignores all writes after the first failure, whose error it keeps in `failure`."""
 
     failure: OSError | None = None
 
@@ -24,12 +24,15 @@ class Output(io.FileIO):
 
 
 def guard_output() -> None:
-    """Open what the caller had closed, so that no file of ours gets its number, and let no write to it raise."""
+    """Open the standard streams that the caller had closed, and let no write to them raise.
+
+    Otherwise the next file that we open would get the number of a closed stream.
+    """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
     sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(0, closefd=False))
     sys.stdout, sys.stderr = _guard(1, sys.stdout), _guard(2, sys.stderr)
 
@@ -46,16 +49,16 @@ def _guard(number: int, before: Any) -> io.TextIOWrapper:
 
 
 def report_lost_output() -> bool:
-    """Say on standard error that standard output could not be written; returns whether that was so.
+    """Report a failed standard output on standard error. Returns whether it had failed.
 
-    A pipe whose reader has left is no failure: `sweep list | head -1` has what it wanted.
+    A pipe whose reader has ended is not a failure: `sweep list | head -1` has got its line.
     """
     sys.stdout.flush()
     failure = sys.stdout.buffer.raw.failure  # type: ignore[union-attr]
     if failure is None or failure.errno == errno.EPIPE:
         return False
     print(
-        f"sweep: standard output: {failure.strerror}, so what it should show is lost. Send it elsewhere.",
+        f"sweep: standard output: {failure.strerror}, so its content is lost. Redirect it to another file.",
         file=sys.stderr,
     )
     return True

@@ -20,7 +20,7 @@ def report(
     tracking_uri: TrackingUri = TRACKING_URI,
     experiment: Experiment = EXPERIMENT,
 ) -> None:
-    """Say what each technique was worth, what it cost and how sure that is: one HTML page, its gist here."""
+    """Write the report as one HTML page: the effect and cost of each technique, with intervals. Print a summary."""
     from search.api import write_report
     from search.display.tables import make_console
 
@@ -30,15 +30,15 @@ def report(
 def confirm(
     name: Name,
     top: Annotated[
-        int | None, typer.Option(help="Best recipes to train again, beside the baseline. Default: 3.")
+        int | None, typer.Option(help="Number of best recipes to train again, besides the baseline. Default: 3.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Fresh seeds of each. Default: 5.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Fresh seeds of each recipe. Default: 5.")] = None,
     final: Annotated[
         bool, typer.Option("--final", help="Then train the winner on training and validation images, and export it.")
     ] = False,
     storage: Storage = STORAGE,
 ) -> None:
-    """Train the best recipes and the baseline on fresh seeds; then score the winner, once, on the test part."""
+    """Train the best recipes and the baseline on fresh seeds, then score the winner once on the test part."""
     search.open(name, storage=storage).confirm(top, seeds, final=final)
 
 
@@ -47,7 +47,7 @@ def ablate(
     seeds: Annotated[int | None, typer.Option(help="Fresh seeds of each recipe. Default: 5.")] = None,
     storage: Storage = STORAGE,
 ) -> None:
-    """Say what each technique is worth: the winner without it and the baseline with it, on the same fresh seeds."""
+    """Measure each technique: train the winner without it and the baseline with it, on the same fresh seeds."""
     search.open(name, storage=storage).ablate(seeds)
 
 
@@ -56,10 +56,12 @@ def export(
     out: Annotated[Path | None, typer.Option(help="Folder to write. Default: exports/NAME.")] = None,
     trial: Annotated[str | None, typer.Option(help="A trial such as 0007. Default: the best.")] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Write model.onnx too, checked against the model.")] = False,
-    int8: Annotated[bool, typer.Option("--int8", help="Write model.int8.onnx too, and say what it costs.")] = False,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Write model.int8.onnx too, and print the loss of accuracy.")
+    ] = False,
     register: Annotated[str | None, typer.Option(help="Register as this model in MLflow.", metavar="MODEL")] = None,
     optuna: Annotated[
-        str | None, typer.Option(help="Write all trials as an Optuna study, as in sqlite:///study.db.", metavar="URL")
+        str | None, typer.Option(help="Write all trials as an Optuna study, such as sqlite:///study.db.", metavar="URL")
     ] = None,
     storage: Storage = STORAGE,
 ) -> None:
@@ -82,10 +84,10 @@ def export(
 
 def predict(
     export: Annotated[Path, typer.Argument(help="A folder that `sweep export` wrote.")],
-    images: Annotated[Path, typer.Argument(help="A folder of images, of whatever depth, or one image.")],
+    images: Annotated[Path, typer.Argument(help="A folder of images, also in subfolders, or one image.")],
     out: Annotated[Path, typer.Option(help="The table to write.")] = Path("predictions.csv"),
 ) -> None:
-    """Label images: a line for each, with the probability of every class."""
+    """Label images: write a line for each, with the probability of every class."""
     from analysis.export.bundle import check_export
     from analysis.export.writable import check_file
 
@@ -107,9 +109,9 @@ def predict(
 
 def ui(
     tracking_uri: TrackingUri = TRACKING_URI,
-    port: Annotated[int, typer.Option(help="Port; the next free one is taken if it is in use.")] = 5000,
+    port: Annotated[int, typer.Option(help="Port; if it is in use, the next free one is taken.")] = 5000,
 ) -> None:
-    """Open the MLflow UI on 127.0.0.1 over the store that sweeps log to."""
+    """Open the MLflow UI on 127.0.0.1 for the store that sweeps log to."""
     from search.cli.mlflow_ui import serve_ui
 
     uri = absolute_uri(tracking_uri)

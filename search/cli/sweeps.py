@@ -1,4 +1,4 @@
-"""Commands that start sweeps, list them and end them."""
+"""Commands that start, list and end sweeps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def run(
     space: Annotated[str, typer.Argument(help="A bundled space (`quick`, `card`, `full`) or a YAML file.")],
     overrides: Overrides = None,
     name: Annotated[str | None, typer.Option(help="Name of the sweep. Default: the space's name and a number.")] = None,
-    trials: Annotated[int | None, typer.Option(help="Trials to run, baselines included.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Number of trials, including the baselines.")] = None,
     time_budget: TimeBudget = None,
     cpus_per_trial: Annotated[float | None, typer.Option(help="CPUs of each trial.")] = None,
     gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs of each trial; may be a fraction.")] = None,
@@ -24,15 +24,15 @@ def run(
     storage: Storage = STORAGE,
     tracking_uri: TrackingUri = TRACKING_URI,
     experiment: Experiment = EXPERIMENT,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the search; the recipe's seed is its own.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search; the recipe has its own seed.")] = 0,
     warm_start: Annotated[
         list[str] | None, typer.Option(help="Begin with the best recipes of this earlier sweep; may be repeated.")
     ] = None,
-    keep_best: Annotated[int, typer.Option(min=1, help="Completed trials that keep their weights.")] = 5,
+    keep_best: Annotated[int, typer.Option(min=1, help="Number of completed trials that keep their weights.")] = 5,
 ) -> None:
-    """Search a space: the baseline first, then recipes the sampler proposes, stopped early by ASHA.
+    """Search a space: first the baseline, then recipes that the sampler proposes; ASHA stops the worst early.
 
-    Ctrl-C ends the sweep cleanly; `sweep resume` goes on with it.
+    Ctrl-C ends the sweep cleanly; `sweep resume` continues it.
     """
     result = search.run(
         space,
@@ -56,7 +56,7 @@ def run(
 
 
 def resume(name: Name, storage: Storage = STORAGE, time_budget: TimeBudget = None) -> None:
-    """Go on with a sweep that was interrupted: its ledger tells which trials ran and how far."""
+    """Continue an interrupted sweep from its ledger."""
     result = search.resume(name, storage=storage, time_budget=time_budget)
     from search.cli.conclusion import conclude
 
@@ -65,11 +65,11 @@ def resume(name: Name, storage: Storage = STORAGE, time_budget: TimeBudget = Non
 
 def extend(
     name: Name,
-    trials: Annotated[int, typer.Option(help="Trials to run on top of those there are.")],
+    trials: Annotated[int, typer.Option(help="Number of additional trials.")],
     storage: Storage = STORAGE,
     time_budget: TimeBudget = None,
 ) -> None:
-    """Go on with a sweep beyond its budget: the sampler knows everything it learned so far."""
+    """Add trials to a sweep; the sampler uses the results of all earlier trials."""
     result = search.extend(name, trials, storage=storage, time_budget=time_budget)
     from search.cli.conclusion import conclude
 
@@ -77,14 +77,14 @@ def extend(
 
 
 def stop(name: Name, storage: Storage = STORAGE) -> None:
-    """Ask a running sweep to end as Ctrl-C would; it can be resumed."""
+    """End a running sweep as Ctrl-C would; it can be resumed."""
     from search.storage.folder import open_folder
 
     folder = open_folder(storage.absolute(), name)
     if not folder.is_running():
         raise UserError(f"{name} is not running.")
     folder.stop_request.touch()
-    print(f"{name} ends as soon as its driver sees the request. Continue with: sweep resume {name}")
+    print(f"{name} will end when its driver has read the request. Continue with: sweep resume {name}")
 
 
 def list_(storage: Storage = STORAGE) -> None:
@@ -103,10 +103,10 @@ def list_(storage: Storage = STORAGE) -> None:
 
 def show(
     name: Name,
-    limit: Annotated[int, typer.Option(min=1, help="Trials to list.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Number of trials to list.")] = 20,
     storage: Storage = STORAGE,
 ) -> None:
-    """Show a sweep's leaderboard, each score with its standard error, and how many trials tie with the best."""
+    """Show a sweep's leaderboard with standard errors, and how many trials may be the best."""
     from search.display.tables import leaderboard
 
     result = search.open(name, storage=storage)
@@ -130,7 +130,7 @@ def rm(
 
 
 def repair(name: Name, storage: Storage = STORAGE) -> None:
-    """Save what can be saved of a damaged sweep: every whole line of its ledger; the damaged file stays beside it."""
+    """Repair a damaged sweep: keep every complete line of its ledger, and the damaged file under another name."""
     from search.core.repair import repair_sweep
     from search.storage.folder import find_folder
 

@@ -1,4 +1,4 @@
-"""Method cards as `sweep techniques` shows them: plain text that fits the width, with nothing cut."""
+"""Show method cards in the terminal: plain text that fits the width, with nothing cut."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from analysis.report.technique_page import (
 )
 from search.display.columns import Column, Columns
 
-# What may be of any length comes last, where it is wrapped.
+# The column of texts of any length is the last one, because that is wrapped.
 INDEX = [Column("technique"), Column("source", rank=1), Column("what it does")]
 COSTS = [Column("time per image"), Column("peak memory"), Column("accuracy"), Column("values")]
 
 
 def show_index(cards: Iterable[Card]) -> RenderableType:
-    """A row for each technique."""
+    """Return a table with a row for each technique."""
     rows = [(card.name, card.source, card.effect) for card in cards]
     return Columns(INDEX, rows, whole=len(rows))
 
 
 def show_card(card: Card, width: int) -> RenderableType:
-    """All that is known of one technique, in lines of at most `width` columns."""
+    """Return the card of one technique, in lines of at most `width` characters."""
     return Group(
         Text(card.name, style="bold"),
         *_wrap(f"{card.title}: {card.effect} ({card.source}).", width),
@@ -61,11 +61,11 @@ def _show_fields(card: Card, width: int) -> Iterator[Text]:
 
 
 def _show_costs(card: Card, width: int) -> Iterator[RenderableType]:
-    """A table for each model that was measured."""
+    """Return a table for each model that was measured."""
     if not card.costs:
         yield Text(NOT_MEASURED)
         return
-    yield from _wrap(f"It is given {describe_measurement()}", width)
+    yield from _wrap(f"The cost is {describe_measurement()}", width)
     for model in dict.fromkeys(cost["model"] for cost in card.costs):
         rows = [
             (describe_times(cost["time"]), f"{cost['memory']:.2f}×", describe_gain(cost["accuracy"]), cost["values"])

@@ -1,4 +1,4 @@
-"""ASHA: at each rung the best 1/η of those that came go on (Li et al. 2018), as a pure function of events."""
+"""ASHA: at each rung the best 1/η of the trials that reached it continue (Li et al. 2018); a pure function of events."""
 
 import enum
 import math
@@ -15,27 +15,27 @@ class Decision(enum.StrEnum):
 
 @dataclass
 class _Trial:
-    """What the events so far say about one trial."""
+    """The state of one trial after the events so far."""
 
     length: int
     group: Hashable
     protected: bool
-    rungs: dict[int, list[int]]  # epoch -> the rungs that fall on it, by the trial's own length
+    rungs: dict[int, list[int]]  # epoch -> the rungs at this epoch, for the trial's own length
     epoch: int = 0
     decision: Decision = Decision.CONTINUE
     ended: bool = False
-    scores: dict[int, float] = field(default_factory=dict)  # rung -> score it had there
+    scores: dict[int, float] = field(default_factory=dict)  # rung -> score of the trial there
 
 
 class Asha:
-    """Decides from starts, reports and ends alone, so replaying a ledger gives the same decisions.
+    """Decides only from starts, reports and ends, so replaying a ledger gives the same decisions.
 
-    `rungs="shares"` puts rungs at `last_share` of each trial's own length, 1/η of that, and so on down to
-    `first_share`; later ones cost more than they tell where techniques cross. `"epochs"` puts them at r, rη, rη², ...
-    epochs. A trial passes as one of the best 1/η of all, or of its `group`: groups that learn late
-    are not judged by those that learn early. Rungs that fall on one epoch count as one where 1/η² pass, and the last
-    one is left out where it stands an epoch after the one before: so little more to see does not pay for another cut.
-    `kind="stop"` stops a trial that does not pass when it arrives; `"promote"` pauses it until it does.
+    `rungs="shares"` puts rungs at `last_share` of each trial's own length, 1/η of that, and so on down to `first_share`.
+    There are no later rungs, because they give too little new information. `"epochs"` puts them at r, rη, rη², ... epochs.
+    A trial passes if it is among the best 1/η of all trials or of its `group`, so that groups that learn late are not
+    compared with groups that learn early. Two rungs at the same epoch count as one where 1/η² pass. The last rung is left
+    out if it is only one epoch after another: one more epoch is too little new information for another cut.
+    `kind="stop"` stops a trial that does not pass when it arrives; `"promote"` pauses it until it passes.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Asha:
         self._trials: dict[int, _Trial] = {}
 
     def start(self, trial: int, length: int, group: Hashable = None, protected: bool = False) -> None:
-        """A trial starts, or starts again after a pause or a resume; its rungs and scores stay what they were."""
+        """Record that a trial starts, or starts again after a pause or a resume; its rungs and scores are kept."""
         known = self._trials.get(trial)
         if known is None:
             self._trials[trial] = _Trial(length, group, protected, self._place_rungs(length))
@@ -65,13 +65,13 @@ class Asha:
             known.decision = Decision.CONTINUE
 
     def report(self, trial: int, epoch: int, score: float) -> Decision:
-        """The best score so far, higher is better, after `epoch` epochs. An epoch seen before changes nothing."""
+        """Record the best score so far after `epoch` epochs; higher is better. A repeated epoch changes nothing."""
         this = self._trials[trial]
         if epoch <= this.epoch or this.decision is not Decision.CONTINUE:
             return this.decision
         this.epoch = epoch
         if math.isnan(score):
-            this.decision = Decision.STOP  # diverged: it enters no rung, and being protected does not save it
+            this.decision = Decision.STOP  # diverged: it enters no rung, and is stopped even if it is protected
             return this.decision
         for rung in this.rungs.get(epoch, []):
             this.scores[rung] = score
@@ -80,19 +80,20 @@ class Asha:
         return this.decision
 
     def end(self, trial: int, state: str) -> None:
-        """A trial ended; an interrupted or paused one may start again."""
+        """Record that a trial ended; an interrupted or paused one may start again."""
         self._trials[trial].ended = state not in ("interrupted", "paused")
 
     def promotable(self) -> int | None:
-        """The paused trial to resume next: of those that pass by now, the best at the highest rung."""
+        """Return the paused trial to resume next: the best at the highest rung among those that pass now."""
         paused = {n: t for n, t in self._trials.items() if t.decision is Decision.PAUSE and not t.ended}
         able = [(max(t.scores), t.scores[max(t.scores)], -n) for n, t in paused.items() if self._passes(t)]
         return -max(able)[2] if able else None
 
     def rungs(self) -> list[tuple[str, int, float | None]]:
-        """Per rung that decides for a trial: where it stands, how many reached it, the score that is enough there.
+        """Return for each rung its position, the number of trials that reached it, and the score that passes.
 
-        Of rungs that fall together the highest decides. Where they do in short trials alone, the score is the long ones'.
+        If rungs are at the same epoch, only the highest decides. If that is so only in short trials, the score is that
+        of the long trials.
         """
         factors: dict[int, int] = {}
         for trial in self._trials.values():
@@ -126,7 +127,7 @@ class Asha:
         return f"{self._shares[rung]:.1%} of its epochs"
 
     def _passes(self, this: _Trial) -> bool:
-        """Whether a trial is good enough at the highest rung that it reached, among all or among its group."""
+        """Return whether a trial passes the highest rung that it reached, among all trials or among its group."""
         rung = max(this.scores)
         together = next(rungs for rungs in this.rungs.values() if rung in rungs)
         rivals = [t for t in self._trials.values() if rung in t.scores]
@@ -138,9 +139,9 @@ class Asha:
         return False
 
     def _factor(self, together: list[int]) -> int:
-        """One in so many passes where these rungs fall together."""
+        """Return n if one in n trials passes when these rungs are at the same epoch."""
         return int(self.reduction_factor ** min(2, len(together)))
 
     def _count_places(self, arrived: int, factor: int) -> int:
-        """How many of `arrived` pass. A promotion rounds down: a paused trial can wait for rivals."""
+        """Return how many of `arrived` trials pass. A promotion rounds down, because a paused trial can wait for others."""
         return arrived // factor if self.kind == "promote" else math.ceil(arrived / factor)

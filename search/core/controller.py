@@ -1,4 +1,4 @@
-"""What happens next in a sweep, decided from its ledger alone: the same code live, on resume and in a replay."""
+"""Decide the next step of a sweep from its ledger alone, with the same code live, on resume and in a replay."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from training.errors import UserError
 from training.loop.epoch_report import Report
 from training.recipe import Recipe, read_recipe
 
-DRAWS = 200  # attempts at a recipe without conflicts
-RESTARTS = 3  # a trial whose workers die is started again this often
+DRAWS = 200  # attempts to draw a recipe without conflicts
+RESTARTS = 3  # largest number of restarts of a trial whose workers die
 
 Listener = Callable[[AnyEvent], None]
 
 
 class Controller:
-    """Folds every event into rungs, sampler and trials; writes an event before its decision takes effect."""
+    """Updates rungs, sampler and trials with every event; writes an event before its decision takes effect."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class Controller:
         """Fold the ledger's events.
 
         Args:
-            space: What is searched.
-            ledger: Where events are written, and what happened before.
-            seed: Seed of the sampler.
-            resolve: Replaces `auto` in a recipe by what it means on these machines.
-            listeners: Called with each new event, after it is written and folded.
+            space: The space to search.
+            ledger: The earlier events; new ones are appended to it.
+            seed: The seed of the sampler.
+            resolve: Replaces `auto` in a recipe by its value on these machines.
+            listeners: Called with each new event after it is written and folded.
         """
         self.space = space
         self.ledger = ledger
@@ -62,9 +62,9 @@ class Controller:
         self.sampler = Sampler(space.suggest, name=space.search.sampler, seed=seed)
         self.baselines = space.baselines()
         self.warm_starts: tuple[Recipe, ...] = ()  # recipes of earlier sweeps
-        self.replication: tuple[ReplicationTrial, ...] = ()  # every trial in order, where the sweep is a replication
-        self.fatal = ""  # why the sweep cannot go on
-        self.is_over = False  # set when the driver leaves; later reports wait in the workers' checkpoints
+        self.replication: tuple[ReplicationTrial, ...] = ()  # all trials in order, if the sweep is a replication
+        self.fatal = ""  # the reason why the sweep cannot continue
+        self.is_over = False  # True when the driver ends; later reports stay in the workers' checkpoints
         self.resolve = resolve
         self.listeners = list(listeners)
         self.decisions: dict[int, Decision] = {}  # one for each running trial
@@ -76,14 +76,14 @@ class Controller:
         self.listeners.append(listener)
 
     def abort(self, reason: str) -> None:
-        """Let the sweep end, because nothing more can be written or trained."""
+        """End the sweep, because nothing more can be written or trained."""
         self.fatal = reason
 
     def record(self, event: AnyEvent) -> None:
         """Append an event to the ledger, then fold it and call the listeners.
 
         Raises:
-            OSError: the event could not be written, so it did not happen; `fatal` holds the reason.
+            OSError: the event could not be written, so it has no effect; `fatal` has the reason.
         """
         try:
             self.ledger.append(event)
@@ -99,7 +99,7 @@ class Controller:
 
     @property
     def budget(self) -> int:
-        """Trials to run, baselines and extensions included."""
+        """Number of trials to run, with baselines and extensions."""
         return self.space.search.trials + self.trials.extra
 
     @property
@@ -109,7 +109,7 @@ class Controller:
         return used_up and not any(trial.state in UNFINISHED for trial in self.trials)
 
     def take_over(self) -> None:
-        """Settle what a driver that died left open: trials end as their last reports imply, or are interrupted."""
+        """End the trials that a dead driver left running: as their last reports imply, else as interrupted."""
         for trial in list(self.trials):
             if trial.state in UNFINISHED and trial.epoch >= trial.epochs:
                 self.end(trial.number, "completed")
@@ -119,7 +119,7 @@ class Controller:
                 self.end(trial.number, "interrupted", "the driver died")
 
     def interrupt(self, reason: str) -> None:
-        """The driver leaves: what runs is interrupted, in the ledger first, and nothing else happens after that."""
+        """End all running trials as interrupted, in the ledger first; nothing is accepted after that."""
         self.is_over = True
         for trial in list(self.trials):
             if trial.state != "running":
@@ -127,11 +127,11 @@ class Controller:
             end = TrialEnded(trial=trial.number, state="interrupted", reason=reason)
             try:
                 self.record(end)
-            except OSError:  # the next driver concludes the same from a ledger without this line
+            except OSError:  # without this line the next driver comes to the same result
                 self._spread(end)
 
     def next_trial(self) -> Trial | None:
-        """A trial to go on with, else a new one; None when neither is left, and then paused trials are over."""
+        """Return a trial to resume, else a new one; None if there is neither, and paused trials then end."""
         if self.is_over:
             return None
         waiting = next((trial for trial in self.trials if trial.state == "interrupted"), None)
@@ -146,7 +146,7 @@ class Controller:
         return new
 
     def _end_paused(self) -> None:
-        """With no trial left to run, nothing can lift a paused one among the best any more."""
+        """End the paused trials: without further trials, none of them can become one of the best."""
         if any(trial.state == "running" for trial in self.trials):
             return
         for trial in self.trials:
@@ -154,7 +154,7 @@ class Controller:
                 self.end(trial.number, "stopped")
 
     def propose(self) -> Trial | None:
-        """Start the next trial; None when the budget or the grid is used up.
+        """Start the next trial; None if the budget or the grid is used up.
 
         Raises:
             UserError: no recipe without conflicts could be drawn.
@@ -181,10 +181,10 @@ class Controller:
                 return self._start(number, read_recipe(values), params, "sampler")
             except UserError as error:
                 self.record(DrawRefused(trial=number, params=params, reason=str(error)))
-        raise UserError(f"{DRAWS} draws in a row had conflicting techniques. Take the conflict out of the space.")
+        raise UserError(f"{DRAWS} draws in a row had conflicting techniques. Remove the conflict from the space.")
 
     def report(self, number: int, report: Report, worker_seconds: float | None = None) -> Decision:
-        """Take in an epoch from a worker, and decide whether its trial goes on; an epoch that came before is ignored."""
+        """Record an epoch of a worker, and decide whether its trial continues; a repeated epoch is ignored."""
         trial = self.trials.by_number[number]
         if self.is_over:
             return Decision.STOP
@@ -199,24 +199,24 @@ class Controller:
         return self.decisions.get(number, Decision.STOP)
 
     def _settle(self, number: int) -> None:
-        """Do what the rungs decided about a trial's last report."""
+        """Carry out the decision of the rungs about a trial's last report."""
         if self.decisions.get(number) is Decision.STOP:
             self.end(number, "stopped")
         elif self.decisions.get(number) is Decision.PAUSE:
             self.end(number, "paused")
 
     def end(self, number: int, state: EndState, reason: str = "") -> None:
-        """A trial ended, unless it had already."""
+        """Record the end of a trial, unless it had ended already."""
         if not self.is_over and self.trials.by_number[number].state in UNFINISHED:
             self.record(TrialEnded(trial=number, state=state, reason=reason))
 
     def lose(self, number: int, reason: str) -> None:
-        """A trial's worker died: it goes on elsewhere from its last checkpoint, a few times."""
+        """Record that a trial's worker died. The trial is restarted from its last checkpoint, at most `RESTARTS` times."""
         if self.is_over or self.trials.by_number[number].state not in UNFINISHED:
             return
         self.record(TrialLost(trial=number, reason=reason))
         if self.trials.by_number[number].losses > RESTARTS:
-            self.end(number, "failed", f"{RESTARTS + 1} workers died under it, the last because: {reason}")
+            self.end(number, "failed", f"{RESTARTS + 1} of its workers died, the last because: {reason}")
 
     def _start(self, number: int, recipe: Recipe, params: dict[str, Any] | None, origin: Origin) -> Trial:
         self.record(TrialStarted(trial=number, recipe=self.resolve(recipe), params=params, origin=origin))
@@ -262,6 +262,6 @@ class Controller:
 
 
 def make_asha(space: Space) -> Asha | None:
-    """The scheduler that a space names; None where it names none."""
+    """Return the scheduler that a space names; None if it names none."""
     scheduler = space.search.scheduler
     return Asha(**scheduler.model_dump(exclude={"name", "group"})) if scheduler.name == "asha" else None

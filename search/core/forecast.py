@@ -1,18 +1,22 @@
-"""What a trial cut short would have scored: lines through the trials that went on (Kennedy and O'Hagan 2000)."""
+"""Forecast the final score of a stopped trial, by lines through the trials that continued (Kennedy and O'Hagan 2000)."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-SHARES = (1 / 27, 1 / 9, 1 / 3, 2 / 3)  # of a trial's own length: where trials are compared with those that went on
-_ENOUGH = 3  # trials through which a line is drawn
+SHARES = (1 / 27, 1 / 9, 1 / 3, 2 / 3)  # shares of a trial's own length at which trials are compared
+_ENOUGH = 3  # number of trials that a line needs
 
 
 def forecast_finals(curves: Sequence[Mapping[float, float]], completed: Sequence[bool]) -> list[float | None]:
-    """Per trial (share of its own length -> best so far), its final score, known or forecast; None before SHARES begin.
+    """Return the final score of each trial, known or forecast; None for a trial shorter than the first of SHARES.
 
-    From the last share back to the first, a line through (score there, final score) of the trials that went on,
-    with forecasts standing for those of them that are not done either. Before any went on, scores stand as they are.
+    From the last share back to the first, a line is fitted to (score there, final score) of the trials that continued;
+    trials among them that have not finished use their forecast. If no trial continued, the scores are used unchanged.
+
+    Args:
+        curves: For each trial, the best score so far by share of its own length.
+        completed: For each trial, whether it ran to its end.
     """
     reached = np.array([_scores_at(curve) for curve in curves]).reshape(len(curves), len(SHARES))
     finals = np.array([curve[max(curve)] if done else np.nan for curve, done in zip(curves, completed, strict=True)])
@@ -26,9 +30,9 @@ def forecast_finals(curves: Sequence[Mapping[float, float]], completed: Sequence
 
 
 def _scores_at(curve: Mapping[float, float]) -> list[float]:
-    """The score at each of SHARES; NaN where the trial did not come so far, to the nearest epoch."""
+    """Return the score at each of SHARES, to the nearest epoch; NaN if the trial did not reach it."""
     shares = sorted(curve)
-    slack = shares[0] / 2  # half an epoch, for a trial that reported from its first
+    slack = shares[0] / 2  # half an epoch, if the trial reported its first epoch
     row = []
     for share in SHARES:
         until = [s for s in shares if s <= share + slack]

@@ -25,7 +25,7 @@ from training.errors import UserError
 
 
 class SweepRecord:
-    """What is known of a sweep. It does not change while somebody else's driver writes: open it again to see more."""
+    """The content of a sweep's ledger. It does not change while a driver writes: open it again to see new events."""
 
     def __init__(self, folder: SweepFolder, events: Sequence[AnyEvent]) -> None:
         self.folder = folder
@@ -57,21 +57,21 @@ class SweepRecord:
 
     @cached_property
     def settings(self) -> Settings:
-        """How the sweep was started.
+        """The settings of the sweep.
 
         Raises:
-            UserError: its store needs a password, which is not in the environment.
+            UserError: its store needs a password that is not in the environment.
         """
         return self.header.settings.completed()
 
     @cached_property
     def space(self) -> Space:
-        """The space as it was when the sweep started."""
+        """The space at the start of the sweep."""
         return parse_space(self.header.space, str(self.folder.space))
 
     @cached_property
     def trials(self) -> Trials:
-        """The trials. Without a driver none is running, whatever the last line of a killed driver's ledger implies."""
+        """The trials. Without a driver none is running, even if a killed driver did not record their end."""
         trials = Trials(self.space.search.metric, self.events)
         if any(trial.state == "running" for trial in trials) and not self.folder.is_running():
             for trial in trials:
@@ -80,12 +80,12 @@ class SweepRecord:
 
     @property
     def budget(self) -> int:
-        """Trials to run, extensions included."""
+        """Number of trials to run, with extensions."""
         return self.space.search.trials + self.trials.extra
 
     @property
     def is_done(self) -> bool:
-        """Whether no trial is left to run: the budget is used up, or the grid was when the last driver left."""
+        """Whether no trial is left to run: the budget is used up, or the last driver used up the grid."""
         closes = [event for event in self.events if isinstance(event, SweepClosed)]
         extended = bool(closes) and any(
             event.event == "extend" for event in self.events[self.events.index(closes[-1]) :]
@@ -96,7 +96,7 @@ class SweepRecord:
 
     @property
     def state(self) -> str:
-        """`running`, `completed`, or how its last driver left it."""
+        """`running`, `completed`, or the state in which the last driver left it."""
         if self.folder.is_running():
             return "running"
         if self.is_done:
@@ -111,12 +111,12 @@ class SweepRecord:
 
     @property
     def test(self) -> TestScored | None:
-        """The score on the test part, if it was taken."""
+        """The score on the test part, if there is one."""
         return next((event for event in self.events if isinstance(event, TestScored)), None)
 
     @property
     def test_openings(self) -> int:
-        """How often the test part was opened for this sweep."""
+        """How often the test part was used for this sweep."""
         return sum(isinstance(event, TestOpened) for event in self.events)
 
     @property

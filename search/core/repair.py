@@ -1,4 +1,4 @@
-"""`sweep repair`: what can be saved of a sweep whose files were damaged, with the damaged originals beside it."""
+"""`sweep repair`: repair the files of a damaged sweep, and keep the damaged originals beside them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from training.errors import UserError
 
 
 def repair_sweep(folder: SweepFolder) -> str:
-    """Keep every whole line of the ledger and put `space.yaml` back; returns a sentence about what was done.
+    """Keep every complete line of the ledger, restore `space.yaml`, and return sentences about what was done.
 
     Raises:
-        UserError: a driver runs the sweep, or the lines that say what it is are lost.
+        UserError: a driver runs the sweep, or the line that describes it is lost.
     """
     with folder.locked():
         lines = read_lines(folder.ledger) if folder.ledger.is_file() else []
@@ -35,9 +35,9 @@ def repair_sweep(folder: SweepFolder) -> str:
             )
         if _read(folder.space) != header.space.encode():
             kept = _replace(folder.space, header.space.encode())
-            done.append("Put space.yaml back." + (f" What was there is {kept}." if kept else ""))
+            done.append("Restored space.yaml." + (f" The changed file is {kept}." if kept else ""))
         if lost := _set_aside_trials(folder, events):
-            done.append(f"What started {', '.join(lost)} is lost, so that a trial of that number runs anew.")
+            done.append(f"The start of {', '.join(lost)} is lost, so a new trial with that number will run.")
     if not done:
         return f"{folder.name}: nothing is damaged."
     return f"{' '.join(done)} Continue with: sweep resume {folder.name}"
@@ -53,19 +53,19 @@ def _check_can_be_saved(folder: SweepFolder, events: list[AnyEvent | None]) -> S
         f" Search its space again: sweep run {folder.space}." if folder.space.is_file() and not is_replication else ""
     )
     raise UserError(
-        f"{folder.name}: it cannot be repaired, because its ledger has lost the line that says what the sweep is. Weights "
-        f"that are left are in {folder.trials}.{again} Remove the sweep: sweep rm {folder.name}."
+        f"{folder.name}: it cannot be repaired, because its ledger has lost the line that describes the sweep. The remaining "
+        f"weights are in {folder.trials}.{again} Remove the sweep: sweep rm {folder.name}."
     )
 
 
 def _keep_whole(lines: list[bytes], whole: list[bool], header: SweepStarted) -> bytes:
-    """Keep the whole lines as they were; the first, which holds the format alone, is made anew where it is damaged."""
+    """Keep the complete lines unchanged. The first line has only the format, and is written again if it is damaged."""
     first = b"" if is_format_line(lines[0]) else first_line(header.time)
     return first + b"".join(line + b"\n" for line, is_whole in zip(lines, whole, strict=True) if is_whole)
 
 
 def _set_aside_trials(folder: SweepFolder, events: list[AnyEvent | None]) -> list[str]:
-    """Rename the folders of trials whose start is lost, so that the next of that number begins with an empty one."""
+    """Rename the folders of trials whose start is lost, so that the next trial with that number gets an empty one."""
     started = {event.trial for event in events if isinstance(event, TrialStarted)}
     folders = [
         path for path in sorted(folder.trials.glob("*")) if path.name.isdigit() and int(path.name) not in started
@@ -76,7 +76,7 @@ def _set_aside_trials(folder: SweepFolder, events: list[AnyEvent | None]) -> lis
 
 
 def _name_beside(path: Path) -> Path:
-    """A name for what is damaged, beside the place that it leaves."""
+    """Return a free name for a damaged file or folder, in the same folder."""
     number = 1
     while (beside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
@@ -88,7 +88,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _replace(path: Path, content: bytes) -> Path | None:
-    """Write a file anew, whole or not at all; returns the name that its original has from now on, if there was one."""
+    """Replace a file atomically, and return the new name of the original, if there was one."""
     kept = None
     if path.is_file():
         kept = _name_beside(path)

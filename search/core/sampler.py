@@ -1,4 +1,4 @@
-"""TPE (Bergstra et al. 2011) over the final scores that trials promise, as a function of the ledger's events alone."""
+"""TPE (Bergstra et al. 2011) over known or forecast final scores, as a function of the ledger's events alone."""
 
 import copy
 import random
@@ -19,15 +19,15 @@ from spaces.parameters.draws import GridTrial, Params
 
 Suggest = Callable[[optuna.Trial], Any]
 
-_STEPS = 1000  # Optuna's steps are whole numbers: a share of a trial's own length is told in thousandths.
+_STEPS = 1000  # Optuna's steps are whole numbers, so a share of a trial's own length is given in thousandths.
 _LOST = ("diverged", "failed", "out_of_memory", "infeasible")
 _NEVER = datetime(1970, 1, 1)
-_REDRAWS = 8  # of a point that another trial already holds, before it is taken as it is
+_REDRAWS = 8  # a point that another trial already has is drawn again at most this often
 
 
 @dataclass
 class _Fact:
-    """What the events so far say about one trial, or about one infeasible draw."""
+    """The facts about one trial, or about one infeasible draw, after the events so far."""
 
     params: Params
     distributions: dict[str, BaseDistribution]
@@ -36,7 +36,7 @@ class _Fact:
 
 
 class Sampler:
-    """Names the next point; knows nothing but what `ask`, `add`, `report` and `tell` brought, in ledger order."""
+    """Proposes the next point. It depends only on the calls of `ask`, `add`, `report` and `tell`, in ledger order."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Sampler:
         seed: int = 0,
         startup_trials: int = 10,
     ) -> None:
-        optuna.logging.set_verbosity(optuna.logging.WARNING)  # it tells of every study it makes in memory
+        optuna.logging.set_verbosity(optuna.logging.WARNING)  # it logs every study that is created in memory
         self.suggest = suggest
         self.name = name
         self.seed = seed
@@ -56,7 +56,7 @@ class Sampler:
         self._grid = enumerate_points(suggest, seed) if name == "grid" else []
 
     def ask(self, trial: int) -> tuple[Params, Any] | None:
-        """Parameters of trial number `trial` and what `suggest` made of them; None when a grid is used up."""
+        """Return the parameters of a new trial and the values that `suggest` drew with them; None if a grid is used up."""
         if self.name == "grid":
             return self._ask_grid(trial)
         study = self._build_study(trial)
@@ -69,7 +69,10 @@ class Sampler:
         return asked.params, drawn
 
     def add(self, trial: int, params: Params | None) -> None:
-        """A trial that starts without being asked for: a baseline, a warm start, a replay. None: outside the domain."""
+        """Record a trial that `ask` did not propose: a baseline, a warm start, a replay.
+
+        `params` is None if the recipe lies outside the space.
+        """
         if params is None or trial in self._facts:
             return
         fixed = FixedTrial(params)
@@ -77,12 +80,12 @@ class Sampler:
         self._facts[trial] = _Fact(fixed.params, fixed.distributions)
 
     def report(self, trial: int, share: float, score: float) -> None:
-        """The best score so far, higher is better, at a share of the trial's own length."""
+        """Record the best score so far at a share of the trial's own length; higher is better."""
         if trial in self._facts and not np.isnan(score):
             self._facts[trial].scores[share] = score
 
     def tell(self, trial: int, state: str) -> None:
-        """A trial ended. An infeasible draw frees its number: ask again for the same trial."""
+        """Record that a trial ended. After an infeasible draw, `ask` again for the same trial."""
         if trial not in self._facts:
             return
         self._facts[trial].state = state
@@ -94,7 +97,7 @@ class Sampler:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether every point of a grid is taken, be it by a baseline, or refused."""
+        """Return whether every point of a grid was tried, also by a baseline, or refused."""
         return self.name == "grid" and self._next_point() is None
 
     def _next_point(self) -> Params | None:
@@ -118,10 +121,10 @@ class Sampler:
         return study
 
     def _freeze(self) -> list[FrozenTrial]:
-        """The facts in Optuna's words. A trial counts once it can be compared, and is ranked by its promise.
+        """Return the facts as Optuna's trials. A trial counts as soon as it can be compared, with its forecast score.
 
-        Optuna would rank every completed trial above every stopped one, by luck or not, and would keep away from
-        where a running trial does well.
+        Optuna itself would rank every completed trial above every stopped one, even a worse one, and would avoid points
+        near a running trial, even a good one.
         """
         facts = [fact for _, fact in self._infeasible] + [self._facts[number] for number in sorted(self._facts)]
         known = [fact for fact in facts if fact.scores and fact.state not in _LOST]
@@ -132,18 +135,20 @@ class Sampler:
 
 def _make_tpe(seed: int, startup_trials: int) -> optuna.samplers.TPESampler:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # group is called experimental, gamma old; both are measured to be needed
+        warnings.simplefilter(
+            "ignore"
+        )  # group is experimental and gamma deprecated; measurements show the need for both
         return optuna.samplers.TPESampler(
             seed=seed,
             n_startup_trials=startup_trials,
-            group=True,  # holes inside a branch are modelled jointly
-            constant_liar=True,  # trials that have not reported yet keep later ones away
-            gamma=hyperopt_default_gamma,  # √n/4 good trials instead of n/10: most early stopped trials are poor
+            group=True,  # search parameters inside a branch are modelled jointly
+            constant_liar=True,  # later draws avoid points of trials that have not reported yet
+            gamma=hyperopt_default_gamma,  # √n/4 good trials instead of n/10, because most early stopped trials are bad
         )
 
 
 class _Told(FrozenTrial):
-    """A trial as told to a study that lives for one ask: Optuna may keep it as it is, which is ten times as fast."""
+    """A trial for a study that exists during one `ask`, so Optuna need not copy it, which is ten times as fast."""
 
     def __deepcopy__(self, memo: object) -> "_Told":
         return copy.copy(self)
@@ -152,7 +157,7 @@ class _Told(FrozenTrial):
 def _freeze_fact(fact: _Fact, value: float | None) -> FrozenTrial:
     state = TrialState.RUNNING if value is None else TrialState.COMPLETE
     if fact.state in _LOST:
-        state = TrialState.PRUNED  # without values: what TPE ranks below every other, COMPLETE(-inf) included
+        state = TrialState.PRUNED  # without values: TPE ranks it below every other state, also below COMPLETE(-inf)
     lost = fact.state in _LOST
     return _Told(
         number=0,
@@ -170,7 +175,7 @@ def _freeze_fact(fact: _Fact, value: float | None) -> FrozenTrial:
 
 
 def enumerate_points(suggest: Suggest, seed: int) -> list[Params]:
-    """Every point of a finite define-by-run space, in an order shuffled by the seed, so that a part of it is fair.
+    """Return every point of a finite define-by-run space, shuffled by the seed, so that a part of it is unbiased.
 
     Raises:
         UserError: a domain is continuous.

@@ -26,7 +26,7 @@ UNFINISHED: tuple[State, ...] = ("running", "paused", "interrupted")
 
 @dataclass
 class Trial:
-    """One recipe trained under the scheduler. `number` names it everywhere; `reports` are its epochs in order."""
+    """One recipe trained under the scheduler. `number` identifies it; `reports` has one entry for each epoch."""
 
     number: int
     recipe: Recipe
@@ -37,7 +37,7 @@ class Trial:
     reason: str = ""
     ended: float | None = None
     reports: list[EpochReported] = field(default_factory=list)
-    losses: int = 0  # workers that died under it
+    losses: int = 0  # number of its workers that died
 
     @property
     def name(self) -> str:
@@ -67,12 +67,12 @@ class Trials:
     def __init__(self, metric: str, events: Iterable[AnyEvent] = ()) -> None:
         self.metric = metric
         self.by_number: dict[int, Trial] = {}
-        self.extra = 0  # trials granted after the start
+        self.extra = 0  # trials added after the start
         for event in events:
             self.fold(event)
 
     def fold(self, event: AnyEvent) -> None:
-        """Take in one event of the ledger; call it in the ledger's order."""
+        """Update the trials with one event. Events must come in the ledger's order."""
         if isinstance(event, TrialStarted):
             self.by_number[event.trial] = Trial(event.trial, event.recipe, event.params, event.origin, event.time)
             return
@@ -97,13 +97,13 @@ class Trials:
         return len(self.by_number)
 
     def next_number(self) -> int:
-        """The number of a new trial: a repaired ledger may have lost the start of one, whose number is free again."""
+        """The number of a new trial. If a repaired ledger has lost the start of a trial, its number is free again."""
         if (count := len(self)) not in self.by_number:
             return count
         return min(set(range(count)) - self.by_number.keys())
 
     def count(self) -> dict[State, int]:
-        """How many trials are in each state that any is in."""
+        """Return the number of trials in each state, without empty states."""
         states = [trial.state for trial in self]
         return {state: states.count(state) for state in dict.fromkeys(states)}
 
@@ -113,17 +113,17 @@ class Trials:
         return 1 if self.metric in MAXIMISED else -1
 
     def ranked(self) -> list[Trial]:
-        """Trials with a score, completed ones first, best first; of equals the earlier."""
+        """Return the trials with a score: completed ones first, then by score; of equal ones the earlier first."""
         scored = [trial for trial in self if trial.score is not None]
         return sorted(scored, key=lambda t: (t.state != "completed", -self.sign * t.score, t.number))  # type: ignore[operator]
 
     def best(self) -> Trial | None:
-        """The best completed trial; no other may be called so."""
+        """Return the best completed trial; only a completed trial can be the best."""
         ranked = self.ranked()
         return ranked[0] if ranked and ranked[0].state == "completed" else None
 
     def tied_with_best(self) -> list[Trial]:
-        """Completed trials that may be the best on the same validation images at 95 %, the best included."""
+        """Return the completed trials that may be the best on these validation images at 95 %, with the best one."""
         completed = [trial for trial in self.ranked() if trial.state == "completed"]
         if not completed:
             return []

@@ -1,4 +1,4 @@
-"""What confirmations and ablations find, as types; `to_json` gives the content of `confirm.json` and `ablate.json`."""
+"""The results of confirmations and ablations as types; `to_json` gives the content of `confirm.json` and `ablate.json`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ BASELINE = "baseline"
 class ConfirmedRecipe:
     """One recipe on fresh seeds."""
 
-    label: str  # the number of the searched trial, or `baseline`
-    searched: float | None  # the score that the search found
-    scores: Sequence[float]  # one for each seed
-    interval: Interval  # of the mean over seeds
-    ranks: tuple[int, int]  # the best and the worst rank that the scores leave possible; 1 is the best
-    ahead_of_baseline: Interval | None  # seed by seed, positive is better; None for the baseline itself
+    label: str  # number of the trial in the search, or `baseline`
+    searched: float | None  # score in the search
+    scores: Sequence[float]  # one score for each seed
+    interval: Interval  # interval of the mean over seeds
+    ranks: tuple[int, int]  # best and worst rank that the scores allow; 1 is the best
+    ahead_of_baseline: Interval | None  # computed per seed, positive is better; None for the baseline itself
 
     @property
     def name(self) -> str:
@@ -32,10 +32,10 @@ class ConfirmedRecipe:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """What `sweep confirm` found: the recipes, best first, and the winner's score on the test part."""
+    """The results of `sweep confirm`: the recipes, best first, and the winner's score on the test part."""
 
-    sweep: str  # the replication's own name
-    of: str  # the sweep that searched
+    sweep: str  # name of the replication
+    of: str  # name of the searched sweep
     metric: str
     seeds: tuple[int, ...]
     recipes: Sequence[ConfirmedRecipe]
@@ -48,7 +48,7 @@ class Confirmation:
 
     @property
     def scored_at(self) -> str:
-        """When the test part was scored, as a date with minutes in UTC."""
+        """The time at which the test part was scored, with minutes, in UTC."""
         return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self.test.time))
 
     def to_json(self) -> dict[str, Any]:
@@ -60,32 +60,32 @@ class Confirmation:
 
 @dataclass(frozen=True)
 class Worth:
-    """What one technique adds in one place; positive is better."""
+    """The effect of one technique on one recipe; positive is better."""
 
     interval: Interval
-    proven: bool  # the interval that allows for all comparisons excludes 0
-    likely: bool  # this interval alone excludes 0
+    proven: bool  # the interval with the correction for all comparisons excludes 0
+    likely: bool  # the interval without that correction excludes 0
 
 
 @dataclass(frozen=True)
 class TechniqueWorth:
-    """What one technique of the winner is worth."""
+    """The effect of one technique in the winner and in the baseline."""
 
     technique: str
     value: str  # its fields in the winner
-    in_winner: Worth | None  # the winner minus the winner without it; None where it was not measured
-    in_baseline: Worth | None  # the baseline with it minus the baseline
+    in_winner: Worth | None  # the winner minus the winner without the technique; None if not measured
+    in_baseline: Worth | None  # the baseline with the technique minus the baseline; None if not measured
 
     @property
     def order(self) -> float:
-        """The most valuable technique has the lowest."""
+        """A number to sort by: the technique with the largest effect has the lowest."""
         measured = self.in_winner or self.in_baseline
         return -measured.interval.mean if measured else float("inf")
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """What `sweep ablate` found: the winner's techniques, most valuable first."""
+    """The results of `sweep ablate`: the winner's techniques, the one with the largest effect first."""
 
     sweep: str
     of: str
@@ -93,7 +93,7 @@ class Ablation:
     seeds: tuple[int, ...]
     comparisons: int
     techniques: Sequence[TechniqueWorth]
-    recipes: dict[str, Interval]  # the mean over seeds, by the label of the recipe
+    recipes: dict[str, Interval]  # interval of the mean over seeds, by label of the recipe
     notes: Sequence[str]
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`sweep report`: the page, and its gist in the terminal."""
+"""`sweep report`: write the page, and print a summary in the terminal."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ORDER = ("useful", "harmful", "no effect seen", "unknown")
 
 
 def report_sweep(name: str, out: Path, tracking_uri: str, experiment: str, console: Console) -> None:
-    """Write the page and print what it says.
+    """Write the page and print a summary.
 
     Raises:
         UserError: there is no such sweep, none of its trials completed, or the file cannot be written.
     """
     findings = write_report(name, out, tracking_uri, experiment)
     console.print(Columns(COLUMNS, list(_rows(findings))))
-    console.print(Text("Effects are against the baseline's choice, at full length."), style="dim")
+    console.print(Text("Effects are relative to the baseline's choice, at full length."), style="dim")
     for sentence in (*describe_interactions(findings), *describe_costs(findings)):
         console.print(Text(sentence))
     for sentence in findings.cautions:
@@ -45,7 +45,7 @@ def report_sweep(name: str, out: Path, tracking_uri: str, experiment: str, conso
 
 
 def log_report(findings: Findings, page: Path, tracking_uri: str, console: Console) -> None:
-    """Keep the page with the sweep's own run in MLflow, as `report.html`."""
+    """Log the page to the sweep's own run in MLflow, as `report.html`."""
     from mlflow import MlflowClient
 
     from search.tracking.mlflow_store import is_outage
@@ -55,7 +55,7 @@ def log_report(findings: Findings, page: Path, tracking_uri: str, console: Conso
     except Exception as error:
         if not is_outage(error):
             raise
-        console.print("MLflow did not answer; the same command sends it the page again.")
+        console.print("MLflow did not answer; run the same command to send the page again.")
 
 
 def _rows(findings: Findings) -> Iterator[list[str]]:

@@ -1,4 +1,4 @@
-"""Which checkpoints stay: of a trial the last and the best while it may go on, of a sweep the best few weights."""
+"""Delete checkpoints: an ended trial loses those that only a resume needs, and only the best trials keep their weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GONE = ("stopped", "diverged", "out_of_memory", "failed")
 
 
 class Checkpoints:
-    """Deletes what nobody can need any more, as the ledger's events come."""
+    """Deletes checkpoints that are no longer needed, after each event of the ledger."""
 
     def __init__(self, folder: SweepFolder, trials: Trials, keep_best: int) -> None:
         self.folder = folder

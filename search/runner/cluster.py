@@ -1,4 +1,4 @@
-"""What the machines of a cluster can do, and how many trials fit on them at a time."""
+"""The machines of a cluster, their abilities, and the number of trials that fit on them at the same time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from training.process.optional import NEEDED_BY, install_line, is_installed
 
 CONNECT_SECONDS = 5.0
 
-# Read by Ray when it is imported or started: workers keep the driver's working folder (relative paths), write no
-# loggers of their own, may take a while to clean up after a stopped trial, and leave Ctrl-C to us.
+# Ray reads these when it is imported or started: workers keep the driver's working folder for relative paths, write no
+# result files, get time to clean up after a stopped trial, and do not handle Ctrl-C.
 RAY_SETTINGS = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -30,11 +30,11 @@ RAY_SETTINGS = {
     "TUNE_WARN_THRESHOLD_S": "60",
 }
 
-# Imported by the idle workers that Ray starts, one for each CPU, while the driver still prepares.
+# The idle workers of Ray, one for each CPU, import these while the driver prepares.
 PRELOADED = {"RAY_preload_python_modules": "lightning.pytorch,timm"}
 
 
-# Values that techniques refuse on a CPU; and on GPUs before those that brought bfloat16 and TF32.
+# Values that techniques refuse on a CPU, and values that they refuse on GPUs without bfloat16 and TF32.
 NEEDS_GPU: dict[str, set[Any]] = {
     "precision.mode": {"16-mixed"},
     "precision.float32": {"high", "medium"},
@@ -47,7 +47,7 @@ DEVICES = "data_parallel.devices"
 
 @dataclass(frozen=True)
 class Demand:
-    """What one trial gets; and how many run at a time."""
+    """The CPUs and GPUs of one trial, and the number of trials at the same time."""
 
     cpus: float
     gpus: float
@@ -55,7 +55,7 @@ class Demand:
 
     @property
     def devices(self) -> int:
-        """The most that one trial can train on; of a part of a GPU it sees one."""
+        """The largest number of devices of one trial; with a part of a GPU it is one."""
         return max(1, int(self.gpus or self.cpus))
 
 
@@ -76,21 +76,21 @@ def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
         UserError: the cluster does not answer.
     """
     every_cpu_trains = cpus_per_trial in (None, 1) and not list(Path("/dev").glob("nvidia[0-9]*"))
-    # Elsewhere most of those workers would hold memory for nothing.
+    # Otherwise most of those workers would use memory without need.
     settings = RAY_SETTINGS | (PRELOADED if every_cpu_trains else {})
     os.environ.update({name: os.environ.get(name, value) for name, value in settings.items()})
     import ray
 
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
-    # Ray would join a cluster it finds by itself; a sweep does so only when told to.
+    # Without an address Ray would join any running cluster; a sweep does this only with --address.
     where: dict[str, Any] = {"address": "local", "include_dashboard": False}
     if address:
         where = {"address": address, "runtime_env": {"env_vars": RAY_SETTINGS}}
-    for is_last in (bool(address), True):  # on a busy machine Ray may take longer than it gives itself
+    for is_last in (bool(address), True):  # on a busy machine the first start may exceed Ray's time limit
         try:
             ray.init(**where, **quiet)
             return
-        except Exception as error:  # Ray raises bare ones
+        except Exception as error:  # Ray raises the bare type
             if not is_last:
                 continue
             reason = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
@@ -99,10 +99,10 @@ def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
 
 
 def probe_cluster(address: str | None) -> None:
-    """Ask the head node for an answer, in seconds rather than Ray's minutes.
+    """Check within seconds that the head node answers; Ray itself would wait for minutes.
 
     Raises:
-        UserError: there is none.
+        UserError: the head node does not answer.
     """
     if address in (None, "auto", "local"):
         return
@@ -117,7 +117,7 @@ def probe_cluster(address: str | None) -> None:
 
 
 def list_nodes() -> list[Node]:
-    """The machines that are up."""
+    """Return the machines that are alive."""
     import ray
 
     return [
@@ -128,19 +128,19 @@ def list_nodes() -> list[Node]:
 
 
 def this_machine() -> Node:
-    """This machine with no less than what Ray will find here, without asking Ray, whose start takes long."""
+    """Return this machine without asking Ray, which takes long to start; the counts are at least those of Ray."""
     devices = Path("/dev")
-    # The drivers of others than NVIDIA, and of Windows, show no file for each GPU.
+    # Drivers of other vendors than NVIDIA, and the one of Windows, have no file for each GPU.
     is_countable = not any((devices / name).exists() for name in ("kfd", "dxg"))
     gpus = len(list(devices.glob("nvidia[0-9]*"))) if is_countable else 1024
     return Node("", socket.gethostname(), os.cpu_count() or 1, gpus)
 
 
 def plan_demand(nodes: list[Node], cpus: float | None, gpus: float | None) -> Demand:
-    """What each trial gets: by default one GPU where there are any, with its share of the CPUs, else one CPU.
+    """Return the demand of each trial: by default one GPU and its share of the CPUs, or one CPU if there are no GPUs.
 
     Raises:
-        UserError: no machine has as much.
+        UserError: no machine has enough.
     """
     if gpus is None:
         gpus = 1.0 if any(node.gpus for node in nodes) else 0.0
@@ -151,18 +151,21 @@ def plan_demand(nodes: list[Node], cpus: float | None, gpus: float | None) -> De
     if gpus > most_gpus:
         raise UserError(
             f"--gpus-per-trial={gpus:g}: the largest machine of the cluster has {most_gpus:g}. A trial runs on one machine; "
-            "ask for less."
+            "give a smaller number."
         )
     if cpus > most_cpus:
         raise UserError(
-            f"--cpus-per-trial={cpus:g}: the largest machine of the cluster has {most_cpus:g}. Ask for less."
+            f"--cpus-per-trial={cpus:g}: the largest machine of the cluster has {most_cpus:g}. Give a smaller number."
         )
     slots = sum(int(min(node.cpus // cpus, node.gpus // gpus if gpus else node.cpus)) for node in nodes)
     return Demand(cpus, gpus, slots)
 
 
 def fit_to_cluster(space: Space, can_bf16: bool, has_gpus: bool, devices: int = 1) -> tuple[Space, list[str]]:
-    """Take out of a space what no machine can run, or no trial on the devices it gets, and say so in sentences.
+    """Remove the options that no machine supports, or that need more devices than a trial gets.
+
+    Returns:
+        The space, and a sentence for each removal.
 
     Raises:
         UserError: nothing would be left.
@@ -195,5 +198,5 @@ def _fit_devices(space: Space, has: int, kind: str) -> tuple[Space, list[str]]:
 def _take_out(space: Space, path: str, values: list[Any], reason: str) -> tuple[Space, str]:
     what = f"{path}={', '.join(map(format_value, values))}"
     if len(values) == len(space.values_of(path)):
-        raise UserError(f"{what}: {reason}. The space offers nothing else.")
-    return space.without(path, values), f"Taken out of the space: {what} ({reason})."
+        raise UserError(f"{what}: {reason}. The space has no other value for it.")
+    return space.without(path, values), f"Removed from the space: {what} ({reason})."

@@ -1,4 +1,4 @@
-"""Runs trials with Ray Tune until none is left, then leaves everything true: ledger, MLflow, checkpoints, processes."""
+"""Run trials with Ray Tune until none is left, then close the ledger and the MLflow runs and end all processes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SweepEnd:
-    """How a driver left a sweep."""
+    """The result of a driver."""
 
     record: SweepRecord
     state: SweepState
@@ -45,7 +45,7 @@ class SweepEnd:
 def drive(
     folder: SweepFolder, controller: Controller, settings: Settings, plan: Plan, tracking: Tracking, console: Console
 ) -> SweepEnd:
-    """Run trials until none is left, the time is over or a signal comes; then close the ledger and MLflow's runs.
+    """Run trials until none is left, the time is over or a signal comes; then close the ledger and the MLflow runs.
 
     Raises:
         UserError: nothing more could be written.
@@ -69,10 +69,10 @@ def drive(
     way_on = f"Continue with: sweep resume {folder.name}"
     if controller.fatal:
         raise UserError(
-            f"{controller.fatal}. The sweep ended there; everything before it is kept. Mend that first. {way_on}"
+            f"{controller.fatal}. The sweep ended; all earlier results are kept. Solve this problem first. {way_on}"
         )
     if crash:
-        crash.add_note(f"This is a fault of ours. Everything before it is kept. {way_on}")
+        crash.add_note(f"This is an error in the program. All earlier results are kept. {way_on}")
         raise crash
     if request.is_hurried and state != "completed":
         raise Interrupted(request.number or signal.SIGTERM, way_on)
@@ -95,7 +95,7 @@ def _describe_driver(plan: Plan) -> DriverStarted:
 def _run_trials(
     folder: SweepFolder, controller: Controller, demand: Demand, request: Request, deadline: float, progress: Progress
 ) -> Exception | None:
-    """Let Ray Tune run trials until the sweep should stop; returns an exception of ours that ended it before."""
+    """Let Ray Tune run trials until the sweep should stop. Returns an exception of our code that ended it earlier."""
 
     def should_stop() -> bool:
         return time.time() > deadline or request() or folder.stop_request.exists() or bool(controller.fatal)
@@ -105,13 +105,13 @@ def _run_trials(
         if request.is_hurried:
             raise Interrupted(request.number or signal.SIGTERM)
         if request():
-            progress.say_once("Ctrl-C: the workers end their work. Press it again to skip that.")
+            progress.say_once("Ctrl-C: waiting for the workers to end. Press it again to end them at once.")
 
     crash = None
     try:
         _tune(folder, controller, demand, should_stop, leave)
     except Interrupted:
-        pass  # the request remembers it
+        pass  # the request has recorded the signal
     except Exception as error:  # noqa: BLE001 - the caller raises it, when the ledger and MLflow are closed
         crash = None if controller.fatal else error
     _settle(controller, request)
@@ -124,9 +124,9 @@ def _settle(controller: Controller, request: Request) -> None:
 
 
 def _close(controller: Controller, tracking: Tracking, state: SweepState, request: Request) -> int:
-    """Close the ledger, then MLflow's runs; returns how many events did not reach MLflow."""
+    """Close the ledger, then the MLflow runs; returns how many events did not reach MLflow."""
     undelivered = 0
-    with suppress(OSError), request.held():  # of a full disk, `fatal` tells
+    with suppress(OSError), request.held():  # after a full disk, `fatal` has the reason
         controller.record(SweepClosed(state=state))
     with suppress(Interrupted, OSError):
         undelivered = tracking.close(state, at_most_seconds=URGENT_CLOSE_SECONDS if request.is_hurried else math.inf)
@@ -135,7 +135,7 @@ def _close(controller: Controller, tracking: Tracking, state: SweepState, reques
 
 
 def record_runs(controller: Controller, tracking: Tracking, undelivered: int) -> None:
-    """Keep MLflow's run ids in the ledger, and how many events did not arrive."""
+    """Record the MLflow run ids in the ledger, and how many events did not arrive."""
     ids = {str(number): run for number, run in tracking.run_ids.items()}
     controller.record(RunsRecorded(ids=ids, undelivered=undelivered))
 
@@ -147,12 +147,12 @@ def _tune(
     should_stop: Callable[[], bool],
     leave: Callable[[], None],
 ) -> None:
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(demand.slots)  # or reused workers idle
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(demand.slots)  # otherwise reused workers are idle
     from ray import tune
 
     from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher, SweepStopper
 
-    # Whether Tune can save its own state says nothing: the ledger is the state.
+    # Errors when Tune saves its own state do not matter, because the ledger is the state.
     logging.getLogger("ray.tune.execution.experiment_state").setLevel(logging.CRITICAL)
 
     def make_config(trial: Trial) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def _tune(
             name=time.strftime("%Y%m%d-%H%M%S"),
             verbose=0,
             stop=SweepStopper(should_stop, leave),
-            failure_config=tune.FailureConfig(max_failures=0),  # the controller restarts trials, and counts
+            failure_config=tune.FailureConfig(max_failures=0),  # the controller restarts trials and counts the restarts
         ),
     )
     tuner.fit()

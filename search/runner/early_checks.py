@@ -1,4 +1,4 @@
-"""What can be refused before Ray starts and before anything is made: machine, storage, weights, and a head on noise."""
+"""Checks before Ray starts and before any file is written: machine, storage, weights, and a head on random features."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from training.errors import UserError
 from training.recipe import Recipe
 
 LEVEL = "unfreeze.level"
-NOISE = "with backbone.weights=none it trains a head on random features, which learns little more than chance"
+NOISE = "with backbone.weights=none it trains only a head on random features, so its accuracy is hardly above chance"
 WAY_OUT = f"Give the backbone weights, or use {LEVEL}=full."
 
 
 def check_early(
     space: Space, storage: Path, cpus: float | None, gpus: float | None, say: Callable[[str], None]
 ) -> None:
-    """Refuse what this machine surely cannot do, and fetch weights, with a line of their own, before all else.
+    """Refuse a sweep that cannot run on this machine, and fetch the weights, with a line about it.
 
     Raises:
-        UserError: more CPUs or GPUs than there are, a storage that cannot be written, or weights that cannot be had.
+        UserError: there are too few CPUs or GPUs, the storage cannot be written, or the weights are not available.
     """
     demand = plan_demand([this_machine()], cpus, gpus)
     fit_to_cluster(space, can_bf16=True, has_gpus=demand.gpus > 0, devices=demand.devices)
     folder = nearest_folder(storage)
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise UserError(f"--storage={storage}: {folder} is not a folder that can be written to. Name another.")
+        raise UserError(f"--storage={storage}: {folder} is not a folder that can be written to. Name another folder.")
     backbones = dict.fromkeys(recipe.backbone for recipe in inputs_of(space))
     if any(backbone.weights not in ("none", "letters") for backbone in backbones):
-        say("looking for the weights of the backbone")  # importing torch takes seconds
+        say("checking the weights of the backbone")  # importing torch takes seconds
         from training.model.weights import fetch_early
 
         for backbone in backbones:
@@ -40,23 +40,27 @@ def check_early(
 
 
 def nearest_folder(path: Path) -> Path:
-    """The path itself where it exists, else what is there above it."""
+    """Return the path if it exists, else its nearest existing parent."""
     return next(found for found in (path, *path.parents) if found.exists())
 
 
 def leave_out_noise(space: Space) -> tuple[Space, list[str]]:
-    """Take a head alone on random features out of a space, unless nothing else is asked for; and say so in sentences."""
+    """Remove the level that trains only a head on random features, unless the space has no other level.
+
+    Returns:
+        The space, and at most one sentence about it.
+    """
     levels = space.values_of(LEVEL)
     if "none" not in space.values_of("backbone.weights") or "last" not in levels:
         return space, []
     if space.values_of("backbone.weights") != {"none"} or levels == {"last"}:
         return space, [f"{LEVEL}=last: {NOISE}. {WAY_OUT}"]
     return space.without(LEVEL, {"last"}), [
-        f"Left out of the space: {LEVEL}=last ({NOISE}). Ask for it alone to have it: {LEVEL}=last."
+        f"Removed from the space: {LEVEL}=last ({NOISE}). To search it anyway, make it the only level: {LEVEL}=last."
     ]
 
 
 def warn_of_noise(recipe: Recipe) -> list[str]:
-    """The same of one recipe, in at most one sentence."""
+    """Return at most one sentence: the same warning for one recipe."""
     is_noise = recipe.backbone.weights == "none" and recipe.unfreeze.deepest == "last"
     return [f"{LEVEL}=last: {NOISE}. {WAY_OUT}"] if is_noise else []

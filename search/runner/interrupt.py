@@ -1,4 +1,4 @@
-"""Signals that end a command: Ctrl-C leaves it time, SIGTERM and a closed terminal leave it three seconds."""
+"""Signals that end a command. After Ctrl-C it may take its time; after SIGTERM or a closed terminal, three seconds."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from types import FrameType
 Handler = Callable[[int, FrameType | None], object] | int | None
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP, its terminal was closed"}
 URGENT = (signal.SIGTERM, signal.SIGHUP)
-# After SIGTERM the work in progress gets this long to end by itself; then an exception leaves it.
+# After SIGTERM the current work has this time to end by itself; then an exception ends it.
 PATIENCE_SECONDS = 0.5
-# MLflow gets this long after SIGTERM: SIGKILL may follow three seconds after it.
+# Time for MLflow after SIGTERM, because SIGKILL may follow three seconds later.
 URGENT_CLOSE_SECONDS = 1.2
 
 
 class Interrupted(BaseException):
-    """A signal ended the command; `way_on` is the sentence that says how to go on.
+    """A signal ended the command; `way_on` is a sentence with the command that continues.
 
-    Neither an `Exception` nor a `KeyboardInterrupt`: libraries catch those, and then go on or exit by themselves.
+    This is neither an `Exception` nor a `KeyboardInterrupt`, because libraries catch those and continue or exit.
     """
 
     def __init__(self, number: int, way_on: str = "") -> None:
@@ -32,16 +32,16 @@ class Interrupted(BaseException):
 
     @property
     def exit_code(self) -> int:
-        """128 and the signal's number, as shells have it."""
+        """128 plus the number of the signal, as in shells."""
         return 128 + self.number
 
 
 @dataclass
 class Request:
-    """What signals asked for so far."""
+    """The signals received so far."""
 
     number: int | None = None
-    is_hurried: bool = False  # SIGTERM, or Ctrl-C twice: there is time for the ledger, and little more
+    is_hurried: bool = False  # True after SIGTERM or a second Ctrl-C: there is hardly time for more than the ledger
     is_held: bool = False
     timer: threading.Timer | None = None
 
@@ -51,7 +51,7 @@ class Request:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let no signal break into what must be written in one piece."""
+        """Delay signals during a write that must not be interrupted."""
         self.cancel_timer()
         self.is_held = True
         try:
@@ -67,7 +67,7 @@ class Request:
         """The handler of the signals. The second signal raises; after SIGTERM the second comes from a timer.
 
         Raises:
-            Interrupted: this is the second.
+            Interrupted: this is the second signal.
         """
         again, urgent = self.number is not None, number in URGENT
         self.is_hurried |= again or urgent
@@ -86,10 +86,10 @@ class Request:
 
 @contextmanager
 def interruptible() -> Iterator[Request]:
-    """Let the work within end by itself: it asks the `Request` now and then whether it should.
+    """Let the work in the `with` block end by itself: it must call the `Request` regularly, and end when that is true.
 
     Raises:
-        Interrupted: Ctrl-C came a second time, or the work did not end soon after SIGTERM.
+        Interrupted: after a second Ctrl-C, or if the work did not end soon after SIGTERM.
     """
     request = Request()
     with _handled(request.receive):
@@ -101,7 +101,7 @@ def interruptible() -> Iterator[Request]:
 
 @contextmanager
 def resumable(name: str) -> Iterator[None]:
-    """Whatever signal ends the work within, the sweep can go on."""
+    """Add the command that continues the sweep to an `Interrupted` from the `with` block."""
     try:
         yield
     except Interrupted as end:
@@ -125,14 +125,14 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def _signals() -> set[signal.Signals]:
-    """Not SIGHUP where `nohup` had it ignored."""
+    """Return the handled signals, without SIGHUP if `nohup` ignores it."""
     return {number for number in NAMES if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN}
 
 
 @contextmanager
 def _handled(handler: Handler) -> Iterator[None]:
     before: dict[signal.Signals, Handler] = {}
-    with suppress(ValueError):  # only the main thread may: elsewhere no signal arrives
+    with suppress(ValueError):  # only the main thread can set handlers, and only it receives signals
         for number in _signals():
             before[number] = signal.signal(number, handler)
     try:

@@ -1,4 +1,4 @@
-"""What a sweep can be on its machines: data checked, Ray started, machines prepared, `auto` known, MLflow opened."""
+"""Prepare a sweep: check the data, start Ray, prepare the machines, replace `auto`, open MLflow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the machines made of a space: what is left of it, what a trial gets, what `auto` means, and the time it took."""
+    """The prepared sweep: the space without unsupported options, the demand of a trial, `auto`, and the times."""
 
     space: Space
     demand: Demand
@@ -45,22 +45,22 @@ def make_plan(
     console: Console,
     patient: bool = False,
 ) -> Plan:
-    """Start Ray and find out what this space can be on its machines, while the MLflow store opens."""
+    """Start Ray and fit the space to the machines, while the MLflow store opens."""
     from search.runner.preparation import inputs_of, make_resolver, prepare_cluster, prepare_machine
 
     is_local, is_server = settings.address is None, settings.tracking_uri.startswith("http")
     if is_server or not is_local:
         tracking.start(patient)
     if is_server:
-        phases.begin("asking the MLflow server")
-        tracking.wait_ready()  # quick to tell; a database is made while Ray starts
+        phases.begin("checking the MLflow server")
+        tracking.wait_ready()  # this takes little time; a database is created while Ray starts
     inputs = [recipe.model_dump() for recipe in inputs_of(space)]
     clock = [time.perf_counter()]
 
     def prepare_here() -> dict[str, Any]:
         fact = prepare_machine(str(nearest_folder(storage)), inputs, 0)
         if not fact["problem"] and not is_server:
-            tracking.start(patient)  # only now: a sweep that is refused makes no database
+            tracking.start(patient)  # not earlier, so that a refused sweep creates no database
         return fact
 
     pool = ThreadPoolExecutor(1)
@@ -70,7 +70,7 @@ def make_plan(
     phases.begin(f"starting Ray{'' if settings.address is None else f', at {settings.address}'}")
     _start_ray(settings)
     clock.append(time.perf_counter())
-    phases.begin("preparing this machine: weights, image sizes" if here else "asking the machines of the cluster")
+    phases.begin("preparing this machine: weights, image sizes" if here else "listing the machines of the cluster")
     facts = [here.result()] if here else []
     _raise_problems(facts)
     nodes = list_nodes()
@@ -82,7 +82,7 @@ def make_plan(
         facts = prepare_cluster(inputs, storage, nodes, demand.gpus)
         _raise_problems(facts)
         if died := len(nodes) - len(facts):
-            notes.append(f"Of {len(nodes)} machines {died} died while being prepared; their trials start elsewhere.")
+            notes.append(f"{died} of {len(nodes)} machines died during the preparation; trials start on the others.")
     if demand.gpus:
         space, more = fit_to_cluster(
             space, can_bf16=any(fact["bf16"] for fact in facts), has_gpus=True, devices=demand.devices
@@ -92,7 +92,7 @@ def make_plan(
     phases.begin("opening the MLflow store")
     tracking.wait_ready()
     clock.append(time.perf_counter())
-    notes += {remark for fact in facts if (remark := fact.get("remark"))}  # one line where the machines agree
+    notes += {remark for fact in facts if (remark := fact.get("remark"))}  # one line if the machines agree
     for note in notes:
         console.print(note)
     seconds = dict(zip(("ray", "preparation", "store"), (b - a for a, b in pairwise(clock)), strict=True))
@@ -102,9 +102,9 @@ def make_plan(
 def _start_ray(settings: Settings) -> None:
     try:
         start_ray(settings.address, settings.cpus_per_trial)
-    except SystemExit:  # what Ray makes of SIGTERM while it starts
+    except SystemExit:  # Ray raises this for a SIGTERM during its start
         raise Interrupted(signal.SIGTERM) from None
-    listen()  # Ray took SIGTERM for itself
+    listen()  # Ray has replaced the handler of SIGTERM
 
 
 def _raise_problems(facts: list[dict[str, Any]]) -> None:
@@ -114,10 +114,10 @@ def _raise_problems(facts: list[dict[str, Any]]) -> None:
 
 
 def check_data(space: Space) -> Dataset:
-    """Find what is wrong with the data before anything is started, and say which it is; data is never a hole.
+    """Check the data before anything is started, and return its description. Data is never a search parameter.
 
     Raises:
-        UserError: it is missing, too small to split, or has unreadable images.
+        UserError: the data is missing, too small to split, or has unreadable images.
     """
     from training.data.files.check import check_images
     from training.data.sources.identity import identify

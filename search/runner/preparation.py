@@ -1,4 +1,4 @@
-"""What is done once on every machine before the first trial: check the data, fetch weights, find what `auto` means."""
+"""Prepare each machine once before the first trial: check the data, fetch weights, find the values for `auto`."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from training.techniques.model.unfreeze import Unfreeze
 if TYPE_CHECKING:
     from training.data.files.images import ImageData
 
-COMBINATIONS = 200  # are all prepared; of more, so many random ones are, and the others left to the trials
+COMBINATIONS = 200  # up to this number all are prepared; else so many random ones, and trials prepare the others
 INPUTS = ("data", "preprocessing", "backbone", "augmentation")
 
 
 def inputs_of(space: Space) -> list[Recipe]:
-    """Recipes with each distinct data, preprocessing and backbone that a space asks for: every image size, for one."""
+    """Return recipes with each combination of data, preprocessing and backbone in a space, such as every image size."""
     part = {name: value for name, value in space.recipe.items() if name in INPUTS}
     if "augmentation" in part:
         part["augmentation"] = _forget_strengths(part["augmentation"])
     found = {input_key(recipe): recipe for recipe in space.baselines()[:1]}
     for values in _list_draws(part):
-        with suppress(UserError):  # a draw that conflicts is none
+        with suppress(UserError):  # a draw that conflicts is skipped
             recipe = read_recipe(values)
             found.setdefault(input_key(recipe), recipe)
     if 1 not in space.values_of("batch_size"):
         return list(found.values())
-    # Whether one image is enough depends on the backbone and on what trains of it: only these go into the question.
+    # Whether batches of one image work depends only on the backbone and on the layers that train.
     is_last = space.values_of("unfreeze.level") == {"last"} and space.values_of("unfreeze.milestones") == {()}
     one: dict[str, Any] = {"batch_size": 1, "unfreeze": Unfreeze(level="last" if is_last else "full")}
     return [Recipe(**{name: getattr(recipe, name) for name in INPUTS}, **one) for recipe in found.values()]
@@ -51,7 +51,7 @@ def _list_draws(tree: dict[str, Any]) -> list[Any]:
 
 
 def _forget_strengths(augmentation: Any) -> Any:
-    """How strongly images are changed says nothing about what a machine needs for it."""
+    """Remove the strengths of the changes, which do not affect what a machine needs."""
     if isinstance(augmentation, Choice):
         return replace(augmentation, options=tuple(map(_forget_strengths, augmentation.options)))
     kept = ("policy", "backend", "path", "pipeline")
@@ -59,17 +59,17 @@ def _forget_strengths(augmentation: Any) -> Any:
 
 
 def input_key(recipe: Recipe) -> str:
-    """The same for recipes that feed the same images to the same backbone, however strongly augmented."""
+    """Return a key that is equal for recipes with the same input and backbone, whatever the strength of augmentation."""
     return recipe.model_dump_json(
         include={**dict.fromkeys(INPUTS, True), "augmentation": {"policy", "backend", "path", "pipeline"}}
     )
 
 
 def check_recipe(recipe: Recipe, device: str) -> tuple[ImageData, Recipe]:
-    """The data that a recipe names, every image tried, and the recipe with what `auto` means there.
+    """Load the data of a recipe, check every image, and replace every `auto` in the recipe.
 
     Raises:
-        UserError: its data or its backbone cannot be had, or do not fit each other.
+        UserError: the data or the backbone is not available, or they do not fit each other.
     """
     from training.data.files.check import check_images
     from training.data.sources.load_data import load_data
@@ -85,18 +85,20 @@ def check_recipe(recipe: Recipe, device: str) -> tuple[ImageData, Recipe]:
 
 
 def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> dict[str, Any]:
-    """Run on a machine of the cluster: what is wrong there, or what it can do. Never raises for a user's mistake."""
+    """Prepare the machine on which this runs. Returns its abilities, or the error of a user's mistake without raising."""
     import torch
 
     from training.data.inspection.remarks import list_remarks, summarise_remarks
 
     try:
         if not os.access(storage, os.W_OK):
-            raise UserError(f"--storage={storage}: not a folder that can be written to on {os.uname().nodename}.")
+            raise UserError(
+                f"--storage={storage}: this is not a folder that can be written to on {os.uname().nodename}."
+            )
         if gpus and not torch.cuda.is_available():
             raise UserError(
                 f"{os.uname().nodename} has a GPU that torch {torch.__version__} cannot use (driver too old, or another "
-                "build of torch). Mend that, or run on the CPU with --gpus-per-trial=0."
+                "build of torch). Repair that, or run on the CPU with --gpus-per-trial=0."
             )
         resolved: dict[str, Any] = {}
         remark: str | None = None
@@ -118,10 +120,10 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
 def prepare_cluster(
     inputs: list[dict[str, Any]], storage: Path, nodes: list[Node], gpus: float
 ) -> list[dict[str, Any]]:
-    """Prepare every machine of a cluster at once, each by a task that runs there; one that dies meanwhile is left out.
+    """Prepare all machines of a cluster at the same time, each by a task there; a machine that dies is left out.
 
     Raises:
-        UserError: none is left.
+        UserError: no machine is left.
     """
     import ray
     from ray.exceptions import NodeDiedError, TaskUnschedulableError, WorkerCrashedError
@@ -132,7 +134,7 @@ def prepare_cluster(
     for node in nodes:
         here = NodeAffinitySchedulingStrategy(node.id, soft=False)
         own = min(gpus, node.gpus)
-        # No CPU of its own: Ray may still count one as taken by a driver that was killed, and never give it back.
+        # The task requests no CPU: Ray may keep one reserved for a driver that was killed, and never release it.
         task = prepare.options(num_cpus=0, num_gpus=own, scheduling_strategy=here)
         answers.append(task.remote(str(storage), inputs, own))
     facts, reason = [], ""
@@ -142,12 +144,12 @@ def prepare_cluster(
         except (NodeDiedError, TaskUnschedulableError, WorkerCrashedError) as error:
             reason = str(error).split("\n")[0].rstrip(".")
     if not facts:
-        raise UserError(f"No machine of the cluster lived long enough to be prepared ({reason}). Try again.")
+        raise UserError(f"All machines of the cluster died during their preparation ({reason}). Try again.")
     return facts
 
 
 def make_resolver(facts: list[dict[str, Any]]) -> Callable[[Recipe], Recipe]:
-    """What the machines found `auto` to mean, as a change of recipes; unforeseen ones are left to the trial."""
+    """Return a function that replaces `auto` by the values that the machines found; a trial resolves all others."""
     known = {
         key: (Preprocessing(**values), backend) for fact in facts for key, (values, backend) in fact["resolved"].items()
     }

@@ -1,7 +1,7 @@
 """The thin adapter between the controller and Ray Tune: a Searcher, a TrialScheduler and a Stopper of our own.
 
-Not subclasses of Ray's ASHA and OptunaSearch: those keep private state that a resume loses, and cannot tell a stopped
-trial from a completed one.
+They are not subclasses of Ray's ASHA and OptunaSearch, because those keep private state that a resume loses, and cannot
+distinguish a stopped trial from a completed one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WorkerConfig = Callable[[Trial], dict[str, Any]]  # builds what Ray sends to the
 
 
 class _Unpickled:
-    """Ray pickles and copies these; the driver's own objects, open files included, must stay the only ones."""
+    """Ray pickles and copies its searchers and schedulers; these must stay single objects, because of their open files."""
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
@@ -37,7 +37,7 @@ class _Unpickled:
 
 
 class LedgerSearcher(_Unpickled, Searcher):
-    """Hands out the trials to go on with, then new ones, no more than there are slots."""
+    """Returns trials to resume, then new trials, at most as many as there are slots."""
 
     def __init__(self, controller: Controller, make_config: WorkerConfig, slots: int) -> None:
         super().__init__()
@@ -47,51 +47,53 @@ class LedgerSearcher(_Unpickled, Searcher):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]
         running = sum(trial.state == "running" for trial in self.controller.trials)
-        # Asking early would ask before the running trials have said what they know.
+        # A trial that is drawn too early cannot use the reports of the running trials.
         if running >= self.slots or self.controller.fatal:
             return None
         if (trial := self.controller.next_trial()) is not None:
             return self.make_config(trial)
-        # Not before the last has ended: its worker may die, and it must then go on.
+        # Not before the last trial has ended: its worker may die, and the trial must then continue.
         return None if running else Searcher.FINISHED
 
     def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
-        """Nothing: it cannot tell a stopped trial from a completed one; the scheduler can."""
+        """Do nothing: only the scheduler can distinguish a stopped trial from a completed one."""
 
     def save(self, checkpoint_path: str) -> None:
-        """Nothing: the ledger is the state."""
+        """Do nothing: the ledger is the state."""
 
     def restore(self, checkpoint_path: str) -> None:
         raise NotImplementedError("a sweep resumes from its ledger")
 
 
 class LedgerScheduler(_Unpickled, TrialScheduler):
-    """Writes what arrives into the ledger, and does what the controller decides."""
+    """Writes reports and ends into the ledger, and carries out the decisions of the controller."""
 
-    # Results must come one by one: a decision is about one epoch.
+    # Results must come one by one, because each epoch needs a decision.
     _supports_buffered_results = False
 
     def __init__(self, controller: Controller, stopping: Callable[[], bool]) -> None:
         super().__init__()
         self.controller = controller
         self.stopping = stopping
-        self.left: set[str] = set()  # Ray's trials that were told to leave: what is said of them later is old
+        self.left: set[str] = (
+            set()
+        )  # Ray's trials that had to leave their worker; later messages about them are outdated
 
     def on_trial_result(self, tune_controller: TuneController, trial: RayTrial, result: dict[str, Any]) -> str:
         number = trial.config["trial"]
-        if "message" not in result:  # Ray's own word that the function returned
+        if "message" not in result:  # Ray's own result at the end of the function
             return self.CONTINUE
-        # Text, because Ray flattens nested results before it hands them on.
+        # JSON text, because Ray flattens nested results.
         message = json.loads(result["message"])
         if "end" in message:
             if message.get("fatal"):
                 self.controller.abort(message["reason"])
             self.controller.end(number, message["end"], message["reason"])
-            return self.CONTINUE  # the worker has nothing more to do, and leaves by itself
+            return self.CONTINUE  # the worker has finished and ends the trial by itself
         decision = self.controller.report(number, Report(**message["report"]), message["worker_seconds"])
         if decision is Decision.CONTINUE:
             return self.CONTINUE
-        # A paused trial leaves its worker too: the controller resumes it from its checkpoint, wherever there is room.
+        # A paused trial also leaves its worker: the controller resumes it from its checkpoint on any free worker.
         self.left.add(trial.trial_id)
         return self.STOP
 
@@ -105,7 +107,7 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
             self.controller.lose(number, reason)
 
     def on_trial_complete(self, tune_controller: TuneController, trial: RayTrial, result: dict[str, Any]) -> None:
-        # Also called for trials that the end of the sweep cut short.
+        # Ray also calls this for trials that the end of the sweep interrupts.
         if not self.stopping() and trial.trial_id not in self.left:
             self.controller.end(trial.config["trial"], "failed", "the worker returned before the last epoch")
 
@@ -121,14 +123,14 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
 
 
 def describe_death(trial: RayTrial) -> str:
-    """Why a trial's worker died, in one line."""
+    """Return in one line why a trial's worker died."""
     lines = [line.strip() for line in str(trial.get_error() or "").splitlines()]
     telling = [line for line in lines if "memory" in line.lower() or "died" in line or "killed" in line]
     return (telling or lines or ["the worker died"])[0][:300]
 
 
 class SweepStopper(_Unpickled, Stopper):
-    """Ends the whole sweep when `should_stop` says so; `leave` is called first, as Tune's own end may take minutes."""
+    """Ends the whole sweep when `should_stop` is true. It calls `leave` first, because Tune may take minutes to end."""
 
     def __init__(self, should_stop: Callable[[], bool], leave: Callable[[], None]) -> None:
         self.should_stop = should_stop

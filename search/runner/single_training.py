@@ -1,4 +1,4 @@
-"""`sweep train`: one recipe by itself, with a sweep's trainer, logging and export."""
+"""`sweep train`: train one recipe with the trainer, the logging and the export of a sweep."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def train_single(
     experiment: str,
     console: Console,
 ) -> None:
-    """Train, log to MLflow as one run, and export the best weights into `out`.
+    """Train, log one run to MLflow, and export the best weights into `out`.
 
     Raises:
         UserError: the recipe, the data or the machine do not allow it.
@@ -59,11 +59,11 @@ def train_single(
     tracking = Tracking(
         tracking_uri, experiment, sweep=out.name, sweep_id=uuid.uuid4().hex, metric=metric, nested=False
     )
-    tracking.start()  # only now: what is refused leaves no database
+    tracking.start()  # not earlier, so that a refused training creates no database
     tracking.wait_ready()
     export_recipe(recipe, out)
     console.print(f"Training {source} on {resources.threads} CPU thread(s), {resources.device}.")
-    way_on = f"Continue with: repeat the command, with --out {out}"
+    way_on = f"To continue, run the command again with --out {out}"
     try:
         outcome = _train(recipe, out, metric, resources, tracking, console)
     except Interrupted as end:
@@ -71,12 +71,14 @@ def train_single(
         tracking.close("interrupted", at_most_seconds=URGENT_CLOSE_SECONDS)
         raise Interrupted(end.number, way_on) from None
     except BaseException:
-        tracking(TrialEnded(trial=0, state="failed", reason="did not train"))
+        tracking(TrialEnded(trial=0, state="failed", reason="the training did not start"))
         tracking.close("failed")
         raise
     tracking.close(outcome.state)
     if outcome.state == "diverged":
-        console.print("Diverged: the loss became infinite or NaN. Lower optimizer.lr, or clip the gradient.")
+        console.print(
+            "The training diverged: the loss became infinite or NaN. Lower optimizer.lr, or clip the gradient."
+        )
         raise typer.Exit(1)
     if outcome.state == "stopped":
         console.print(f"Interrupted after {len(outcome.reports)} epochs.")
@@ -86,11 +88,11 @@ def train_single(
 
 
 def _check_free(out: Path, recipe: Recipe) -> None:
-    """Refuse a folder that holds anything else than an interrupted training of the same recipe."""
+    """Refuse a folder that has anything else than an interrupted training of the same recipe."""
     if (out / "summary.json").exists():
-        raise UserError(f"--out={out}: a finished training is there already. Name a new folder.")
+        raise UserError(f"--out={out}: this folder already has a finished training. Name a new folder.")
     if (out / "last.ckpt").exists() and load_recipe(out / "recipe.yaml") != recipe:
-        raise UserError(f"--out={out}: an interrupted training of another recipe is there. Name a new folder.")
+        raise UserError(f"--out={out}: this folder has an interrupted training of another recipe. Name a new folder.")
     check_out(out)
 
 
@@ -140,7 +142,7 @@ def _plan_resources(recipe: Recipe, source: Path, cpus: int | None, device: str 
     if cpus is None and summary.exists():
         cpus = json.loads(summary.read_text())["threads"]
     count = count_cpus()
-    # Before torch is imported: its thread pools take their size from here.
+    # Set before torch is imported, because its thread pools read it then.
     os.environ["OMP_NUM_THREADS"] = str(cpus or count)
     import torch
 

@@ -1,4 +1,4 @@
-"""A sweep from its space to its end: a new one, or one that an earlier driver left."""
+"""Run a sweep to its end: a new one, or one that an earlier driver left."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def run_sweep(
 ) -> SweepEnd:
     """Run a new sweep to its end, its time budget, or Ctrl-C.
 
-    `opening` are the ledger's first events after its header: warm starts, or all trials of a replication.
+    `opening` has the ledger's first events after its header: warm starts, or all trials of a replication.
 
     Raises:
-        UserError: something is wrong with the space, the data, the machines or the tracking server; no sweep was made.
+        UserError: the space, the data, the machines or the tracking server are not usable; no sweep was created.
     """
     probe_cluster(settings.address)
     console.print(f"Sweep {folder.name} starts.", markup=False)
@@ -62,7 +62,7 @@ def run_sweep(
 def resume_sweep(
     folder: SweepFolder, console: Console, time_budget_seconds: float | None = None, more_trials: int = 0
 ) -> SweepEnd:
-    """Go on with a sweep that was interrupted, however it was; `more_trials` extends it.
+    """Continue a sweep after any kind of interruption; `more_trials` extends it.
 
     Raises:
         UserError: another driver runs it, it is completed, or its space file was changed.
@@ -74,15 +74,17 @@ def resume_sweep(
         ledger = Ledger(folder.ledger, record.events)
         if more_trials:
             if record.replication is not None:
-                raise UserError(f"{folder.name} runs a fixed list of trials, which cannot be extended.")
+                raise UserError(
+                    f"{folder.name} is a replication with a fixed list of trials, so it cannot be extended."
+                )
             ledger.append(Extension(trials=more_trials))
             record = SweepRecord(folder, ledger.events)
         tracking = _make_tracking(folder.name, record.header.id, record.space, settings, record.header.dataset)
         if record.is_done:
             return _deliver(record, tracking)
-        console.print(f"Sweep {folder.name}: going on after {len(record.trials)} of {record.budget} trials.")
+        console.print(f"Sweep {folder.name} continues after {len(record.trials)} of {record.budget} trials.")
         with resumable(folder.name), Phases(console) as phases:
-            # Its runs are in the ledger: they can wait for a server that is away.
+            # The ledger has all results, so a server that does not answer can get them later.
             plan = make_plan(record.space, settings, folder.path.parent, tracking, phases, console, patient=True)
         tracking.replay(ledger.events)
         controller = Controller(record.space, ledger, seed=settings.seed, resolve=plan.resolve, listeners=[tracking])
@@ -91,14 +93,14 @@ def resume_sweep(
 
 
 def _deliver(record: SweepRecord, tracking: Tracking) -> SweepEnd:
-    """Send MLflow what it missed of a sweep whose trials have all ended.
+    """Send the missing events to MLflow for a sweep whose trials have all ended.
 
     Raises:
-        UserError: it has everything.
+        UserError: MLflow already has all events.
     """
     if record.is_delivered:
         raise UserError(
-            f"{record.name} is completed: all {len(record.trials)} trials have ended. See sweep show, or run more: "
+            f"{record.name} is completed: all {len(record.trials)} trials have ended. To run more trials: "
             f"sweep extend {record.name} --trials N."
         )
     tracking.start()
@@ -113,12 +115,12 @@ def _deliver(record: SweepRecord, tracking: Tracking) -> SweepEnd:
 def make_header(
     name: str, sweep_id: str, space: Space, settings: Settings, dataset: Dataset | None = None
 ) -> SweepStarted:
-    """Describe a new sweep as the ledger keeps it; a password of its store stays in the environment."""
+    """Return the event that describes a new sweep. A password of its store is masked."""
     return SweepStarted(name=name, id=sweep_id, space=space.to_yaml(), settings=settings.masked(), dataset=dataset)
 
 
 def create_folder(folder: SweepFolder, header: SweepStarted, *events: AnyEvent) -> None:
-    """Make a sweep's folder with its space and the first events of its ledger, whole or not at all."""
+    """Create a sweep's folder with its space and the first events of its ledger, completely or not at all."""
     partial = SweepFolder(folder.path.with_name(f".{folder.name}-{header.id}"))
     partial.path.mkdir(parents=True)
     partial.space.write_text(header.space)
@@ -130,10 +132,10 @@ def create_folder(folder: SweepFolder, header: SweepStarted, *events: AnyEvent) 
 
 
 def check_frozen_space(record: SweepRecord) -> None:
-    """Refuse to go on with a sweep whose `space.yaml` was changed since it started.
+    """Refuse to continue a sweep whose `space.yaml` was changed since it started.
 
     Raises:
-        UserError: naming the first line that differs.
+        UserError: the file was changed; the message names the first line that differs.
     """
     folder = record.folder
     try:
@@ -141,7 +143,7 @@ def check_frozen_space(record: SweepRecord) -> None:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
         raise UserError(
-            f"{folder.space}: cannot be read ({reason}). Put it back: sweep repair {folder.name}."
+            f"{folder.space}: this file cannot be read ({reason}). Restore it: sweep repair {folder.name}."
         ) from None
     if now != then:
         number = next((i for i, pair in enumerate(zip(now, then, strict=False)) if pair[0] != pair[1]), len(then))
@@ -149,7 +151,7 @@ def check_frozen_space(record: SweepRecord) -> None:
         was = then[number].strip() if number < len(then) else "(nothing)"
         raise UserError(
             f"{folder.space}:{number + 1}: changed since the sweep started, from `{was}` to `{line}`. A sweep has one "
-            f"space: put it back (sweep repair {folder.name}), or start a new sweep."
+            f"space: restore it (sweep repair {folder.name}), or start a new sweep."
         )
 
 

@@ -1,4 +1,4 @@
-"""One trial in a Ray worker: train, report each epoch, and leave nothing behind for the next trial in this process."""
+"""Run one trial in a Ray worker: train, report each epoch, and clean up for the next trial in this process."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def bootstrap(root: str, module: str, function: str):
-    """A function for a Ray worker that calls ours, found at `root` whatever the working folder contains.
+    """Return a function for a Ray worker that calls our `function`, which it imports from `root`.
 
-    Ray puts the working folder first on `sys.path`; a user's own `search/` or `training/` there would be taken for
-    ours. A nested function is pickled by value, so the worker imports nothing of ours before the path is right.
+    Ray puts the working folder first on `sys.path`, so a user's own `search/` or `training/` there would hide ours. A
+    nested function is pickled by value, so the worker imports none of our modules before the path is correct.
     """
 
     def call(*arguments: Any) -> Any:
@@ -37,9 +37,9 @@ def bootstrap(root: str, module: str, function: str):
 
 
 def run_trial(config: dict[str, Any]) -> None:
-    """Train `config["recipe"]` in `config["folder"]` and tell the driver each epoch and the end.
+    """Train `config["recipe"]` in `config["folder"]`, and report each epoch and the end to the driver.
 
-    Never raises for what the recipe or the data did: the driver would take that for a dying worker and try again.
+    It never raises for an error of the recipe or the data: the driver would treat that as a dead worker and try again.
     """
     from ray import tune
 
@@ -49,7 +49,7 @@ def run_trial(config: dict[str, Any]) -> None:
         nonlocal told_to_stop
         try:
             tune.report({"message": json.dumps(message)})
-        except SystemExit:  # how Ray says stop or pause, in this thread, when another trial wants the worker
+        except SystemExit:  # Ray raises this here to stop or pause a trial when another one needs the worker
             told_to_stop = True
         return not told_to_stop
 
@@ -57,12 +57,12 @@ def run_trial(config: dict[str, Any]) -> None:
     if message and not told_to_stop:
         tell(message)
     if told_to_stop:
-        # Returning would make Ray report a result for a trial that is no longer here, and fail the next one.
+        # If this returned, Ray would report a result for a trial that has left, and the next trial would fail.
         sys.exit(0)
 
 
 def _train(config: dict[str, Any], tell) -> dict[str, Any] | None:
-    """Train and tell each new epoch; returns the message about an end that is no last epoch."""
+    """Train and report each new epoch. Returns a message if the training ended before the last epoch."""
     from training.errors import UserError
     from training.recipe import read_recipe
     from training.train import Resources, train
@@ -82,7 +82,7 @@ def _train(config: dict[str, Any], tell) -> dict[str, Any] | None:
     try:
         with _logged_to(folder / "log.txt"):
             recipe = read_recipe(config["recipe"])
-            # Of a part of a GPU too, a trial sees one.
+            # With a part of a GPU a trial has one device too.
             gpus = max(1, int(config["gpus"]))
             resources = Resources(config["threads"], config["loader_workers"], device, gpus)
             outcome = train(recipe, folder, metric=config["metric"], resources=resources, on_report=on_report)
@@ -92,7 +92,7 @@ def _train(config: dict[str, Any], tell) -> dict[str, Any] | None:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return _describe_failure(error, config)
-        # Every other trial would fail too: the sweep must end, and this trial go on when there is room.
+        # Every other trial would fail too, so the sweep must end; this trial continues later, when the disk has space.
         return {"end": "interrupted", "reason": f"{folder}: {error.strerror}", "fatal": True}
     except Exception as error:  # noqa: BLE001 - whatever it was, it is this trial's and not the worker's
         import torch
@@ -108,9 +108,9 @@ def _describe_failure(error: Exception, config: dict[str, Any]) -> dict[str, Any
 
 
 def killed_for_memory(folder: Path) -> bool:
-    """Whether the system killed a process for memory since a worker last began this trial on this machine.
+    """Return whether the system killed a process for memory since a worker last began this trial on this machine.
 
-    A worker killed that way cannot say so itself.
+    A worker that was killed in this way cannot report it.
     """
     from training.process.memory import count_memory_kills
 
@@ -122,7 +122,7 @@ def killed_for_memory(folder: Path) -> bool:
 
 
 class _logged_to:
-    """Send the training's log to a file for as long as it lasts."""
+    """Write the log of the training to a file during a `with` block."""
 
     def __init__(self, path: Path) -> None:
         self.handler = logging.FileHandler(path, delay=True)
@@ -140,7 +140,7 @@ class _logged_to:
 
 
 def split_cpus(cpus: float, in_memory: bool) -> tuple[int, int]:
-    """Torch threads and loader workers that together never exceed a trial's CPUs, and use them all."""
+    """Return the numbers of torch threads and loader workers, which together use all CPUs of a trial and no more."""
     whole = max(1, int(cpus))
     if in_memory or whole < 2:
         return whole, 0
@@ -149,5 +149,5 @@ def split_cpus(cpus: float, in_memory: bool) -> tuple[int, int]:
 
 
 def project_root() -> str:
-    """The folder that holds this project's packages."""
+    """Return the folder that has this project's packages."""
     return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

@@ -1,4 +1,4 @@
-"""The format of the ledger as a page: docs/ledger.md, made from the types of the events."""
+"""Write docs/ledger.md, the format of the ledger, from the types of the events."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from search.storage.events import AnyEvent
 
 HEAD = """# The ledger
 
-`sweeps/NAME/ledger.jsonl` holds everything that happened in a sweep: one JSON object a line, in UTF-8, appended and
-never changed. The first line is `{"time": …, "format": 1}`. Each other line is an event; its field `event` names the
-kind. A line counts once its newline is on the disk: the next driver cuts a torn last line off.
+`sweeps/NAME/ledger.jsonl` has all events of a sweep: one JSON object per line, in UTF-8. Lines are appended and never
+changed. The first line is `{"time": …, "format": 1}`. Each other line is an event; its field `event` names the kind. A
+line is valid only with its newline at the end: the next driver removes an incomplete last line.
 
 An earlier version ignores the fields that a later one adds, and a later version has defaults for them, so each can read
-the ledgers of the other as long as the format is 1. `time` is in seconds since 1970 (UTC). A trial has a running
-number, which its folder, its run in MLflow and `--trial` use too.
+the ledgers of the other as long as the format is 1. `time` is in seconds since 1970 (UTC). Trials are numbered from 0;
+the trial's folder, its run in MLflow and `--trial` use the same number.
 
-To read a ledger from Python: `SweepRecord.open(SweepFolder(path))` in `search.core.record`. The tables below are made
-from the types in `search/storage/events.py` by `make docs`.
+To read a ledger from Python, use `SweepRecord.open(SweepFolder(path))` in `search.core.record`. `make docs` writes the
+tables below from the types in `search/storage/events.py`.
 """
 
 

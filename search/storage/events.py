@@ -23,7 +23,7 @@ StepPoint = tuple[int, float, float]  # optimizer steps done, learning rate, tra
 
 
 class Event(BaseModel):
-    """What every event has. Fields that a later version adds are ignored when an earlier version reads them."""
+    """The base of all events. An earlier version ignores the fields that a later version adds."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -37,18 +37,18 @@ class TrialEvent(Event):
 
 
 class SweepStarted(Event):
-    """First event of every sweep, directly after the line that names the format."""
+    """The first event of every sweep, directly after the line that names the format."""
 
     event: Literal["sweep"] = "sweep"
-    name: str = Field("", description="Name of the sweep, as of its folder.")
-    id: str = Field(description="Random id; MLflow's runs carry it as the tag sweep_id.")
+    name: str = Field("", description="Name of the sweep and of its folder.")
+    id: str = Field(description="Random id; the runs in MLflow have it as the tag sweep_id.")
     space: str = Field("", description="The resolved space as YAML, as in space.yaml.")
-    settings: Settings = Field(description="How the sweep runs.")
+    settings: Settings = Field(description="Settings of the sweep, such as its seed and its MLflow store.")
     dataset: Dataset | None = Field(None, description="Name, digest and sizes of the data.")
 
 
 class WarmStart(Event):
-    """Recipes of earlier sweeps, to be tried first after the baselines."""
+    """Recipes of earlier sweeps; they run directly after the baselines."""
 
     event: Literal["warm_start"] = "warm_start"
     recipes: tuple[Recipe, ...] = Field(description="Complete recipes, best first.")
@@ -68,34 +68,34 @@ class Replication(Event):
     """All trials of a confirmation or an ablation: some recipes, each trained on the same fresh seeds."""
 
     event: Literal["list"] = "list"
-    kind: ReplicationKind = Field("confirm", description="The command that asked for it.")
-    of: str = Field("", description="The sweep whose recipes these are.")
-    seeds: tuple[int, ...] = Field((), description="Seeds that every recipe is trained on.")
-    notes: tuple[str, ...] = Field((), description="What was left out, and why.")
-    trials: tuple[ReplicationTrial, ...] = Field(description="In the order in which they run.")
+    kind: ReplicationKind = Field("confirm", description="The command that started it.")
+    of: str = Field("", description="The sweep that the recipes come from.")
+    seeds: tuple[int, ...] = Field((), description="Every recipe is trained on each of these seeds.")
+    notes: tuple[str, ...] = Field((), description="Sentences about what was left out, and why.")
+    trials: tuple[ReplicationTrial, ...] = Field(description="All trials, in the order in which they run.")
 
 
 class Extension(Event):
-    """More trials were granted: `sweep extend`."""
+    """`sweep extend` added trials to the budget."""
 
     event: Literal["extend"] = "extend"
-    trials: int = Field(description="How many more.")
+    trials: int = Field(description="Number of additional trials.")
 
 
 class DriverStarted(Event):
-    """A driver took the sweep over: at its start, and at each resume."""
+    """A driver began to run the sweep: at its start, and at each resume."""
 
     event: Literal["driver"] = "driver"
-    pid: int = Field(0, description="Process of the driver.")
-    host: str = Field("", description="Its machine.")
+    pid: int = Field(0, description="Process id of the driver.")
+    host: str = Field("", description="Machine of the driver.")
     threads: int = Field(description="CPU threads of each trial.")
-    slots: int = Field(0, description="Trials that run at the same time.")
+    slots: int = Field(0, description="Number of trials that run at the same time.")
     gpus: float = Field(0.0, description="GPUs of each trial.")
     seconds: dict[str, float] = Field({}, description="Time that each phase of the start took.")
 
 
 class TrialStarted(TrialEvent):
-    """A recipe was drawn, and its trial begins."""
+    """A trial begins with this recipe."""
 
     event: Literal["start"] = "start"
     recipe: Recipe = Field(description="The complete recipe.")
@@ -116,68 +116,68 @@ class EpochReported(TrialEvent):
     worker_seconds: float | None = Field(None, description="Time since the worker began or resumed the trial.")
 
     def measured(self) -> dict[str, float]:
-        """The metrics that this machine could measure."""
+        """Return the metrics that this machine could measure."""
         return {name: value for name, value in self.metrics.items() if value is not None}
 
 
 class TrialResumed(TrialEvent):
-    """A paused or interrupted trial goes on from its last checkpoint."""
+    """A paused or interrupted trial continues from its last checkpoint."""
 
     event: Literal["resume"] = "resume"
 
 
 class TrialLost(TrialEvent):
-    """The worker of a trial died; the trial goes on elsewhere."""
+    """The worker of a trial died; the trial continues on another worker."""
 
     event: Literal["lost"] = "lost"
-    reason: str = Field(description="Why, as far as Ray can tell.")
+    reason: str = Field(description="The reason that Ray gives.")
 
 
 class TrialEnded(TrialEvent):
     """A trial left its worker, for good or until a resume."""
 
     event: Literal["end"] = "end"
-    state: EndState = Field(description="The state that it is in from now on.")
-    reason: str = Field("", description="Why, where the state does not say it.")
+    state: EndState = Field(description="The new state of the trial.")
+    reason: str = Field("", description="The reason, if the state alone does not explain it.")
 
 
 class DrawRefused(TrialEvent):
-    """A draw whose techniques cannot be combined; another is drawn for the same trial."""
+    """A draw with techniques that cannot be combined; another one is drawn for the same trial."""
 
     event: Literal["infeasible"] = "infeasible"
     params: Params = Field(description="The draw as Optuna's parameters.")
-    reason: str = Field(description="Which techniques conflict.")
+    reason: str = Field(description="The techniques that conflict.")
 
 
 class SweepClosed(Event):
-    """A driver left the sweep in an orderly way."""
+    """A driver ended without a crash."""
 
     event: Literal["close"] = "close"
-    state: SweepState = Field(description="How the driver left the sweep.")
+    state: SweepState = Field(description="State of the sweep at that time.")
 
 
 class RunsRecorded(Event):
-    """MLflow's run of each trial, and how many events did not reach MLflow."""
+    """The MLflow run of each trial, and the number of events that did not reach MLflow."""
 
     event: Literal["runs"] = "runs"
     ids: dict[str, str] = Field({}, description="Run id by trial number.")
-    undelivered: int = Field(0, description="Events that did not reach MLflow.")
+    undelivered: int = Field(0, description="Number of events that did not reach MLflow.")
 
 
 class TestOpened(Event):
-    """The test part was opened for a recipe of this sweep, by a confirmation."""
+    """A confirmation used the test part to score a recipe of this sweep."""
 
     __test__: ClassVar[bool] = False  # not a test class for pytest
     event: Literal["test_opened"] = "test_opened"
-    by: str = Field(description="The confirmation's name.")
+    by: str = Field(description="Name of the confirmation.")
 
 
 class TestScored(TrialEvent):
-    """The test part's one score: of a confirmation's winner."""
+    """The score of a confirmation's winner on the test part."""
 
     __test__: ClassVar[bool] = False
     event: Literal["test"] = "test"
-    openings_before: int = Field(description="How often the test part had been opened for the searched sweep.")
+    openings_before: int = Field(description="How often the test part had been used for the searched sweep before.")
     classes: tuple[str, ...] = Field(description="Names of the classes, in the order of the labels.")
     results: dict[str, Any] = Field(description="Accuracy, confusion, calibration and worst errors.")
 
@@ -200,14 +200,14 @@ def decode(line: bytes) -> AnyEvent:
 
 
 def make_event(values: Mapping[str, Any]) -> AnyEvent:
-    """Build an event from plain values, of which `event` names the kind.
+    """Build an event from plain values; the value `event` names the kind.
 
     Raises:
-        ValueError: the values are not those of a known kind.
+        ValueError: the kind is unknown, or the values do not fit it.
     """
     return decode(json.dumps(dict(values)).encode())
 
 
 def encode(event: AnyEvent) -> bytes:
-    """Write an event as one line of a ledger, the newline included."""
+    """Return an event as one line of a ledger, with the newline."""
     return event.model_dump_json().encode() + b"\n"

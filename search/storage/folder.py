@@ -1,4 +1,4 @@
-"""The folder of a sweep: its name, its files, and the lock that lets one driver at a time in."""
+"""The folder of a sweep: its name, its files, and the lock that allows one driver at a time."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class SweepFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the sweep for one driver; the lock goes with the process, however it ends.
+        """Lock the sweep for one driver. The lock is released when the process ends in any way.
 
         Raises:
-            UserError: another driver holds it.
+            UserError: another driver has the lock.
         """
         lock = FileLock(self.path / "lock")
         holder = self.path / "driver.json"
@@ -68,7 +68,7 @@ class SweepFolder:
         except Timeout:
             who = _read_holder(holder)
             raise UserError(
-                f"{self.name} is being run by process {who['pid']} on {who['host']}. "
+                f"{self.name} is running in process {who['pid']} on {who['host']}. "
                 f"Stop it first: sweep stop {self.name}."
             ) from None
         except OSError as error:
@@ -82,7 +82,7 @@ class SweepFolder:
             lock.release()
 
     def is_running(self) -> bool:
-        """Whether a driver holds the lock."""
+        """Return whether a driver has the lock."""
         if not (self.path / "lock").exists():
             return False
         lock = FileLock(self.path / "lock")
@@ -90,13 +90,13 @@ class SweepFolder:
             lock.acquire(timeout=0)
         except Timeout:
             return True
-        except OSError:  # somebody else's sweep, which can be read and not locked
+        except OSError:  # the sweep of another user, which can be read but not locked
             return (self.path / "driver.json").exists()
         lock.release()
         return False
 
     def remove(self) -> None:
-        """Delete the folder; of a link to one, the link.
+        """Delete the folder; if it is a link, only the link.
 
         Raises:
             UserError: the system does not allow it.
@@ -111,7 +111,7 @@ class SweepFolder:
 
 
 def _read_holder(path: Path) -> dict[str, Any]:
-    """Who holds a lock, as far as the file beside it says so."""
+    """Return the process that has the lock, as far as the file beside the lock names it."""
     try:
         return {"pid": "?", "host": "?", **json.loads(path.read_text())}
     except (OSError, ValueError, TypeError):
@@ -119,10 +119,10 @@ def _read_holder(path: Path) -> dict[str, Any]:
 
 
 def new_folder(storage: Path, name: str | None, space_name: str) -> SweepFolder:
-    """The folder that a new sweep will have; it is not made yet.
+    """Return the folder of a new sweep without creating it.
 
     Raises:
-        UserError: the name is taken or no name, or the storage cannot be written to.
+        UserError: the name is taken or invalid, or the storage cannot be written to.
     """
     check_folder("--storage", storage)
     if name is None:
@@ -134,14 +134,14 @@ def new_folder(storage: Path, name: str | None, space_name: str) -> SweepFolder:
     folder = SweepFolder(storage / check_name(name, "--name"))
     if folder.path.exists():
         raise UserError(
-            f"--name={name}: {folder.path} exists already. Choose another name, go on with it (sweep resume {name}), or "
+            f"--name={name}: {folder.path} exists already. Choose another name, continue it (sweep resume {name}), or "
             f"remove it (sweep rm {name})."
         )
     return folder
 
 
 def open_folder(storage: Path, name: str, field: str = "") -> SweepFolder:
-    """The folder of an existing sweep that has its ledger; `field` is the option that named it.
+    """Return the folder of an existing sweep that has its ledger; `field` is the option that named it.
 
     Raises:
         UserError: there is no such sweep.
@@ -153,7 +153,7 @@ def open_folder(storage: Path, name: str, field: str = "") -> SweepFolder:
 
 
 def find_folder(storage: Path, name: str, field: str = "") -> SweepFolder:
-    """The folder of an existing sweep, damaged or not.
+    """Return the folder of an existing sweep, which may be damaged.
 
     Raises:
         UserError: there is no such sweep.
@@ -167,10 +167,10 @@ def find_folder(storage: Path, name: str, field: str = "") -> SweepFolder:
 
 
 def list_folders(storage: Path) -> list[SweepFolder]:
-    """All sweeps in a storage folder, in order of their names, damaged ones too.
+    """Return all sweeps in a storage folder, also damaged ones, sorted by name.
 
     Raises:
-        UserError: the storage is no folder, or cannot be read.
+        UserError: the storage is not a folder, or cannot be read.
     """
     try:
         paths = sorted(storage.iterdir())
@@ -182,14 +182,14 @@ def list_folders(storage: Path) -> list[SweepFolder]:
 
 
 def describe_loss(folder: SweepFolder) -> str:
-    """What is left of a sweep without a ledger, and what can be done."""
+    """Return a sentence about a sweep without a ledger: what is left, and what the user can do."""
     again = f" Search its space again: sweep run {folder.space}." if folder.space.is_file() else ""
     return (
-        f"{folder.name}: its ledger, {folder.ledger}, is missing, so nothing says what its trials did.{again} Remove the "
+        f"{folder.name}: its ledger, {folder.ledger}, is missing, so the results of its trials are lost.{again} Remove the "
         f"sweep: sweep rm {folder.name}."
     )
 
 
 def _is_sweep(path: Path) -> bool:
-    """Whether a folder is a sweep's, or what is left of one: `rm` must not take any other."""
+    """Return whether a folder is a sweep, or the rest of one: `rm` must not delete any other."""
     return os.path.isdir(path) and any(os.path.exists(path / part) for part in PARTS)

@@ -16,10 +16,10 @@ FORMAT = 1
 
 
 class Ledger:
-    """An append-only file of events; `append` returns once the event is on the disk."""
+    """An append-only file of events; `append` returns when the event is on the disk."""
 
     def __init__(self, path: Path, events: Iterable[AnyEvent] | None = None) -> None:
-        """Open a ledger, or begin one; a torn last line is cut off. `events` saves reading a file that was just read.
+        """Open a ledger, or begin one. An incomplete last line is removed. With `events` the file is not read again.
 
         Raises:
             UserError: the file is not a ledger, or is damaged before its last line.
@@ -28,7 +28,7 @@ class Ledger:
         is_new = not path.exists()
         self.events = list(events if events is not None else [] if is_new else read_events(path))
         _cut_torn_line(path)
-        self._file = path.open("ab", buffering=0)  # a buffer would keep what a full disk refused, and write it later
+        self._file = path.open("ab", buffering=0)  # a buffer would write a failed line later, when the disk has space
         if is_new:
             self._write(first_line(time.time()))
 
@@ -36,7 +36,7 @@ class Ledger:
         """Write an event.
 
         Raises:
-            OSError: the disk is full or gone; the file is then as before.
+            OSError: the disk is full or missing; the file is then unchanged.
         """
         self._write(encode(event))
         self.events.append(event)
@@ -57,15 +57,15 @@ class Ledger:
 
 
 def first_line(time: float) -> bytes:
-    """The line that names the format; `time` is in seconds since 1970."""
+    """Return the line that names the format; `time` is in seconds since 1970."""
     return json.dumps({"time": time, "format": FORMAT}, separators=(",", ":")).encode() + b"\n"
 
 
 def read_events(path: Path) -> Iterator[AnyEvent]:
-    """Read the events of a ledger, without a torn last line.
+    """Read the events of a ledger, without an incomplete last line.
 
     Raises:
-        UserError: the file cannot be read, is of another format, or is damaged before its last line.
+        UserError: the file cannot be read, has another format, or is damaged before its last line.
     """
     lines = read_lines(path)
     if not lines:
@@ -79,19 +79,19 @@ def read_events(path: Path) -> Iterator[AnyEvent]:
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """Read the whole lines of a file, without the newlines and without a torn last line.
+    """Read the complete lines of a file, without the newlines and without an incomplete last line.
 
     Raises:
         UserError: the file cannot be read.
     """
     try:
-        return path.read_bytes().split(b"\n")[:-1]  # after the last newline there is nothing, or a torn line
+        return path.read_bytes().split(b"\n")[:-1]  # after the last newline there is nothing or an incomplete line
     except OSError as error:
         raise UserError(f"{path}: the ledger cannot be read ({error.strerror}).") from None
 
 
 def try_decode(line: bytes) -> AnyEvent | None:
-    """Read one line; None where it is not an event."""
+    """Read one line. Returns None if it is not an event."""
     try:
         return decode(line)
     except (ValueError, RecursionError):
@@ -99,7 +99,7 @@ def try_decode(line: bytes) -> AnyEvent | None:
 
 
 def is_format_line(line: bytes) -> bool:
-    """Whether a line is a whole first line, of whatever format."""
+    """Return whether a line is a valid first line, of any format."""
     try:
         return "format" in json.loads(line)
     except (ValueError, RecursionError, TypeError):
@@ -110,7 +110,7 @@ def check_format(path: Path, line: bytes) -> None:
     """Refuse a ledger of another format than this version reads.
 
     Raises:
-        UserError: the first line names another format, or none.
+        UserError: the first line names another format or no format.
     """
     if not is_format_line(line):
         raise UserError(f"{path}:1: not a line of a ledger; the file is damaged. {_way_out(path)}")
@@ -131,7 +131,7 @@ def find_header(path: Path, events: Iterable[AnyEvent]) -> SweepStarted:
 
 
 def _way_out(path: Path) -> str:
-    return f"Keep its whole lines: sweep repair {path.parent.name}."
+    return f"Keep its complete lines: sweep repair {path.parent.name}."
 
 
 def _cut_torn_line(path: Path) -> None:

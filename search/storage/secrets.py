@@ -1,4 +1,4 @@
-"""Secrets stay in the environment: what is written or shown has them masked, and a resume finds them there again."""
+"""Secrets stay in the environment: all output has them masked, and a resume reads them from there again."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ URI, USERNAME, PASSWORD = "MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "ML
 
 
 def refuse_secret(uri: str) -> str:
-    """An address as it was given on the command line or in the environment.
+    """Return an address from the command line or the environment unchanged.
 
     Raises:
-        UserError: it holds a password, and the command line is where it stands.
+        UserError: it has a password and is on the command line.
     """
     if has_secret(uri) and uri != os.environ.get(URI):
         raise UserError(
             f"--tracking-uri {mask_secrets(uri)}: every user of this machine can read a password on the command line. "
-            f"Set {URI} to the whole address instead, or of a server leave the password out and set {USERNAME} and "
-            f"{PASSWORD}."
+            f"Set {URI} to the whole address instead. For a server you can also leave the password out and set {USERNAME} "
+            f"and {PASSWORD}."
         )
     return uri
 
@@ -34,10 +34,10 @@ def has_secret(uri: str) -> bool:
 
 
 def complete_uri(uri: str) -> str:
-    """The address that a ledger keeps, with the secrets that it lacks, from the environment.
+    """Add the secrets from the environment to the address that a ledger keeps.
 
     Raises:
-        UserError: they are not there.
+        UserError: the environment does not have them.
     """
     if MASK not in uri:
         return uri
@@ -48,13 +48,13 @@ def complete_uri(uri: str) -> str:
         return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
     server = f", or {USERNAME} and {PASSWORD}" if parts.scheme in ("http", "https") else ""
     raise UserError(
-        f"{URI}: this sweep logs to {uri}, and no ledger keeps a password. Set {URI} to the whole address{server}, and "
-        "give the command again."
+        f"{URI}: this sweep logs to {uri}, and a ledger never keeps a password. Set {URI} to the whole address{server}, "
+        "and run the command again."
     )
 
 
 def mask_logs() -> None:
-    """Mask every record of every logger of this process."""
+    """Mask the records of all loggers of this process."""
     make_record = logging.getLogRecordFactory()
 
     def make_masked(*arguments: Any, **named: Any) -> logging.LogRecord:

@@ -1,4 +1,4 @@
-"""How a sweep runs, whatever it searches."""
+"""The settings of a sweep that do not depend on its space."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from search.storage.secrets import complete_uri
 
 @dataclass(frozen=True)
 class Settings:
-    """How a sweep runs; the ledger keeps it for a resume."""
+    """The settings of a sweep; the ledger keeps them for a resume."""
 
     tracking_uri: str = TRACKING_URI
     experiment: str = EXPERIMENT
@@ -23,13 +23,13 @@ class Settings:
     address: str | None = None
 
     def masked(self) -> Settings:
-        """Settings as the ledger keeps them: a password stays in the environment."""
+        """Return the settings with a masked password, as the ledger keeps them."""
         return replace(self, tracking_uri=mask_secrets(self.tracking_uri))
 
     def completed(self) -> Settings:
-        """Settings from a ledger, with the password that they lack from the environment.
+        """Return settings from a ledger, with the password from the environment.
 
         Raises:
-            UserError: it is not there.
+            UserError: the environment does not have it.
         """
         return replace(self, tracking_uri=complete_uri(self.tracking_uri))

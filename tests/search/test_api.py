@@ -38,12 +38,12 @@ def test_an_opened_sweep_has_its_best_trial_and_exports_it(home):
         (lambda: search.open("none"), "none: no such sweep"),
         (lambda: search.run("quick", trials=0), "--trials=0: give a number from 1"),
         (lambda: search.run("quick", ["epochs=0"]), "epochs"),
-        (lambda: search.run("quick", time_budget="soon"), "--time-budget=soon: not a time"),
+        (lambda: search.run("quick", time_budget="soon"), "--time-budget=soon: this is not a time"),
         (lambda: search.run("quick", time_budget=-1), "--time-budget=-1: give a number from 1"),
         (lambda: search.run("quick", warm_start=["none"]), "--warm-start=none: no such sweep"),
         (lambda: search.extend("none", 3), "none: no such sweep"),
         (lambda: search.open("tiny").export(trial=77), "--trial=0077: tiny has no such trial"),
-        (lambda: search.open("tiny").confirm(seeds=1), "--seeds=1: one seed has no spread"),
+        (lambda: search.open("tiny").confirm(seeds=1), "--seeds=1: an interval needs at least two seeds"),
     ],
 )
 def test_a_mistake_raises_one_sentence_and_makes_nothing(home, call, words):

@@ -44,8 +44,8 @@ def test_it_shows_classes_split_statistics_and_speed_and_writes_a_picture(photos
         "backend tensor (auto)",
         "albumentations",
         "dali",
-        "least",
-        "most",
+        "min",
+        "max",
     ):
         assert words in said
     with Image.open(out) as picture:
@@ -100,11 +100,11 @@ def test_a_word_may_be_a_data_set_a_folder_a_manifest_a_recipe_or_a_space(photos
         find_recipe("cardd", [])
     with pytest.raises(UserError, match="there is no such space, data set, folder or file"):
         find_recipe("photos/cats", [])
-    with pytest.raises(UserError, match="image_folder is a kind of data, not data: give the folder itself"):
+    with pytest.raises(UserError, match="image_folder is a kind of data, not a data set: give the folder itself"):
         find_recipe("image_folder", [])
-    with pytest.raises(UserError, match="manifest is a kind of data, not data: give its file"):
+    with pytest.raises(UserError, match="manifest is a kind of data, not a data set: give its file"):
         find_recipe("manifest", [])
-    with pytest.raises(UserError, match="one image is no data set"):
+    with pytest.raises(UserError, match="one image is not a data set"):
         find_recipe(str(photos / "dog" / "1.jpg"), [])
 
 
@@ -112,8 +112,8 @@ def test_a_word_may_be_a_data_set_a_folder_a_manifest_a_recipe_or_a_space(photos
     ("out", "words"),
     [
         ("photos", "this is a folder. Name a file"),
-        ("sheet.xyz", "no kind of picture ends in .xyz. Name it sheet.png"),
-        ("photos/dog/sheet.png", "the picture would lie among the images"),
+        ("sheet.xyz", ".xyz is not the ending of a picture. Name it sheet.png"),
+        ("photos/dog/sheet.png", "this file would be among the images"),
     ],
 )
 def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_printed(out, words, photos, tmp_path, capsys):

@@ -50,7 +50,7 @@ MISTAKES = {
         r"epochs=1 is below search\.scheduler\.min_epochs=3: no trial could reach the first rung",
     ),
     "no trials": (["run", "quick", "--trials", "0"], "--trials=0"),
-    "no time": (["run", "quick", "--time-budget", "soon"], "--time-budget=soon: not a time"),
+    "no time": (["run", "quick", "--time-budget", "soon"], "--time-budget=soon: this is not a time"),
     "no time at all": (["run", "quick", "--time-budget", "0s"], "--time-budget=0s"),
     "no number of CPUs": (["run", "quick", "--cpus-per-trial", "nan"], "--cpus-per-trial=nan: give a number above 0"),
     "infinitely many CPUs": (["run", "quick", "--cpus-per-trial", "inf"], "--cpus-per-trial=inf"),
@@ -60,7 +60,10 @@ MISTAKES = {
     "weights kept without end": (["run", "quick", "--keep-best", "9" * 20], "--keep-best=9+"),
     "CPUs without end": (["train", "recipe.yaml", "--cpus", "9" * 20], "--cpus=9+"),
     "a time without end": (["run", "quick", "--time-budget", "9" * 90 + "h"], "--time-budget=9+h: longer than a year"),
-    "a time of 500 digits": (["run", "quick", "--time-budget", "9" * 500 + "h"], "--time-budget=9+h: not a time"),
+    "a time of 500 digits": (
+        ["run", "quick", "--time-budget", "9" * 500 + "h"],
+        "--time-budget=9+h: this is not a time",
+    ),
     "negative GPUs": (["run", "quick", "--gpus-per-trial", "-1"], "--gpus-per-trial=-1"),
     "a folder that is not there": (
         ["run", "quick", "data={name: image_folder, root: photos}"],

@@ -44,7 +44,7 @@ def test_the_last_port_in_use_is_told_in_one_sentence():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 65535))
         taken.listen()
-        with pytest.raises(UserError, match="--port=65535: none from 65535 to 65535 can be opened"):
+        with pytest.raises(UserError, match="--port=65535: no port from 65535 to 65535 can be opened"):
             find_free_port(65535)
 
 

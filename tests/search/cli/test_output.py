@@ -40,7 +40,7 @@ def test_a_full_output_is_told_in_one_sentence(command, tmp_path):
     done = call(command, "> /dev/full", tmp_path)
     assert done.returncode == 2
     assert done.stderr == (
-        "sweep: standard output: No space left on device, so what it should show is lost. Send it elsewhere.\n"
+        "sweep: standard output: No space left on device, so its content is lost. Redirect it to another file.\n"
     )
 
 

@@ -166,7 +166,7 @@ def test_a_sweep_shows_itself_without_its_space_file_and_gets_it_back(content, s
         call("resume", "mine")
     call("repair", "mine")
     assert folder.space.read_bytes() == before
-    assert "Put space.yaml back" in capsys.readouterr().out
+    assert "Restored space.yaml" in capsys.readouterr().out
 
 
 def test_a_lost_report_of_the_best_epoch_leaves_its_score(storage):

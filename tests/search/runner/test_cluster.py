@@ -50,7 +50,9 @@ def test_a_precision_no_machine_can_run_is_taken_out_and_said():
 
 
 def test_a_fixed_precision_no_machine_can_run_is_refused():
-    with pytest.raises(UserError, match=r"^precision\.mode=16-mixed: no GPU here\. The space offers nothing else\.$"):
+    with pytest.raises(
+        UserError, match=r"^precision\.mode=16-mixed: no GPU here\. The space has no other value for it\.$"
+    ):
         fit_to_cluster(load_space("quick", ["precision.mode=16-mixed"]), can_bf16=True, has_gpus=False)
 
 
@@ -68,7 +70,7 @@ def test_more_devices_than_a_trial_gets_are_taken_out_and_said():
     reduced, notes = fit_to_cluster(space, can_bf16=True, has_gpus=False, devices=2)
     assert reduced.values_of("data_parallel.devices") == {1, 2}
     assert notes == [
-        "Taken out of the space: data_parallel.devices=4 (a trial gets 2 CPU; --cpus-per-trial=4 would allow it)."
+        "Removed from the space: data_parallel.devices=4 (a trial gets 2 CPU; --cpus-per-trial=4 would allow it)."
     ]
     with pytest.raises(
         UserError, match=r"data_parallel.devices=2: a trial gets 1 GPU; --gpus-per-trial=2 would allow it"
@@ -180,7 +182,7 @@ def test_a_machine_that_is_gone_is_not_waited_for(tmp_path, monkeypatch):
         gone = Node("0f" * 28, "gone", 1, 0)
         (fact,) = prepare_cluster([], tmp_path, [gone, *list_nodes()], 0)
         assert fact["problem"] is None
-        with pytest.raises(UserError, match="No machine of the cluster lived long enough"):
+        with pytest.raises(UserError, match="All machines of the cluster died during their preparation"):
             prepare_cluster([], tmp_path, [gone], 0)
         for death in (NodeDiedError("its node died"), WorkerCrashedError()):
             monkeypatch.setattr(ray, "get", Mock(side_effect=[death, fact]))

@@ -114,7 +114,7 @@ def test_a_fault_of_ours_leaves_the_truth_and_says_how_to_go_on(drive):
     with pytest.raises(RuntimeError, match="a bug") as caught:
         drive(tune)
     assert caught.value.__notes__ == [
-        "This is a fault of ours. Everything before it is kept. Continue with: sweep resume mine"
+        "This is an error in the program. All earlier results are kept. Continue with: sweep resume mine"
     ]
     assert states(drive.folder) == (["interrupted"] * 2, "interrupted")
 

@@ -110,7 +110,7 @@ def test_a_head_on_random_features_is_left_out_of_a_space_and_said():
     space, notes = leave_out_noise(load_space("quick", ["backbone.weights=none"]))
     assert space.values_of("unfreeze.level") == {"most", "full"}
     assert notes[0].startswith(
-        "Left out of the space: unfreeze.level=last (with backbone.weights=none it trains a head"
+        "Removed from the space: unfreeze.level=last (with backbone.weights=none it trains only a head"
     )
 
 

@@ -51,7 +51,7 @@ def test_a_second_driver_is_told_who_holds_the_sweep(tmp_path):
         assert holder.stdout.readline() == "held\n"
         assert folder.is_running()
         with (
-            pytest.raises(UserError, match=f"mine is being run by process {holder.pid} on .*sweep stop mine"),
+            pytest.raises(UserError, match=f"mine is running in process {holder.pid} on .*sweep stop mine"),
             folder.locked(),
         ):
             pass

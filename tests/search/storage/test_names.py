@@ -46,7 +46,7 @@ def test_every_command_refuses_a_path_for_a_name_and_touches_nothing(command, el
     (outside / "ledger.jsonl").write_text('{"format":1}\n')
     (outside / "space.yaml").touch()
     for name in (str(outside), "../../elsewhere/sweeps/quick-1", "..", ".", "", "a b", "a\\b", "x" * 101, "x" * 300):
-        with pytest.raises(UserError, match=r"not a name of a sweep|100 at most") as caught:
+        with pytest.raises(UserError, match=r"not a valid name for a sweep|100 at most") as caught:
             call(*COMMANDS[command], name)
         assert "\n" not in str(caught.value)
     assert sorted(path.name for path in outside.iterdir()) == ["ledger.jsonl", "space.yaml"]

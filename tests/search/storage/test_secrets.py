@@ -86,7 +86,7 @@ def test_a_password_on_the_command_line_is_refused_and_one_in_the_environment_is
 def test_a_resume_takes_the_password_from_the_environment(monkeypatch):
     kept = "http://ana:***@host:5000"
     with pytest.raises(
-        UserError, match=r"this sweep logs to http://ana:\*\*\*@host:5000, and no ledger keeps a password"
+        UserError, match=r"this sweep logs to http://ana:\*\*\*@host:5000, and a ledger never keeps a password"
     ):
         complete_uri(kept)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://ana:{PLANTED}@another:5000")
@@ -100,8 +100,8 @@ def test_a_resume_takes_the_password_from_the_environment(monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "ana")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PLANTED)
     assert complete_uri(kept) == "http://host:5000"
-    with pytest.raises(UserError, match="Set MLFLOW_TRACKING_URI to the whole address, and give"):
-        complete_uri("postgresql://ana:***@host/mlflow")  # these two are of servers alone
+    with pytest.raises(UserError, match="Set MLFLOW_TRACKING_URI to the whole address, and run"):
+        complete_uri("postgresql://ana:***@host/mlflow")  # only a server has a user name and a password
 
 
 def test_an_address_that_a_ledger_kept_whole_is_taken_as_it_is():
