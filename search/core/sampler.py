@@ -135,9 +135,8 @@ class Sampler:
 
 def _make_tpe(seed: int, startup_trials: int) -> optuna.samplers.TPESampler:
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # group is experimental and gamma deprecated; measurements show the need for both
+        # group is experimental and gamma is deprecated, but measurements show the need for both.
+        warnings.simplefilter("ignore")
         return optuna.samplers.TPESampler(
             seed=seed,
             n_startup_trials=startup_trials,

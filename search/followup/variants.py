@@ -12,13 +12,8 @@ from training.recipe import Recipe, read_recipe
 
 WINNER = "winner"
 SHARED = ("data", "seed")  # the same in every recipe of a sweep
-BASE = (
-    "preprocessing",
-    "backbone",
-    "epochs",
-    "batch_size",
-    "optimizer",
-)  # these have no off value, so the baseline's value is used
+# These have no off value, so the baseline's value is used.
+BASE = ("preprocessing", "backbone", "epochs", "batch_size", "optimizer")
 
 
 @dataclass(frozen=True)

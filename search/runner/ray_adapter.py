@@ -75,9 +75,8 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         super().__init__()
         self.controller = controller
         self.stopping = stopping
-        self.left: set[str] = (
-            set()
-        )  # Ray's trials that had to leave their worker; later messages about them are outdated
+        # Ray's trials that had to leave their worker; later messages about them are outdated.
+        self.left: set[str] = set()
 
     def on_trial_result(self, tune_controller: TuneController, trial: RayTrial, result: dict[str, Any]) -> str:
         number = trial.config["trial"]
