@@ -80,7 +80,7 @@ def take_stock(home: Path) -> dict[str, object]:
 
 @pytest.mark.timeout(120, func_only=True)  # without the imports
 @pytest.mark.parametrize("row", TABLES)
-def test_bad_input_ends_in_one_sentence_and_leaves_nothing(row, homes, monkeypatch, capfd):
+def test_wrong_input_ends_in_one_sentence_and_leaves_no_file(row, homes, monkeypatch, capfd):
     line, *words = TABLES[row]
     home = homes["home"]
     monkeypatch.chdir(home)

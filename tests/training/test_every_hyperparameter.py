@@ -227,7 +227,7 @@ def test_recipes_that_differ_in_one_hyperparameter_train_differently(path, weigh
         ("averaging", "name", ("none", "swa", "ema")),
     ],
 )
-def test_no_two_kinds_train_alike(part, key, kinds, weights_after):
+def test_no_two_kinds_train_in_the_same_way(part, key, kinds, weights_after):
     # At the same rate, or their defaults alone would tell them apart.
     shared = {"lr": 0.02} if part == "optimizer" else {}
     beside = {"class_balance": {"data": UNEVEN}, "averaging": {"epochs": 5}}.get(part, {})

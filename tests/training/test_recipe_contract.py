@@ -109,7 +109,7 @@ def describe(setup):
 
 
 @pytest.mark.parametrize("name", TECHNIQUES)
-def test_a_technique_is_off_by_default_and_in_no_other_way(name):
+def test_a_technique_is_off_only_with_its_defaults(name):
     kind = TECHNIQUES[name]
     assert not kind().is_on
     assert not kind(**kind().model_dump()).is_on
@@ -194,7 +194,7 @@ def test_recipes_cannot_be_changed():
         Recipe().epochs = 3
 
 
-def test_a_slot_of_the_setup_refuses_a_second_technique():
+def test_a_slot_of_the_set_up_refuses_a_second_technique():
     from torch import nn
 
     setup = TrainingSetup(nn.Linear(1, 1), "cpu", 10, (4, 4), 8)
@@ -233,7 +233,7 @@ def _whole_numbers(schema, definitions, path):
         yield from _whole_numbers(one, definitions, where)
 
 
-def test_every_whole_number_of_a_recipe_and_of_a_search_has_an_end():
+def test_every_whole_number_of_a_recipe_and_of_a_search_has_bounds():
     from spaces.search import Search
 
     for model in (Recipe, Search):
@@ -243,6 +243,6 @@ def test_every_whole_number_of_a_recipe_and_of_a_search_has_an_end():
         assert [path for path, rules in found if not {"maximum", "exclusiveMaximum"} & rules.keys()] == []
 
 
-def test_a_size_beyond_all_sense_is_refused():
+def test_an_unreasonably_large_size_is_refused():
     with pytest.raises(UserError, match=r"batch_size=100000000000000000000: .*less than or equal to 1000000"):
         read_recipe({"batch_size": 10**20})

@@ -15,7 +15,7 @@ from analysis.effects.intervals import (
 )
 
 
-def test_the_interval_of_the_best_of_many_holds_where_a_plain_one_fails():
+def test_the_interval_of_the_best_of_many_covers_the_truth_and_a_plain_interval_does_not():
     rng = np.random.default_rng(0)
     held = {"plain": 0, "joint": 0}
     for _ in range(400):
@@ -29,7 +29,7 @@ def test_the_interval_of_the_best_of_many_holds_where_a_plain_one_fails():
     assert held["plain"] < 0.9 * 400
 
 
-def test_pairing_by_seed_finds_what_the_seeds_hide():
+def test_pairing_by_seed_finds_a_difference_that_the_noise_between_seeds_hides():
     seeds = np.array([0.80, 0.85, 0.90, 0.95])
     gap = np.array([0.010, 0.012, 0.009, 0.011])
     scores = {"with": seeds + gap, "without": seeds}
@@ -38,14 +38,14 @@ def test_pairing_by_seed_finds_what_the_seeds_hide():
     assert mean_interval(scores["with"], noise).low < mean_interval(scores["without"], noise).high
 
 
-def test_two_recipes_are_compared_as_by_the_paired_t_test():
+def test_two_recipes_are_compared_as_in_the_paired_t_test():
     rng = np.random.default_rng(2)
     scores = {"a": rng.normal(0.5, 0.1, 6), "b": rng.normal(0.6, 0.1, 6)}
     found, known = paired_interval(scores, "a", "b"), stats.ttest_rel(scores["a"], scores["b"]).confidence_interval()
     assert (found.low, found.high) == pytest.approx((known.low, known.high), rel=0.05)  # but for rounding
 
 
-def test_scores_that_agree_by_rounding_prove_nothing():
+def test_scores_that_are_equal_because_of_rounding_prove_nothing():
     """Twelve recipes alike on two seeds, scored on 350 images: one seldom seems better than the first."""
     same_step = paired_interval({"a": [0.90, 0.92], "b": [0.88, 0.90]}, "a", "b")
     assert not same_step.excludes_zero
@@ -58,7 +58,7 @@ def test_scores_that_agree_by_rounding_prove_nothing():
     assert called <= 0.05 * 300 + 2 * (0.05 * 0.95 * 300) ** 0.5
 
 
-def test_ranks_are_a_range_where_recipes_cannot_be_told_apart():
+def test_ranks_are_ranges_when_recipes_cannot_be_distinguished():
     rng = np.random.default_rng(1)
     close = rng.normal(0.9, 0.01, 5)
     scores = {"a": close, "b": close + rng.normal(0, 0.01, 5), "c": close - 0.3 + rng.normal(0, 0.001, 5)}
@@ -72,7 +72,7 @@ def test_a_perfect_share_still_has_an_interval():
     assert found.low == pytest.approx(0.929, abs=0.001)  # as statsmodels' proportion_confint(50, 50, method="wilson")
 
 
-def test_an_interval_of_a_score_stays_within_what_it_can_be():
+def test_an_interval_of_a_score_stays_within_the_range_of_the_metric():
     noise = Noise(0.5, 3)
     assert score_interval("val_accuracy", [0.96, 0.99], noise).high == 1
     assert score_interval("val_loss", [0.1, 1.9], noise).low == 0

@@ -31,12 +31,12 @@ def test_planted_effects_are_found(effects):
     assert harmful.low < MIXUP < harmful.high
 
 
-def test_what_does_nothing_is_not_called_useful(effects):
+def test_a_technique_without_effect_is_not_called_useful(effects):
     levels = effects.loc["unfreeze.level"]
     assert not levels.verdict.isin(["useful", "harmful"]).any()
 
 
-def test_the_baselines_choice_is_what_others_are_compared_with(effects, sweep):
+def test_levels_are_compared_with_the_baselines_choice(effects, sweep):
     assert ("mixup", "0.0") not in effects.index
     assert (effects.full_off > 0).all()
 
@@ -55,7 +55,7 @@ def test_a_level_never_seen_at_full_length_is_unknown_and_not_bad(sweep):
     assert row.trials > 0  # seen, but stopped
 
 
-def test_with_too_few_full_trials_everything_is_unknown(sweep):
+def test_with_too_few_full_length_trials_every_effect_is_unknown(sweep):
     few = without(sweep, sweep.completed.trial.iloc[2:])
     assert (measure_effects(fit_sweep(few)).verdict == "unknown").all()
     assert measure_interactions(fit_sweep(few)).effect.isna().all()
@@ -79,7 +79,7 @@ def test_only_trials_of_full_length_are_compared(sweep):
     pd.testing.assert_frame_equal(same, measure_effects(fit_sweep(sweep)))
 
 
-def test_points_know_the_option_taken_and_the_place_in_an_interval():
+def test_a_point_contains_the_chosen_option_and_the_place_in_an_interval():
     recipe = {"mixup": Choice(({"alpha": 0.0}, {"alpha": LogUniform(0.1, 10.0)})), "batch_size": Choice((16, 32))}
     parameters = list_parameters(recipe)
     flat = pd.DataFrame([{"mixup.alpha": 0.0, "batch_size": 16}, {"mixup.alpha": 1.0, "batch_size": 99}])
@@ -93,24 +93,24 @@ def test_points_know_the_option_taken_and_the_place_in_an_interval():
     assert inside == [[True, False], [False, True], [False, False], [False, True], [False, False]]
 
 
-def test_the_parameter_that_decides_is_the_most_important(sweep):
+def test_the_parameter_with_the_largest_effect_is_the_most_important(sweep):
     shares = measure_importance(sweep)
     assert shares.sum() == pytest.approx(1)
     assert set(shares.index[:2]) & {"label_smoothing", "mixup"}
 
 
-def test_nothing_on_the_front_is_beaten():
+def test_no_point_of_the_front_is_beaten():
     cost, score = np.array([1.0, 2.0, 2.0, 3.0, 4.0]), np.array([0.5, 0.4, 0.7, 0.7, 0.9])
     assert pareto_front(cost, score).tolist() == [True, False, True, False, True]
 
 
-def test_savings_count_what_stopped_trials_did_not_run(sweep):
+def test_savings_count_the_epochs_that_stopped_trials_did_not_run(sweep):
     saved = measure_savings(sweep)
     stopped = sweep.trials[sweep.trials.state == "stopped"]
     assert saved.epochs_full - saved.epochs == (stopped.epochs - stopped.epochs_done).sum() > 0
 
 
-def test_divergence_is_told_with_the_values_it_gathers_at(sweep):
+def test_divergence_is_reported_with_the_values_where_it_is_most_frequent(sweep):
     told = " ".join(list_cautions(sweep, measure_effects(fit_sweep(sweep))))
     assert "diverged, most often with optimizer.lr=0.0646 to 0.3" in told
 
@@ -125,7 +125,9 @@ def test_divergence_is_told_with_the_values_it_gathers_at(sweep):
         (IntUniform(1, 64), "batch_size", 64, "the best trial's 64 is at the upper end of 1 to 64"),
     ],
 )
-def test_a_best_value_at_the_edge_of_its_domain_is_told_where_it_could_be_widened(sweep, domain, path, value, told):
+def test_a_best_value_at_the_edge_of_its_domain_is_reported_if_the_domain_could_be_wider(
+    sweep, domain, path, value, told
+):
     field, _, inner = path.partition(".")
     parameters = {inner: domain, "name": "sgd"} if field == "optimizer" else {inner: domain} if inner else domain
     space = replace(sweep.space, recipe=sweep.space.recipe | {field: parameters})
@@ -137,7 +139,7 @@ def test_a_best_value_at_the_edge_of_its_domain_is_told_where_it_could_be_widene
     assert [told in caution for caution in edges] == [True] * bool(told)
 
 
-def test_verdicts_hold_on_planted_truths():
+def test_verdicts_agree_with_planted_effects():
     """Three sweeps of the benchmark: it runs, and its intervals are not far off."""
     path = Path(__file__).parents[3] / "benchmarks" / "verdict.py"
     spec = importlib.util.spec_from_file_location("verdict", path)

@@ -31,7 +31,7 @@ def accuracy_of(table):
 
 
 @pytest.mark.parametrize("source", ["timm", "torchvision"])
-def test_the_five_lines_of_the_card_find_the_score_where_this_project_is_not_known(
+def test_the_five_lines_of_the_card_reproduce_the_score_without_this_project(
     source, exported, make_export, validation_files, stranger
 ):
     if source == "torchvision":
@@ -54,7 +54,7 @@ def test_the_five_lines_of_the_card_find_the_score_where_this_project_is_not_kno
     assert printed[0].split()[0] in summary_of(exported)["classes"]
 
 
-def test_predict_finds_the_score_and_writes_every_probability(exported, validation_files, tmp_path):
+def test_predict_reproduces_the_score_and_writes_every_probability(exported, validation_files, tmp_path):
     count, unreadable = predict_images(exported, validation_files, tmp_path / "out.csv")
     assert (count, unreadable) == (350, [])
     assert accuracy_of(tmp_path / "out.csv") == pytest.approx(summary_of(exported)["score"])
@@ -77,7 +77,7 @@ CHANGED_WEIGHTS = {
 
 
 @pytest.mark.parametrize("change", CHANGED_WEIGHTS)
-def test_weights_that_a_technique_made_load_into_the_plain_model_and_find_the_score(
+def test_weights_of_a_technique_load_into_the_plain_model_and_reproduce_the_score(
     change, make_export, validation_files, tmp_path
 ):
     exported = make_export(**CHANGED_WEIGHTS[change])
@@ -85,7 +85,7 @@ def test_weights_that_a_technique_made_load_into_the_plain_model_and_find_the_sc
     assert accuracy_of(tmp_path / "out.csv") == pytest.approx(summary_of(exported)["score"], abs=1e-6)
 
 
-def test_predict_turns_photos_upright_names_bad_files_and_takes_any_name(exported, validation_files, tmp_path):
+def test_predict_turns_photos_upright_names_bad_files_and_accepts_any_file_name(exported, validation_files, tmp_path):
     folder = tmp_path / "фото 写真"
     folder.mkdir()
     image = Image.open(next((validation_files / "7").iterdir()))
@@ -103,7 +103,7 @@ def test_predict_turns_photos_upright_names_bad_files_and_takes_any_name(exporte
     assert rows["gedreht ü.png"] == rows["straight.png"]
 
 
-def test_predict_labels_one_image_and_no_pipe(exported, validation_files, tmp_path):
+def test_predict_labels_one_image_and_refuses_a_pipe(exported, validation_files, tmp_path):
     folder = tmp_path / "photos"
     folder.mkdir()
     shutil.copy(next((validation_files / "7").iterdir()), folder / "one.png")
@@ -130,7 +130,7 @@ def test_predict_refuses_a_table_that_cannot_be_written(out, words, exported, va
         predict_images(exported, validation_files / "7", tmp_path / out)
 
 
-def test_predict_refuses_what_is_no_export_and_what_holds_no_image(exported, validation_files, tmp_path):
+def test_predict_refuses_a_folder_that_is_no_export_and_a_folder_without_images(exported, validation_files, tmp_path):
     with pytest.raises(UserError, match="not an export with weights, as recipe.yaml is missing"):
         predict_images(tmp_path, validation_files, tmp_path / "out.csv")
     with pytest.raises(UserError, match="no image in it"):
@@ -142,7 +142,7 @@ def test_predict_refuses_what_is_no_export_and_what_holds_no_image(exported, val
 
 
 @pytest.mark.parametrize("name", ["test_resnet", "test_vit"])
-def test_onnx_gives_the_same_logits_and_int8_says_what_it_costs(name, exported, make_export):
+def test_onnx_gives_the_same_logits_and_int8_reports_the_loss_of_accuracy(name, exported, make_export):
     import onnx
     import onnxruntime
 
@@ -168,7 +168,7 @@ def test_onnx_gives_the_same_logits_and_int8_says_what_it_costs(name, exported, 
     assert "QuantizeLinear" in kinds
 
 
-def test_a_model_whose_onnx_form_answers_otherwise_is_refused(exported, monkeypatch):
+def test_a_model_whose_onnx_form_gives_other_logits_is_refused(exported, monkeypatch):
     from analysis.export import onnx_export
 
     found = read_export(exported)
@@ -177,9 +177,7 @@ def test_a_model_whose_onnx_form_answers_otherwise_is_refused(exported, monkeypa
         export_onnx(found, load_data(found.recipe.data))
 
 
-def test_a_registered_model_loads_and_answers_where_this_project_is_not_known(
-    exported, validation_files, tmp_path, stranger
-):
+def test_a_registered_model_loads_and_predicts_without_this_project(exported, validation_files, tmp_path, stranger):
     import mlflow
 
     from analysis.export.registry import register

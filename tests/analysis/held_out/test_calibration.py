@@ -27,7 +27,7 @@ def test_measures_equal_those_of_reference_libraries():
     assert abs(found.brier - brier_score_loss(labels, probabilities, scale_by_half=False)) < 1e-9
 
 
-def test_the_temperature_of_overconfident_logits_is_found_and_mends_them():
+def test_the_temperature_of_overconfident_logits_is_found_and_improves_the_calibration():
     logits, labels = draw(temperature=3.0)
     temperature = fit_temperature(logits, labels)
     assert abs(temperature - 3.0) < 0.15

@@ -14,7 +14,7 @@ from search.core.trials import Trials
 from training.errors import UserError
 
 
-def test_trials_and_curves_are_what_the_ledger_says(sweep, space):
+def test_trials_and_curves_equal_those_of_the_ledger(sweep, space):
     told = Trials("val_accuracy", simulate(space).events)
     assert len(sweep.trials) == len(told)
     rows = sweep.trials.set_index("trial")
@@ -45,7 +45,7 @@ def test_values_keep_their_types(sweep):
     assert sweep.trials["preprocessing.image_size"].notna().all()
 
 
-def test_a_server_tells_the_same_as_its_database(uri, sweep, monkeypatch):
+def test_a_server_gives_the_same_tables_as_its_database(uri, sweep, monkeypatch):
     monkeypatch.setenv("_MLFLOW_SERVER_FILE_STORE", uri)
     monkeypatch.setenv("_MLFLOW_SERVER_ARTIFACT_ROOT", "mlruns")
     from mlflow.server import app
@@ -70,13 +70,13 @@ def test_a_server_tells_the_same_as_its_database(uri, sweep, monkeypatch):
         ("quick-9", "nonsense://here", "--tracking-uri nonsense://here: not a database"),
     ],
 )
-def test_a_wrong_name_or_store_is_one_sentence(uri, name, where, words):
+def test_a_wrong_name_or_store_gives_one_sentence(uri, name, where, words):
     with pytest.raises(UserError, match=words) as caught:
         load(name, where or uri)
     assert "\n" not in str(caught.value)
 
 
-def test_the_package_itself_loads_a_sweep_and_is_light_until_then():
+def test_the_package_loads_a_sweep_and_imports_nothing_heavy_before():
     assert analysis.load is load
     code = "import sys, analysis; sys.exit('pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

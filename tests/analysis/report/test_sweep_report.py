@@ -22,7 +22,7 @@ def page(findings) -> str:
     return render_report(findings)
 
 
-def test_the_page_needs_nothing_beside_itself(page):
+def test_the_page_is_one_self_contained_file(page):
     assert not re.findall(r"""(?:src|href)=["'](?!#|data:)[^"']+""", page)
     assert "@import" not in page
     assert page.count("<svg") >= 8
@@ -34,7 +34,7 @@ def test_ids_of_its_pictures_do_not_collide(page):
     assert len(ids) == len(set(ids))
 
 
-def test_the_page_names_verdicts_warnings_and_costs(page):
+def test_the_page_has_verdicts_warnings_and_costs(page):
     for words in ("label_smoothing = alpha 0.01 to 0.3", "harmful", "diverged", "early saved", "ran to full length"):
         assert words in page
 
@@ -45,7 +45,7 @@ def test_names_are_escaped(findings):
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_the_gist_fits_the_terminal(uri, tmp_path, capsys, width):
+def test_the_summary_fits_the_terminal(uri, tmp_path, capsys, width):
     console = Console(width=width, force_terminal=False)
     report_sweep("made-up-1", tmp_path / "r.html", uri, "technique-search", console)
     lines = capsys.readouterr().out.splitlines()
@@ -54,25 +54,25 @@ def test_the_gist_fits_the_terminal(uri, tmp_path, capsys, width):
     assert (tmp_path / "r.html").stat().st_size < 3_000_000
 
 
-def test_a_sweep_without_a_completed_trial_is_one_sentence(uri):
+def test_a_sweep_without_a_completed_trial_gives_one_sentence(uri):
     with pytest.raises(UserError, match="begun: none of its 1 trials has completed.*sweep resume begun") as caught:
         find(load("begun", uri))
     assert "\n" not in str(caught.value)
 
 
-def test_a_space_without_parameters_is_one_sentence(sweep):
+def test_a_space_without_parameters_gives_one_sentence(sweep):
     plain = replace(sweep, space=replace(sweep.space, recipe={"epochs": 9}))
     with pytest.raises(UserError, match="made-up-1: its space has no search parameters"):
         find(plain)
 
 
-def test_a_place_that_cannot_be_written_is_one_sentence(uri, tmp_path):
+def test_a_file_that_cannot_be_written_gives_one_sentence(uri, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="--out"):
         report_sweep("made-up-1", tmp_path / "file" / "r.html", uri, "technique-search", Console())
 
 
-def test_the_page_is_kept_with_the_sweeps_own_run(findings, uri, tmp_path):
+def test_the_page_is_logged_to_the_sweeps_own_run(findings, uri, tmp_path):
     import mlflow
 
     report_sweep("made-up-1", tmp_path / "r.html", uri, "technique-search", Console(quiet=True))

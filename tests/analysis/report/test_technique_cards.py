@@ -26,7 +26,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "techniques.md"
 
 
 @pytest.mark.parametrize("name", technique_names())
-def test_every_technique_says_its_source_its_interactions_and_where_to_search_it(name):
+def test_every_technique_has_its_source_its_interactions_and_its_domain(name):
     card = find_card(name)
     assert card.source
     assert card.interactions.endswith(".")
@@ -40,14 +40,14 @@ def test_every_technique_of_the_recipe_has_a_card():
     assert "data" not in technique_names()
 
 
-def test_a_card_tells_what_the_techniques_file_says():
+def test_a_card_has_the_content_of_the_techniques_file():
     text = format_card(find_card("label_smoothing"))
     assert "mix the target with the uniform distribution (Szegedy et al. 2016, section 7)." in text
     assert "| `alpha` | number ≥ 0, < 1 | 0.0 | Weight of the uniform distribution. |" in text
     assert "- {alpha: {uniform: [0.01, 0.5]}}" in text
 
 
-def test_a_card_tells_the_costs_that_were_measured():
+def test_a_card_has_the_measured_costs():
     cost = {"values": "mixup.alpha=1.0", "model": "resnet18", "time": [1.1, 1.3], "memory": 1.05}
     gain = {"mean": -0.012, "low": -0.02, "high": -0.004}
     text = format_card(replace(find_card("mixup"), costs=({**cost, "accuracy": gain}, {**cost, "accuracy": None})))
@@ -85,7 +85,7 @@ def test_a_card_fits_80_columns_with_every_value_whole(name):
         assert all(word in text.split() for word in cost["values"].split())
 
 
-def test_a_piped_card_is_plain_text_and_markdown_where_it_is_asked_for(capsys):
+def test_a_piped_card_is_plain_text_and_with_the_option_markdown(capsys):
     app(["techniques", "optimizer"], standalone_mode=False)
     shown = capsys.readouterr().out
     assert not re.search(r"\*\*|`|^#|\| ---| $", shown, re.MULTILINE)

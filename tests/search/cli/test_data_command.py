@@ -53,7 +53,7 @@ def test_it_shows_classes_split_statistics_and_speed_and_writes_a_picture(photos
 
 
 @pytest.mark.parametrize("mixer", ["mixup", "cutmix", "fmix"])
-def test_the_pictures_captions_are_the_shares_of_what_was_mixed(mixer, photos, tmp_path, monkeypatch):
+def test_the_captions_of_the_picture_are_the_shares_of_the_mixed_classes(mixer, photos, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(
         "training.data.inspection.picture.draw_sheet",
@@ -88,7 +88,7 @@ def test_check_names_every_broken_file_and_exits_with_1(photos, tmp_path):
     assert "Checked 24 images: 22 can be read, 2 cannot." in done.stdout
 
 
-def test_a_word_may_be_a_data_set_a_folder_a_manifest_a_recipe_or_a_space(photos, tmp_path):
+def test_the_argument_may_be_a_data_set_a_folder_a_manifest_a_recipe_or_a_space(photos, tmp_path):
     (tmp_path / "list.csv").write_text("path,label\n")
     (tmp_path / "mine.yaml").write_text("format: 1\nrecipe:\n  epochs: 3\n")
     assert find_recipe("digits", ["data.train_size=50"]).data.train_size == 50
@@ -122,7 +122,7 @@ def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_printed(
     assert capsys.readouterr().out == ""
 
 
-def test_what_is_odd_is_said_and_no_speed_is_measured_unasked(photos, tmp_path, capsys):
+def test_anomalies_are_reported_and_no_speed_is_measured_without_the_option(photos, tmp_path, capsys):
     (photos / "dog" / "[red]x.heic").write_bytes(b"")
     show_data(str(photos), [], tmp_path / "sheet.png", False, False, make_console())
     said = capsys.readouterr().out
@@ -131,7 +131,7 @@ def test_what_is_odd_is_said_and_no_speed_is_measured_unasked(photos, tmp_path, 
     assert "images/s" not in said
 
 
-def test_check_of_data_without_files_is_refused(tmp_path):
+def test_checking_data_without_files_is_refused(tmp_path):
     with pytest.raises(UserError, match="--check: digits has no image files"):
         show_data("digits", [], tmp_path / "x.png", True, False, make_console())
 
@@ -144,13 +144,13 @@ def test_the_picture_undoes_the_normalisation():
     assert (sheet[10, 10] == 128).all()
 
 
-def test_a_caption_tells_the_shares_of_what_is_mixed():
+def test_a_caption_has_the_shares_of_the_mixed_classes():
     assert caption_of(torch.tensor(1), ("cat", "dog")) == "dog"
     assert caption_of(torch.tensor([0.3, 0.7]), ("cat", "dog")) == "dog 70% + cat 30%"
     assert caption_of(torch.tensor([1.0, 0.0]), ("cat", "dog")) == "cat"
 
 
-def test_preparing_a_machine_says_in_one_line_what_is_odd(photos, tmp_path):
+def test_preparing_a_machine_reports_anomalies_in_one_line(photos, tmp_path):
     (photos / "dog" / "x.heic").write_bytes(b"")
     recipe = find_recipe(str(photos), ["backbone.name=test_resnet"])
     facts = prepare_machine(str(tmp_path), [recipe.model_dump()], 0)

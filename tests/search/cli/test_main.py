@@ -98,7 +98,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_ends_in_one_sentence_and_nothing_is_made(mistake, tmp_path):
+def test_a_mistake_ends_in_one_sentence_and_no_file_is_created(mistake, tmp_path):
     (tmp_path / "space.yaml").write_text(load_space("quick").to_yaml())
     (tmp_path / "recipe.yaml").write_text("format: 1\nrecipe: {epochs: 1}\n")
     before = sorted(tmp_path.iterdir())
@@ -111,7 +111,7 @@ def test_a_mistake_ends_in_one_sentence_and_nothing_is_made(mistake, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "recipe: [", "format: 1\n", "format: 7\nrecipe: {}\n", "just words"])
-def test_a_file_that_is_no_space_is_refused_by_its_name(text, tmp_path):
+def test_the_message_about_a_file_that_is_no_space_names_the_file(text, tmp_path):
     (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(UserError, match=r"mine\.yaml"):
         call("run", "mine.yaml")
@@ -136,7 +136,7 @@ def test_a_sweep_that_does_not_run_cannot_be_stopped(tmp_path):
         call("stop", "mine")
 
 
-def test_a_space_file_changed_since_the_start_is_refused_with_what_changed(tmp_path):
+def test_a_space_file_that_changed_since_the_start_is_refused_with_the_changed_line(tmp_path):
     folder = make_sweep(tmp_path, "mine")
     folder.space.write_text(folder.space.read_text().replace("epochs: 9", "epochs: 12"))
     with pytest.raises(UserError, match=r"space\.yaml:\d+: changed .* from `epochs: 9` to `epochs: 12`"):
@@ -170,17 +170,17 @@ def test_a_mistake_exits_with_2_and_no_traceback():
     assert "Traceback" not in done.stderr
 
 
-def test_help_loads_nothing_heavy():
+def test_help_imports_nothing_heavy():
     heavy = "{'torch', 'ray', 'mlflow', 'optuna', 'lightning', 'timm', 'pydantic', 'numpy'}"
     code = f"import sys, search.cli.main; assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("15m", 900), ("2h", 7200), ("1h30m", 5400)])
-def test_a_time_budget_is_read(text, seconds):
+def test_a_time_budget_is_parsed(text, seconds):
     assert parse_duration(text) == seconds
 
 
-def test_a_database_is_the_same_from_every_folder(tmp_path):
+def test_the_address_of_a_database_does_not_depend_on_the_folder(tmp_path):
     assert absolute_uri("sqlite:///mlflow.db") == f"sqlite:///{tmp_path}/mlflow.db"
     assert absolute_uri("http://server:5000") == "http://server:5000"

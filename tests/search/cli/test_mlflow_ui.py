@@ -28,19 +28,19 @@ except Interrupted as end:
 
 
 @pytest.mark.parametrize("port", [99999999, 65536, 0, -1])
-def test_a_number_that_is_no_port_is_refused(port):
+def test_an_invalid_port_is_refused(port):
     with pytest.raises(UserError, match=rf"--port={port}: a port is a number from 1 to 65535"):
         find_free_port(port)
 
 
-def test_a_port_in_use_is_passed_over():
+def test_a_port_in_use_is_skipped():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         assert find_free_port(taken.getsockname()[1]) != taken.getsockname()[1]
 
 
-def test_the_last_port_in_use_is_told_in_one_sentence():
+def test_the_last_port_in_use_gives_one_sentence():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 65535))
         taken.listen()

@@ -30,13 +30,13 @@ def call(command, redirection, folder):
 
 
 @pytest.mark.parametrize("command", COMMANDS[:4])
-def test_a_closed_output_is_quiet(command, tmp_path):
+def test_a_closed_output_gives_no_error(command, tmp_path):
     done = call(command, ">&-", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("command", COMMANDS[:4])
-def test_a_full_output_is_told_in_one_sentence(command, tmp_path):
+def test_a_full_output_gives_one_sentence(command, tmp_path):
     done = call(command, "> /dev/full", tmp_path)
     assert done.returncode == 2
     assert done.stderr == (
@@ -44,19 +44,19 @@ def test_a_full_output_is_told_in_one_sentence(command, tmp_path):
     )
 
 
-def test_a_reader_that_leaves_is_no_failure(tmp_path):
+def test_a_pipe_whose_reader_ends_is_no_failure(tmp_path):
     done = call("space --default", "| head -1", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_mistake_keeps_its_exit_code_when_nothing_can_be_shown(tmp_path):
+def test_a_mistake_keeps_its_exit_code_when_nothing_can_be_printed(tmp_path):
     done = call("show nothing", "> /dev/full 2>&1 <&-", tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     done = call("show nothing", ">&- 2>&-", tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
 
 
-def test_signs_that_the_terminal_lacks_are_replaced(tmp_path):
+def test_characters_that_the_terminal_lacks_are_replaced(tmp_path):
     done = call("--help", "| cat", tmp_path)
     plain = subprocess.run(
         [SWEEP, "techniques", "mixup"],
@@ -69,7 +69,7 @@ def test_signs_that_the_terminal_lacks_are_replaced(tmp_path):
     assert plain.stderr == b""
 
 
-def test_a_file_of_ours_never_gets_the_number_of_a_closed_output(tmp_path):
+def test_no_file_of_ours_gets_the_number_of_a_closed_output(tmp_path):
     program = (
         "from search.cli.output import guard_output; guard_output(); import os; print(os.open('made', os.O_CREAT))"
     )

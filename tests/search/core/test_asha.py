@@ -24,7 +24,7 @@ def arrivals(asha: Asha, scores: list[float], epoch: int, group: str | None = No
     return [asha.report(trial, epoch, score) for trial, score in enumerate(scores, first)]
 
 
-def test_a_rung_stands_at_a_share_of_each_trials_own_length() -> None:
+def test_a_rung_is_at_a_share_of_each_trials_own_length() -> None:
     asha = Asha()
     for trial, length in enumerate([64, 32]):
         asha.start(trial, length)
@@ -35,7 +35,7 @@ def test_a_rung_stands_at_a_share_of_each_trials_own_length() -> None:
     assert [reached for _, reached, _ in asha.rungs()] == [2, 0, 0, 0]
 
 
-def test_only_the_best_of_the_arrived_pass() -> None:
+def test_only_the_best_of_the_trials_that_reached_a_rung_pass() -> None:
     assert arrivals(Asha(), [0.9, 0.1, 0.8, 0.95], epoch=2) == ["continue", "stop", "continue", "continue"]
 
 
@@ -43,14 +43,14 @@ def test_equal_scores_pass_together() -> None:
     assert set(arrivals(Asha(), [0.5] * 6, epoch=2)) == {Decision.CONTINUE}
 
 
-def test_a_group_that_learns_late_is_compared_with_itself() -> None:
+def test_trials_of_a_group_that_learns_late_are_compared_with_each_other() -> None:
     alone = Asha()
     arrivals(alone, [0.9] * 6, 2, "last")
     assert arrivals(alone, [0.3, 0.2], 2, "full", first=6) == [Decision.CONTINUE, Decision.STOP]
     assert arrivals(alone, [0.3], 2, "last", first=8) == [Decision.STOP]
 
 
-def test_rungs_that_fall_on_one_epoch_are_one_harder_rung() -> None:
+def test_rungs_at_the_same_epoch_are_one_harder_rung() -> None:
     # 1/32, 1/16 and 1/8 of 9 epochs all round to the first: one in four passes, not one in two, nor one in eight.
     asha = Asha()
     for trial in range(9):
@@ -61,7 +61,7 @@ def test_rungs_that_fall_on_one_epoch_are_one_harder_rung() -> None:
 
 
 @pytest.mark.parametrize(("length", "rungs"), [(9, 1), (12, 2), (14, 3), (20, 3), (64, 4)])
-def test_the_last_rung_is_left_out_an_epoch_after_the_one_before(length: int, rungs: int) -> None:
+def test_the_last_rung_is_left_out_if_it_is_one_epoch_after_another(length: int, rungs: int) -> None:
     asha = Asha()
     asha.start(0, length)
     for epoch in range(1, length + 1):
@@ -84,7 +84,7 @@ def test_a_diverged_trial_stops_at_once_and_enters_no_rung() -> None:
     assert [reached for _, reached, _ in asha.rungs()] == [0, 0, 0, 0]
 
 
-def test_a_late_report_enters_only_the_rung_it_is_at() -> None:
+def test_a_late_report_counts_only_at_the_rung_of_its_epoch() -> None:
     asha = Asha()
     arrivals(asha, [0.9, 0.8], epoch=2)
     asha.start(2, LENGTH)
@@ -127,7 +127,7 @@ def test_a_paused_trial_that_ended_is_not_promoted() -> None:
 
 
 @pytest.mark.parametrize(("length", "rungs"), [(1, 0), (2, 1), (27, 3), (81, 4)])
-def test_rungs_in_epochs_lie_below_a_trials_length(length: int, rungs: int) -> None:
+def test_rungs_in_epochs_are_below_a_trials_length(length: int, rungs: int) -> None:
     asha = Asha(rungs="epochs", reduction_factor=3)
     asha.start(0, length, protected=True)
     for epoch in range(1, length + 1):
@@ -161,7 +161,7 @@ ASHAS = st.sampled_from(
 
 @settings(max_examples=150, deadline=None)
 @given(histories(), ASHAS, st.data())
-def test_cutting_the_events_anywhere_and_replaying_changes_no_later_decision(
+def test_replaying_events_that_were_cut_anywhere_changes_no_later_decision(
     events: list[tuple[Any, ...]], rule: dict[str, Any], data: st.DataObject
 ) -> None:
     whole = Asha(**rule)
@@ -179,7 +179,9 @@ def test_cutting_the_events_anywhere_and_replaying_changes_no_later_decision(
 
 @settings(max_examples=150, deadline=None)
 @given(histories(), ASHAS)
-def test_a_nan_never_enters_a_rung_and_always_stops(events: list[tuple[Any, ...]], rule: dict[str, Any]) -> None:
+def test_a_nan_never_enters_a_rung_and_always_stops_the_trial(
+    events: list[tuple[Any, ...]], rule: dict[str, Any]
+) -> None:
     asha = Asha(**rule)
     for event in events:
         before = asha.rungs()
@@ -194,7 +196,7 @@ def test_a_nan_never_enters_a_rung_and_always_stops(events: list[tuple[Any, ...]
 
 @settings(max_examples=100, deadline=None)
 @given(histories(), ASHAS)
-def test_the_protected_trial_only_ever_stops_for_nan(events: list[tuple[Any, ...]], rule: dict[str, Any]) -> None:
+def test_the_protected_trial_stops_only_for_nan(events: list[tuple[Any, ...]], rule: dict[str, Any]) -> None:
     diverged = False
     for event, answer in zip(events, run(events, Asha(**rule)), strict=True):
         if event[0] == "report" and event[1] == 0:

@@ -48,7 +48,7 @@ def decisions(controller):
 @settings(max_examples=20, deadline=None)
 @example(seed=859, cut=0.328125, space=PAUSING)  # between a report and the pause that follows from it
 @given(seed=st.integers(0, 10_000), cut=st.floats(0, 1), space=st.sampled_from([SPACE, PAUSING]))
-def test_cutting_the_ledger_and_going_on_changes_no_later_decision(tmp_path_factory, seed, cut, space):
+def test_continuing_from_a_ledger_that_was_cut_changes_no_later_decision(tmp_path_factory, seed, cut, space):
     folder = tmp_path_factory.mktemp("ledger")
     whole = Controller(space, Ledger(folder / "whole.jsonl"), seed=seed)
     play(whole, random.Random(seed), 120)
@@ -72,7 +72,7 @@ def test_cutting_the_ledger_and_going_on_changes_no_later_decision(tmp_path_fact
     assert sorted(map(repr, decisions(again))) == sorted(map(repr, decisions(whole)))
 
 
-def test_a_paused_trial_goes_on_when_it_is_among_the_best_and_ends_when_nothing_can_lift_it(tmp_path):
+def test_a_paused_trial_continues_when_it_is_among_the_best_and_ends_when_it_cannot_become_one(tmp_path):
     space = load_space(
         "quick",
         [
@@ -106,7 +106,7 @@ def test_a_paused_trial_goes_on_when_it_is_among_the_best_and_ends_when_nothing_
     assert run_to_the_next_rung(0.01) == (8, 1, "paused")
 
 
-def test_a_grid_is_done_when_no_point_is_left_whatever_conflicts_or_is_a_baseline(tmp_path):
+def test_a_grid_ends_when_no_point_is_left_even_if_points_conflict_or_are_baselines(tmp_path):
     (tmp_path / "grid.yaml").write_text(
         "format: 1\n"
         "recipe: {epochs: 1, unfreeze: {level: {choice: [last, full]}}, lora: {rank: {choice: [0, 4]}}}\n"
@@ -121,7 +121,7 @@ def test_a_grid_is_done_when_no_point_is_left_whatever_conflicts_or_is_a_baselin
     assert controller.is_done
 
 
-def test_a_report_that_comes_twice_changes_nothing(tmp_path):
+def test_a_repeated_report_changes_nothing(tmp_path):
     controller = Controller(SPACE, Ledger(tmp_path / "ledger.jsonl"))
     trial = controller.propose()
     controller.report(trial.number, make_report(1, 0.5))
@@ -147,7 +147,7 @@ def test_the_baseline_comes_first_and_is_never_stopped(tmp_path):
         assert trial.state == "completed"
 
 
-def test_a_trial_told_to_stop_before_a_crash_is_ended_on_resume(tmp_path):
+def test_a_trial_that_should_stop_before_a_crash_ends_on_resume(tmp_path):
     path = tmp_path / "ledger.jsonl"
     controller = Controller(SPACE, Ledger(path))
     for _ in range(9):
@@ -177,7 +177,7 @@ def test_only_completed_trials_can_be_the_best(tmp_path):
     assert controller.trials.ranked()[0] is first
 
 
-def test_losses_rank_downwards():
+def test_a_lower_loss_ranks_higher():
     trials = Trials("val_loss")
     for number, loss in enumerate([0.5, 0.2, 0.9]):
         trials.fold(
@@ -197,7 +197,7 @@ def test_losses_rank_downwards():
     assert [trial.number for trial in trials.ranked()] == [1, 0, 2]
 
 
-def test_a_sweep_over_a_list_runs_what_the_ledger_lists_whatever_is_cut_off(tmp_path):
+def test_a_replication_runs_the_trials_in_the_ledger_wherever_it_was_cut(tmp_path):
     recipes = [SPACE.baselines()[0].model_copy(update={"seed": seed}).model_dump() for seed in (5, 6, 7)]
     listed = [{"label": "baseline", "recipe": recipe, "origin": "baseline"} for recipe in recipes]
     space = load_space("quick", ["search.trials=3", "search.scheduler={name: none}"])
@@ -220,7 +220,7 @@ def test_a_sweep_over_a_list_runs_what_the_ledger_lists_whatever_is_cut_off(tmp_
     assert again.is_done
 
 
-def test_a_driver_that_leaves_interrupts_what_runs_and_takes_nothing_more(tmp_path):
+def test_a_driver_that_ends_interrupts_the_running_trials_and_accepts_no_more_events(tmp_path):
     controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
     first, second = controller.next_trial(), controller.next_trial()
     controller.report(first.number, make_report(1, 0.5))
@@ -237,7 +237,7 @@ def test_a_driver_that_leaves_interrupts_what_runs_and_takes_nothing_more(tmp_pa
     assert again.next_trial().number == first.number
 
 
-def test_a_driver_that_leaves_a_full_disk_still_says_that_nothing_runs(tmp_path, monkeypatch):
+def test_after_a_full_disk_no_trial_is_running(tmp_path, monkeypatch):
     controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
     controller.next_trial()
 

@@ -28,7 +28,7 @@ def old(tmp_path):
     return SweepRecord.open(folder)
 
 
-def test_a_ledger_from_before_events_had_types_is_read_whole(old):
+def test_a_ledger_from_before_events_had_types_is_read_completely(old):
     states = {trial.number: trial.state for trial in old.trials}
     assert states == {**dict.fromkeys((0, 1, 2, 3, 5, 6, 7), "completed"), 4: "diverged"}
     assert old.trials.best().number == 7
@@ -43,7 +43,7 @@ def test_a_ledger_from_before_events_had_types_is_read_whole(old):
     assert old.trials.by_number[0].recipe == old.space.baselines()[0]
 
 
-def test_a_controller_goes_on_with_a_ledger_from_before_events_had_types(old):
+def test_a_controller_continues_with_a_ledger_from_before_events_had_types(old):
     controller = Controller(old.space, Ledger(old.folder.ledger))
     assert controller.is_done
     assert [
@@ -65,7 +65,7 @@ def test_an_event_that_a_record_appends_is_in_the_file_and_in_the_record(old):
     assert SweepRecord.open(old.folder).test_openings == 2
 
 
-def test_appending_reads_nothing_again(old, monkeypatch):
+def test_appending_does_not_read_the_ledger_again(old, monkeypatch):
     def never(path):
         raise AssertionError("the ledger was read again")
 

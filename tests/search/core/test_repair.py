@@ -90,7 +90,7 @@ def test_a_damaged_sweep_is_named_and_the_others_are_listed(kind, storage, capsy
     assert [path.name for path in storage.iterdir()] == ["good"]
 
 
-def test_every_line_that_may_be_lost_leaves_a_sweep_that_goes_on_to_its_end(storage):
+def test_a_sweep_continues_to_its_end_after_the_loss_of_any_other_line(storage):
     whole = make_sweep(storage, "whole", trials=5)
     lines = whole.ledger.read_bytes().splitlines(keepends=True)
     space = load_space(whole.space)
@@ -111,7 +111,7 @@ def test_every_line_that_may_be_lost_leaves_a_sweep_that_goes_on_to_its_end(stor
         assert {trial.state for trial in controller.trials} == {"completed"}
 
 
-def test_a_repair_keeps_whole_lines_byte_by_byte_and_makes_the_format_anew(storage, capsys):
+def test_a_repair_keeps_complete_lines_byte_by_byte_and_writes_the_format_again(storage, capsys):
     folder = make_sweep(storage, "mine")
     before = folder.ledger.read_bytes().split(b"\n")
     damage(folder, 1, b"[]")
@@ -125,7 +125,7 @@ def test_a_repair_keeps_whole_lines_byte_by_byte_and_makes_the_format_anew(stora
     assert "mine: nothing is damaged" in capsys.readouterr().out
 
 
-def test_a_trial_whose_start_is_lost_begins_with_an_empty_folder(storage):
+def test_a_trial_whose_start_was_lost_gets_an_empty_folder(storage):
     folder = make_sweep(storage, "mine")
     folder.trial(1).mkdir(parents=True)
     (folder.trial(1) / "last.ckpt").write_bytes(b"of another recipe")
@@ -136,7 +136,7 @@ def test_a_trial_whose_start_is_lost_begins_with_an_empty_folder(storage):
     assert (folder.trials / "0001.damaged-1" / "last.ckpt").exists()
 
 
-def test_a_ledger_that_lost_what_the_sweep_is_cannot_be_repaired_and_stays_as_it_is(storage):
+def test_a_ledger_without_the_description_of_the_sweep_cannot_be_repaired_and_stays_unchanged(storage):
     folder = make_sweep(storage, "mine")
     damage(folder, 2)
     before = folder.ledger.read_bytes()
@@ -153,7 +153,7 @@ def test_a_ledger_of_another_format_is_not_repaired(storage):
 
 
 @pytest.mark.parametrize("content", [None, b"junk: [", b"\xff\xfe"])
-def test_a_sweep_shows_itself_without_its_space_file_and_gets_it_back(content, storage, capsys):
+def test_a_sweep_without_its_space_file_is_shown_and_its_file_is_restored(content, storage, capsys):
     folder = make_sweep(storage, "mine")
     before = folder.space.read_bytes()
     folder.space.unlink()
@@ -169,7 +169,7 @@ def test_a_sweep_shows_itself_without_its_space_file_and_gets_it_back(content, s
     assert "Restored space.yaml" in capsys.readouterr().out
 
 
-def test_a_lost_report_of_the_best_epoch_leaves_its_score(storage):
+def test_after_the_loss_of_the_best_epochs_report_the_score_is_kept(storage):
     from search.followup.trial_export import source_of
 
     folder = make_sweep(storage, "mine")
@@ -181,7 +181,7 @@ def test_a_lost_report_of_the_best_epoch_leaves_its_score(storage):
     assert source.metrics == {"val_accuracy": trial.score}
 
 
-def test_weights_that_are_damaged_leave_the_recipe_to_export(trained_sweep, tmp_path, monkeypatch, capsys):
+def test_with_damaged_weights_the_recipe_can_still_be_exported(trained_sweep, tmp_path, monkeypatch, capsys):
     shutil.copytree(trained_sweep.path, tmp_path / "sweeps" / "tiny")
     monkeypatch.chdir(tmp_path)
     for number, junk in enumerate([b"junk", b"", b"PK\x03\x04 cut short", b"\x80\x02."]):

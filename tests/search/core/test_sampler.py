@@ -58,7 +58,7 @@ def test_a_lost_trial_ranks_below_every_other_in_the_split(lost: str) -> None:
     assert rank(sampler) == [0.2, 0.1, 0.0]
 
 
-def test_a_stopped_trial_that_was_ahead_ranks_above_a_lucky_survivor() -> None:
+def test_a_stopped_trial_that_was_ahead_ranks_above_a_worse_trial_that_was_not_stopped() -> None:
     sampler = Sampler(suggest)
     feed(sampler, 0, 0.0, {1 / 9: 0.2, 1.0: 0.3}, "completed")
     feed(sampler, 1, 0.1, {1 / 9: 0.6, 1.0: 0.8}, "completed")
@@ -67,7 +67,7 @@ def test_a_stopped_trial_that_was_ahead_ranks_above_a_lucky_survivor() -> None:
     assert rank(sampler) == [0.1, 0.3, 0.2, 0.0]
 
 
-def test_a_running_trial_counts_once_it_can_be_compared() -> None:
+def test_a_running_trial_counts_as_soon_as_it_can_be_compared() -> None:
     sampler = Sampler(suggest)
     feed(sampler, 0, 0.0, {1 / 9: 0.2, 1.0: 0.3}, "completed")
     feed(sampler, 1, 0.1, {1 / 9: 0.6}, None)
@@ -77,14 +77,14 @@ def test_a_running_trial_counts_once_it_can_be_compared() -> None:
     assert rank(sampler)[0] == 0.1
 
 
-def test_an_interrupted_trial_is_not_told_as_pruned() -> None:
+def test_an_interrupted_trial_is_not_recorded_as_pruned() -> None:
     sampler = Sampler(suggest)
     feed(sampler, 0, 0.0, {0.01: 0.2}, "interrupted")
     feed(sampler, 1, 0.1, {0.5: 0.2}, "interrupted")
     assert [t.state.name for t in sampler._build_study(9).get_trials()] == ["RUNNING", "COMPLETE"]
 
 
-def test_a_stopped_trial_is_told_with_every_value_by_share_of_its_length() -> None:
+def test_a_stopped_trial_is_recorded_with_every_value_by_share_of_its_length() -> None:
     sampler = Sampler(suggest)
     feed(sampler, 0, 0.0, {0.05: 0.2, 0.1: 0.3}, "stopped")
     (told,) = sampler._build_study(9).get_trials()
@@ -98,7 +98,7 @@ def test_a_nan_is_never_a_score() -> None:
     assert told.intermediate_values == {100: 0.2}
 
 
-def test_the_forecast_follows_the_trials_that_went_on() -> None:
+def test_the_forecast_follows_the_trials_that_continued() -> None:
     curves = [{1 / 3: 0.1, 1.0: 0.5}, {1 / 3: 0.2, 1.0: 0.6}, {1 / 3: 0.3, 1.0: 0.7}, {1 / 3: 0.25}, {0.001: 0.9}]
     finals = forecast_finals(curves, [True, True, True, False, False])
     assert finals[:3] == [0.5, 0.6, 0.7]
@@ -113,7 +113,7 @@ def test_the_forecast_is_finite_whatever_the_scores(scores: list[float], scale: 
     assert all(final is not None and math.isfinite(final) for final in finals)
 
 
-def test_holes_in_a_branch_are_modelled_jointly_and_only_in_their_branch() -> None:
+def test_search_parameters_in_a_branch_are_modelled_jointly_and_only_in_their_branch() -> None:
     sampler = Sampler(suggest, seed=3)
     for trial in range(40):
         params, drawn = sampler.ask(trial) or ({}, {})
@@ -125,7 +125,7 @@ def test_holes_in_a_branch_are_modelled_jointly_and_only_in_their_branch() -> No
     assert sum(params["optimizer"] == "sgd" for params in late) >= 12
 
 
-def test_concurrent_trials_do_not_pile_onto_one_point() -> None:
+def test_concurrent_trials_get_different_points() -> None:
     def choose(trial: Any) -> list[int]:
         return [trial.suggest_categorical(name, [0, 1, 2]) for name in "ab"]
 
@@ -134,7 +134,7 @@ def test_concurrent_trials_do_not_pile_onto_one_point() -> None:
     assert len(set(drawn)) == 7
 
 
-def test_an_infeasible_draw_is_drawn_again_elsewhere() -> None:
+def test_an_infeasible_draw_is_replaced_by_another_point() -> None:
     sampler = Sampler(suggest, name="random")
     first, _ = sampler.ask(0)  # type: ignore[misc]
     sampler.tell(0, "infeasible")
@@ -142,7 +142,7 @@ def test_an_infeasible_draw_is_drawn_again_elsewhere() -> None:
     assert first != second
 
 
-def test_a_trial_outside_the_domain_is_not_told() -> None:
+def test_a_trial_outside_the_domain_is_not_recorded() -> None:
     sampler = Sampler(suggest)
     sampler.add(0, None)
     sampler.report(0, 0.5, 0.3)
@@ -150,7 +150,7 @@ def test_a_trial_outside_the_domain_is_not_told() -> None:
     assert sampler._build_study(1).get_trials() == []
 
 
-def test_a_grid_names_every_point_once_then_nothing() -> None:
+def test_a_grid_proposes_every_point_once() -> None:
     def choose(trial: Any) -> Any:
         name = trial.suggest_categorical("optimizer", ["sgd", "adamw"])
         return name, trial.suggest_int("sgd.k", 1, 3) if name == "sgd" else None
@@ -168,7 +168,7 @@ def test_a_grid_over_a_continuous_domain_is_refused_by_name() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.data(), st.sampled_from(["tpe", "random"]))
-def test_a_sampler_rebuilt_from_events_names_the_same_next_point(data: st.DataObject, name: Any) -> None:
+def test_a_sampler_rebuilt_from_events_proposes_the_same_next_point(data: st.DataObject, name: Any) -> None:
     live = Sampler(suggest, name=name, seed=5, startup_trials=3)
     events: list[tuple[Any, ...]] = []
     states = st.sampled_from(["completed", "stopped", "diverged", "infeasible", "interrupted", None])

@@ -22,7 +22,7 @@ def clock(monkeypatch):
     return now
 
 
-def test_elsewhere_each_phase_is_a_line_with_the_time_since_the_start(clock):
+def test_without_a_terminal_each_phase_is_a_line_with_the_time_since_the_start(clock):
     console = make_console(terminal=False)
     with Phases(console) as shown:
         shown.begin("checking the data")
@@ -32,7 +32,7 @@ def test_elsewhere_each_phase_is_a_line_with_the_time_since_the_start(clock):
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_a_terminal_shows_how_long_each_phase_took_or_takes_so_far(clock, width):
+def test_a_terminal_shows_the_time_of_each_phase_so_far(clock, width):
     shown = Phases(make_console(terminal=True))
     shown.began = clock[0]
     shown.live = object()  # draws itself when asked

@@ -76,7 +76,7 @@ def play(sweep, **options):
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_a_terminal_shows_counts_best_rungs_and_what_runs(width):
+def test_a_terminal_shows_counts_the_best_trial_rungs_and_running_trials(width):
     sweep = Sweep()
     sweep.start(0, "baseline")
     sweep.start(1, recipe=BETTER)
@@ -108,20 +108,20 @@ def test_a_sweep_without_a_completed_trial_has_no_best(state):
     assert "best no trial has completed yet; ahead is 0005 at 0.400" in draw(sweep)
 
 
-def test_the_cutoff_of_a_rung_is_a_loss_where_losses_rank():
+def test_the_cutoff_of_a_rung_is_a_loss_if_the_metric_is_a_loss():
     sweep = Sweep("val_loss")
     sweep.rungs = [("epoch 1", 3, -0.2), ("epoch 3", 1, -math.inf)]
     assert "rungs epoch 1 3 reached, pass at 0.200" in draw(sweep)
     assert "epoch 3 1 reached" in draw(sweep)
 
 
-def test_rungs_that_fall_together_with_a_later_one_are_not_drawn():
+def test_rungs_at_the_epoch_of_a_later_rung_are_not_drawn():
     sweep = Sweep()
     sweep.rungs = [("1/27", 5, 0.5), ("1/9", 0, None), ("1/3", 2, 0.6)]
     assert not any("1/9" in line for line in draw(sweep))
 
 
-def test_drawing_survives_rungs_that_change_meanwhile():
+def test_drawing_works_while_rungs_change():
     sweep = Sweep()
     progress = Progress(sweep.controller, console=make_console(), slots=2)
     progress.render()
@@ -134,7 +134,7 @@ def test_drawing_survives_rungs_that_change_meanwhile():
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 50), (80, 12)])
-def test_a_thousand_trials_are_drawn_fast_and_within_the_height(width, height):
+def test_a_thousand_trials_are_drawn_quickly_and_fit_the_height(width, height):
     sweep = Sweep(budget=1000)
     for trial in range(1000):
         sweep.start(trial, recipe=BETTER)
@@ -157,7 +157,7 @@ def test_the_height_stays_while_one_trial_ends_and_the_next_begins():
     assert len(draw(sweep)) == before
 
 
-def test_drawing_survives_trials_that_start_meanwhile():
+def test_drawing_works_while_trials_start():
     sweep = Sweep(budget=5000)
     progress = Progress(sweep.controller, console=make_console(), slots=2)
     sweep.listeners.append(progress)
@@ -170,7 +170,7 @@ def test_drawing_survives_trials_that_start_meanwhile():
     adding.join()
 
 
-def test_a_live_sweep_tells_each_reason_of_failure_once_and_clears_the_rest():
+def test_a_live_display_prints_each_reason_of_failure_once_and_clears_the_rest():
     sweep = Sweep()
     console = make_console()
     with Progress(sweep.controller, console=console, slots=2) as progress:
@@ -186,7 +186,7 @@ def test_a_live_sweep_tells_each_reason_of_failure_once_and_clears_the_rest():
     assert "3 trials after 0 s: failed 3" in text
 
 
-def test_elsewhere_a_line_tells_the_end_of_each_trial_and_nothing_tells_its_epochs():
+def test_without_a_terminal_there_is_a_line_for_the_end_of_each_trial_and_none_for_its_epochs():
     sweep = Sweep()
     progress, read = play(sweep)
     with progress:
@@ -204,7 +204,7 @@ def test_elsewhere_a_line_tells_the_end_of_each_trial_and_nothing_tells_its_epoc
     assert len(lines) == 3
 
 
-def test_elsewhere_a_heartbeat_is_heard_once_a_minute():
+def test_without_a_terminal_a_line_of_progress_appears_once_a_minute():
     sweep = Sweep()
     progress, read = play(sweep)
     sweep.start(0)
@@ -240,6 +240,6 @@ def test_time_left_follows_from_the_epochs_of_finished_trials_and_the_slots():
     assert pace.describe(list(sweep.controller.trials), 6, now=100.0) == "about 3 min 20 s left"
 
 
-def test_a_time_budget_that_ends_sooner_is_what_is_left():
+def test_a_time_budget_that_ends_sooner_is_shown_as_the_time_left():
     sweep, pace = make_pace(deadline=150.0)
     assert pace.describe(list(sweep.controller.trials), 6, now=100.0) == "time budget ends in 50 s"

@@ -60,18 +60,18 @@ def sentences(renderable):
     return " ".join(show(renderable, width=PIPED).split())
 
 
-def test_a_recipe_in_short_is_what_differs_from_the_baseline():
+def test_a_short_recipe_has_the_differences_from_the_baseline():
     recipe = make_recipe(unfreeze={"level": "most"}, label_smoothing={"alpha": 0.123456}, batch_size=64)
     assert short_recipe(recipe, BASELINE) == "batch_size=64 unfreeze.level=most label_smoothing.alpha=0.123"
     assert short_recipe(BASELINE, BASELINE) == "baseline"
 
 
-def test_another_optimizer_is_told_by_name_without_the_defaults_of_its_own_fields():
+def test_another_optimizer_is_shown_by_name_without_the_defaults_of_its_own_fields():
     recipe = make_recipe(optimizer={"name": "adam", "lr": 0.002})
     assert short_recipe(recipe, BASELINE) == "optimizer.name=adam optimizer.lr=0.002"
 
 
-def test_texts_are_cut_at_words_so_that_no_number_is_mutilated():
+def test_texts_are_cut_at_words_so_that_no_number_is_changed():
     assert cut("optimizer.lr=0.034 batch_size=64", 25) == "optimizer.lr=0.034 …"
     assert cut("optimizer.lr=0.034", 18) == "optimizer.lr=0.034"
     assert len(cut("x" * 50, 10)) == 10
@@ -87,11 +87,11 @@ def test_texts_are_cut_at_words_so_that_no_number_is_mutilated():
         ("val_ece", None, None, "–"),
     ],
 )
-def test_scores_carry_the_digits_that_their_error_allows(metric, score, error, text):
+def test_scores_have_the_digits_that_their_error_allows(metric, score, error, text):
     assert format_score(metric, score, error) == text
 
 
-def test_times_are_told_in_the_two_largest_units():
+def test_times_are_shown_in_the_two_largest_units():
     assert [format_seconds(s) for s in (0.4, 42, 192, 18420)] == ["0 s", "42 s", "3 min 12 s", "5 h 07 min"]
 
 
@@ -114,11 +114,11 @@ def test_a_narrow_leaderboard_drops_columns_and_keeps_the_whole_recipe_of_the_fi
     assert "…" not in wide
 
 
-def test_the_leaderboard_says_how_many_it_leaves_out():
+def test_the_leaderboard_shows_how_many_trials_it_leaves_out():
     assert "… and 990 more" in show(leaderboard(sweep_of(*[("completed", 0.5)] * 1000)), 80)
 
 
-def test_trials_that_the_luck_of_the_best_explains_are_counted():
+def test_trials_that_are_behind_the_best_only_by_luck_are_counted():
     text = sentences(leaderboard(sweep_of(("completed", 0.95), ("completed", 0.94), ("completed", 0.80))))
     assert (
         "2 of 3 completed trials, the best included, cannot be told apart on these validation images: by luck the best "
@@ -126,14 +126,14 @@ def test_trials_that_the_luck_of_the_best_explains_are_counted():
     ) in text
 
 
-def test_the_best_of_six_is_not_called_ahead_for_a_gap_of_little_more_than_one_standard_error():
+def test_the_best_of_six_is_not_called_ahead_with_a_gap_of_about_one_standard_error():
     others = [("completed", score, 0.012) for score in (0.946, 0.94, 0.93, 0.92, 0.91)]
     text = sentences(leaderboard(sweep_of(("completed", 0.966, 0.010), *others)))
     assert "4 of 6 completed trials, the best included, cannot be told apart on these validation images" in text
     assert "sweep confirm adds seeds" in text
 
 
-def test_the_truly_best_recipe_is_among_those_that_cannot_be_told_apart_at_95_percent():
+def test_the_truly_best_recipe_is_among_the_tied_ones_at_95_percent():
     rng, kept = np.random.default_rng(0), 0
     for _ in range(2000):
         # Equal recipes are the hardest case: luck alone says which comes first.
@@ -143,7 +143,7 @@ def test_the_truly_best_recipe_is_among_those_that_cannot_be_told_apart_at_95_pe
     assert kept / 2000 >= 0.95
 
 
-def test_a_best_that_no_other_ties_with_is_said_to_be_ahead():
+def test_a_best_trial_without_ties_is_called_ahead():
     text = sentences(leaderboard(sweep_of(("completed", 0.95), ("completed", 0.80))))
     assert (
         "On these validation images 0000 is ahead of the rest by more than luck can explain for the best of 2 (95 %). "
@@ -177,18 +177,18 @@ def test_a_lower_loss_is_better():
     assert "The best, 0001, is better than the best baseline, 0000, by 0.100 (± 0.014 at most)" in text
 
 
-def test_a_baseline_that_wins_is_said_to_have_won():
+def test_a_winning_baseline_is_named():
     text = sentences(leaderboard(sweep_of(("completed", 0.95, 0.01, "baseline"), ("completed", 0.90))))
     assert "No recipe beat the baseline: the best trial, 0000, is one." in text
 
 
-def test_a_best_without_a_mistake_is_not_called_certain():
+def test_a_best_trial_without_a_mistake_is_not_called_certain():
     text = sentences(leaderboard(sweep_of(("completed", 1.0, 0.0), ("completed", 1.0, 0.0), ("completed", 0.9))))
     assert "The best, 0000, made no mistake in validation, nor did 1 more: only more images can show" in text
 
 
 @pytest.mark.parametrize("state", ["failed", "diverged", "out_of_memory"])
-def test_a_sweep_of_failures_says_why_once(state):
+def test_a_sweep_with_only_failures_shows_each_reason_once(state):
     text = sentences(leaderboard(sweep_of(*[(state, None)] * 5)))
     assert text.startswith("5 trials, 0000 the first of them,")
     assert text.count("out of luck.") == 1
@@ -199,7 +199,7 @@ def test_an_empty_sweep_has_a_leaderboard():
     assert sentences(leaderboard(Trials("val_loss"))) == "No trial has started yet."
 
 
-def test_what_is_piped_is_neither_cut_nor_padded(monkeypatch):
+def test_piped_output_is_neither_cut_nor_padded(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     recipe = make_recipe(
         unfreeze={"level": "most"}, mixup={"alpha": 0.3}, label_smoothing={"alpha": 0.12}, batch_size=64
@@ -222,14 +222,14 @@ def test_the_table_of_a_space_fits_and_breaks_no_word(name, width):
     assert "cosine_restarts" in text or name == "quick"
 
 
-def test_the_table_of_a_space_says_under_which_option_a_hyperparameter_counts():
+def test_the_table_of_a_space_shows_the_option_that_a_hyperparameter_belongs_to():
     lines = [line.split() for line in show(space_table(load_space("card"))).splitlines()]
     assert ["optimizer", "momentum", "uniform", "[0.8,", "0.98]", "nesterov"] in lines
     assert ["mixup", "alpha=0.0", "|", "option", "2"] in lines
     assert ["mixup", "alpha", "log_uniform", "[0.1,", "2.0]", "option", "2"] in lines
 
 
-def test_the_table_of_a_space_says_how_it_is_searched():
+def test_the_table_of_a_space_shows_how_it_is_searched():
     text = sentences(space_table(load_space("quick")))
     assert (
         "16 trials, ranked by val_accuracy: the baseline at three learning rates, then recipes proposed by TPE" in text

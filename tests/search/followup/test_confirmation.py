@@ -107,7 +107,7 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
     assert "had been scored 1 time before" in capsys.readouterr().out
 
 
-def test_the_final_model_learns_from_validation_images_too_and_keeps_its_last_epoch(home, sent, monkeypatch):
+def test_the_final_model_is_trained_on_validation_images_too_and_keeps_its_last_epoch(home, sent, monkeypatch):
     import numpy as np
 
     from training import train as training
@@ -185,7 +185,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_ends_in_one_sentence_and_nothing_is_made(mistake, home):
+def test_a_mistake_ends_in_one_sentence_and_no_file_is_created(mistake, home):
     from training.errors import UserError
 
     arguments, words = MISTAKES[mistake]

@@ -29,7 +29,7 @@ def test_a_fraction_of_a_gpu_holds_more_trials():
     assert (demand.cpus, demand.slots) == (2, 16)
 
 
-def test_the_cpu_can_be_asked_for_where_there_are_gpus():
+def test_a_trial_can_run_on_a_cpu_although_there_are_gpus():
     assert plan_demand(SERVERS, 1, 0).slots == 48
 
 
@@ -41,7 +41,7 @@ def test_more_than_any_machine_has_is_refused(cpus, gpus, words):
         plan_demand(SERVERS, cpus, gpus)
 
 
-def test_a_precision_no_machine_can_run_is_taken_out_and_said():
+def test_a_precision_that_no_machine_supports_is_removed_and_reported():
     space = load_space("quick", ["precision.mode={choice: [32-true, 16-mixed]}"])
     reduced, notes = fit_to_cluster(space, can_bf16=True, has_gpus=False)
     assert reduced.values_of("precision.mode") == {"32-true"}
@@ -49,14 +49,14 @@ def test_a_precision_no_machine_can_run_is_taken_out_and_said():
     assert "16-mixed" not in reduced.to_yaml()
 
 
-def test_a_fixed_precision_no_machine_can_run_is_refused():
+def test_a_fixed_precision_that_no_machine_supports_is_refused():
     with pytest.raises(
         UserError, match=r"^precision\.mode=16-mixed: no GPU here\. The space has no other value for it\.$"
     ):
         fit_to_cluster(load_space("quick", ["precision.mode=16-mixed"]), can_bf16=True, has_gpus=False)
 
 
-def test_a_batch_size_that_only_a_gpu_can_find_is_taken_out_on_cpus():
+def test_batch_size_auto_is_removed_on_cpus():
     space = load_space("quick", ["batch_size={choice: [auto, 32]}"])
     reduced, notes = fit_to_cluster(space, can_bf16=True, has_gpus=False)
     assert reduced.values_of("batch_size") == {32}
@@ -65,7 +65,7 @@ def test_a_batch_size_that_only_a_gpu_can_find_is_taken_out_on_cpus():
         fit_to_cluster(load_space("quick", ["batch_size=auto"]), can_bf16=True, has_gpus=False)
 
 
-def test_more_devices_than_a_trial_gets_are_taken_out_and_said():
+def test_more_devices_than_a_trial_gets_are_removed_and_reported():
     space = load_space("quick", ["data_parallel={devices: {choice: [1, 2, 4]}}"])
     reduced, notes = fit_to_cluster(space, can_bf16=True, has_gpus=False, devices=2)
     assert reduced.values_of("data_parallel.devices") == {1, 2}
@@ -79,11 +79,11 @@ def test_more_devices_than_a_trial_gets_are_taken_out_and_said():
 
 
 @pytest.mark.parametrize(("cpus", "gpus", "devices"), [(1, 0, 1), (0.5, 0, 1), (4, 0, 4), (8, 0.5, 1), (8, 2, 2)])
-def test_a_trial_has_its_gpus_as_devices_or_else_its_cpus(cpus, gpus, devices):
+def test_the_devices_of_a_trial_are_its_gpus_or_else_its_cpus(cpus, gpus, devices):
     assert plan_demand([Node("a", "one", 16, 4)], cpus, gpus).devices == devices
 
 
-def test_every_backbone_a_space_asks_for_is_prepared():
+def test_every_backbone_of_a_space_is_prepared():
     space = load_space(
         "quick", ["backbone={choice: [{name: resnet18, weights: none}, {name: test_resnet, weights: letters}]}"]
     )
@@ -110,7 +110,7 @@ def test_every_image_size_is_prepared_with_every_backbone_and_policy():
     assert found - baseline == set(product(("test_resnet", "test_vit"), sizes, policies))
 
 
-def test_a_size_that_a_backbone_of_the_space_cannot_take_is_told_before_the_first_trial(tmp_path):
+def test_an_image_size_that_a_backbone_does_not_support_is_reported_before_the_first_trial(tmp_path):
     space = load_space(
         "quick", ["backbone={name: test_vit, weights: none}", "preprocessing={image_size: {choice: [32, 50]}}"]
     )
@@ -134,7 +134,7 @@ def test_recipes_of_the_same_input_share_a_key():
         ({"data": {"name": "digits", "train_size": 5000}}, "data.train_size=5000"),
     ],
 )
-def test_what_is_wrong_on_a_machine_comes_back_as_one_sentence(tmp_path, values, words):
+def test_an_error_on_a_machine_is_returned_as_one_sentence(tmp_path, values, words):
     recipe = read_recipe({"backbone": {"name": "test_resnet", "weights": "none"}, **values})
     answer = prepare_machine(str(tmp_path), [recipe.model_dump()], 0)
     with pytest.raises(UserError, match=words):
@@ -153,7 +153,7 @@ def test_threads_and_loader_workers_never_exceed_a_trials_cpus(cpus):
         assert threads + workers <= max(1, cpus)
 
 
-def test_ray_is_tried_again_on_a_busy_machine_and_then_given_up_in_one_sentence(monkeypatch):
+def test_the_start_of_ray_is_tried_twice_and_then_reported_in_one_sentence(monkeypatch):
     import ray
 
     answers = [Exception("The current node timed out during startup. This could happen because of load."), None]
@@ -173,7 +173,7 @@ def test_ray_is_tried_again_on_a_busy_machine_and_then_given_up_in_one_sentence(
 
 
 @pytest.mark.slow
-def test_a_machine_that_is_gone_is_not_waited_for(tmp_path, monkeypatch):
+def test_the_driver_does_not_wait_for_a_dead_machine(tmp_path, monkeypatch):
     import ray
     from ray.exceptions import NodeDiedError, WorkerCrashedError
 

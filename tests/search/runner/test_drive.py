@@ -62,7 +62,7 @@ def states(folder):
     return [trial.state for trial in SweepRecord.open(folder).trials], list(read_events(folder.ledger))[-2].state
 
 
-def test_sigterm_leaves_before_the_workers_have_ended(drive):
+def test_after_sigterm_the_driver_ends_before_the_workers_have_ended(drive):
     def tune(controller, should_stop, leave):
         start_two(controller)
         signal.raise_signal(signal.SIGTERM)
@@ -91,7 +91,7 @@ def test_the_first_ctrl_c_writes_the_ledger_before_it_waits_for_the_workers(driv
     assert "Press it again" in capsys.readouterr().out
 
 
-def test_ctrl_c_twice_shows_nothing_as_running(drive, capsys):
+def test_after_a_second_ctrl_c_no_trial_is_running(drive, capsys):
     def tune(controller, should_stop, leave):
         start_two(controller)
         signal.raise_signal(signal.SIGINT)
@@ -106,7 +106,7 @@ def test_ctrl_c_twice_shows_nothing_as_running(drive, capsys):
     assert "running" not in shown
 
 
-def test_a_fault_of_ours_leaves_the_truth_and_says_how_to_go_on(drive):
+def test_after_an_error_in_the_program_the_ledger_is_true_and_the_message_has_the_command_to_continue(drive):
     def tune(controller, should_stop, leave):
         start_two(controller)
         raise RuntimeError("a bug")
@@ -119,7 +119,7 @@ def test_a_fault_of_ours_leaves_the_truth_and_says_how_to_go_on(drive):
     assert states(drive.folder) == (["interrupted"] * 2, "interrupted")
 
 
-def test_a_sweep_whose_driver_was_killed_shows_nothing_as_running(drive):
+def test_no_trial_of_a_sweep_with_a_killed_driver_is_running(drive):
     controller = Controller(load_space("quick"), Ledger(drive.folder.ledger))
     start_two(controller)
     assert [trial.state for trial in SweepRecord.open(drive.folder).trials] == ["interrupted"] * 2

@@ -48,7 +48,7 @@ def test_a_sweep_runs_from_one_command_in_a_folder_with_packages_like_ours(folde
 
 
 @pytest.mark.slow
-def test_paused_trials_go_on_from_their_checkpoints_or_end_as_stopped(folder):
+def test_paused_trials_continue_from_their_checkpoints_or_end_as_stopped(folder):
     scheduler = "search.scheduler={name: asha, kind: promote, rungs: epochs, group: data.name}"
     # With this seed two trials are resumed, in whatever order the reports of two workers arrive.
     options = ["--name", "pausing", "--trials", "12", "search.sampler=random", "recipe.seed=25"]
@@ -96,7 +96,7 @@ def test_the_sweep_is_shown_and_a_stopped_trial_exports_its_recipe(folder, swept
 
 
 @pytest.mark.slow
-def test_a_sweep_extends_and_another_begins_with_its_best(folder, swept):
+def test_a_sweep_is_extended_and_another_begins_with_its_best_recipes(folder, swept):
     call(folder, "extend", "one", "--trials", "1", command=FAST)
     check_truth(folder, "one", 7)
 

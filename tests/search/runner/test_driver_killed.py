@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
     return make_user_folder(tmp_path_factory.mktemp("user"))
 
 
-def test_a_sweep_with_a_killed_worker_ends_with_one_truth_and_leaves_no_process(folder):
+def test_after_a_killed_worker_ledger_and_mlflow_agree_and_no_process_is_left(folder):
     """The one real sweep of `make test`; the others here train more, or are killed more."""
     driver = start(folder, "run", "tiny.yaml", "--name", "lost", command=FAST)
     try:
@@ -51,7 +51,7 @@ MOMENTS = {
 
 
 @pytest.mark.slow
-def test_a_sweep_goes_on_whenever_its_driver_is_killed(folder):
+def test_a_sweep_continues_whenever_its_driver_is_killed(folder):
     ledger = folder / "sweeps" / "killed" / "ledger.jsonl"
     kept: list = []
     for moment, enough in MOMENTS.items():
@@ -83,7 +83,7 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_full_disk_ends_a_sweep_in_one_sentence_and_everything_before_it_counts(folder, small_disk):
+def test_a_full_disk_ends_a_sweep_in_one_sentence_and_earlier_results_are_kept(folder, small_disk):
     ledger, filler = small_disk / "full" / "ledger.jsonl", small_disk / "filler"
     driver = start(folder, "run", "tiny.yaml", "--name", "full", "--storage", str(small_disk), command=FAST)
     wait_for(ledger, lambda events: len(reports(events)) >= 2, driver)

@@ -54,7 +54,7 @@ def test_a_storage_below_a_file_is_refused(laptop, tmp_path):
         check_early(load_space("quick"), tmp_path / "file" / "below", None, None, print)
 
 
-def test_weights_that_are_not_here_are_fetched_first_with_a_line_and_a_time_out(laptop, tmp_path, monkeypatch):
+def test_missing_weights_are_fetched_first_with_a_line_and_a_time_limit(laptop, tmp_path, monkeypatch):
     monkeypatch.setattr(weights, "_is_cached", lambda backbone: False)
     monkeypatch.setattr(weights, "CONNECT_SECONDS", 0.01)
     monkeypatch.setattr(weights.socket, "create_connection", Mock(side_effect=OSError("no network")))
@@ -66,7 +66,7 @@ def test_weights_that_are_not_here_are_fetched_first_with_a_line_and_a_time_out(
     assert said[-1] == "fetching the pretrained weights of timm's resnet18"
 
 
-def test_a_name_server_that_is_silent_is_not_waited_for(monkeypatch):
+def test_a_name_server_that_does_not_answer_is_not_waited_for(monkeypatch):
     import threading
 
     never = threading.Event()
@@ -77,7 +77,7 @@ def test_a_name_server_that_is_silent_is_not_waited_for(monkeypatch):
     never.set()
 
 
-def test_a_file_of_weights_that_is_not_there_is_refused_early(laptop, tmp_path):
+def test_a_missing_file_of_weights_is_refused_early(laptop, tmp_path):
     with pytest.raises(UserError, match=r"backbone.weights=nowhere.pth: no such file"):
         check_early(load_space("quick", ["backbone.weights=nowhere.pth"]), tmp_path, None, None, print)
 
@@ -93,7 +93,7 @@ def test_a_space_that_needs_no_weights_is_checked_without_torch(laptop, tmp_path
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
 
 
-def test_a_machine_that_refuses_a_space_leaves_no_database(laptop, tmp_path, monkeypatch):
+def test_a_space_that_a_machine_refuses_leaves_no_database(laptop, tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "start_ray", lambda *_: None)
     space = load_space("quick", ["backbone={name: test_vit, weights: none}", "preprocessing={image_size: 50}"])
     with pytest.raises(UserError, match="cannot classify images of 50×50"):
@@ -106,7 +106,7 @@ def test_a_machine_that_refuses_a_space_leaves_no_database(laptop, tmp_path, mon
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_head_on_random_features_is_left_out_of_a_space_and_said():
+def test_a_head_on_random_features_is_removed_from_a_space_and_reported():
     space, notes = leave_out_noise(load_space("quick", ["backbone.weights=none"]))
     assert space.values_of("unfreeze.level") == {"most", "full"}
     assert notes[0].startswith(
@@ -114,7 +114,7 @@ def test_a_head_on_random_features_is_left_out_of_a_space_and_said():
     )
 
 
-def test_a_head_on_random_features_stays_where_it_is_asked_for_and_is_said():
+def test_a_head_on_random_features_stays_if_it_is_the_only_level_and_is_reported():
     asked = load_space("quick", ["backbone.weights=none", "unfreeze.level=last"])
     space, notes = leave_out_noise(asked)
     assert space == asked
@@ -129,7 +129,7 @@ def test_a_head_on_weights_is_left_alone():
         assert warn_of_noise(space.baselines()[0]) == []
 
 
-def test_batches_of_one_image_are_refused_where_batch_norm_would_see_one_value(tmp_path):
+def test_batches_of_one_image_are_refused_if_batch_norm_would_see_one_value(tmp_path):
     space = load_space("quick", ["backbone.weights=none", "batch_size={choice: [1, 16]}", "mixup={alpha: 0.0}"])
     facts = prepare_machine(str(tmp_path), [recipe.model_dump() for recipe in inputs_of(space)], 0)
     assert facts["problem"].startswith("batch_size=1: BatchNorm in test_resnet cannot learn from one image of 32×32")
@@ -142,6 +142,6 @@ def test_batches_of_one_image_are_refused_where_batch_norm_would_see_one_value(t
         {"backbone": {"name": "test_resnet", "weights": "none"}, "unfreeze": {"level": "last"}},
     ],
 )
-def test_batches_of_one_image_are_fine_without_batch_norm_and_with_a_frozen_one(tmp_path, values):
+def test_batches_of_one_image_are_accepted_without_batch_norm_and_with_a_frozen_one(tmp_path, values):
     recipe = read_recipe({"batch_size": 1, **values})
     assert prepare_machine(str(tmp_path), [recipe.model_dump()], 0)["problem"] is None

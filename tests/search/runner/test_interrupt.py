@@ -23,7 +23,7 @@ def receive(number):
     signal.raise_signal(number)
 
 
-def test_the_first_ctrl_c_only_asks():
+def test_the_first_ctrl_c_only_requests_the_end():
     with interruptible() as request:
         assert not request()
         receive(signal.SIGINT)
@@ -41,7 +41,7 @@ def test_the_second_ctrl_c_ends_the_work_at_once_with_exit_code_130():
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_work_that_does_not_ask_is_left_soon_after_an_urgent_signal(number, code, monkeypatch):
+def test_work_that_does_not_check_for_signals_is_ended_soon_after_an_urgent_signal(number, code, monkeypatch):
     # Long enough to get from here to the sleep, which it then breaks off.
     monkeypatch.setattr(interrupt, "PATIENCE_SECONDS", 0.5)
     with interruptible() as request:
@@ -53,7 +53,7 @@ def test_work_that_does_not_ask_is_left_soon_after_an_urgent_signal(number, code
     assert caught.value.exit_code == code
 
 
-def test_work_that_ends_by_itself_after_sigterm_is_not_broken_off(monkeypatch):
+def test_work_that_ends_by_itself_after_sigterm_is_not_interrupted(monkeypatch):
     monkeypatch.setattr(interrupt, "PATIENCE_SECONDS", 0.01)
     with interruptible() as request:
         receive(signal.SIGTERM)
@@ -70,7 +70,7 @@ def test_sigterm_after_ctrl_c_counts_as_sigterm():
     assert caught.value.exit_code == 143
 
 
-def test_what_is_written_in_one_piece_is_not_interrupted():
+def test_a_protected_write_is_not_interrupted():
     with interruptible() as request, request.held():
         receive(signal.SIGINT)
         receive(signal.SIGINT)
@@ -91,7 +91,7 @@ def test_libraries_that_catch_exceptions_and_ctrl_c_do_not_catch_it():
     assert not issubclass(Interrupted, Exception | KeyboardInterrupt)
 
 
-def test_a_sweep_interrupted_while_it_starts_again_says_how_to_go_on():
+def test_a_sweep_that_is_interrupted_during_a_resume_prints_the_command_to_continue():
     with pytest.raises(Interrupted, match=r"ended by SIGTERM\. Continue with: sweep resume mine$"), resumable("mine"):
         raise Interrupted(signal.SIGTERM)
 
@@ -115,7 +115,7 @@ def test_every_command_ends_in_one_sentence_when_a_signal_comes(number, code):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_listening_raises():
+def test_signals_raise_after_listen():
     before = {number: signal.getsignal(number) for number in interrupt.NAMES}
     try:
         listen()

@@ -47,11 +47,11 @@ def have_it_end(how, folder, monkeypatch, losses=0):
         (MemoryError(), "out_of_memory", "out of memory"),
     ],
 )
-def test_a_worker_tells_how_a_training_ended(how, end, reason, tmp_path, monkeypatch):
+def test_a_worker_reports_how_a_training_ended(how, end, reason, tmp_path, monkeypatch):
     assert have_it_end(how, tmp_path, monkeypatch) == [{"end": end, "reason": reason.format(folder=tmp_path)}]
 
 
-def test_a_worker_tells_nothing_about_a_training_that_its_reports_tell_of(tmp_path, monkeypatch):
+def test_a_worker_adds_no_message_if_the_reports_show_the_end(tmp_path, monkeypatch):
     assert have_it_end("completed", tmp_path, monkeypatch) == []
     assert have_it_end("stopped", tmp_path, monkeypatch) == []
 
@@ -67,7 +67,7 @@ def test_a_trial_whose_worker_was_killed_for_memory_is_not_tried_again(tmp_path,
     assert told["end"] == "out_of_memory"
 
 
-def test_a_worker_that_the_system_killed_for_memory_is_recognised_on_its_machine(tmp_path):
+def test_a_worker_that_the_system_killed_for_memory_is_recognised(tmp_path):
     assert not killed_for_memory(tmp_path)  # the first worker of a trial
     assert not killed_for_memory(tmp_path)  # a worker that died of something else
     mark = json.loads((tmp_path / "worker.json").read_text())

@@ -15,32 +15,32 @@ def make_sweep(storage, name):
     return folder
 
 
-def test_a_name_is_found_by_counting(tmp_path):
+def test_a_default_name_ends_with_the_next_free_number(tmp_path):
     assert new_folder(tmp_path, None, "quick").name == "quick-1"
     make_sweep(tmp_path, "quick-1")
     assert new_folder(tmp_path, None, "quick").name == "quick-2"
     assert [folder.name for folder in list_folders(tmp_path)] == ["quick-1"]
 
 
-def test_a_name_that_is_taken_is_refused_with_the_way_out(tmp_path):
+def test_a_name_that_is_taken_is_refused_with_a_correction(tmp_path):
     make_sweep(tmp_path, "mine")
     with pytest.raises(UserError, match=r"--name=mine: .* exists already.*sweep resume mine.*sweep rm mine"):
         new_folder(tmp_path, "mine", "quick")
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", ".hidden", "a b"])
-def test_a_name_that_is_no_folder_is_refused(tmp_path, name):
+def test_a_file_in_place_of_a_sweep_folder_is_refused(tmp_path, name):
     with pytest.raises(UserError, match="--name="):
         new_folder(tmp_path, name, "quick")
 
 
-def test_an_unknown_sweep_is_refused_with_the_known_ones(tmp_path):
+def test_an_unknown_sweep_is_refused_with_a_list_of_the_known_ones(tmp_path):
     make_sweep(tmp_path, "mine")
     with pytest.raises(UserError, match=r"yours: no such sweep.*There are: mine"):
         open_folder(tmp_path, "yours")
 
 
-def test_a_second_driver_is_told_who_holds_the_sweep(tmp_path):
+def test_a_second_driver_gets_the_process_that_runs_the_sweep(tmp_path):
     folder = make_sweep(tmp_path, "mine")
     hold = (
         "import sys, time; from pathlib import Path; from search.storage.folder import SweepFolder\n"

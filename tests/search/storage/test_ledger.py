@@ -19,7 +19,7 @@ def test_events_survive_in_order(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [1, 5, 30])
-def test_a_torn_last_line_is_cut_and_the_next_event_starts_its_own(tmp_path, cut):
+def test_an_incomplete_last_line_is_removed_and_the_next_event_starts_a_new_line(tmp_path, cut):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(path)
     ledger.append(TrialResumed(trial=0))
@@ -33,7 +33,7 @@ def test_a_torn_last_line_is_cut_and_the_next_event_starts_its_own(tmp_path, cut
 
 
 @pytest.mark.parametrize("line", [b"{", b"[]", b'{"event":"nothing"}', b'{"event":"end","trial":0}'])
-def test_a_damaged_line_in_the_middle_is_refused_by_its_number(tmp_path, line):
+def test_a_damaged_line_in_the_middle_is_refused_with_its_number(tmp_path, line):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(path)
     ledger.append(TrialResumed(trial=0))
@@ -49,7 +49,7 @@ def test_another_format_is_refused(tmp_path):
         Ledger(path)
 
 
-def test_a_number_that_json_does_not_have_is_never_written():
+def test_nan_and_infinity_are_never_written():
     with pytest.raises(ValidationError, match="finite"):
         EpochReported(trial=0, epoch=1, score=float("nan"), standard_error=0.1, best_epoch=1)
 

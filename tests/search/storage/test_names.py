@@ -40,7 +40,7 @@ def call(*arguments):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_refuses_a_path_for_a_name_and_touches_nothing(command, elsewhere, tmp_path):
+def test_every_command_refuses_a_path_as_a_name_and_changes_nothing(command, elsewhere, tmp_path):
     outside = tmp_path / "elsewhere" / "sweeps" / "quick-1"
     outside.mkdir(parents=True)
     (outside / "ledger.jsonl").write_text('{"format":1}\n')
@@ -54,17 +54,17 @@ def test_every_command_refuses_a_path_for_a_name_and_touches_nothing(command, el
 
 
 @pytest.mark.parametrize("name", ["quick-1", "a", "_", "1.5", "x" * 100, "x" * 100 + "-confirm"])
-def test_a_name_of_letters_digits_dots_dashes_and_underscores_is_one(name):
+def test_letters_digits_dots_dashes_and_underscores_are_allowed_in_a_name(name):
     assert check_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["-y", "--name", ".hidden", "été", "a\n", "x" * 101])
-def test_a_name_that_could_be_something_else_is_none(name):
+def test_a_name_that_could_be_an_option_or_a_path_is_refused(name):
     with pytest.raises(UserError, match="--name="):
         check_name(name, "--name")
 
 
-def test_only_what_is_a_sweep_or_its_rest_is_removed(elsewhere, tmp_path):
+def test_only_a_sweep_or_its_rest_is_removed(elsewhere, tmp_path):
     (elsewhere / "sweeps" / "photos" / "cats").mkdir(parents=True)
     (elsewhere / "sweeps" / "half" / "trials").mkdir(parents=True)
     target = tmp_path / "elsewhere"
@@ -80,7 +80,7 @@ def test_only_what_is_a_sweep_or_its_rest_is_removed(elsewhere, tmp_path):
 
 @pytest.mark.parametrize("storage", ["file", "file/below", "/proc/sweeps", "x" * 300])
 @pytest.mark.parametrize("command", [["run", "quick"], ["list"], ["show", "mine"], ["rm", "-y", "mine"]])
-def test_a_storage_that_is_none_is_refused_and_nothing_is_made(command, storage, elsewhere):
+def test_a_storage_that_is_not_a_folder_is_refused_and_nothing_is_created(command, storage, elsewhere):
     (elsewhere / "file").touch()
     if command[0] == "run" or storage.startswith("file") or len(storage) > 200:
         with pytest.raises(UserError, match="--storage="):
@@ -88,7 +88,7 @@ def test_a_storage_that_is_none_is_refused_and_nothing_is_made(command, storage,
     assert [path.name for path in elsewhere.iterdir()] == ["file"]
 
 
-def test_finding_out_what_can_be_written_leaves_nothing(tmp_path):
+def test_checking_whether_a_folder_can_be_written_leaves_no_file(tmp_path):
     before = sorted(tmp_path.rglob("*"))
     check_folder("--out", tmp_path / "new" / "below")
     check_file("--out", tmp_path / "other" / "file.csv")
@@ -98,7 +98,7 @@ def test_finding_out_what_can_be_written_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("uri", ["", "nonsense", "ftp://x/y", "file:./mlruns", "sqlite://", "sqlite:///", "http://"])
-def test_what_is_no_mlflow_store_is_refused_before_a_sweep_starts(uri, elsewhere):
+def test_an_address_that_is_no_mlflow_store_is_refused_before_a_sweep_starts(uri, elsewhere):
     for command in (["run", "quick"], ["train", "recipe.yaml"]):
         with pytest.raises(UserError, match="--tracking-uri="):
             call(*command, "--tracking-uri", uri)

@@ -68,11 +68,11 @@ def test_passwords_and_tokens_of_addresses_are_masked(text, shown):
         "?passfile=/home/ana/.pgpass",
     ],
 )
-def test_what_holds_no_secret_is_left_as_it_is(text):
+def test_text_without_a_secret_stays_unchanged(text):
     assert mask_secrets(text) == text
 
 
-def test_a_password_on_the_command_line_is_refused_and_one_in_the_environment_is_taken(monkeypatch):
+def test_a_password_on_the_command_line_is_refused_and_one_in_the_environment_is_used(monkeypatch):
     uri = f"http://ana:{PLANTED}@host:5000"
     with pytest.raises(
         UserError, match=r"^--tracking-uri http://ana:\*\*\*@host:5000: .*Set MLFLOW_TRACKING_URI"
@@ -104,7 +104,7 @@ def test_a_resume_takes_the_password_from_the_environment(monkeypatch):
         complete_uri("postgresql://ana:***@host/mlflow")  # only a server has a user name and a password
 
 
-def test_an_address_that_a_ledger_kept_whole_is_taken_as_it_is():
+def test_an_unmasked_address_in_a_ledger_is_used_unchanged():
     for uri in ("sqlite:////data/mlflow.db", f"http://ana:{PLANTED}@host:5000"):
         assert complete_uri(uri) == uri
 
@@ -129,7 +129,7 @@ def test_every_log_record_is_masked_with_its_traceback():
 
 
 @pytest.mark.parametrize(("kind", "code"), [(UserError, 2), (ValueError, 1)])
-def test_the_command_masks_what_it_fails_with(kind, code, monkeypatch, capsys):
+def test_the_command_masks_secrets_in_its_error(kind, code, monkeypatch, capsys):
     def fail(**options):
         raise kind(f"http://ana:{PLANTED}@host does not answer")
 

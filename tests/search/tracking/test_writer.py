@@ -149,14 +149,14 @@ def test_parameters_are_the_recipe_flat_and_metrics_go_by_epochs_done(uri, sweep
         ("interrupted", "KILLED"),
     ],
 )
-def test_every_end_has_its_status_and_its_reason(uri, sweep_id, state, status):
+def test_every_end_of_a_trial_has_a_status_and_a_reason(uri, sweep_id, state, status):
     reason = "" if state == "completed" else "because"
     send(uri, sweep_id, timed(*trial(0, state, 1, reason)))
     run = read_runs(uri, sweep_id)["0000"]
     assert (run.info.status, run.data.tags["state"], run.data.tags.get("reason", "")) == (status, state, reason)
 
 
-def test_nothing_stays_running_when_the_sweep_is_over(uri, sweep_id):
+def test_no_run_is_running_after_the_sweep(uri, sweep_id):
     send(uri, sweep_id, timed(start(0), report(0, 1), *trial(1, "paused", 1)), state="interrupted")
     runs = read_runs(uri, sweep_id)
     assert {run.info.status for run in runs.values()} == {"KILLED"}
@@ -179,7 +179,7 @@ def test_replaying_the_ledger_changes_nothing(uri, sweep_id):
     assert runs["0000"].info.end_time == 1_700_000_004_250
 
 
-def test_an_interrupted_trial_goes_on_in_the_same_run(uri, sweep_id):
+def test_an_interrupted_trial_continues_in_the_same_run(uri, sweep_id):
     first = trial(0, "interrupted", 1, "Ctrl-C")
     send(uri, sweep_id, timed(*first), state="interrupted")
     before = read_runs(uri, sweep_id)["0000"].info
@@ -200,7 +200,7 @@ def test_an_interrupted_trial_goes_on_in_the_same_run(uri, sweep_id):
     assert runs["0000"].data.tags["reason"] == ""
 
 
-def test_artifacts_lie_beside_the_database_and_the_recipe_loads(uri, sweep_id):
+def test_artifacts_are_beside_the_database_and_the_recipe_loads(uri, sweep_id):
     send(uri, sweep_id, timed(*trial(0, "completed"), *trial(1, "completed"), start(2)), params={"search.trials": 3})
     runs = read_runs(uri, sweep_id)
     recipe = read_artifact(runs["0001"], "recipe.yaml")
@@ -219,7 +219,7 @@ def test_artifacts_lie_beside_the_database_and_the_recipe_loads(uri, sweep_id):
     assert parent.data.metrics["trials_completed"] == 2
 
 
-def test_a_training_by_itself_is_one_run_without_a_parent(uri, sweep_id):
+def test_a_single_training_is_one_run_without_a_parent(uri, sweep_id):
     sent = send(uri, sweep_id, timed(*trial(0, "completed")), nested=False)
     runs = read_runs(uri, sweep_id)
     assert set(runs) == {"quick-1"}
@@ -230,7 +230,7 @@ def test_a_training_by_itself_is_one_run_without_a_parent(uri, sweep_id):
     assert run.data.params["epochs"] == "10"
 
 
-def test_a_sweep_that_never_begins_leaves_no_run_and_nobody_waits(uri, sweep_id):
+def test_a_sweep_that_never_begins_leaves_no_run_and_does_not_wait(uri, sweep_id):
     made = make_tracking(uri, sweep_id)
     began = time.monotonic()
     assert made.close("failed") == 0
@@ -289,7 +289,7 @@ def wait_for(condition) -> None:
         time.sleep(0.01)
 
 
-def test_what_is_logged_in_an_outage_arrives_afterwards_in_order_and_once(uri, sweep_id, line, caplog):
+def test_events_of_an_outage_arrive_afterwards_in_order_and_once(uri, sweep_id, line, caplog):
     events = timed(*trial(0, "completed"), *trial(1, "stopped", 2), start(2), report(2, 1))
     made = make_tracking(uri, sweep_id)
     made.wait_ready()
@@ -315,7 +315,9 @@ def test_what_is_logged_in_an_outage_arrives_afterwards_in_order_and_once(uri, s
     assert [runs[name].info.status for name in ("0000", "0001", "0002")] == ["FINISHED", "FINISHED", "KILLED"]
 
 
-def test_a_resumed_sweep_waits_for_a_server_that_is_away_and_a_new_one_does_not(uri, sweep_id, monkeypatch, caplog):
+def test_a_resumed_sweep_waits_for_a_server_that_does_not_answer_and_a_new_one_does_not(
+    uri, sweep_id, monkeypatch, caplog
+):
     events, opened, away = timed(*trial(0, "completed")), mlflow_store.open_store, threading.Event()
     away.set()
 
@@ -338,7 +340,7 @@ def test_a_resumed_sweep_waits_for_a_server_that_is_away_and_a_new_one_does_not(
     assert [point[0] for point in read_history(uri, read_runs(uri, sweep_id)["0000"], "val_accuracy")] == [1, 2, 3]
 
 
-def test_answers_that_are_lost_double_nothing(uri, sweep_id, line):
+def test_lost_answers_duplicate_nothing(uri, sweep_id, line):
     line.lose_answers = 12
     send(uri, sweep_id, timed(*trial(0, "completed"), *trial(1, "stopped", 2)))
     assert line.lose_answers == 0
@@ -364,7 +366,7 @@ def test_a_close_during_an_outage_is_bounded_and_counts_what_is_left(uri, sweep_
     assert {run.info.status for run in read_runs(uri, sweep_id).values()} == {"FINISHED"}
 
 
-def test_one_trial_that_the_server_chokes_on_does_not_hold_up_the_others(uri, sweep_id, line):
+def test_a_trial_that_the_server_cannot_store_does_not_delay_the_others(uri, sweep_id, line):
     made = make_tracking(uri, sweep_id)
     made.wait_ready()
     made(timed(start(0))[0])
@@ -380,7 +382,7 @@ def test_one_trial_that_the_server_chokes_on_does_not_hold_up_the_others(uri, sw
     assert "val_accuracy" in read_runs(uri, sweep_id)["0000"].data.metrics
 
 
-def test_what_mlflow_refuses_is_told_with_the_trial_and_the_rest_arrives(uri, sweep_id, caplog):
+def test_refused_entries_are_logged_with_their_trial_and_the_rest_arrives(uri, sweep_id, caplog):
     events = timed(*trial(0, "completed", 1), *trial(1, "completed", 1))
     events[1].metrics["no [brackets] allowed"] = 1.0
     sent = send(uri, sweep_id, events)
@@ -401,7 +403,7 @@ def test_what_mlflow_refuses_is_told_with_the_trial_and_the_rest_arrives(uri, sw
         ("nonsense://here", "nonsense"),
     ],
 )
-def test_a_store_that_cannot_be_opened_is_one_quick_sentence(bad, words):
+def test_a_store_that_cannot_be_opened_gives_one_sentence_quickly(bad, words):
     made = make_tracking(bad, "x")
     with pytest.raises(UserError, match=words) as caught:
         made.wait_ready()
@@ -409,7 +411,7 @@ def test_a_store_that_cannot_be_opened_is_one_quick_sentence(bad, words):
     assert "\n" not in str(caught.value)
 
 
-def test_a_server_that_listens_and_says_nothing_is_given_up_soon(monkeypatch):
+def test_a_server_that_never_answers_is_given_up_soon(monkeypatch):
     monkeypatch.setattr(mlflow_store, "PROBE_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         made = make_tracking(f"http://127.0.0.1:{silent.getsockname()[1]}", "x")
@@ -431,7 +433,7 @@ def test_a_proxy_without_a_server_behind_it_does_not_count_as_an_answer():
             made.wait_ready()
 
 
-def test_relative_databases_do_not_move_with_the_working_folder(tmp_path, monkeypatch):
+def test_a_relative_database_does_not_depend_on_the_working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert (
         Tracking("sqlite:///mlflow.db", "x", sweep="", sweep_id="", metric="").uri == f"sqlite:///{tmp_path}/mlflow.db"
@@ -440,7 +442,7 @@ def test_relative_databases_do_not_move_with_the_working_folder(tmp_path, monkey
     assert mlflow_store.make_absolute("http://host/x") == "http://host/x"
 
 
-def test_every_run_names_the_data_it_was_trained_on(uri, sweep_id):
+def test_every_run_has_the_data_that_it_was_trained_on(uri, sweep_id):
     dataset = {"name": "digits", "digest": "0a1b", "source": "digits", "classes": 10, "train_images": 64}
     events = timed(*trial(0, "completed"), *trial(1, "stopped", 1))
     send(uri, sweep_id, events, dataset=dataset)
@@ -454,7 +456,7 @@ def test_every_run_names_the_data_it_was_trained_on(uri, sweep_id):
         assert json.loads(logged.dataset.profile) == {"classes": 10, "train_images": 64}
 
 
-def test_results_found_after_the_trials_join_the_sweeps_own_run(uri, sweep_id, tmp_path):
+def test_results_after_the_trials_are_logged_to_the_sweeps_own_run(uri, sweep_id, tmp_path):
 
     from search.core.record import SweepRecord
     from search.storage.folder import SweepFolder

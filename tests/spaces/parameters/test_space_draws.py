@@ -39,7 +39,7 @@ def ask(space: Space, seed: int, times: int) -> list[tuple[dict, dict]]:
     return [(space.suggest(trial), trial.params)[::-1] for trial in trials]
 
 
-def test_parameter_names_carry_their_branch(load):
+def test_parameter_names_contain_their_branch(load):
     seen = set().union(*(params for params, _ in ask(load(NESTED), 0, 60)))
     assert seen == {
         "mixup",
@@ -73,7 +73,7 @@ def test_labels_are_names_else_first_constants_else_positions(load):
 
 
 @pytest.mark.parametrize("source", ["quick", "card"])
-def test_encoding_a_draw_gives_its_parameters(source):
+def test_encoding_a_draw_returns_its_parameters(source):
     space = load_space(source)
     for params, values in ask(space, 2, 100):
         assert space.encode(read_recipe(values)) == params
@@ -94,7 +94,7 @@ mixing: {probability: {choice: [0.5, 1.0]}}
 """
 
 
-def test_an_option_that_conflicts_with_those_before_it_is_not_offered(load):
+def test_an_option_that_conflicts_with_earlier_values_is_not_sampled(load):
     space, seen = load(CONDITIONAL), set()
     for params, values in ask(space, 5, 200):
         recipe = read_recipe(values)  # valid, every one
@@ -110,7 +110,7 @@ def test_an_option_that_conflicts_with_those_before_it_is_not_offered(load):
     assert {(rank, level) for rank, level, *_ in seen} == set(levels) - {(4, "full"), (16, "full")}
 
 
-def test_a_space_of_conflicts_alone_is_left_to_the_draw(load):
+def test_a_space_with_only_conflicts_is_checked_at_the_draw(load):
     with pytest.raises(UserError, match=r"200 of 200 random recipes .* conflict, most of them so: lora\.rank="):
         load("lora: {rank: {choice: [4, 16]}}\nunfreeze: {level: full}")
 
@@ -134,7 +134,7 @@ def test_a_recipe_outside_has_no_parameters(load, outside):
     assert space.encode(read_recipe(inside | outside)) is None
 
 
-def test_values_of_a_flat_recipe_have_no_brackets(load):
+def test_names_of_a_flat_recipe_have_no_brackets(load):
     for _, values in ask(load(NESTED), 4, 20):
         assert not any("[" in name for name in flatten(values))
 
@@ -151,7 +151,7 @@ TREES = st.recursive(
 
 @settings(max_examples=60, deadline=None)
 @given(TREES.filter(lambda tree: isinstance(tree, dict) and count(tree) < 200))
-def test_the_count_is_that_of_all_points(tree):
+def test_the_count_equals_the_number_of_points(tree):
     """Walked by an odometer that knows trees only through their draws."""
     space = Space("any", tree, load_space("quick").search)
     points = walk(lambda trial: draw(tree, trial))

@@ -27,7 +27,7 @@ def test_the_baseline_of_a_found_learning_rate_is_that_a_third_and_three_times(l
     assert searched.baselines()[0].optimizer.lr == 0.05
 
 
-def test_the_baseline_keeps_what_is_fixed_inside_a_technique(load):
+def test_the_baseline_keeps_the_fixed_values_inside_a_technique(load):
     space = load("optimizer: {name: adamw, lr: {log_uniform: [1e-6, 1e-5]}, beta1: 0.8}")
     assert space.baselines()[0].optimizer == AdamW(beta1=0.8)  # its default lr, outside the domain
 
@@ -81,7 +81,7 @@ def test_the_values_of_a_path_are_those_of_all_branches(load):
     assert space.values_of("accumulation.batches") == {1, 2, 3}
 
 
-def test_a_value_can_be_taken_out(load):
+def test_a_value_can_be_removed(load):
     space = load_space("quick").without("precision.mode", {"bf16-mixed", "16-mixed"})
     assert space.values_of("precision.mode") == {"32-true"}
     assert space.recipe["unfreeze"] == load_space("quick").recipe["unfreeze"]
@@ -93,18 +93,18 @@ def test_a_value_can_be_taken_out(load):
     assert space.without("accumulation.batches", [2, 3]).values_of("accumulation.batches") == {1, 4}
 
 
-def test_taking_out_what_is_not_there_changes_nothing():
+def test_removing_a_missing_value_changes_nothing():
     space = load_space("quick")
     assert space.without("precision.mode", ["64-true"]) == space
     assert space.without("optimizer.beta1", [0.9]) == space
 
 
 @pytest.mark.parametrize("recipe", ["precision: {mode: 16-mixed}", "precision: {mode: {choice: [16-mixed]}}"])
-def test_the_last_value_cannot_be_taken_out(load, recipe):
+def test_the_last_value_cannot_be_removed(load, recipe):
     with pytest.raises(UserError, match=r"precision\.mode: nothing is left of what the space offers \(16-mixed\)"):
         load(recipe).without("precision.mode", ["16-mixed", "bf16-mixed"])
 
 
-def test_a_default_cannot_be_taken_out(load):
+def test_a_default_cannot_be_removed(load):
     with pytest.raises(UserError, match=r"nothing is left of what the space offers \(32-true\)"):
         load("epochs: 3").without("precision.mode", ["32-true"])

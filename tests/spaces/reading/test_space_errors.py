@@ -173,7 +173,7 @@ LAUGHS = ["a0: &a0 [0, 0]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in ran
     ],
     ids=["deep", "deep in lines", "inside itself", "a billion laughs", "large", "a tag that lies", "5,000 digits"],
 )
-def test_a_file_that_would_take_forever_or_all_memory_is_refused(tmp_path, text, words):
+def test_a_file_that_would_need_too_much_time_or_memory_is_refused(tmp_path, text, words):
     (tmp_path / "my.yaml").write_text(text)
     with pytest.raises(UserError, match=rf"my\.yaml: .*{words}") as caught:
         load_space(tmp_path / "my.yaml")
@@ -185,13 +185,13 @@ def test_an_override_that_nests_without_end_is_refused(load):
         load("epochs: 3", overrides=("epochs=" + "[" * 3000 + "]" * 3000,))
 
 
-def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
+def test_a_pipe_in_place_of_a_file_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "my.yaml")
     with pytest.raises(UserError, match="a pipe or a device, not a file"):
         load_space(tmp_path / "my.yaml")
 
 
-def test_a_missing_file_is_named_with_its_nearest_neighbour(tmp_path):
+def test_the_message_about_a_missing_file_suggests_the_nearest_name(tmp_path):
     (tmp_path / "flowers.yaml").write_text("format: 1\nrecipe: {}\n")
     with pytest.raises(UserError, match=r"no such file\. Did you mean .*flowers\.yaml\?"):
         load_space(tmp_path / "flower.yaml")

@@ -117,24 +117,24 @@ def test_every_technique_of_the_recipe_is_searched_in_the_full_space():
     assert techniques <= searched
 
 
-def test_a_space_stands_for_its_baseline_where_one_recipe_is_trained():
+def test_training_a_space_trains_its_baseline():
     assert load_baseline("quick") == (load_space("quick").baselines()[0], True)
     assert load_baseline("quick", ["optimizer.lr=0.5"])[0].optimizer.lr == 0.5
 
 
-def test_a_recipe_stands_for_itself(tmp_path):
+def test_a_recipe_loads_as_itself(tmp_path):
     (tmp_path / "recipe.yaml").write_text(dump_recipe(Recipe(epochs=3)))
     assert load_baseline(tmp_path / "recipe.yaml") == (Recipe(epochs=3), False)
 
 
 @pytest.mark.parametrize("override", ["search.trials=4", "search={trials: 4}", " search.sampler=grid"])
-def test_an_override_of_the_search_is_refused_where_one_recipe_is_trained(override):
+def test_an_override_of_the_search_is_refused_when_one_recipe_is_trained(override):
     with pytest.raises(
         UserError, match=r"search.*: this command trains one recipe and does not search\. .* sweep run quick"
     ):
         load_baseline("quick", [override])
 
 
-def test_a_domain_for_what_all_trials_share_has_no_baseline():
+def test_a_domain_for_a_value_that_all_trials_share_is_refused():
     with pytest.raises(UserError, match="data cannot be searched"):
         load_baseline("quick", ["data={choice: [{name: digits}, {name: cifar10}]}"])

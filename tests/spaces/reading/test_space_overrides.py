@@ -33,7 +33,7 @@ def test_values_are_yaml(load):
     assert space.recipe["gradient_clipping"] == {"value": 0.001}
 
 
-def test_the_last_override_of_a_path_holds(load):
+def test_the_last_override_of_a_path_counts(load):
     assert load("epochs: 3", overrides=("epochs=4", "epochs=5")).recipe["epochs"] == 5
 
 
@@ -90,7 +90,7 @@ def test_a_mistake_names_the_override(load, override, words):
     assert "my.yaml" not in str(error.value)
 
 
-def test_fields_of_the_kind_before_are_named_with_the_way_out(load):
+def test_fields_of_the_previous_kind_are_named_with_a_correction(load):
     recipe = "optimizer: {name: momentum, lr: 0.1, momentum: 0.8}"
     words = "optimizer.name=adam: adam has no momentum, which "
     with pytest.raises(UserError, match=re.escape(words)) as error:
@@ -98,19 +98,19 @@ def test_fields_of_the_kind_before_are_named_with_the_way_out(load):
     assert "my.yaml:3 sets. Set the whole of it: optimizer={name: adam, lr: 0.1}." in str(error.value)
 
 
-def test_a_value_has_no_parts_to_set(load):
+def test_a_field_of_a_plain_value_cannot_be_set(load):
     with pytest.raises(UserError, match="epochs is 3, a value that has no fields"):
         load("epochs: 3", overrides=("epochs.x=1",))
     with pytest.raises(UserError, match=re.escape("replace the whole domain, as in mixup.alpha={uniform: [0, 1]}")):
         load("mixup: {alpha: {uniform: [0, 2]}}", overrides=("mixup.alpha.uniform=[0, 1]",))
 
 
-def test_a_mistake_beside_an_override_keeps_its_line(load):
+def test_a_mistake_in_the_file_keeps_its_line_although_there_is_an_override(load):
     with pytest.raises(UserError, match=r"my\.yaml:4: mixup has no alhpa"):
         load("epochs: 3\nmixup: {alhpa: 1}", overrides=("epochs=4",))
 
 
-def test_a_bundled_space_takes_ones_own_images():
+def test_a_bundled_space_accepts_own_images():
     space = load_space("card", ["data.name=image_folder", "data.root=photos", "search.trials=20"])
     assert space.recipe["data"] == {"name": "image_folder", "root": "photos"}
     assert space.name == "card"

@@ -77,7 +77,7 @@ def assert_same(one: Path, other: Path, *outcomes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_a_training_on_two_devices_that_is_stopped_and_goes_on_ends_as_on_one(strategy, tmp_path):
+def test_a_stopped_and_resumed_training_on_two_devices_ends_as_on_one(strategy, tmp_path):
     recipe = {
         "epochs": 2,
         "augmentation": {"policy": "small_images"},
@@ -160,7 +160,7 @@ def test_a_device_that_dies_ends_the_training_within_seconds(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_processes_of_a_training_listen_on_this_machine_alone(tmp_path):
+def test_the_processes_of_a_training_listen_only_on_this_machine(tmp_path):
     seen = []
 
     def look(report):
@@ -183,14 +183,14 @@ def test_the_processes_of_a_training_listen_on_this_machine_alone(tmp_path):
         OSError("a library's own words"),
     ],
 )
-def test_an_error_of_another_process_keeps_its_kind_and_its_words(error):
+def test_an_error_of_another_process_keeps_its_type_and_its_message(error):
     found = parallel._read_error(parallel._write_error(error, Rank(1, 2)))
     assert (type(found), str(found)) == (type(error), str(error))
     assert getattr(found, "errno", None) == getattr(error, "errno", None)
     assert found.__notes__[0].startswith("On device 2 of 2:")
 
 
-def test_an_error_of_another_process_that_nobody_tells_apart_becomes_a_runtime_error_with_its_name():
+def test_another_type_of_error_of_another_process_becomes_a_runtime_error_with_its_name():
     found = parallel._read_error(parallel._write_error(KeyError("optimizer"), Rank(1, 2)))
     assert (type(found), str(found)) == (RuntimeError, "KeyError: 'optimizer'")
     found = parallel._read_error(parallel._write_error(torch.OutOfMemoryError("CUDA out of memory"), Rank(1, 2)))
@@ -209,7 +209,7 @@ class Harm:
         return pytest.fail, ("a pickle from another process was loaded",)
 
 
-def test_what_another_process_sends_is_never_unpickled(monkeypatch, group_of_one):
+def test_data_from_another_process_is_never_unpickled(monkeypatch, group_of_one):
     file = io.BytesIO()
     torch.save(Harm(), file)
     sent = torch.tensor(list(file.getvalue()), dtype=torch.uint8)
@@ -272,7 +272,7 @@ train(recipe, Path("."), resources=Resources(threads=2), on_report=report)
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:overflow encountered")
-def test_a_loss_that_is_no_number_on_one_device_ends_the_training_on_both(tmp_path):
+def test_a_nan_loss_on_one_device_ends_the_training_on_both(tmp_path):
     for number, part in enumerate(["train"] * 8 + ["val"] * 4):
         path = tmp_path / "images" / part / "ab"[number % 2] / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -342,7 +342,7 @@ def test_devices_divide_the_cpus():
         ({"data_parallel": {"devices": 2}, "batch_size": "auto"}, "batch_size=auto is found by filling one GPU"),
     ],
 )
-def test_a_conflict_with_several_devices_is_one_sentence(fields, words):
+def test_a_conflict_with_several_devices_gives_one_sentence(fields, words):
     with pytest.raises(UserError, match=words):
         read_recipe(fields)
 
@@ -386,7 +386,7 @@ def group_of_one():
         (lambda: BatchNormAct2d(3, act_layer=nn.SiLU), (4, 3, 5, 5)),
     ],
 )
-def test_our_synchronised_batch_norm_is_torchs_where_there_is_one_device(layer, shape, momentum, group_of_one):
+def test_our_synchronised_batch_norm_equals_torchs_on_one_device(layer, shape, momentum, group_of_one):
     plain, ours = nn.Sequential(layer()), nn.Sequential(layer())
     synchronise(ours, "cpu")
     assert type(ours[0]) is not type(plain[0])

@@ -8,7 +8,7 @@ from training.loop.callbacks import NaNStop
 from training.loop.classifier import Classifier
 
 
-def test_a_loss_that_is_no_number_ends_the_training_at_once(fit, monkeypatch):
+def test_a_nan_loss_ends_the_training_at_once(fit, monkeypatch):
     steps = []
     judge = NaNStop.on_train_batch_end
 
@@ -38,14 +38,14 @@ def test_epochs_before_the_divergence_stay_reported(fit, monkeypatch):
     assert (run.folder / "best.ckpt").exists()
 
 
-def test_a_validation_loss_that_is_no_number_is_no_report(fit):
+def test_a_nan_validation_loss_gives_no_report(fit):
     # One step an epoch: its loss is fine, what it leads to is not.
     run = fit(batch_size=64, epochs=1, optimizer={"name": "sgd", "lr": 1e30})
     assert run.state == "diverged"
     assert run.outcome.reports == []
 
 
-def test_a_gradient_that_is_no_number_does_not_end_the_training(fit, monkeypatch):
+def test_a_nan_gradient_does_not_end_the_training(fit, monkeypatch):
     # Under loss scaling such steps are normal, and skipped.
     def spoil(self):
         for parameter in self.parameters():
@@ -57,6 +57,6 @@ def test_a_gradient_that_is_no_number_does_not_end_the_training(fit, monkeypatch
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_no_kind_of_infinite_loss_passes(value):
+def test_every_kind_of_infinite_loss_is_detected(value):
     with pytest.raises(Diverged):
         NaNStop().on_train_batch_end(None, None, {"loss": torch.tensor(value)}, None, 0)

@@ -71,7 +71,7 @@ def test_ties_keep_the_earlier_epoch(fit, monkeypatch):
     assert torch.load(run.folder / "best.ckpt", weights_only=True)["epoch"] == 2
 
 
-def test_reports_hold_every_metric_and_come_after_the_checkpoint(fit, tmp_path):
+def test_reports_have_every_metric_and_come_after_the_checkpoint(fit, tmp_path):
     seen = []
 
     def look(report):

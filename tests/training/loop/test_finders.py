@@ -28,7 +28,7 @@ def by_hand(rate):
     return {**AUTO, "optimizer": {"name": "momentum", "lr": rate}}
 
 
-def test_a_found_rate_trains_to_the_same_weights_as_when_given_by_hand(fit, load_weights):
+def test_a_found_rate_gives_the_same_weights_as_the_same_rate_in_the_recipe(fit, load_weights):
     state = torch.get_rng_state()
     found = fit(**AUTO)
     assert torch.equal(state, torch.get_rng_state())
@@ -58,7 +58,7 @@ def test_a_resumed_training_does_not_search_again(fit, load_weights, tmp_path, m
 
 
 @pytest.mark.parametrize(("asked", "used"), [("auto", 0.06), ("auto/3", 0.02), ("auto*3", 0.18)])
-def test_a_third_or_three_times_what_is_found_can_be_asked_for(asked, used, fit, monkeypatch):
+def test_a_third_or_three_times_the_found_rate_can_be_used(asked, used, fit, monkeypatch):
     monkeypatch.setattr(finders, "_run", lambda *_: None)
     monkeypatch.setattr(finders, "suggest", lambda *_: 0.06)
     run = fit(optimizer={"name": "sgd", "lr": asked}, epochs=1)
@@ -74,7 +74,7 @@ AGAIN = {
 }
 
 
-def test_at_a_milestone_the_rate_is_found_anew_and_a_resume_goes_on_with_it(fit, load_weights, tmp_path):
+def test_at_a_milestone_the_rate_is_found_again_and_a_resume_keeps_it(fit, load_weights, tmp_path):
     whole = fit(**AGAIN, epochs=3)
     rates = [metrics["lr"] for metrics in whole.metrics]
     assert rates[0] == 0.001

@@ -61,7 +61,7 @@ def test_the_standard_error_of_accuracy_is_binomial():
 
 
 @pytest.mark.parametrize("score", [*MAXIMISED, *MINIMISED])
-def test_the_standard_error_is_how_much_a_score_varies_from_sample_to_sample(score):
+def test_the_standard_error_is_the_spread_of_a_score_between_samples(score):
     samples = [measured(*predict(seed=seed), score) for seed in range(60)]
     spread = float(torch.tensor([metrics[score] for metrics, _ in samples]).std())
     said = sum(error for _, error in samples) / len(samples)

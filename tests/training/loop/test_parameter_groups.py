@@ -55,7 +55,7 @@ def test_layer_decay_and_no_decay_group_as_timm_does(name, level):
 
 
 @pytest.mark.parametrize("beside", [{"lora": {"rank": 2}}, {"activation_checkpointing": {"enabled": True}}])
-def test_layers_are_known_under_what_other_techniques_add(beside):
+def test_layers_are_found_below_the_modules_that_other_techniques_add(beside):
     plain, changed = (timm.create_model("test_vit", num_classes=10) for _ in range(2))
     fields = {"layer_decay": {"factor": 0.7}, "unfreeze": {"level": "most"}}
     shares = by_name(plain, prepare(plain, **fields)[1].param_groups, "lr")
@@ -115,7 +115,7 @@ def test_every_group_follows_the_schedule_and_the_metric_is_the_base_rate(fit):
     assert [metrics["lr"] for metrics in run.metrics] == [0.01, 0.01]
 
 
-def test_spared_parameters_do_not_decay_and_others_do():
+def test_parameters_without_decay_do_not_decay_and_others_do():
     model = timm.create_model("test_resnet", num_classes=10)
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
     _, optimizer, _ = prepare(model, no_decay={"enabled": True})
@@ -158,7 +158,7 @@ def test_the_scaled_rate_is_the_metric(fit):
         ({"unfreeze": {"level": "last", "milestones": [10]}}, "in rising order, all below epochs=10"),
     ],
 )
-def test_what_would_do_nothing_is_refused(fields, reason):
+def test_a_setting_without_effect_is_refused(fields, reason):
     with pytest.raises(UserError, match=reason):
         read_recipe(fields)
 
@@ -173,7 +173,7 @@ GRADUAL = {
 }
 
 
-def test_milestones_deepen_what_trains_with_its_statistics_and_keep_the_rest_going(fit, load_weights, tmp_path):
+def test_milestones_unfreeze_layers_with_their_statistics_and_other_layers_continue(fit, load_weights, tmp_path):
     weights = []
 
     def remember(report):

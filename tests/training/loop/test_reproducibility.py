@@ -57,7 +57,7 @@ def test_the_same_recipe_gives_the_same_numbers_again_after_another_one(fit, loa
         assert (one.steps, one.score, one.standard_error) == (two.steps, two.score, two.standard_error)
 
 
-def test_the_state_of_the_process_decides_nothing(fit):
+def test_the_state_of_the_process_changes_nothing(fit):
     first = fit(**RANDOM)
     torch.manual_seed(99)
     np.random.seed(99)
@@ -70,7 +70,7 @@ def test_the_state_of_the_process_decides_nothing(fit):
 
 
 @pytest.mark.parametrize("end", ["completed", "stopped", "diverged", "refused"])
-def test_nothing_leaks_from_a_training_however_it_ends(end, fit):
+def test_no_training_leaks_its_state_however_it_ends(end, fit):
     from training.errors import UserError
 
     torch.set_float32_matmul_precision("high")
@@ -91,7 +91,7 @@ def test_nothing_leaks_from_a_training_however_it_ends(end, fit):
         cudnn.allow_tf32, cudnn.benchmark = True, False
 
 
-def test_numeric_settings_are_plain_inside_whatever_they_were_before(fit, monkeypatch):
+def test_numeric_settings_have_their_defaults_inside_a_training(fit, monkeypatch):
     seen = []
     step = Classifier.training_step
 

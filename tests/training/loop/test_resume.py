@@ -79,7 +79,7 @@ def assert_same(one, other, load_weights):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_stopped_training_goes_on_to_the_same_numbers(name, fit, load_weights, tmp_path):
+def test_a_stopped_training_continues_to_the_same_numbers(name, fit, load_weights, tmp_path):
     recipe = {"epochs": 4, **RECIPES[name]}
     whole = fit(**recipe)
     # "mixing" between the two minima of its schedule
@@ -95,13 +95,15 @@ def test_a_stopped_training_goes_on_to_the_same_numbers(name, fit, load_weights,
     assert_same(whole, resumed, load_weights)
 
 
-def test_every_technique_is_among_what_is_resumed():
+def test_every_technique_is_in_one_of_the_resumed_recipes():
     switchable = {name for name, info in Recipe.model_fields.items() if isinstance(info.default, Technique)}
     assert switchable - NEEDS_A_GPU - NEEDS_PROCESSES <= set().union(*RECIPES.values())
 
 
 @pytest.mark.parametrize("junk", [b"", b"junk", b"\x80\x02.", b"PK\x03\x04 cut short"])
-def test_a_training_whose_checkpoint_is_damaged_starts_anew_to_the_same_numbers(junk, fit, load_weights, tmp_path):
+def test_a_training_with_a_damaged_checkpoint_starts_again_and_gives_the_same_numbers(
+    junk, fit, load_weights, tmp_path
+):
     recipe = {"optimizer": {"name": "sgd", "lr": 0.05}}
     fit(folder=tmp_path, **recipe, on_report=lambda report: False)
     (tmp_path / "last.ckpt").write_bytes(junk)
@@ -113,7 +115,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("moment", ["best.partial", "best.next", "last.ckpt", "best.ckpt"])
-def test_a_training_killed_while_it_writes_goes_on_to_the_same_numbers(
+def test_a_training_that_is_killed_while_it_writes_continues_to_the_same_numbers(
     moment, fit, load_weights, tmp_path, monkeypatch
 ):
     collect = Classifier.collect
@@ -160,7 +162,7 @@ def kill_at_the_second(name, patch):
     patch.setattr(torch, "save", watch_save)
 
 
-def test_a_completed_training_trains_nothing_and_reports_all_again(fit, tmp_path, monkeypatch):
+def test_a_completed_training_reports_all_epochs_again_without_training(fit, tmp_path, monkeypatch):
     import training.train as module
 
     first = fit(folder=tmp_path)

@@ -40,7 +40,7 @@ def test_an_unknown_backbone_is_refused_with_the_nearest_names(source, name, nea
 
 
 @pytest.mark.parametrize("weights", ["none", "pretrained"])
-def test_an_unknown_backbone_is_refused_before_anything_else_of_it_is_asked(weights, tmp_path):
+def test_an_unknown_backbone_is_refused_before_any_other_check(weights, tmp_path):
     with pytest.raises(UserError, match="has no such model"):
         train(read_recipe({"backbone": {"name": "bogus", "weights": weights}}), tmp_path)
 
@@ -53,7 +53,7 @@ def test_a_backbone_with_auxiliary_heads_is_refused():
 @pytest.mark.parametrize(
     ("source", "name", "size"), [("torchvision", "maxvit_t", 32), ("torchvision", "alexnet", 32), ("timm", "vgg11", 8)]
 )
-def test_a_size_that_a_backbone_cannot_take_is_one_sentence(source, name, size):
+def test_an_image_size_that_a_backbone_does_not_support_gives_one_sentence(source, name, size):
     with pytest.raises(
         UserError, match=rf"backbone\.name={name} cannot classify images of {size}×{size} \(.*image_size"
     ):
@@ -68,7 +68,7 @@ def test_building_leaves_the_model_in_training_mode_and_its_statistics_alone():
     )
 
 
-def test_initial_weights_follow_the_seed_and_nothing_else():
+def test_initial_weights_depend_only_on_the_seed():
     states = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
@@ -77,7 +77,7 @@ def test_initial_weights_follow_the_seed_and_nothing_else():
     assert not torch.equal(states[0]["fc.weight"], states[2]["fc.weight"])
 
 
-def test_a_vision_transformer_takes_the_size_asked_for():
+def test_a_vision_transformer_accepts_the_requested_size():
     assert build_model(backbone("test_vit"), 10, 48)(torch.zeros(1, 3, 48, 48)).shape == (1, 10)
 
 
@@ -156,7 +156,7 @@ class TestWeightsFromAFile:
         assert own["fc.weight"].shape == (10, theirs["fc.weight"].shape[1])
         assert all(torch.equal(own[name], theirs[name]) for name in own if not name.startswith("fc"))
 
-    def test_a_head_of_the_same_size_is_fresh_all_the_same(self, tmp_path):
+    def test_a_head_of_the_same_size_is_initialised_again(self, tmp_path):
         torch.manual_seed(7)
         state = timm.create_model("test_resnet", num_classes=10).state_dict()
         save_file(state, tmp_path / "weights.safetensors")
@@ -180,7 +180,7 @@ class TestWeightsFromAFile:
             build_model(backbone("test_vit", tmp_path / "weights.safetensors"), 10, 32)
 
     @pytest.mark.parametrize("name", ["weights.pt", "weights.safetensors"])
-    def test_a_file_that_holds_no_weights_is_refused(self, name, tmp_path):
+    def test_a_file_without_weights_is_refused(self, name, tmp_path):
         (tmp_path / name).write_text("hello")
         with pytest.raises(UserError, match=rf"backbone\.weights=.*{name}: not a file of weights"):
             build_model(backbone(weights=tmp_path / name), 10, 32)

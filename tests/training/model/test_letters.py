@@ -67,7 +67,7 @@ def fake_pretraining(monkeypatch, tmp_path):
     return lambda: len(list(tmp_path.glob("*.asked")))
 
 
-def test_letters_are_learnt_once_and_then_cached(fake_pretraining):
+def test_letters_are_trained_once_and_then_cached(fake_pretraining):
     first, second = letters.letters_weights(LETTERS), letters.letters_weights(LETTERS)
     assert fake_pretraining() == 1
     assert torch.equal(first["weight"], second["weight"])
@@ -95,7 +95,7 @@ def test_several_processes_may_ask_at_once(fake_pretraining, tmp_path):
     assert load_file(files[0])["weight"].tolist() == [0.0, 1.0, 2.0]
 
 
-def test_a_cache_folder_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch):
+def test_a_cache_folder_that_cannot_be_written_gives_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(UserError, match=r"backbone\.weights=letters: .*cannot be written to.*XDG_CACHE_HOME"):

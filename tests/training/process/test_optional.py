@@ -47,7 +47,7 @@ def test_a_missing_library_is_named_with_the_line_that_installs_it(without):
     require("--int8", "onnx")
 
 
-def test_dali_is_asked_for_before_a_pipeline_is_built(without):
+def test_a_missing_dali_is_reported_before_a_pipeline_is_built(without):
     without("nvidia.dali")
     recipe = read_recipe({"augmentation": {"policy": "small_images", "backend": "dali"}})
     with pytest.raises(UserError, match=r"backend=dali: nvidia\.dali is not installed.*\.\[dali\].*backend=auto"):
@@ -76,7 +76,7 @@ def test_a_sweep_leaves_out_what_is_not_installed_and_names_it(without):
     assert any("optimizer.name=adam8bit" in note and ".[8bit]" in note for note in notes)
 
 
-def test_a_space_that_offers_only_what_is_not_installed_is_refused(without):
+def test_a_space_with_only_options_that_are_not_installed_is_refused(without):
     without(*NEEDED_BY.values())
     space = load_space("quick", ["augmentation={policy: small_images, backend: dali}"])
     with pytest.raises(UserError, match=r"augmentation\.backend=dali: nvidia\.dali is not installed"):

@@ -46,7 +46,7 @@ def test_only_the_headers_of_many_images_are_read(photos, monkeypatch):
     assert find_unreadable(paths) == {paths[2]: "empty file"}
 
 
-def test_the_verdict_is_remembered_until_a_file_changes(photos, monkeypatch):
+def test_the_result_is_cached_until_a_file_changes(photos, monkeypatch):
     root = photos({"cat": 3})
     paths = sorted(str(path) for path in root.rglob("*.png"))
     assert find_unreadable(paths) == {}
@@ -71,13 +71,13 @@ def test_a_file_that_became_readable_again_is_accepted(photos):
     assert find_unreadable([str(file)]) == {}
 
 
-def test_what_was_computed_is_read_by_other_processes(own_cache):
+def test_a_computed_result_is_read_by_other_processes(own_cache):
     assert remember("kind", "key", lambda: [1, 2]) == [1, 2]
     code = "from training.data.files.answers import remember; print(remember('kind', 'key', None))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[1, 2]\n"
 
 
-def test_a_damaged_answer_is_computed_again(own_cache):
+def test_a_damaged_result_is_computed_again(own_cache):
     remember("kind", "key", lambda: 1)
     next(own_cache.rglob("key.json")).write_text('{"val')
     assert remember("kind", "key", lambda: 2) == 2
@@ -94,7 +94,7 @@ def test_a_failed_computation_leaves_nothing_behind():
     assert remember("kind", "key", lambda: 4) == 4
 
 
-def test_without_a_cache_folder_it_is_computed_each_time(tmp_path, monkeypatch):
+def test_without_a_cache_folder_the_result_is_computed_each_time(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert [remember("kind", "key", lambda value=value: value) for value in (1, 2)] == [1, 2]

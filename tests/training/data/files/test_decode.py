@@ -22,7 +22,7 @@ def test_colour_grey_palette_and_binary_images_become_rgb(tmp_path):
     assert (read_image(saved(tmp_path, Image.new("1", (4, 5), 1))) == 255).all()
 
 
-def test_deep_grey_is_scaled_rather_than_clipped(tmp_path):
+def test_deep_grey_is_scaled_and_not_clipped(tmp_path):
     deep = GRADIENT.astype(np.uint16) * 257
     expected = np.repeat(GRADIENT[..., None], 3, axis=2)
     assert np.array_equal(read_image(saved(tmp_path, Image.fromarray(deep))), expected)
@@ -31,7 +31,7 @@ def test_deep_grey_is_scaled_rather_than_clipped(tmp_path):
     assert np.array_equal(read_image(saved(tmp_path, floats, "float.tiff")), expected)
 
 
-def test_transparent_becomes_white(tmp_path):
+def test_transparent_pixels_become_white(tmp_path):
     pixels = np.dstack([COLOUR, np.full_like(GRADIENT, 255)])
     pixels[0, 0] = (0, 0, 0, 0)
     image = read_image(saved(tmp_path, Image.fromarray(pixels)))

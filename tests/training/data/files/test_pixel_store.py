@@ -28,7 +28,7 @@ def never(pixels):
     raise AssertionError("computed again")
 
 
-def test_the_second_to_ask_reads_what_the_first_wrote(own_cache):
+def test_a_second_request_reads_the_file_of_the_first(own_cache):
     first = shared_array("k", SHAPE, fill_with(7))
     second = shared_array("k", SHAPE, never)
     assert (first == 7).all()
@@ -37,7 +37,7 @@ def test_the_second_to_ask_reads_what_the_first_wrote(own_cache):
     assert [file.name for file in own_cache.rglob("*.npy")] == ["k.npy"]
 
 
-def test_a_mistake_while_filling_leaves_nothing(own_cache):
+def test_an_error_while_filling_leaves_no_file(own_cache):
     with pytest.raises(KeyError):
         shared_array("k", SHAPE, lambda pixels: {}["no"])
     assert not [*own_cache.rglob("*.npy"), *own_cache.rglob("*.tmp")]
@@ -53,7 +53,7 @@ def _die_while_writing(ready):
     shared_array("k", SHAPE, fill)
 
 
-def test_a_process_killed_while_it_writes_is_no_harm():
+def test_a_process_that_is_killed_while_it_writes_does_no_damage():
     context = multiprocessing.get_context("fork")
     ready = context.Event()
     process = context.Process(target=_die_while_writing, args=(ready,))
@@ -73,7 +73,7 @@ def _count_fills(folder, queue):
     queue.put(int(shared_array("k", SHAPE, fill).sum()))
 
 
-def test_two_processes_at_once_fill_it_once(tmp_path):
+def test_two_processes_at_the_same_time_fill_the_file_once(tmp_path):
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     processes = [context.Process(target=_count_fills, args=(tmp_path, queue)) for _ in range(4)]
@@ -85,7 +85,7 @@ def test_two_processes_at_once_fill_it_once(tmp_path):
     assert len(list(tmp_path.glob("filled-*"))) == 1
 
 
-def test_a_file_cut_short_is_written_again(own_cache):
+def test_a_truncated_file_is_written_again(own_cache):
     shared_array("k", SHAPE, fill_with(1))
     (file,) = own_cache.rglob("*.npy")
     with open(file, "r+b") as stream:
@@ -93,7 +93,7 @@ def test_a_file_cut_short_is_written_again(own_cache):
     assert (shared_array("k", SHAPE, fill_with(2)) == 2).all()
 
 
-def test_the_least_recently_used_makes_room_and_stays_with_those_who_have_it(monkeypatch, own_cache):
+def test_the_least_recently_used_file_is_removed_and_stays_usable_for_its_users(monkeypatch, own_cache):
     monkeypatch.setenv("TECHNIQUE_SEARCH_CACHE_MB", "3")
     shape = (1000, 1000)
     arrays = []
@@ -111,17 +111,17 @@ def test_the_least_recently_used_makes_room_and_stays_with_those_who_have_it(mon
     assert all((array == number).all() for number, array in enumerate(arrays))
 
 
-def test_what_is_above_the_limit_is_each_process_own(streaming, own_cache):
+def test_data_above_the_limit_is_not_shared(streaming, own_cache):
     assert (shared_array("k", SHAPE, fill_with(4)) == 4).all()
     assert not list(own_cache.rglob("*.npy"))
 
 
-def test_without_a_folder_to_write_to_it_goes_on(monkeypatch, own_cache):
+def test_without_a_writable_folder_each_process_gets_its_own_data(monkeypatch, own_cache):
     (own_cache / "technique-search").write_text("in the way")
     assert (shared_array("k", SHAPE, fill_with(4)) == 4).all()
 
 
-def test_a_full_disk_is_an_error_caught_and_not_a_signal(monkeypatch, own_cache):
+def test_a_full_disk_raises_an_error_and_no_signal(monkeypatch, own_cache):
     def full(*_):
         raise OSError(28, "No space left on device")
 

@@ -59,7 +59,7 @@ def test_copies_of_images_in_memory_are_named():
     assert "train image 0 (train) is test image 0 (test)" in " ".join(remark.sentence for remark in found)
 
 
-def test_files_that_are_left_out_or_not_read_are_counted(photos):
+def test_files_that_are_skipped_or_not_read_are_counted(photos):
     root = photos({"cat": 40, "dog": 40})
     (root / "cat" / "000.png").write_bytes(b"")
     (root / "cat" / "x.heic").write_bytes(b"x")

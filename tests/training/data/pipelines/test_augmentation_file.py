@@ -42,7 +42,7 @@ def test_the_files_content_becomes_part_of_the_recipe_and_survives_its_file(suff
     assert resolve_recipe(again, load_data(again.data), "cpu") == recipe
 
 
-def test_training_is_changed_by_it_and_goes_on_from_a_checkpoint_to_the_same_numbers(fit, resolve, tmp_path):
+def test_the_pipeline_changes_the_training_and_a_resume_gives_the_same_numbers(fit, resolve, tmp_path):
     augmentation = resolve(PIPELINE).augmentation.model_dump()
     whole, plain = fit(epochs=3, augmentation=augmentation), fit(epochs=3)
     assert whole.metrics != plain.metrics
@@ -83,7 +83,7 @@ def test_validation_images_are_left_alone(resolve):
         (None, r"mine\.yaml: cannot be read \(FileNotFoundError"),
     ],
 )
-def test_what_cannot_be_used_is_one_sentence(content, words, tmp_path, tiny_recipe):
+def test_a_pipeline_that_cannot_be_used_gives_one_sentence(content, words, tmp_path, tiny_recipe):
     path = tmp_path / "mine.yaml"
     if isinstance(content, str):
         path.write_text(content)
@@ -102,7 +102,7 @@ def test_a_file_needs_a_path_and_albumentations():
         read_recipe({"augmentation": {"policy": "file", "path": "a.yaml", "backend": "dali"}})
 
 
-def test_a_sweep_takes_the_file_into_its_space(tmp_path):
+def test_a_sweep_copies_the_file_into_its_space(tmp_path):
     A.save(PIPELINE, tmp_path / "mine.json")
     option = f"{{policy: file, path: {tmp_path / 'mine.json'}}}"
     space = absolute_paths(load_space("quick", [f"augmentation={{choice: [{{policy: none}}, {option}]}}"]))

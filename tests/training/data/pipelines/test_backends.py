@@ -118,7 +118,7 @@ def test_statistics_of_all_backends_agree_for_each_part_of_the_policy(policy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["trivial_augment", "rand_augment"])
-def test_dalis_changes_of_each_image_are_like_torchvisions_and_the_same_each_time(policy):
+def test_dalis_changes_of_each_image_resemble_torchvisions_and_are_repeatable(policy):
     """Two implementations of the same papers: over 1,000 draws close in what images are like, not image by image."""
     data, fields = data_of(smooth(250)), {"policy": policy}
     images, _ = feed(data, recipe_of("dali", **fields), range(4))
@@ -145,7 +145,7 @@ def test_auto_never_loads_whole_batches_for_policies_that_differ_by_image():
 @pytest.mark.parametrize(
     "policy", ["translate", "rotate", "scale", "rgb_shift", "brightness", "contrast", "flip", "crop"]
 )
-def test_a_policy_twice_as_strong_would_fail_that_comparison(policy):
+def test_the_comparison_detects_a_policy_that_is_twice_as_strong(policy):
     """So the tolerance tells something."""
     fields = POLICIES[policy]
     strong = (
@@ -186,7 +186,7 @@ def test_a_last_batch_of_one_is_dropped_and_a_smaller_one_is_not(backend):
         loaders.close()
 
 
-def test_an_epoch_of_dali_that_was_broken_off_leaves_nothing_to_the_next():
+def test_an_interrupted_epoch_of_dali_does_not_affect_the_next():
     data, recipe = data_of(smooth(40)), recipe_of("dali", 8)
     expected = feed(data, recipe, [1])[0]
     loaders = make_loaders(data, recipe, workers=0)

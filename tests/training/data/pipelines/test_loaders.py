@@ -49,7 +49,7 @@ def test_batches_are_normalised_float_images_and_integer_labels():
     assert abs(whole.std() - 1) < 1e-3
 
 
-def test_normalising_is_what_torchvision_computes():
+def test_normalising_equals_that_of_torchvision():
     from torchvision.transforms.v2.functional import normalize
 
     data, recipe = few_digits()
@@ -121,7 +121,7 @@ def test_workers_and_resuming_change_no_batch(photos, policy, streaming):
     resumed.close()
 
 
-def test_lightning_tells_the_sampler_which_epoch_it_is():
+def test_lightning_sets_the_samplers_epoch():
     import lightning.pytorch as L
 
     data, recipe = few_digits()
@@ -197,7 +197,7 @@ def test_each_of_several_ranks_evaluates_its_images_in_as_many_batches(count, mo
     assert ranks[0].join([torch.cat(own) for own in labels]).tolist() == part.labels.tolist()
 
 
-def test_preparing_each_time_gives_what_preparing_once_gives(monkeypatch):
+def test_preparing_each_time_gives_the_same_as_preparing_once(monkeypatch):
     data, recipe = few_digits(preprocessing={"image_size": 48, "crop": 0.9})
     kept = make_loaders(data, recipe, workers=0)
     monkeypatch.setattr("training.data.preprocessing.transform.KEPT_BYTES", 0)

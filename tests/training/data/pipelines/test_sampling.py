@@ -19,7 +19,7 @@ def test_each_epoch_is_a_fresh_permutation():
 
 
 @pytest.mark.parametrize("size", [7, 20, 33, 50])
-def test_epochs_of_another_length_cover_each_pass_exactly_once(size):
+def test_epochs_of_any_length_cover_each_pass_exactly_once(size):
     stream = np.concatenate(positions(EpochSampler(20, size, seed=0), range(20)))
     passes = stream[: len(stream) // 20 * 20].reshape(-1, 20)
     assert (np.sort(passes, axis=1) == np.arange(20)).all()

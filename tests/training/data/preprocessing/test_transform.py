@@ -29,7 +29,7 @@ def made(size, count=6):
 @pytest.mark.parametrize("size", [(40, 60), (300, 200), (64, 64), (25, 333)])
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
 @pytest.mark.parametrize("crop", [1.0, 0.875, 0.95])
-def test_fitting_an_image_is_what_timm_does_for_evaluation(size, interpolation, crop):
+def test_fitting_an_image_equals_timms_evaluation_transform(size, interpolation, crop):
     from timm.data import create_transform
 
     preprocessing = Preprocessing(image_size=64, crop=crop, interpolation=interpolation, mean=[0.0] * 3, std=[1.0] * 3)
@@ -46,7 +46,7 @@ def test_auto_means_the_weights_own_input():
     assert found.std == [0.229, 0.224, 0.225]
 
 
-def test_what_is_set_stays():
+def test_set_values_stay_unchanged():
     asked = Preprocessing(image_size=48, mean=[0.1, 0.2, 0.3])
     found = resolve_preprocessing(asked, made((32, 32)), WEIGHTS)
     assert (found.image_size, found.mean, found.crop) == (48, [0.1, 0.2, 0.3], 0.95)
@@ -81,7 +81,7 @@ def test_colours_are_measured_as_numpy_does_in_files_of_several_sizes(photos):
     np.testing.assert_allclose(std, np.sqrt(squares - expected**2), atol=1e-6)
 
 
-def test_one_huge_image_weighs_no_more_than_another(tmp_path):
+def test_a_huge_image_has_the_same_weight_as_another(tmp_path):
     sizes = [(8, 8), (8, 8), (8, 8), (800, 800)]
     for number, size in enumerate(sizes):
         Image.new("RGB", size, "black" if number == 3 else "white").save(tmp_path / f"{number}.png")

@@ -80,7 +80,7 @@ def test_an_archive_that_is_there_is_unpacked_without_a_network(extract, tmp_pat
     assert len(load_data(Cifar10(root=str(other))).test) == 30
 
 
-def test_offline_it_says_so_within_seconds_and_makes_nothing(tmp_path, monkeypatch):
+def test_without_a_network_the_error_comes_within_seconds_and_no_file_is_created(tmp_path, monkeypatch):
     monkeypatch.setattr(CIFAR10, "url", "http://127.0.0.1:9/nothing")
     start = time.monotonic()
     with pytest.raises(
@@ -174,7 +174,7 @@ def test_cifar100_has_its_fine_labels_in_both_forms(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "reason"), [(b"x" * 5000, "not a multiple of 3073"), (b"\xff" * 3073, "has no name")]
 )
-def test_a_binary_file_that_is_cut_or_of_another_kind_is_named(tmp_path, content, reason):
+def test_a_binary_file_that_is_truncated_or_of_another_kind_is_named(tmp_path, content, reason):
     files = {f"data_batch_{n}.bin": 30 for n in range(1, 6)} | {"test_batch.bin": 20}
     folder = tmp_path / "cifar-10-batches-bin"
     write_binary(folder, files, "batches.meta.txt", 1, 10)

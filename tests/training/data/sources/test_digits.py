@@ -36,7 +36,7 @@ def test_the_same_data_is_loaded_once_per_process():
     ("size", "words"),
     [(2000, "train_size=2000.*only 1097 images.*Lower it"), (9, "train_size=9.*10 classes.*at least 10")],
 )
-def test_a_training_size_that_cannot_be_is_refused(size, words):
+def test_an_impossible_training_size_is_refused(size, words):
     with pytest.raises(UserError, match=words):
         load_data(Digits(train_size=size))
 

@@ -46,7 +46,7 @@ def test_parts_that_exist_are_used_as_they_are(photos, val_name):
     assert set(data.test.labels) == {1}
 
 
-def test_missing_parts_come_out_of_train(photos):
+def test_missing_parts_are_split_off_from_train(photos):
     root = photos({"train/cat": 20, "train/dog": 20, "test/cat": 3, "test/dog": 3})
     data = load(root)
     assert [len(part) for part in (data.train, data.val, data.test)] == [34, 6, 6]
@@ -61,14 +61,14 @@ def test_train_may_be_the_name_of_a_class(photos):
     ("train", "val", "test"),
     [("Train", "VAL", "Test"), ("training", "Validation", "testing"), ("training_set", "Valid", "test set")],
 )
-def test_parts_are_recognised_whatever_their_case_and_usual_name(photos, train, val, test):
+def test_parts_are_recognised_in_any_case_and_by_all_usual_names(photos, train, val, test):
     root = photos({f"{part}/{name}": 5 for part in (train, val, test) for name in ("cat", "dog")})
     data = load(root)
     assert data.classes == ("cat", "dog")
     assert [len(part) for part in (data.train, data.val, data.test)] == [10, 10, 10]
 
 
-def test_files_that_are_not_read_are_listed_and_those_that_can_be_are_read(photos):
+def test_readable_files_are_read_and_other_files_are_listed(photos):
     root = photos({"cat": 10, "dog": 10})
     with Image.open(root / "cat" / "000.png") as image:
         image.save(root / "cat" / "a.gif")
@@ -108,7 +108,7 @@ def test_every_extension_of_torchvision_is_read():
     assert set(EXTENSIONS) >= set(IMG_EXTENSIONS)
 
 
-def test_links_are_followed_and_circles_end(photos, tmp_path):
+def test_links_are_followed_and_cycles_end(photos, tmp_path):
     root = photos({"cat": 3, "deep/more/dogs": 3})
     os.symlink(root / "deep" / "more", root / "dog")
     shutil.move(root / "deep", tmp_path / "elsewhere")
@@ -167,7 +167,7 @@ def test_a_folder_that_cannot_be_used_is_refused_with_a_way_out(photos, counts, 
         load(root)
 
 
-def test_a_missing_folder_is_named_as_written_and_as_looked_for(tmp_path, monkeypatch):
+def test_a_missing_folder_is_named_as_written_and_as_resolved(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=rf"data\.root=photos: no such folder \(looked in {tmp_path}/photos\)"):
         load("photos")
@@ -178,7 +178,7 @@ def test_a_missing_folder_is_named_as_written_and_as_looked_for(tmp_path, monkey
         load("photos")
 
 
-def test_an_empty_folder_and_one_of_loose_images_are_told_apart(photos, tmp_path):
+def test_an_empty_folder_and_a_folder_of_loose_images_give_different_messages(photos, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"the folder is empty.*one subfolder per class"):
         load(tmp_path / "empty")

@@ -76,7 +76,7 @@ def test_groups_stay_whole_and_training_has_every_class(pairs, seed):
     assert set(labels[parts[2]]) == set(labels)
 
 
-def test_a_split_that_is_given_is_kept(table):
+def test_a_given_split_is_kept(table):
     part = lambda name, n: "val" if n < 5 else "test" if n < 10 else "train"  # noqa: E731
     data = load_data(table(rows_of(splits=part), ("path", "label", "split")))
     assert [len(of) for of in (data.train, data.val, data.test)] == [40, 10, 10]

@@ -45,7 +45,7 @@ def step(model):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_weights_and_statistics_are_bit_equal_and_less_is_kept(name):
+def test_weights_and_statistics_are_bit_equal_and_less_memory_is_used(name):
     plain, checkpointed = build(name, False), build(name, True)
     kept, kept_less = step(plain), step(checkpointed)
     expected, states = plain.state_dict(), checkpointed.state_dict()

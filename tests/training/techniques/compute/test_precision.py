@@ -62,7 +62,7 @@ def test_32_true_is_float32_throughout(fit, dtypes, load_weights):
     assert weight_types(load_weights, run) == {torch.float32}
 
 
-def test_64_true_and_32_true_agree_but_for_rounding(fit):
+def test_64_true_and_32_true_agree_except_for_rounding(fit):
     single = fit(epochs=1, optimizer={"name": "sgd", "lr": 0.01}).metrics[0]["train_loss"]
     double = fit(epochs=1, optimizer={"name": "sgd", "lr": 0.01}, precision={"mode": "64-true"}).metrics[0][
         "train_loss"

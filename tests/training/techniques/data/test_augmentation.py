@@ -41,7 +41,7 @@ def test_none_changes_nothing():
     assert (augmented(BLOB, policy="none") == BLOB).all()
 
 
-def test_translate_shifts_both_ways_and_no_further_than_said():
+def test_translate_shifts_in_both_directions_and_not_beyond_its_limit():
     shifts = centres(small(BLOB, translate=0.2)) - centres(BLOB[None].astype(float))
     assert (shifts.min(axis=0) < -4).all()
     assert (shifts.max(axis=0) > 4).all()
@@ -101,7 +101,7 @@ def test_a_digit_is_never_mirrored():
     assert (left < right).mean() > 0.95
 
 
-def test_crop_flip_mirrors_as_often_as_said():
+def test_crop_flip_mirrors_with_the_given_probability():
     ramp = np.repeat(np.arange(60, dtype=np.uint8)[None, :, None] * 4, 40, axis=0).repeat(3, axis=2)
     for probability in (0.0, 0.5, 1.0):
         images = augmented(ramp, policy="crop_flip", flip=probability)
@@ -110,7 +110,7 @@ def test_crop_flip_mirrors_as_often_as_said():
         assert abs(mirrored.mean() - probability) < 0.12
 
 
-def test_min_area_is_how_much_of_the_image_a_crop_keeps_at_least():
+def test_min_area_is_the_smallest_share_of_the_image_in_a_crop():
     rows, columns = np.mgrid[:100, :100]
     plane = np.stack([rows, columns, rows], axis=-1).astype(np.uint8)
     for min_area in (0.08, 0.5):
@@ -151,13 +151,13 @@ def test_the_magnitude_and_the_number_of_changes_set_how_far_an_image_is_changed
     assert change(num_ops=1) < change(num_ops=4)
 
 
-def test_a_batch_as_a_whole_cannot_have_another_change_for_each_image():
+def test_a_whole_batch_cannot_have_a_different_change_for_each_image():
     for policy in ("trivial_augment", "rand_augment"):
         with pytest.raises(UserError, match=rf"backend=tensor cannot do policy={policy}.*albumentations, dali or auto"):
             read_recipe({"augmentation": {"policy": policy, "backend": "tensor"}})
 
 
-def test_a_seed_gives_the_same_image_in_whatever_order():
+def test_a_seed_gives_the_same_image_in_any_order():
     augment = Augmenter(TypeAdapter(Augmentation).validate_python({"policy": "small_images"}), PREPROCESSING)
     forward = [augment(BLOB, seed) for seed in range(20)]
     backward = [augment(BLOB, seed) for seed in reversed(range(20))]

@@ -100,7 +100,7 @@ def test_the_epochs_of_a_balanced_sampler_are_windows_of_one_stream_that_follows
     assert len({tuple(labels[whole][start : start + 2]) for start in range(0, 30, 2)}) == 2  # no fixed order of classes
 
 
-def test_full_weights_make_a_model_that_sees_nothing_call_all_classes_alike(tiny_recipe):
+def test_with_full_weights_a_model_without_information_predicts_all_classes_equally(tiny_recipe):
     labels = torch.from_numpy(np.repeat([0, 1, 2], COUNTS))
     for technique, expected in (([], [0.8, 0.16, 0.04]), ([ClassWeights(power=1.0)], [1 / 3] * 3)):
         bias = torch.zeros(3, requires_grad=True)
@@ -116,7 +116,7 @@ def test_full_weights_make_a_model_that_sees_nothing_call_all_classes_alike(tiny
         torch.testing.assert_close(bias.softmax(0), torch.tensor(expected), atol=1e-3, rtol=0)
 
 
-def test_training_batches_are_balanced_where_the_recipe_says_so(tiny_recipe):
+def test_training_batches_are_balanced_if_the_recipe_requests_it(tiny_recipe):
     recipe = tiny_recipe(data={"name": "digits", "train_size": 300}, batch_size=20, class_balance={"name": "sampler"})
     data = load_data(recipe.data)
     kept = np.sort(np.concatenate([np.flatnonzero(data.train.labels == c)[: 2 * c + 2] for c in range(10)]))

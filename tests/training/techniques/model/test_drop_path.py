@@ -26,20 +26,20 @@ def drop(model, rate):
 
 
 @pytest.mark.parametrize("name", ["test_vit", "test_convnext", "test_resnet"])
-def test_timm_models_drop_as_if_timm_had_built_them_so(name):
+def test_timm_models_drop_paths_as_if_timm_had_built_them(name):
     expected = rates(timm.create_model(name, drop_path_rate=0.3))
     assert expected
     assert rates(drop(timm.create_model(name), 0.3)) == expected
 
 
-def test_torchvision_models_drop_as_if_torchvision_had_built_them_so(monkeypatch):
+def test_torchvision_models_drop_paths_as_if_torchvision_had_built_them(monkeypatch):
     monkeypatch.setattr(torch.nn.init, "trunc_normal_", lambda tensor, *args, **kwargs: tensor)
     expected = rates(torchvision.models.convnext_tiny(stochastic_depth_prob=0.3))
     assert expected
     assert rates(drop(torchvision.models.convnext_tiny(), 0.3)) == expected
 
 
-def test_images_skip_the_last_branch_as_often_as_the_rate_says():
+def test_images_skip_the_last_branch_with_the_given_rate():
     torch.manual_seed(0)
     block = drop(timm.create_model("test_vit"), 0.4).blocks[-1].train()
     images = torch.randn(2000, 5, 64)
@@ -51,7 +51,7 @@ def test_images_skip_the_last_branch_as_often_as_the_rate_says():
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vgg11"])
-def test_a_model_without_droppers_is_refused(name, monkeypatch):
+def test_a_model_without_drop_path_modules_is_refused(name, monkeypatch):
     for init in ("kaiming_normal_", "normal_"):
         monkeypatch.setattr(torch.nn.init, init, lambda tensor, *args, **kwargs: tensor)
     with pytest.raises(UserError, match=r"drop_path\.rate=0\.1: .* has no residual branches that its library can drop"):

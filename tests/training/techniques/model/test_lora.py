@@ -62,7 +62,7 @@ def test_adapters_and_the_head_alone_move_and_merging_changes_nothing(name):
         assert torch.allclose(plain.eval()(images), setup.model.eval()(images), atol=1e-5)
 
 
-def test_with_most_the_first_half_is_adapted_and_the_later_half_trains_as_ever():
+def test_with_most_the_first_half_is_adapted_and_the_later_half_trains_normally():
     setup, before = adapt("torchvision resnet18", "most")
     train_a_little(setup)
     after = setup.model.state_dict()

@@ -133,7 +133,7 @@ def test_the_head_of_a_distilled_model_is_both_its_heads():
 
 
 @pytest.mark.parametrize("level", ["last", "most", "full"])
-def test_a_fit_moves_what_the_level_says_and_nothing_else(level, fit, load_weights, monkeypatch, tiny_recipe):
+def test_a_fit_changes_only_the_parameters_of_the_level(level, fit, load_weights, monkeypatch, tiny_recipe):
     monkeypatch.undo()
     initial = {}
 
@@ -166,7 +166,7 @@ def test_a_fit_moves_what_the_level_says_and_nothing_else(level, fit, load_weigh
     assert run.metrics[0]["train_loss"] > 0
 
 
-def test_nothing_is_recorded_for_the_backward_pass_below_what_trains():
+def test_no_activation_is_stored_for_the_backward_pass_below_the_trained_layers():
     model, images = timm.create_model("test_resnet", num_classes=10), torch.zeros(2, 3, 32, 32)
     assert model.forward_features(images).requires_grad
     trained(model, "last")

@@ -76,9 +76,7 @@ def test_swa_is_torchs_mean_of_the_last_epochs_or_of_the_minima(schedule, averag
 
 @pytest.mark.parametrize("model", ["test_resnet", "test_convnext"])  # with BatchNorm, and without
 @pytest.mark.parametrize("technique", [{"name": "swa", "start": 0.5}, {"name": "ema"}])
-def test_the_average_is_what_is_scored_and_kept_and_there_are_no_extra_epochs(
-    technique, model, fit, tiny_recipe, load_weights
-):
+def test_the_average_is_scored_and_saved_without_extra_epochs(technique, model, fit, tiny_recipe, load_weights):
     fields = {**SHARED, "backbone": {"name": model, "weights": "none"}, "averaging": technique}
     plain, run = fit(**{**fields, "averaging": {"name": "none"}}), fit(**fields)
     assert len(run.metrics) == EPOCHS
@@ -95,7 +93,7 @@ def test_the_average_is_what_is_scored_and_kept_and_there_are_no_extra_epochs(
         assert float(torch.cat(losses).mean()) == pytest.approx(run.metrics[epoch - 1]["val_loss"], rel=1e-5)
 
 
-def test_between_two_minima_of_warm_restarts_the_scores_stand_still(fit):
+def test_between_two_minima_of_warm_restarts_the_scores_do_not_change(fit):
     run = fit(**SHARED, schedule=RESTARTS, averaging={"name": "swa", "start": 0.1})
     first, second, third, fourth = ({**metrics, "lr": 0, "train_loss": 0} for metrics in run.metrics)
     assert first != second
@@ -103,13 +101,13 @@ def test_between_two_minima_of_warm_restarts_the_scores_stand_still(fit):
     assert third != fourth
 
 
-def test_statistics_of_frozen_batch_norms_are_not_measured_anew(fit, load_weights):
+def test_statistics_of_frozen_batch_norms_are_not_measured_again(fit, load_weights):
     run = fit(**SHARED, unfreeze={"level": "last"}, averaging={"name": "swa", "start": 0.5})
     weights = load_weights(run.folder)
     assert all((value == 0).all() for name, value in weights.items() if name.endswith("running_mean"))
 
 
-def test_measuring_statistics_anew_counts_as_training_time(fit, monkeypatch):
+def test_measuring_statistics_again_counts_as_training_time(fit, monkeypatch):
     refresh = averaging.refresh_batch_norm
     monkeypatch.setattr(averaging, "refresh_batch_norm", lambda *each: refresh(*each) or time.sleep(0.5))
     run = fit(**SHARED, averaging={"name": "swa", "start": 0.6})
@@ -131,7 +129,7 @@ def test_an_ema_of_a_short_training_is_not_at_chance(fit):
     assert ema[-1] > plain[-1] - 0.1
 
 
-def test_a_longer_half_life_keeps_the_average_nearer_to_where_the_weights_came_from(watch):
+def test_a_longer_half_life_keeps_the_average_closer_to_the_initial_weights(watch):
     def moved(**technique):
         ends = watch(**SHARED, averaging=technique)
         return distance(ends[-1], ends[0])
@@ -167,7 +165,7 @@ def test_a_late_start_still_averages_two_moments(schedule, moments):
     assert recipe.averaging.moments(recipe, [1] * 10) == moments
 
 
-def test_averages_that_would_average_nothing_are_refused():
+def test_an_average_without_anything_to_average_is_refused():
     with pytest.raises(UserError, match=r"averaging\.name=swa has one moment to average in epochs=1"):
         read_recipe({"epochs": 1, "averaging": {"name": "swa"}})
     with pytest.raises(UserError, match=r"averaging\.lr_factor=0\.5 would end the cycles"):
