@@ -68,9 +68,11 @@ def run_trial(config: dict[str, Any]) -> None:
     run_trial(config)
 
 
-def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> dict[str, Any]:
+def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> Any:
     """A machine that has everything."""
-    return {"problem": None, "resolved": {}, "bf16": False}
+    from search.runner.preparation import MachineFacts
+
+    return MachineFacts()
 
 
 def main() -> None:

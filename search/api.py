@@ -330,7 +330,7 @@ def _seconds(time_budget: str | float | None) -> float | None:
     return time_budget
 
 
-def _make_console() -> Any:
+def _make_console() -> Console:
     from search.display.tables import make_console
 
     return make_console()

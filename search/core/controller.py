@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from search.core.asha import Asha, Decision
 from search.core.sampler import Sampler
@@ -23,6 +22,7 @@ from search.storage.events import (
     WarmStart,
 )
 from search.storage.ledger import Ledger
+from spaces.parameters.draws import Params
 from spaces.space import Space
 from training.errors import UserError
 from training.loop.epoch_report import Report
@@ -218,7 +218,7 @@ class Controller:
         if self.trials.by_number[number].losses > RESTARTS:
             self.end(number, "failed", f"{RESTARTS + 1} of its workers died, the last because: {reason}")
 
-    def _start(self, number: int, recipe: Recipe, params: dict[str, Any] | None, origin: Origin) -> Trial:
+    def _start(self, number: int, recipe: Recipe, params: Params | None, origin: Origin) -> Trial:
         self.record(TrialStarted(trial=number, recipe=self.resolve(recipe), params=params, origin=origin))
         return self.trials.by_number[number]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from analysis.effects.selection import Candidate, judge_best
 from search.storage.events import (
@@ -18,6 +17,7 @@ from search.storage.events import (
     TrialResumed,
     TrialStarted,
 )
+from spaces.parameters.draws import Params
 from training.recipe import Recipe
 from training.score_metrics import MAXIMISED
 
@@ -30,7 +30,7 @@ class Trial:
 
     number: int
     recipe: Recipe
-    params: dict[str, Any] | None
+    params: Params | None
     origin: Origin
     started: float
     state: State = "running"

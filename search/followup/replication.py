@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from search.core.record import SweepRecord
 from search.core.trials import Trial, Trials
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from search.runner.driver import SweepEnd
+    from training.loop.checkpoint import Saved
 
 FEWEST_SEEDS, SEEDS = 2, 5
 
@@ -43,10 +44,10 @@ class Replicated:
         return self.opened or SweepRecord.open(SweepFolder(self.record.folder.path.with_name(self.event.of)))
 
     @cached_property
-    def _weights(self) -> dict[int, tuple[dict[str, Any] | None, str]]:
+    def _weights(self) -> dict[int, tuple[Saved | None, str]]:
         return {}
 
-    def weights(self, trial: Trial) -> tuple[dict[str, Any] | None, str]:
+    def weights(self, trial: Trial) -> tuple[Saved | None, str]:
         """A trial's best checkpoint, else why there is none; read once."""
         if trial.number not in self._weights:
             from search.followup.trial_export import read_weights

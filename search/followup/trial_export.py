@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from analysis.export.bundle import Source, check_out, export_model, export_recipe
 from search.core.record import SweepRecord
@@ -18,6 +18,7 @@ from training.recipe import read_recipe
 
 if TYPE_CHECKING:
     from analysis.held_out.scoring import TestScore
+    from training.loop.checkpoint import Saved
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras
 def write_trial(
     record: SweepRecord,
     trial: Trial,
-    saved: dict[str, Any] | None,
+    saved: Saved | None,
     why: str,
     out: Path,
     extras: Extras = Extras(),
@@ -98,7 +99,7 @@ def write_trial(
     return TrialExport(out, f"Exported {describe_trial(record, trial)} to {out}: {what} {train_again}")
 
 
-def read_weights(record: SweepRecord, trial: Trial) -> tuple[dict[str, Any] | None, str]:
+def read_weights(record: SweepRecord, trial: Trial) -> tuple[Saved | None, str]:
     """Return a trial's best checkpoint, else None and the reason."""
     checkpoint = record.folder.trial(trial.number) / "best.ckpt"
     if not checkpoint.exists():

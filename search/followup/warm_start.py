@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from search.core.record import SweepRecord
-from spaces.parameters.domains import Domain
+from spaces.parameters.domains import Domain, Tree
 from spaces.space import Space
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
@@ -45,15 +45,15 @@ def carry_over(space: Space, values: dict[str, Any]) -> Recipe | None:
     return recipe if space.encode(recipe) is not None else None
 
 
-def _fill(tree: Any, value: Any) -> Any:
+def _fill(tree: Tree, value: Any) -> Any:
     if isinstance(tree, Domain):
         return value
     if isinstance(tree, dict):
-        return {name: _fill(part, value[name]) if _has_hole(part) else part for name, part in tree.items()}
+        return {name: _fill(part, value[name]) if _has_parameter(part) else part for name, part in tree.items()}
     return tree
 
 
-def _has_hole(tree: Any) -> bool:
+def _has_parameter(tree: Tree) -> bool:
     if isinstance(tree, dict):
-        return any(map(_has_hole, tree.values()))
+        return any(map(_has_parameter, tree.values()))
     return isinstance(tree, Domain)

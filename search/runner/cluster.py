@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from spaces.parameters.domains import format_value
+from spaces.parameters.domains import Scalar, format_value
 from spaces.space import Space
 from training.errors import UserError
 from training.process.optional import NEEDED_BY, install_line, is_installed
@@ -35,13 +35,13 @@ PRELOADED = {"RAY_preload_python_modules": "lightning.pytorch,timm"}
 
 
 # Values that techniques refuse on a CPU, and values that they refuse on GPUs without bfloat16 and TF32.
-NEEDS_GPU: dict[str, set[Any]] = {
+NEEDS_GPU: dict[str, set[Scalar]] = {
     "precision.mode": {"16-mixed"},
     "precision.float32": {"high", "medium"},
     "cudnn_benchmark.enabled": {True},
     "batch_size": {"auto"},
 }
-NEEDS_NEW_GPU: dict[str, set[Any]] = {"precision.mode": {"bf16-mixed"}, "precision.float32": {"high", "medium"}}
+NEEDS_NEW_GPU: dict[str, set[Scalar]] = {"precision.mode": {"bf16-mixed"}, "precision.float32": {"high", "medium"}}
 DEVICES = "data_parallel.devices"
 
 
@@ -195,7 +195,7 @@ def _fit_devices(space: Space, has: int, kind: str) -> tuple[Space, list[str]]:
     return space, [note]
 
 
-def _take_out(space: Space, path: str, values: list[Any], reason: str) -> tuple[Space, str]:
+def _take_out(space: Space, path: str, values: list[Scalar], reason: str) -> tuple[Space, str]:
     what = f"{path}={', '.join(map(format_value, values))}"
     if len(values) == len(space.values_of(path)):
         raise UserError(f"{what}: {reason}. The space has no other value for it.")

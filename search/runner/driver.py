@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from search.core.controller import Controller
 from search.core.record import SweepRecord
@@ -21,7 +21,7 @@ from search.runner.checkpoints import Checkpoints
 from search.runner.cluster import Demand
 from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, Request, interruptible
 from search.runner.plan import Plan
-from search.runner.worker import bootstrap, project_root, split_cpus
+from search.runner.worker import TrialInput, bootstrap, project_root, split_cpus
 from search.storage.events import DriverStarted, RunsRecorded, SweepClosed, SweepState
 from search.storage.folder import SweepFolder
 from search.storage.settings import Settings
@@ -155,26 +155,26 @@ def _tune(
     # Errors when Tune saves its own state do not matter, because the ledger is the state.
     logging.getLogger("ray.tune.execution.experiment_state").setLevel(logging.CRITICAL)
 
-    def make_config(trial: Trial) -> dict[str, Any]:
+    def make_input(trial: Trial) -> TrialInput:
         threads, workers = split_cpus(demand.cpus, trial.recipe.data.name not in FILE_DATA)
-        return {
-            "trial": trial.number,
-            "recipe": trial.recipe.model_dump(),
-            "folder": str(folder.trial(trial.number)),
-            "metric": controller.space.search.metric,
-            "reported": trial.epoch,
-            "threads": threads,
-            "loader_workers": workers,
-            "gpus": demand.gpus,
-            "losses": trial.losses,
-        }
+        return TrialInput(
+            trial.number,
+            trial.recipe.model_dump(),
+            str(folder.trial(trial.number)),
+            controller.space.search.metric,
+            reported=trial.epoch,
+            threads=threads,
+            loader_workers=workers,
+            gpus=demand.gpus,
+            losses=trial.losses,
+        )
 
     tuner = tune.Tuner(
         tune.with_resources(
             bootstrap(project_root(), "search.runner.worker", "run_trial"), {"cpu": demand.cpus, "gpu": demand.gpus}
         ),
         tune_config=tune.TuneConfig(
-            search_alg=LedgerSearcher(controller, make_config, demand.slots),
+            search_alg=LedgerSearcher(controller, make_input, demand.slots),
             scheduler=LedgerScheduler(controller, should_stop),
             num_samples=-1,
             reuse_actors=True,

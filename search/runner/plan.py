@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from search.display.phases import Phases
 from search.runner.cluster import Demand, fit_to_cluster, list_nodes, plan_demand, start_ray
@@ -24,6 +24,8 @@ from training.recipe import Recipe
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from search.runner.preparation import MachineFacts
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,9 @@ def make_plan(
     inputs = [recipe.model_dump() for recipe in inputs_of(space)]
     clock = [time.perf_counter()]
 
-    def prepare_here() -> dict[str, Any]:
+    def prepare_here() -> MachineFacts:
         fact = prepare_machine(str(nearest_folder(storage)), inputs, 0)
-        if not fact["problem"] and not is_server:
+        if not fact.problem and not is_server:
             tracking.start(patient)  # not earlier, so that a refused sweep creates no database
         return fact
 
@@ -85,14 +87,14 @@ def make_plan(
             notes.append(f"{died} of {len(nodes)} machines died during the preparation; trials start on the others.")
     if demand.gpus:
         space, more = fit_to_cluster(
-            space, can_bf16=any(fact["bf16"] for fact in facts), has_gpus=True, devices=demand.devices
+            space, can_bf16=any(fact.bf16 for fact in facts), has_gpus=True, devices=demand.devices
         )
         notes += more
     clock.append(time.perf_counter())
     phases.begin("opening the MLflow store")
     tracking.wait_ready()
     clock.append(time.perf_counter())
-    notes += {remark for fact in facts if (remark := fact.get("remark"))}  # one line if the machines agree
+    notes += {remark for fact in facts if (remark := fact.remark)}  # one line if the machines agree
     for note in notes:
         console.print(note)
     seconds = dict(zip(("ray", "preparation", "store"), (b - a for a, b in pairwise(clock)), strict=True))
@@ -107,10 +109,10 @@ def _start_ray(settings: Settings) -> None:
     listen()  # Ray has replaced the handler of SIGTERM
 
 
-def _raise_problems(facts: list[dict[str, Any]]) -> None:
+def _raise_problems(facts: list[MachineFacts]) -> None:
     for fact in facts:
-        if fact["problem"]:
-            raise UserError(fact["problem"])
+        if fact.problem:
+            raise UserError(fact.problem)
 
 
 def check_data(space: Space) -> Dataset:

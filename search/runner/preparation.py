@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,18 @@ if TYPE_CHECKING:
 
 COMBINATIONS = 200  # up to this number all are prepared; else so many random ones, and trials prepare the others
 INPUTS = ("data", "preprocessing", "backbone", "augmentation")
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """What one machine can do for a sweep."""
+
+    problem: str | None = None  # why no trial can run there
+    remark: str | None = None  # a sentence about what is odd in the data
+    resolved: Mapping[str, tuple[dict[str, Any], str]] = field(
+        default_factory=dict
+    )  # by `input_key`: preprocessing, backend
+    bf16: bool = False
 
 
 def inputs_of(space: Space) -> list[Recipe]:
@@ -84,7 +96,7 @@ def check_recipe(recipe: Recipe, device: str) -> tuple[ImageData, Recipe]:
     return data, meant
 
 
-def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> dict[str, Any]:
+def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> MachineFacts:
     """Prepare the machine on which this runs. Returns its abilities, or the error of a user's mistake without raising."""
     import torch
 
@@ -100,7 +112,7 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
                 f"{os.uname().nodename} has a GPU that torch {torch.__version__} cannot use (driver too old, or another "
                 "build of torch). Repair that, or run on the CPU with --gpus-per-trial=0."
             )
-        resolved: dict[str, Any] = {}
+        resolved: dict[str, tuple[dict[str, Any], str]] = {}
         remark: str | None = None
         for recipe in map(read_recipe, inputs):
             data, meant = check_recipe(recipe, "cuda" if gpus else "cpu")
@@ -108,18 +120,12 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
                 remark = summarise_remarks(list_remarks(data), recipe.data)
             resolved[input_key(recipe)] = meant.preprocessing.model_dump(), meant.augmentation.backend
     except UserError as error:
-        return {"problem": str(error)}
-    return {
-        "problem": None,
-        "remark": remark,
-        "resolved": resolved,
-        "bf16": bool(gpus) and torch.cuda.is_bf16_supported(including_emulation=False),
-    }
+        return MachineFacts(problem=str(error))
+    bf16 = bool(gpus) and torch.cuda.is_bf16_supported(including_emulation=False)
+    return MachineFacts(remark=remark, resolved=resolved, bf16=bf16)
 
 
-def prepare_cluster(
-    inputs: list[dict[str, Any]], storage: Path, nodes: list[Node], gpus: float
-) -> list[dict[str, Any]]:
+def prepare_cluster(inputs: list[dict[str, Any]], storage: Path, nodes: list[Node], gpus: float) -> list[MachineFacts]:
     """Prepare all machines of a cluster at the same time, each by a task there; a machine that dies is left out.
 
     Raises:
@@ -148,10 +154,10 @@ def prepare_cluster(
     return facts
 
 
-def make_resolver(facts: list[dict[str, Any]]) -> Callable[[Recipe], Recipe]:
+def make_resolver(facts: list[MachineFacts]) -> Callable[[Recipe], Recipe]:
     """Return a function that replaces `auto` by the values that the machines found; a trial resolves all others."""
     known = {
-        key: (Preprocessing(**values), backend) for fact in facts for key, (values, backend) in fact["resolved"].items()
+        key: (Preprocessing(**values), backend) for fact in facts for key, (values, backend) in fact.resolved.items()
     }
 
     def resolve(recipe: Recipe) -> Recipe:

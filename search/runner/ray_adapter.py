@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
 from ray.tune import Stopper
@@ -17,13 +18,14 @@ from ray.tune.search import Searcher
 from search.core.asha import Decision
 from search.core.controller import Controller
 from search.core.trials import Trial
+from search.runner.worker import Message, TrialInput
 from training.loop.epoch_report import Report
 
 if TYPE_CHECKING:
     from ray.tune.execution.tune_controller import TuneController
     from ray.tune.experiment import Trial as RayTrial
 
-WorkerConfig = Callable[[Trial], dict[str, Any]]  # builds what Ray sends to the worker of a trial
+MakeInput = Callable[[Trial], TrialInput]
 
 
 class _Unpickled:
@@ -39,10 +41,10 @@ class _Unpickled:
 class LedgerSearcher(_Unpickled, Searcher):
     """Returns trials to resume, then new trials, at most as many as there are slots."""
 
-    def __init__(self, controller: Controller, make_config: WorkerConfig, slots: int) -> None:
+    def __init__(self, controller: Controller, make_input: MakeInput, slots: int) -> None:
         super().__init__()
         self.controller = controller
-        self.make_config = make_config
+        self.make_input = make_input
         self.slots = slots
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]
@@ -51,7 +53,7 @@ class LedgerSearcher(_Unpickled, Searcher):
         if running >= self.slots or self.controller.fatal:
             return None
         if (trial := self.controller.next_trial()) is not None:
-            return self.make_config(trial)
+            return asdict(self.make_input(trial))
         # Not before the last trial has ended: its worker may die, and the trial must then continue.
         return None if running else Searcher.FINISHED
 
@@ -83,7 +85,7 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         if "message" not in result:  # Ray's own result at the end of the function
             return self.CONTINUE
         # JSON text, because Ray flattens nested results.
-        message = json.loads(result["message"])
+        message: Message = json.loads(result["message"])
         if "end" in message:
             if message.get("fatal"):
                 self.controller.abort(message["reason"])

@@ -9,11 +9,13 @@ import os
 import socket
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
+    from search.storage.events import EndState
     from training.loop.epoch_report import Report
 
 
@@ -36,8 +38,33 @@ def bootstrap(root: str, module: str, function: str):
     return call
 
 
+@dataclass(frozen=True)
+class TrialInput:
+    """What a worker gets to train one trial; Ray sends it as a dict."""
+
+    trial: int
+    recipe: dict[str, Any]
+    folder: str
+    metric: str
+    reported: int  # the last epoch that the driver has
+    threads: int
+    loader_workers: int
+    gpus: float
+    losses: int  # workers that died under this trial
+
+
+class Message(TypedDict, total=False):
+    """What a worker sends: an epoch, or an end that is no last epoch."""
+
+    report: dict[str, Any]
+    worker_seconds: float
+    end: EndState
+    reason: str
+    fatal: bool  # every other trial would fail too
+
+
 def run_trial(config: dict[str, Any]) -> None:
-    """Train `config["recipe"]` in `config["folder"]`, and report each epoch and the end to the driver.
+    """Train the recipe of a `TrialInput` in its folder, and report each epoch and the end to the driver.
 
     It never raises for an error of the recipe or the data: the driver would treat that as a dead worker and try again.
     """
@@ -45,7 +72,7 @@ def run_trial(config: dict[str, Any]) -> None:
 
     told_to_stop = False
 
-    def tell(message: dict[str, Any]) -> bool:
+    def tell(message: Message) -> bool:
         nonlocal told_to_stop
         try:
             tune.report({"message": json.dumps(message)})
@@ -53,7 +80,7 @@ def run_trial(config: dict[str, Any]) -> None:
             told_to_stop = True
         return not told_to_stop
 
-    message = _train(config, tell)
+    message = _train(TrialInput(**config), tell)
     if message and not told_to_stop:
         tell(message)
     if told_to_stop:
@@ -61,37 +88,37 @@ def run_trial(config: dict[str, Any]) -> None:
         sys.exit(0)
 
 
-def _train(config: dict[str, Any], tell) -> dict[str, Any] | None:
+def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None:
     """Train and report each new epoch. Returns a message if the training ended before the last epoch."""
     from training.errors import UserError
     from training.recipe import read_recipe
     from training.train import Resources, train
 
-    folder = Path(config["folder"])
+    folder = Path(given.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    device: Literal["cpu", "cuda"] = "cuda" if config["gpus"] else "cpu"
-    if killed_for_memory(folder) and config["losses"]:
+    device: Literal["cpu", "cuda"] = "cuda" if given.gpus else "cpu"
+    if killed_for_memory(folder) and given.losses:
         return {"end": "out_of_memory", "reason": "the system killed its worker for memory"}
 
     began = time.perf_counter()
 
     def on_report(report: Report) -> bool:
-        message = {"report": asdict(report), "worker_seconds": time.perf_counter() - began}
-        return report.epoch <= config["reported"] or tell(message)
+        message: Message = {"report": asdict(report), "worker_seconds": time.perf_counter() - began}
+        return report.epoch <= given.reported or tell(message)
 
     try:
         with _logged_to(folder / "log.txt"):
-            recipe = read_recipe(config["recipe"])
+            recipe = read_recipe(given.recipe)
             # With a part of a GPU a trial has one device too.
-            gpus = max(1, int(config["gpus"]))
-            resources = Resources(config["threads"], config["loader_workers"], device, gpus)
-            outcome = train(recipe, folder, metric=config["metric"], resources=resources, on_report=on_report)
+            gpus = max(1, int(given.gpus))
+            resources = Resources(given.threads, given.loader_workers, device, gpus)
+            outcome = train(recipe, folder, metric=given.metric, resources=resources, on_report=on_report)
         return {"end": "diverged", "reason": "the loss became infinite or NaN"} if outcome.state == "diverged" else None
     except UserError as error:
         return {"end": "failed", "reason": str(error)}
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            return _describe_failure(error, config)
+            return _describe_failure(error, folder)
         # Every other trial would fail too, so the sweep must end; this trial continues later, when the disk has space.
         return {"end": "interrupted", "reason": f"{folder}: {error.strerror}", "fatal": True}
     except Exception as error:  # noqa: BLE001 - whatever it was, it is this trial's and not the worker's
@@ -99,11 +126,11 @@ def _train(config: dict[str, Any], tell) -> dict[str, Any] | None:
 
         if isinstance(error, torch.OutOfMemoryError | MemoryError):
             return {"end": "out_of_memory", "reason": str(error).split("\n")[0] or "out of memory"}
-        return _describe_failure(error, config)
+        return _describe_failure(error, folder)
 
 
-def _describe_failure(error: Exception, config: dict[str, Any]) -> dict[str, Any]:
-    log = Path(config["folder"]) / "log.txt"
+def _describe_failure(error: Exception, folder: Path) -> Message:
+    log = folder / "log.txt"
     return {"end": "failed", "reason": f"{type(error).__name__}: {str(error).splitlines()[0]}; see {log}"}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from search.core.trials import Trials
+from search.storage.events import Dataset as DataFacts
 from search.storage.events import EpochReported
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def metrics_of(report: EpochReported) -> list[Metric]:
     return metrics
 
 
-def dataset_of(facts: Mapping[str, Any]) -> DatasetInput:
+def dataset_of(facts: DataFacts) -> DatasetInput:
     """Return the description of the data from `training.data.identity` as MLflow's dataset of a run."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
@@ -49,8 +49,8 @@ def dataset_of(facts: Mapping[str, Any]) -> DatasetInput:
         {"type": "string", "name": "label", "required": True},
     ]
     dataset = Dataset(
-        facts["name"],
-        facts["digest"],
+        str(facts["name"]),
+        str(facts["digest"]),
         source_type="local",
         source=json.dumps({"uri": facts["source"]}),
         schema=json.dumps({"mlflow_colspec": columns}),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from search.storage.events import Dataset as DataFacts
 from search.tracking.entries import dataset_of
 from search.tracking.mlflow_store import is_outage
 
@@ -70,7 +71,7 @@ class Run:
             # A store for artifacts may need its own credentials. Metrics must not depend on them.
             self._note_refusal(error, file)
 
-    def log_dataset(self, dataset: Mapping[str, Any]) -> None:
+    def log_dataset(self, dataset: DataFacts) -> None:
         """Log the data that the run was trained on. MLflow keeps one entry for all runs."""
         try:
             self.client.log_inputs(self.id, [dataset_of(dataset)])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from search.core.trials import UNFINISHED, Trial, Trials
+from search.storage.events import Dataset as DataFacts
 from search.tracking.entries import STATUS, leaderboard, metrics_of, summary, to_milliseconds
 from search.tracking.mlflow_store import Store
 from search.tracking.run import Run
@@ -24,7 +24,7 @@ class SweepRuns:
         *,
         space: str,
         params: dict[str, Any],
-        dataset: Mapping[str, Any] | None,
+        dataset: DataFacts | None,
         nested: bool,
     ) -> None:
         self.sweep = sweep

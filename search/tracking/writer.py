@@ -7,13 +7,14 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from analysis.formatting import mask_secrets
 from search.core.trials import Trials
 from search.storage.events import AnyEvent, DrawRefused, TrialEvent
+from search.storage.events import Dataset as DataFacts
 from search.tracking.mlflow_store import is_outage, make_absolute, open_store
 from search.tracking.sweep_runs import SweepRuns
 from training.errors import UserError
@@ -39,7 +40,7 @@ class Tracking:
         metric: str,
         space: str = "",
         params: dict[str, Any] | None = None,
-        dataset: Mapping[str, Any] | None = None,
+        dataset: DataFacts | None = None,
         nested: bool = True,
     ) -> None:
         self.uri = make_absolute(uri)

@@ -10,10 +10,11 @@ import torch
 
 from training.errors import UserError
 
+Saved = dict[str, Any]  # the content of a checkpoint, by key
 BEST = ("state_dict", "recipe", "classes", "epoch")  # the keys of `best.ckpt`
 
 
-def read_checkpoint(path: Path, keys: Sequence[str] = BEST, mmap: bool = False) -> dict[str, Any]:
+def read_checkpoint(path: Path, keys: Sequence[str] = BEST, mmap: bool = False) -> Saved:
     """Read a checkpoint without unpickling code. `keys` must be in it; the default is those of `best.ckpt`.
 
     `best.ckpt` contains the weights as `state_dict`, the resolved `recipe`, the names of the `classes` and the `epoch`.

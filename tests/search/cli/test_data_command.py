@@ -154,6 +154,6 @@ def test_preparing_a_machine_reports_anomalies_in_one_line(photos, tmp_path):
     (photos / "dog" / "x.heic").write_bytes(b"")
     recipe = find_recipe(str(photos), ["backbone.name=test_resnet"])
     facts = prepare_machine(str(tmp_path), [recipe.model_dump()], 0)
-    assert facts["problem"] is None
-    assert facts["remark"].startswith("Data: 1 file not read, ")
-    assert facts["remark"].endswith(f"See: sweep data {photos}")
+    assert facts.problem is None
+    assert facts.remark.startswith("Data: 1 file not read, ")
+    assert facts.remark.endswith(f"See: sweep data {photos}")

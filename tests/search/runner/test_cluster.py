@@ -115,8 +115,8 @@ def test_an_image_size_that_a_backbone_does_not_support_is_reported_before_the_f
         "quick", ["backbone={name: test_vit, weights: none}", "preprocessing={image_size: {choice: [32, 50]}}"]
     )
     facts = prepare_machine(str(tmp_path), [recipe.model_dump() for recipe in inputs_of(space)], 0)
-    assert "backbone.name=test_vit cannot classify images of 50×50" in facts["problem"]
-    assert "Set another preprocessing.image_size" in facts["problem"]
+    assert "backbone.name=test_vit cannot classify images of 50×50" in facts.problem
+    assert "Set another preprocessing.image_size" in facts.problem
 
 
 def test_recipes_of_the_same_input_share_a_key():
@@ -138,11 +138,11 @@ def test_an_error_on_a_machine_is_returned_as_one_sentence(tmp_path, values, wor
     recipe = read_recipe({"backbone": {"name": "test_resnet", "weights": "none"}, **values})
     answer = prepare_machine(str(tmp_path), [recipe.model_dump()], 0)
     with pytest.raises(UserError, match=words):
-        raise UserError(answer["problem"])
+        raise UserError(answer.problem)
 
 
 def test_a_storage_that_a_machine_cannot_write_is_named(tmp_path):
-    assert "--storage=" in prepare_machine(str(tmp_path / "nowhere"), [], 0)["problem"]
+    assert "--storage=" in prepare_machine(str(tmp_path / "nowhere"), [], 0).problem
 
 
 @pytest.mark.parametrize("cpus", [0.5, 1, 2, 3, 4, 16])
@@ -181,7 +181,7 @@ def test_the_driver_does_not_wait_for_a_dead_machine(tmp_path, monkeypatch):
     try:
         gone = Node("0f" * 28, "gone", 1, 0)
         (fact,) = prepare_cluster([], tmp_path, [gone, *list_nodes()], 0)
-        assert fact["problem"] is None
+        assert fact.problem is None
         with pytest.raises(UserError, match="All machines of the cluster died during their preparation"):
             prepare_cluster([], tmp_path, [gone], 0)
         for death in (NodeDiedError("its node died"), WorkerCrashedError()):

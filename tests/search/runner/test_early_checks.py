@@ -132,7 +132,7 @@ def test_a_head_on_weights_is_left_alone():
 def test_batches_of_one_image_are_refused_if_batch_norm_would_see_one_value(tmp_path):
     space = load_space("quick", ["backbone.weights=none", "batch_size={choice: [1, 16]}", "mixup={alpha: 0.0}"])
     facts = prepare_machine(str(tmp_path), [recipe.model_dump() for recipe in inputs_of(space)], 0)
-    assert facts["problem"].startswith("batch_size=1: BatchNorm in test_resnet cannot learn from one image of 32×32")
+    assert facts.problem.startswith("batch_size=1: BatchNorm in test_resnet cannot learn from one image of 32×32")
 
 
 @pytest.mark.parametrize(
@@ -144,4 +144,4 @@ def test_batches_of_one_image_are_refused_if_batch_norm_would_see_one_value(tmp_
 )
 def test_batches_of_one_image_are_accepted_without_batch_norm_and_with_a_frozen_one(tmp_path, values):
     recipe = read_recipe({"batch_size": 1, **values})
-    assert prepare_machine(str(tmp_path), [recipe.model_dump()], 0)["problem"] is None
+    assert prepare_machine(str(tmp_path), [recipe.model_dump()], 0).problem is None
