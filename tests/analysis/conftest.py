@@ -52,7 +52,7 @@ def exported(make_export):
 
 @pytest.fixture(scope="session")
 def validation_files(tmp_path_factory, exported):
-    """The validation images as files, a folder for each class."""
+    """Write the validation images as files, with a folder for each class."""
     from spaces.load import load_recipe
 
     folder = tmp_path_factory.mktemp("files")
@@ -65,7 +65,7 @@ def validation_files(tmp_path_factory, exported):
 
 @pytest.fixture
 def stranger(tmp_path):
-    """Run Python code in a process that cannot import this project; returns what it printed."""
+    """Run Python code in a process that cannot import this project, and return its output."""
     import subprocess
     import sys
 
@@ -102,7 +102,7 @@ def space(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def uri(tmp_path_factory, space) -> str:
-    """A store with two sweeps of one space and one whose trials have not completed."""
+    """Create a store with two sweeps of one space, and a sweep without completed trials."""
     found = f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tracking, "FLUSH_SECONDS", 0.02)

@@ -1,4 +1,4 @@
-"""A made-up sweep: its ledger as a driver would write it, and its way into an MLflow store."""
+"""A simulated sweep: its ledger as a driver would write it, and a copy of it in an MLflow store."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +43,7 @@ class Memory:
 
 
 def simulate(space, seed: int = 0) -> Memory:
-    """The ledger of a sweep with one worker, an epoch a second."""
+    """Return the ledger of a sweep with one worker and one epoch per second."""
     ledger, rng = Memory(), np.random.default_rng(seed)
     controller = Controller(space, ledger, seed=seed)
     while trial := controller.propose():

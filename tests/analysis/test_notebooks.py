@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom on a sweep in a store, and is kept without outputs."""
+"""Every notebook runs from top to bottom on a sweep in a store, and is stored without outputs."""
 
 from pathlib import Path
 

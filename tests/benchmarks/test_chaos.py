@@ -1,4 +1,4 @@
-"""Each kind of death once, on a cluster of two nodes with an MLflow server."""
+"""Each kind of kill once, on a cluster of two nodes with an MLflow server."""
 
 import pytest
 

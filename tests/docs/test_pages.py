@@ -1,4 +1,4 @@
-"""The pages name what exists, show spaces that load, and are easy to read in a terminal."""
+"""The pages name existing commands and files, show spaces that load, and fit a terminal."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The folder in which all hostile commands are typed: one good thing of each kind, and the damaged ones beside it."""
+"""The working folder of the wrong commands: one valid file of each kind, and damaged ones beside it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ recipe:
   epochs: 2
 """
 NUMBERS = {"cat": range(10), "dog": range(10, 20)}  # of the pictures in photos
-HOLE = "  batch_size: {choice: [16, 32]}\nsearch: {trials: 3}\n"
+DOMAIN = "  batch_size: {choice: [16, 32]}\nsearch: {trials: 3}\n"
 
 
 def build_home(home: Path) -> None:
-    """Fill an empty folder."""
+    """Fill an empty folder with the files of all commands."""
     _make_images(home)
     _make_tables(home)
     _make_files(home)
@@ -100,10 +100,10 @@ def _make_tables(home: Path) -> None:
 
 
 def _make_files(home: Path) -> None:
-    """Recipes, spaces, weights and augmentations."""
+    """Write recipes, spaces, weights and augmentations."""
     bad = home / "bad"
     write(home / "recipe.yaml", SPACE)
-    write(home / "space.yaml", SPACE + HOLE)
+    write(home / "space.yaml", SPACE + DOMAIN)
     files: dict[str, str | bytes] = {
         "empty.yaml": "",
         "comment.yaml": "# nothing but a comment\n",
@@ -138,19 +138,19 @@ def _make_files(home: Path) -> None:
         "no_recipe.yaml": "format: 1\n",
         "recipe_list.yaml": "format: 1\nrecipe: [epochs, 3]\n",
         "recipe_text.yaml": "format: 1\nrecipe: resnet18\n",
-        "recipe_hole.yaml": "format: 1\nrecipe: {choice: [{epochs: 3}, {epochs: 4}]}\n",
+        "recipe_domain.yaml": "format: 1\nrecipe: {choice: [{epochs: 3}, {epochs: 4}]}\n",
         "search_list.yaml": "format: 1\nrecipe: {}\nsearch: [16]\n",
         "search_number.yaml": "format: 1\nrecipe: {}\nsearch: 16\n",
         "stranger.yaml": "format: 1\nrecipes: {epochs: 3}\n",
         "flat.yaml": "format: 1\nepochs: 3\n",
         "deep.yaml": "format: 1\nrecipe: {mixup: " + "{alpha: " * 60 + "1" + "}" * 61 + "\n",
-        "hole.yaml": SPACE + "  label_smoothing: {alpha: {uniform: [0.0, 0.3]}}\n",
+        "domain.yaml": SPACE + "  label_smoothing: {alpha: {uniform: [0.0, 0.3]}}\n",
         "date.yaml": "format: 1\nrecipe: {epochs: 2026-01-01}\n",
         "yes.yaml": "format: 1\nrecipe: {cudnn_benchmark: {enabled: yes}}\n",
         "octal.yaml": "format: 1\nrecipe: {epochs: 0o}\n",
-        "nested_hole.yaml": "format: 1\nrecipe:\n  epochs: {choice: [{uniform: [1, 2]}, 3]}\n",
-        "hole_in_data.yaml": "format: 1\nrecipe:\n  data: {name: digits, train_size: {choice: [{int_uniform: [64, 99]}, 9]}}\n",
-        "hole_in_seed.yaml": "format: 1\nrecipe:\n  seed: {choice: [1, {int_uniform: [2, 3]}]}\n",
+        "nested_domain.yaml": "format: 1\nrecipe:\n  epochs: {choice: [{uniform: [1, 2]}, 3]}\n",
+        "domain_in_data.yaml": "format: 1\nrecipe:\n  data: {name: digits, train_size: {choice: [{int_uniform: [64, 99]}]}}\n",
+        "domain_in_seed.yaml": "format: 1\nrecipe:\n  seed: {choice: [1, {int_uniform: [2, 3]}]}\n",
         "mapping_in_list.yaml": "format: 1\nrecipe: {preprocessing: {mean: [{uniform: [0, 1]}, 0.5, 0.5]}}\n",
     }  # fmt: skip
     for name, text in files.items():
@@ -168,7 +168,7 @@ def _make_files(home: Path) -> None:
 
 
 def sweep_events(name: str, space: str, trials: int = 3, completed: bool = True) -> list[dict[str, Any]]:
-    """The ledger of a sweep whose trials all ran to their end."""
+    """Return the ledger of a sweep whose trials all ran to their end."""
     settings = {"tracking_uri": "sqlite:///mlflow.db", "experiment": "technique-search"}
     events: list[dict[str, Any]] = [
         {"format": 1},
@@ -197,10 +197,10 @@ def sweep_events(name: str, space: str, trials: int = 3, completed: bool = True)
 
 
 def make_sweep(storage: Path, name: str, ledger: str | bytes | None = None, **options: Any) -> Path:
-    """A sweep's folder; `ledger` replaces the one of finished trials."""
+    """Create a sweep's folder; `ledger` replaces the one with finished trials."""
     from spaces.load import load_space
 
-    write(storage / "draft.yaml", SPACE + HOLE)
+    write(storage / "draft.yaml", SPACE + DOMAIN)
     space = load_space(storage / "draft.yaml").to_yaml()
     (storage / "draft.yaml").unlink()
     folder = storage / name
@@ -223,7 +223,7 @@ def _make_sweeps(storage: Path) -> None:
 
 
 def _make_confirmation(storage: Path) -> None:
-    """A sweep that was confirmed, on two seeds."""
+    """Create a sweep that was confirmed on two seeds."""
     make_sweep(storage, "confirmed-1")
     folder = make_sweep(storage, "confirmed-1-confirm")
     events = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
@@ -266,7 +266,7 @@ def _make_damaged_sweeps(storage: Path) -> None:
 
 
 def _make_exports(exports: Path) -> None:
-    """One whole export of a tiny model, and one broken in each part."""
+    """Create one complete export of a tiny model, and others with one broken part each."""
     import torch
     from safetensors.torch import save_file
 
@@ -311,7 +311,7 @@ def _make_exports(exports: Path) -> None:
         "three-classes": {"summary.json": '{"format": 1, "classes": ["cat", "dog", "bird"]}'},
         "junk-recipe": {"recipe.yaml": "format: ["},
         "newer-recipe": {"recipe.yaml": "format: 2\nrecipe: {}\n"},
-        "hole-recipe": {"recipe.yaml": SPACE + HOLE},
+        "domain-recipe": {"recipe.yaml": SPACE + DOMAIN},
         "auto-recipe": {"recipe.yaml": SPACE},
         "other-backbone": {"recipe.yaml": whole["recipe.yaml"].replace(b"test_resnet", b"test_vit")},
         "strange-backbone": {"recipe.yaml": whole["recipe.yaml"].replace(b"test_resnet", b"resnet19")},
@@ -324,7 +324,7 @@ def _make_exports(exports: Path) -> None:
 
 
 def _make_stores(home: Path) -> None:
-    """Databases: of MLflow with no sweep in it, of something else, and no database at all."""
+    """Create an MLflow database without a sweep, another database, and a file that is no database."""
     with sqlite3.connect(home / "store.db") as store:
         store.executescript(
             """

@@ -1,4 +1,4 @@
-"""Data that no model can learn from, and wrong questions about it: the row's name, the command, words of its answer."""
+"""Unusable data, and wrong commands about data: the row's name, the command, words of its error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are no space, and spaces that no search can use: the row's name, the command, words of its answer."""
+"""Files that are no space, and spaces that cannot be searched: the row's name, the command, words of its error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FILES = {
     "no recipe": ("run bad/no_recipe.yaml", "bad/no_recipe.yaml", "recipe:"),
     "a recipe that is a list": ("run bad/recipe_list.yaml", "bad/recipe_list.yaml:2", "recipe takes a mapping"),
     "a recipe that is a word": ("run bad/recipe_text.yaml", "bad/recipe_text.yaml:2", "recipe takes a mapping"),
-    "a recipe that is a hole": ("run bad/recipe_hole.yaml", "bad/recipe_hole.yaml:2", "recipe takes a mapping"),
+    "a recipe that is a domain": ("run bad/recipe_domain.yaml", "bad/recipe_domain.yaml:2", "recipe takes a mapping"),
     "a search that is a list": ("run bad/search_list.yaml", "bad/search_list.yaml:3", "search takes a mapping"),
     "a search that is a number": ("run bad/search_number.yaml", "bad/search_number.yaml:3", "search takes a mapping"),
     "a misspelt section": ("run bad/stranger.yaml", "bad/stranger.yaml:2", "recipes", "Did you mean recipe?"),
@@ -45,10 +45,10 @@ FILES = {
     "a date for a number": ("train bad/date.yaml", "bad/date.yaml:2", "epochs=2026-01-01", "whole number"),
     "yes for true": ("train bad/yes.yaml", "bad/yes.yaml:2", "cudnn_benchmark.enabled=yes", "true or false"),
     "half an octal number": ("train bad/octal.yaml", "bad/octal.yaml:2", "epochs"),
-    "a range of fractions in a choice of epochs": ("run bad/nested_hole.yaml", "bad/nested_hole.yaml:3", "epochs", "int_uniform"),
-    "a hole within a hole in the data": ("run bad/hole_in_data.yaml", "bad/hole_in_data.yaml:3", "data.train_size cannot be a hole"),
-    "a hole within a hole in the seed": ("run bad/hole_in_seed.yaml", "bad/hole_in_seed.yaml:3", "seed cannot be a hole"),
-    "a hole within a list": ("run bad/mapping_in_list.yaml", "bad/mapping_in_list.yaml:2", "preprocessing.mean"),
+    "a range of fractions in a choice of epochs": ("run bad/nested_domain.yaml", "bad/nested_domain.yaml:3", "epochs", "int_uniform"),
+    "a domain inside a domain in the data": ("run bad/domain_in_data.yaml", "bad/domain_in_data.yaml:3", "data.train_size cannot be searched"),
+    "a domain inside a domain in the seed": ("run bad/domain_in_seed.yaml", "bad/domain_in_seed.yaml:3", "seed cannot be searched"),
+    "a domain inside a list": ("run bad/mapping_in_list.yaml", "bad/mapping_in_list.yaml:2", "preprocessing.mean"),
     "a broken file to look at": ("space bad/open.yaml", "bad/open.yaml", "not YAML"),
     "no space to look at": ("space", "--default"),
     "a recipe of no file to look at": ("space recipe", "recipe", "recipe.yaml"),

@@ -1,4 +1,4 @@
-"""Wrong questions about results and techniques, and broken exports: the row's name, the command, words of its answer."""
+"""Wrong commands about results and techniques, and broken exports: the row's name, the command, words of its error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXPORTS = {
     "three-classes": ("exports/three-classes",),
     "junk-recipe": ("recipe.yaml", "not YAML"),
     "newer-recipe": ("recipe.yaml:1", "format=2"),
-    "hole-recipe": ("recipe.yaml:6", "hole"),
+    "domain-recipe": ("recipe.yaml:6", "domain"),
     "auto-recipe": ("recipe.yaml", "auto"),
     "other-backbone": ("does not belong to its recipe.yaml",),
     "strange-backbone": ("backbone.name=resnet19",),

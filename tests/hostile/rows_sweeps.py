@@ -1,4 +1,4 @@
-"""Sweeps that are not there, not whole or not finished, and wrong options: the row's name, the command, its words."""
+"""Missing, damaged and unfinished sweeps, and wrong options: the row's name, the command, words of its error."""
 
 from __future__ import annotations
 

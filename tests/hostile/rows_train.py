@@ -1,4 +1,4 @@
-"""Recipes that cannot be trained by themselves: the row's name, the command, words of its answer."""
+"""Recipes that cannot be trained: the row's name, the command, words of its error."""
 
 from __future__ import annotations
 

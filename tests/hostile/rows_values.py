@@ -1,4 +1,4 @@
-"""Values on the command line that a space or the search cannot take: the row's name, the command, words of its answer."""
+"""Values on the command line that a space or the search refuses: the row's name, the command, words of its error."""
 
 from __future__ import annotations
 
@@ -116,10 +116,10 @@ VALUES = {
     "a reduction by 1": ("run quick search.scheduler.reduction_factor=1", "reduction_factor=1", "greater than or equal to 2"),
     "rungs in the wrong order": ("run quick search.scheduler.first_share=0.5", "first_share=0.5", "last_share"),
     "a share above 1": ("run quick search.scheduler.last_share=1.5", "last_share=1.5", "less than 1"),
-    "a group that is no hole": ("run quick search.scheduler.group=colour", "search.scheduler.group=colour"),
+    "a group that is no domain": ("run quick search.scheduler.group=colour", "search.scheduler.group=colour"),
     "a first rung beyond the end": ("run quick epochs=1 search.scheduler.min_epochs=3", "epochs=1 is below search.scheduler.min_epochs=3", "Raise epochs"),
     "no trials": ("run quick search.trials=0", "search.trials=0", "greater than or equal to 1"),
-    # Holes.
+    # Domains.
     "a misspelt domain": ("run quick 'label_smoothing.alpha={unifrom: [0, 0.1]}'", "unifrom", "Did you mean uniform?"),
     "a domain with reversed ends": ("run quick 'label_smoothing.alpha={uniform: [0.3, 0.1]}'", "0.3", "0.1", "Write [0.1, 0.3]"),
     "a log domain from 0": ("run quick 'label_smoothing.alpha={log_uniform: [0, 1]}'", "label_smoothing.alpha", "0 has no logarithm", "Begin above 0"),
@@ -143,16 +143,16 @@ VALUES = {
     "a choice of a mapping": ("run quick 'batch_size={choice: {a: 16}}'", "batch_size", "list"),
     "a choice with one illegal option": ("run quick 'unfreeze.level={choice: [last, mots]}'", "mots", "Did you mean most?"),
     "a choice with an option twice": ("run quick 'batch_size={choice: [16, 32, 16]}'", "16", "twice"),
-    "two domains in one hole": ("run quick 'label_smoothing.alpha={uniform: [0, 1], choice: [1]}'", "label_smoothing.alpha", "one key"),
-    "a hole for a whole technique": ("run quick 'mixup={uniform: [0, 1]}'", "mixup", "Write mixup: {alpha: {uniform: [0, 1]}}"),
-    "a hole for a kind": ("run quick 'optimizer.name={choice: [sgd, adam]}'", "optimizer.name"),
-    "a hole for the data": ("run quick 'data={choice: [{name: digits}, {name: cifar10}]}'", "data cannot be a hole"),
-    "a hole in the data": ("run quick 'data.train_size={choice: [100, 200]}'", "data.train_size cannot be a hole"),
-    "a hole for the seed": ("run quick 'seed={int_uniform: [0, 9]}'", "seed cannot be a hole"),
-    "a hole in the search": ("run quick 'search.trials={choice: [8, 16]}'", "search.trials cannot be a hole"),
-    "a hole in a scheduler": ("run quick 'search.scheduler={choice: [{name: none}, {name: asha}]}'", "search.scheduler cannot be a hole"),
+    "two domains for one field": ("run quick 'label_smoothing.alpha={uniform: [0, 1], choice: [1]}'", "label_smoothing.alpha", "one key"),
+    "a domain for a whole technique": ("run quick 'mixup={uniform: [0, 1]}'", "mixup", "Write mixup: {alpha: {uniform: [0, 1]}}"),
+    "a domain for a kind": ("run quick 'optimizer.name={choice: [sgd, adam]}'", "optimizer.name"),
+    "a domain for the data": ("run quick 'data={choice: [{name: digits}, {name: cifar10}]}'", "data cannot be searched"),
+    "a domain in the data": ("run quick 'data.train_size={choice: [100, 200]}'", "data.train_size cannot be searched"),
+    "a domain for the seed": ("run quick 'seed={int_uniform: [0, 9]}'", "seed cannot be searched"),
+    "a domain in the search": ("run quick 'search.trials={choice: [8, 16]}'", "search.trials cannot be searched"),
+    "a domain in a scheduler": ("run quick 'search.scheduler={choice: [{name: none}, {name: asha}]}'", "search.scheduler cannot be searched"),
     "a value inside a choice": ("run card optimizer.lr=0.1", "optimizer={name: sgd, lr: 0.1}"),
-    "a hole inside a hole": ("run quick 'label_smoothing.alpha.choice=[0]'", "label_smoothing.alpha", "replace the whole hole"),
+    "a domain inside a domain": ("run quick 'label_smoothing.alpha.choice=[0]'", "label_smoothing.alpha", "replace the whole domain"),
     "a grid over a range": ("run quick search.sampler=grid", "search.sampler", "grid"),
     # YAML on the command line.
     "an open bracket": ("run quick 'epochs=[3'", "epochs=[3", "not YAML"),

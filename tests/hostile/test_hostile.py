@@ -1,4 +1,4 @@
-"""Bad input to every command: exit code 2, one sentence with a way out, no traceback, and nothing left behind."""
+"""Wrong input to every command: exit code 2, one sentence with a correction, no traceback, and no new files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONGEST = 700  # characters; a sentence that lists all techniques is the longest
 
 @pytest.fixture(scope="module")
 def homes(tmp_path_factory):
-    """The folder of the commands; a row that changes it fails, and those after it get a fresh one."""
+    """The folder of the commands. A row that changes it fails, and the next rows get a new folder."""
 
     def make() -> Path:
         home = tmp_path_factory.mktemp("hostile")
@@ -38,7 +38,7 @@ def homes(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def nothing_starts(monkeypatch):
-    """A command that gets as far as Ray, a training or a server was not refused."""
+    """Fail if a command reaches Ray, a training or a server, because it was then not refused."""
     import search.cli.mlflow_ui
     import search.runner.plan
     import search.runner.single_training
@@ -50,13 +50,13 @@ def nothing_starts(monkeypatch):
     monkeypatch.setattr(search.runner.plan, "start_ray", refuse)
     monkeypatch.setattr(search.runner.single_training, "_train", refuse)
     monkeypatch.setattr(search.cli.mlflow_ui, "run_group", refuse)
-    monkeypatch.setattr(spaces.parameters.feasibility, "DRAWS", 20)  # of the 200 recipes that a whole check takes
+    monkeypatch.setattr(spaces.parameters.feasibility, "DRAWS", 20)  # instead of 200 random recipes
     for name in ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
 
 
 def run(line: str, monkeypatch) -> int:
-    """Run a command line as a shell would read it, with its variables in front."""
+    """Run a command line as a shell would, with variables before the command."""
     words = shlex.split(line)
     while "=" in words[0]:
         monkeypatch.setenv(*words.pop(0).split("=", 1))
@@ -67,7 +67,7 @@ def run(line: str, monkeypatch) -> int:
 
 
 def take_stock(home: Path) -> dict[str, object]:
-    """Every entry below a folder, the files with what they hold."""
+    """Return every entry below a folder; for files with their content."""
     found: dict[str, object] = {}
     for place, folders, files in os.walk(home):
         found |= {os.path.relpath(os.path.join(place, name), home): None for name in folders}

@@ -1,4 +1,4 @@
-"""Sweeps that really train, in this process instead of Ray's workers: everything else is the product's own."""
+"""Sweeps that really train, but in this process instead of Ray's workers; everything else is the real code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A space file in one call."""
+"""Load a space from a few lines of YAML."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -138,7 +138,7 @@ def is_shared(path: str) -> bool:
 
 
 def list_fields(part: type[BaseModel] = Recipe, prefix: str = "") -> Iterator[str]:
-    """Every field of every part; `optimizer[adam].lr` is one of one member. What says the member is not among them."""
+    """List every field of every part, such as `optimizer[adam].lr` for one member; discriminators are left out."""
     for name, field in part.model_fields.items():
         parts = [kind for kind in (field.annotation, *get_args(field.annotation)) if is_part(kind)]
         if not parts:
@@ -228,7 +228,7 @@ def test_recipes_that_differ_in_one_hyperparameter_train_differently(path, weigh
     ],
 )
 def test_no_two_kinds_train_in_the_same_way(part, key, kinds, weights_after):
-    # At the same rate, or their defaults alone would tell them apart.
+    # At the same rate, because otherwise their defaults alone would make the difference.
     shared = {"lr": 0.02} if part == "optimizer" else {}
     beside = {"class_balance": {"data": UNEVEN}, "averaging": {"epochs": 5}}.get(part, {})
     after = {kind: weights_after({**BASE, **beside, part: {key: kind, **shared}}) for kind in kinds}

@@ -1,4 +1,4 @@
-"""Intervals hold as often as they say, also for whichever recipe came out best."""
+"""Intervals have the coverage that they claim, also for the recipe that came out best."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_two_recipes_are_compared_as_in_the_paired_t_test():
 
 
 def test_scores_that_are_equal_because_of_rounding_prove_nothing():
-    """Twelve recipes alike on two seeds, scored on 350 images: one seldom seems better than the first."""
+    """Twelve equal recipes on two seeds, scored on 350 images: one of them seldom seems better than the first."""
     same_step = paired_interval({"a": [0.90, 0.92], "b": [0.88, 0.90]}, "a", "b")
     assert not same_step.excludes_zero
     rng = np.random.default_rng(0)

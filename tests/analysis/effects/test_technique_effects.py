@@ -1,4 +1,4 @@
-"""Effects are those that were planted, and nothing is said of what was never seen."""
+"""The measured effects agree with the planted ones, and effects without data are unknown."""
 
 import importlib.util
 from dataclasses import replace
@@ -140,7 +140,7 @@ def test_a_best_value_at_the_edge_of_its_domain_is_reported_if_the_domain_could_
 
 
 def test_verdicts_agree_with_planted_effects():
-    """Three sweeps of the benchmark: it runs, and its intervals are not far off."""
+    """Run three sweeps of the benchmark, and check the coverage roughly."""
     path = Path(__file__).parents[3] / "benchmarks" / "verdict.py"
     spec = importlib.util.spec_from_file_location("verdict", path)
     verdict = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""An export stands by itself: strangers load it and find its score, in every form it is written in."""
+"""An export is self-contained: without this project it loads and reproduces its score, in every format."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Calibration beside reference libraries, and a temperature that is known."""
+"""Calibration compared with reference libraries, and with a known temperature."""
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from analysis.held_out.calibration import compare_temperatures, fit_temperature,
 
 
 def draw(count=4000, classes=5, temperature=1.0):
-    """Logits that are `temperature` times too large for labels drawn by their softmax."""
+    """Return logits that are `temperature` times too large for labels drawn from their softmax."""
     rng = np.random.default_rng(0)
     logits = rng.normal(0, 2, (count, classes))
     labels = np.array([rng.choice(classes, p=p) for p in softmax(logits, axis=1)])

@@ -1,4 +1,4 @@
-"""A sweep comes back from MLflow as its ledger told it, from a database and from a server alike."""
+"""A sweep that is read from MLflow equals its ledger, from a database and from a server."""
 
 import subprocess
 import sys

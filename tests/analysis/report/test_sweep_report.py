@@ -1,4 +1,4 @@
-"""The report opens by itself, says what was found, and says so when there is nothing."""
+"""The report is self-contained, has all results, and reports when there are none."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Every technique has a card, gathered from what its own file, the full space and the benchmark say."""
+"""Every technique has a card with facts from its own file, the full space and the benchmark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user can do wrong, each ending in one sentence before anything is made."""
+"""Mistakes of a user: each ends in one sentence before any file is created."""
 
 import subprocess
 import sys

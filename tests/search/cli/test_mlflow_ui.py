@@ -13,7 +13,7 @@ import pytest
 from search.cli.mlflow_ui import find_free_port
 from training.errors import UserError
 
-# Starts a child of its own, says its number, and waits; neither ends by itself.
+# It starts a child process, prints the child's number, and waits; neither ends by itself.
 SERVER = "import subprocess, sys, time; print(subprocess.Popen(['sleep', '300']).pid, flush=True); time.sleep(300)"
 PROGRAM = f"""
 import sys

@@ -1,4 +1,4 @@
-"""Standard output that is closed, full, or no longer read ends no command in a traceback."""
+"""No command ends in a traceback if standard output is closed, full, or no longer read."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What ASHA decides, and that nothing but the order of events matters."""
+"""ASHA's decisions, and that they depend only on the order of events."""
 
 import math
 from typing import Any
@@ -13,7 +13,7 @@ LENGTH = 64
 
 
 def run(events: list[tuple[Any, ...]], asha: Asha | None = None) -> list[Decision | None]:
-    """Feed (method, arguments...) to an Asha; what each event was answered."""
+    """Call an Asha with each (method, arguments...), and return its answers."""
     asha = asha or Asha()
     return [getattr(asha, name)(*arguments) for name, *arguments in events]
 
@@ -88,7 +88,7 @@ def test_a_late_report_counts_only_at_the_rung_of_its_epoch() -> None:
     asha = Asha()
     arrivals(asha, [0.9, 0.8], epoch=2)
     asha.start(2, LENGTH)
-    assert asha.report(2, 5, 0.1) is Decision.CONTINUE  # past epochs 2 and 4, whose scores nobody knows
+    assert asha.report(2, 5, 0.1) is Decision.CONTINUE  # after epochs 2 and 4, whose scores are unknown
     assert [reached for _, reached, _ in asha.rungs()] == [2, 0, 0, 0]
 
 
@@ -137,7 +137,7 @@ def test_rungs_in_epochs_are_below_a_trials_length(length: int, rungs: int) -> N
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[Any, ...]]:
-    """Any interleaving of trials of any length, with restarts, repeated epochs, gaps and NaN."""
+    """Generate any order of trials of any length, with restarts, repeated epochs, gaps and NaN."""
     lengths = draw(st.lists(st.integers(1, 40), min_size=1, max_size=8))
     groups = [draw(st.sampled_from([None, "last", "full"])) for _ in lengths]
     at = [0] * len(lengths)

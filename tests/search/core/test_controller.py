@@ -16,7 +16,7 @@ PAUSING = load_space("quick", ["search.trials=9", "epochs=9", "search.scheduler=
 
 
 def play(controller, rng, steps, workers=3):
-    """Drive a controller as workers would: start, report, fail, diverge, in any order."""
+    """Call a controller as workers would: start, report, fail, diverge, in any order."""
     for _ in range(steps):
         running = [trial for trial in controller.trials if trial.state == "running"]
         if len(running) < workers and (rng.random() < 0.5 or not running):
@@ -59,7 +59,7 @@ def test_continuing_from_a_ledger_that_was_cut_changes_no_later_decision(tmp_pat
     # The same arrivals as before must lead to the same trials and the same ends.
     for position, event in enumerate(whole.ledger.events[kept - 1 :]):  # the first line is no event
         kind, number = event.event, event.trial
-        was_cut_off = position == 0  # right after its report: the next driver settles it before all else
+        was_cut_off = position == 0  # directly after its report: the next driver first carries out the decision
         new = kind == "start" and number not in again.trials.by_number
         if new or (kind == "resume" and again.trials.by_number[number].state == "paused"):
             again.next_trial()

@@ -1,4 +1,4 @@
-"""A record of a sweep: ledgers of earlier versions, and what is derived from the events."""
+"""A record of a sweep: ledgers of earlier versions, and values derived from the events."""
 
 from __future__ import annotations
 

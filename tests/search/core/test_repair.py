@@ -1,4 +1,4 @@
-"""What was damaged is named, the rest goes on, and `sweep repair` saves what it can."""
+"""Damage is reported, other sweeps are not affected, and `sweep repair` keeps everything that is intact."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ def call(*arguments):
 
 
 def make_sweep(storage, name, trials=5):
-    """A sweep that ended, of trials whose scores are made up."""
+    """Create a finished sweep whose trials have invented scores."""
     folder = SweepFolder(storage / name)
     folder.path.mkdir(parents=True)
     space = load_space("quick", [f"search.trials={trials}", "search.scheduler={name: none}"])
@@ -38,7 +38,7 @@ def make_sweep(storage, name, trials=5):
 
 
 def finish(space, ledger):
-    """Run what is left of a sweep; returns its controller."""
+    """Run the remaining trials of a sweep, and return its controller."""
     controller = Controller(space, ledger)
     controller.take_over()
     while (trial := controller.next_trial()) is not None:

@@ -1,4 +1,4 @@
-"""What the sampler learns from events, seen where it counts: in the split that TPE makes of its trials."""
+"""The effect of events on the sampler, seen in TPE's split into good and bad trials."""
 
 import math
 import time
@@ -18,7 +18,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 def suggest(trial: Any) -> dict[str, Any]:
-    """A define-by-run space with a conditional hole."""
+    """A define-by-run space with a conditional search parameter."""
     drawn = {"optimizer": trial.suggest_categorical("optimizer", ["sgd", "adamw"])}
     low, high = (1e-3, 1.0) if drawn["optimizer"] == "sgd" else (1e-5, 1e-2)
     drawn["lr"] = trial.suggest_float(f"optimizer[{drawn['optimizer']}].lr", low, high, log=True)
@@ -31,7 +31,7 @@ def point(alpha: float) -> dict[str, Any]:
 
 
 def rank(sampler: Sampler) -> list[float]:
-    """The alphas of all finished trials, best first, as TPE's own split orders them."""
+    """Return the alphas of all finished trials, best first, in the order of TPE's own split."""
     study = sampler._build_study(10_000)
     trials = study.get_trials()
     order: list[float] = []

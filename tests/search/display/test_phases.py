@@ -1,4 +1,4 @@
-"""What a start-up shows: its phases and a clock."""
+"""The display of a start: its phases and their times."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""What a sweep shows while it runs, in a terminal and elsewhere."""
+"""The display of a running sweep, in a terminal and elsewhere."""
 
 import io
 import math
@@ -20,7 +20,7 @@ BETTER = Recipe(epochs=27, batch_size=64).model_dump()
 
 
 class Sweep:
-    """What Progress sees of a controller."""
+    """The parts of a controller that Progress reads."""
 
     def __init__(self, metric="val_accuracy", budget=16):
         self.rungs = [("epoch 1", 0, None), ("epoch 3", 0, None), ("epoch 9", 0, None)]

@@ -1,4 +1,4 @@
-"""Leaderboard, space and sweeps as a person reads them, at several widths."""
+"""Leaderboard, space and sweeps as tables, at several widths."""
 
 import io
 from pathlib import Path
@@ -136,7 +136,7 @@ def test_the_best_of_six_is_not_called_ahead_with_a_gap_of_about_one_standard_er
 def test_the_truly_best_recipe_is_among_the_tied_ones_at_95_percent():
     rng, kept = np.random.default_rng(0), 0
     for _ in range(2000):
-        # Equal recipes are the hardest case: luck alone says which comes first.
+        # Equal recipes are the hardest case, because only luck decides which comes first.
         scores = 0.9 + 0.01 * rng.standard_normal(8)
         trials = sweep_of(*[("completed", float(score)) for score in scores])
         kept += 0 in [trial.number for trial in trials.tied_with_best()]

@@ -23,7 +23,7 @@ def call(*arguments):
 
 @pytest.fixture
 def home(trained_sweep, tmp_path, monkeypatch, without_ray):
-    """A folder of one's own with the trained sweep in it."""
+    """A new folder with the trained sweep in it."""
     shutil.copytree(trained_sweep.path.parent, tmp_path / "sweeps")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -101,7 +101,7 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
     assert read == Counter({"data": 0, "tiny": 1, "tiny-confirm": 1, "checkpoint": 1})
     assert sum(event.event == "test" for event in read_events(folder.ledger)) == 1
 
-    # Even where the confirmation is gone, the searched sweep's ledger knows that the test part was opened.
+    # Even without the confirmation, the ledger of the searched sweep has a record that the test part was used.
     shutil.rmtree(folder.path)
     call("confirm", "tiny", "--top", "1", "--seeds", "2")
     assert "had been scored 1 time before" in capsys.readouterr().out

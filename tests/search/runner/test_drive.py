@@ -1,4 +1,4 @@
-"""How a driver leaves: the ledger, what it shows, and its last sentence, with workers that are only played."""
+"""The end of a driver: the ledger, the display and the last sentence, with simulated workers."""
 
 import signal
 from typing import ClassVar
@@ -22,7 +22,7 @@ WAY_ON = "Continue with: sweep resume mine$"
 
 
 class Tracking:
-    """Remembers how it was closed."""
+    """Records how it was closed."""
 
     run_ids: ClassVar[dict] = {}
     closed = None

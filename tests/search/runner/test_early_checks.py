@@ -1,4 +1,4 @@
-"""What is refused, and said, before Ray starts; a refused sweep leaves nothing behind."""
+"""Checks and messages before Ray starts; a refused sweep leaves no file."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The full space on this machine, with the demo's data: what it draws, trains."""
+"""The full space on this machine, with the demo's data: every random recipe trains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals: the first asks, the second and SIGTERM do not wait, and what is said is true."""
+"""Signals: the first requests the end, the second and SIGTERM do not wait, and the messages are true."""
 
 import os
 import signal

@@ -18,7 +18,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 def have_it_end(how, folder, monkeypatch, losses=0):
-    """What a worker tells about a training that returns this, or raises it."""
+    """Return the messages of a worker whose training returns or raises this."""
 
     def train(*arguments, **named):
         if isinstance(how, Exception):

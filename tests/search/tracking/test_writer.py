@@ -1,4 +1,4 @@
-"""MLflow says what the ledger says, whatever happened on the way."""
+"""MLflow has the same content as the ledger, also after failures."""
 
 import csv
 import json
@@ -76,7 +76,7 @@ def trial(number: int, state: str, epochs: int = 3, reason: str = "") -> list[di
 
 
 def timed(*events: dict) -> list[AnyEvent]:
-    """As the ledger would have them: with times, and through JSON."""
+    """Return events as a ledger has them: with times, and after a round trip through JSON."""
     return [make_event({"time": START + second, **event}) for second, event in enumerate(events)]
 
 
@@ -240,7 +240,7 @@ def test_a_sweep_that_never_begins_leaves_no_run_and_does_not_wait(uri, sweep_id
 
 
 class Flaky:
-    """MLflow's client behind a line that can be cut, before a request or before its answer."""
+    """MLflow's client with a connection that can fail before a request or before its answer."""
 
     def __init__(self, client) -> None:
         self.client = client
@@ -267,7 +267,7 @@ class Flaky:
 
 @pytest.fixture
 def line(monkeypatch):
-    """Cuts the line of every Tracking in a test."""
+    """Lets the connection of every Tracking in a test fail."""
     from mlflow import MlflowClient
 
     flaky = Flaky(None)

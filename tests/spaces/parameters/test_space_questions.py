@@ -1,4 +1,4 @@
-"""What can be asked of a space: its baselines, its table, its values, and itself without some of them."""
+"""Queries on a space: its baselines, its table, its values, and the space without some values."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every mistake in a space file ends in one sentence with the line, the reason and the way out."""
+"""Every mistake in a space file ends in one sentence with the line, the reason and a correction."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Files: bundled ones are valid, every one comes back as it was, YAML is 1.2."""
+"""Space files: the bundled ones are valid, every file can be written and read back, and YAML is 1.2."""
 
 import subprocess
 import sys
@@ -111,7 +111,7 @@ def test_every_metric_has_a_direction():
 
 
 def test_every_technique_of_the_recipe_is_searched_in_the_full_space():
-    """A new technique needs its lines there, or it is never searched."""
+    """A new technique needs lines in the full space; otherwise it is never searched."""
     techniques = {name for name, info in Recipe.model_fields.items() if isinstance(info.default, Technique)}
     searched = {row.technique for row in load_space("full").rows() if not row.is_fixed}
     assert techniques <= searched

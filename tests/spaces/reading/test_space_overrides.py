@@ -1,4 +1,4 @@
-"""`path=value` on the command line, over a file."""
+"""`path=value` on the command line replaces a value of a file."""
 
 import re
 

@@ -12,7 +12,7 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 @pytest.fixture
 def streaming(monkeypatch):
-    """No room for decoded pixels: files are decoded each time."""
+    """Allow no decoded pixels in the cache, so that files are decoded each time."""
     monkeypatch.setenv("TECHNIQUE_SEARCH_CACHE_MB", "0")
 
 

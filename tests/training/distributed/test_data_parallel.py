@@ -1,4 +1,4 @@
-"""Several devices in one training, here two processes on CPUs: the recipe means what it means on one."""
+"""Several devices in one training, here two processes on CPUs: the result is the same as on one device."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(folder: Path, devices: int, **fields):
 
 
 def assert_alone():
-    """No process, no group and nothing of torch's is left."""
+    """Check that no process, no group and no state of torch is left."""
     assert not psutil.Process().children(recursive=True)
     assert not distributed.is_initialized()
     assert not sys.excepthook.__module__.startswith("torch")

@@ -39,7 +39,7 @@ def test_epochs_before_the_divergence_stay_reported(fit, monkeypatch):
 
 
 def test_a_nan_validation_loss_gives_no_report(fit):
-    # One step an epoch: its loss is fine, what it leads to is not.
+    # One step per epoch: its loss is finite, but the weights after the step give a NaN.
     run = fit(batch_size=64, epochs=1, optimizer={"name": "sgd", "lr": 1e30})
     assert run.state == "diverged"
     assert run.outcome.reports == []

@@ -1,4 +1,4 @@
-"""What `auto` becomes for the learning rate and the batch size, and that finding it changes nothing else."""
+"""The values for `auto` learning rates and batch sizes, and that finding them changes nothing else."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def room_for(monkeypatch):
             return step(self, batch, index)
 
         monkeypatch.setattr(finders.Classifier, "training_step", training_step)
-        # A GPU, as far as this question goes.
+        # For this test the device counts as a GPU.
         monkeypatch.setattr(
             "training.train.resolve_recipe", lambda recipe, data, _: resolve_recipe(recipe, data, "cuda")
         )

@@ -1,4 +1,4 @@
-"""A recipe gives the same numbers again, whatever ran before it, and leaves nothing behind."""
+"""A recipe gives the same numbers again after any other training, and leaves no state behind."""
 
 from __future__ import annotations
 
@@ -120,6 +120,6 @@ def test_a_finished_training_leaves_no_tensors_and_no_memory_behind(fit):
     for end in ("completed", "diverged", "completed"):
         rate = 1e30 if end == "diverged" else 1e-3
         assert fit(batch_size=8, optimizer={"name": "momentum", "lr": rate}).state == end
-    # Nobody has to collect: the training did.
+    # No garbage collection is needed here, because the training has done it.
     assert tensors() <= before
     assert psutil.Process().memory_info().rss - memory < 30 * 2**20

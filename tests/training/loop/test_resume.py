@@ -1,4 +1,4 @@
-"""A training that was stopped and goes on ends as one that was not."""
+"""A training that was stopped and resumed ends with the same result as an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_training_with_a_damaged_checkpoint_starts_again_and_gives_the_same_nu
 
 
 class Killed(BaseException):
-    """What nothing catches."""
+    """An exception that no code catches."""
 
 
 @pytest.mark.parametrize("moment", ["best.partial", "best.next", "last.ckpt", "best.ckpt"])

@@ -55,7 +55,7 @@ def test_weights_from_letters_beat_none_by_far(tmp_path):
 
 @pytest.fixture
 def fake_pretraining(monkeypatch, tmp_path):
-    """A pretraining that takes a moment, and counts how often it was asked."""
+    """A fast pretraining that counts its calls."""
 
     def pretrain(backbone):
         (tmp_path / f"{time.time_ns()}.{os.getpid()}.asked").touch()

@@ -1,4 +1,4 @@
-"""What an installation lacks ends in one sentence with the line that installs it."""
+"""A missing library gives one sentence with the line that installs it."""
 
 import re
 import tomllib

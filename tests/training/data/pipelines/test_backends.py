@@ -1,4 +1,4 @@
-"""The same policy by three backends: the tensor's and DALI's share their draws, Albumentations has its own."""
+"""The same policy in three backends: tensor and DALI use the same draws, Albumentations has its own."""
 
 import gc
 from dataclasses import replace
@@ -40,7 +40,7 @@ SIDE = 32
 
 
 def smooth(count, height=SIDE, width=SIDE):
-    """Blobs of colour on a slope, light on the left: what is moved or turned shows, and resampling hardly does."""
+    """Draw smooth colours, light on the left, so that moves and rotations are visible and resampling hardly is."""
     random = np.random.default_rng(0)
     coarse = np.linspace(200, 70, 5)[None, None, :, None] + random.integers(-30, 31, (count, 5, 5, 3))
     blobs = coarse.astype(np.uint8)
@@ -59,7 +59,7 @@ def recipe_of(backend, batch_size=50, **augmentation):
 
 
 def feed(data, recipe, epochs=(0,), workers=0):
-    """Images of 255 levels in float, and labels."""
+    """Return images as float levels up to 255, and labels."""
     loaders = make_loaders(data, recipe, workers=workers)
     try:
         found = []
@@ -85,7 +85,7 @@ def test_tensor_and_dali_agree_image_by_image(policy):
 
 
 def describe(images):
-    """What the augmented images are like: each number is a mean over many draws."""
+    """Return statistics of the augmented images; each number is a mean over many draws."""
     images = images.double()
     grey = images.mean(1)
     columns = torch.linspace(-1, 1, SIDE, dtype=torch.float64)
@@ -146,7 +146,7 @@ def test_auto_never_loads_whole_batches_for_policies_that_differ_by_image():
     "policy", ["translate", "rotate", "scale", "rgb_shift", "brightness", "contrast", "flip", "crop"]
 )
 def test_the_comparison_detects_a_policy_that_is_twice_as_strong(policy):
-    """So the tolerance tells something."""
+    """This shows that the tolerance is small enough."""
     fields = POLICIES[policy]
     strong = (
         {"flip": 1.0} if policy == "flip" else {"min_area": 0.5} if policy == "crop" else {policy: fields[policy] * 2}
@@ -215,7 +215,7 @@ def test_dali_ends_its_threads_when_closed():
 
 @pytest.fixture
 def jpegs(tmp_path):
-    """Files as cameras, phones and editors write them, all of one image per class."""
+    """Write files as cameras, phones and editors do, all with one image per class."""
     images = smooth(24, 60, 80)
     for number, pixels in enumerate(images):
         folder = tmp_path / "photos" / ("cat", "dögs")[number % 2]

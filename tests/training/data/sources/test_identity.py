@@ -1,4 +1,4 @@
-"""The digest of the data changes when what is trained on does, and only then."""
+"""The digest of the data changes if and only if the training data changes."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What changes how fast a training computes, and nothing else."""
+"""Techniques that change only the speed of a training."""
 
 from __future__ import annotations
 

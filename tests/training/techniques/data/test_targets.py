@@ -1,4 +1,4 @@
-"""Label smoothing, erasing and mixing: what the loss and the batch equal."""
+"""Label smoothing, erasing and mixing: the values of the loss and of the batch."""
 
 from __future__ import annotations
 

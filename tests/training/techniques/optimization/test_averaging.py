@@ -1,4 +1,4 @@
-"""Averages of weights: what they equal, and that they are what is scored, kept and gone on with."""
+"""Averages of weights: their values, and that they are scored, saved and restored on a resume."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def watch(fit, load_weights, tmp_path_factory):
 
 
 def average(recipe, ends):
-    """What torch makes of these weights: AveragedModel, then update_bn on the last epoch's batches."""
+    """Average these weights by torch: AveragedModel, then update_bn on the last epoch's batches."""
     data = load_data(recipe.data)
     resolved = resolve_recipe(recipe, data, "cpu")
     model = build_model(recipe.backbone, len(data.classes), resolved.preprocessing.image_size)

@@ -1,4 +1,4 @@
-"""Optimizers, accumulation and clipping: what a step is made of."""
+"""Optimizers, accumulation and clipping: the content of an optimizer step."""
 
 from __future__ import annotations
 
