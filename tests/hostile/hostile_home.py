@@ -149,7 +149,7 @@ def _make_files(home: Path) -> None:
         "yes.yaml": "format: 1\nrecipe: {cudnn_benchmark: {enabled: yes}}\n",
         "octal.yaml": "format: 1\nrecipe: {epochs: 0o}\n",
         "nested_domain.yaml": "format: 1\nrecipe:\n  epochs: {choice: [{uniform: [1, 2]}, 3]}\n",
-        "domain_in_data.yaml": "format: 1\nrecipe:\n  data: {name: digits, train_size: {choice: [{int_uniform: [64, 99]}]}}\n",
+        "domain_in_data.yaml": "format: 1\nrecipe:\n  data: {name: digits, train_size: {choice: [{int_uniform: [8, 9]}, 9]}}\n",
         "domain_in_seed.yaml": "format: 1\nrecipe:\n  seed: {choice: [1, {int_uniform: [2, 3]}]}\n",
         "mapping_in_list.yaml": "format: 1\nrecipe: {preprocessing: {mean: [{uniform: [0, 1]}, 0.5, 0.5]}}\n",
     }  # fmt: skip
