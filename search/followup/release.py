@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search.followup.replication import Replicated, describe_trial
-from search.followup.trial_export import source_of
+from search.followup.replication import Replicated
+from search.followup.trial_export import describe_trial, source_of
 from search.runner.interrupt import Interrupted, interruptible
 from search.runner.worker import split_cpus
 from training.contract.specs import FILE_DATA

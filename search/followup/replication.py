@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from search.core.record import SweepRecord
 from search.core.trials import Trial, Trials
 from search.followup.findings import BASELINE
+from search.followup.trial_export import read_weights
 from search.storage.events import Replication, ReplicationKind, ReplicationTrial
 from search.storage.folder import SweepFolder
 from spaces.search import NoScheduler, Search
@@ -50,8 +51,6 @@ class Replicated:
     def weights(self, trial: Trial) -> tuple[Saved | None, str]:
         """A trial's best checkpoint, else why there is none; read once."""
         if trial.number not in self._weights:
-            from search.followup.trial_export import read_weights
-
             self._weights[trial.number] = read_weights(self.record, trial)
         return self._weights[trial.number]
 
@@ -163,18 +162,6 @@ def read_replication(record: SweepRecord, source: SweepRecord | None = None) -> 
         UserError: the sweep is no replication.
     """
     return Replicated(record, _replication_of(record), source)
-
-
-def describe_trial(record: SweepRecord, trial: Trial) -> str:
-    """Name a trial so that a user can find it; in a replication by its recipe's label, its seed and its number."""
-    event = record.replication
-    if event is None:
-        return f"trial {trial.name}"
-    label = event.trials[trial.number].label
-    recipe = (
-        f"trial {label}'s recipe" if label.isdigit() else f"the {label}" if " " not in label else f"the recipe {label}"
-    )
-    return f"{recipe} of {event.of}, as trained on seed {trial.recipe.seed} (trial {trial.name} of {record.name})"
 
 
 def open_replication(source: SweepRecord, kind: ReplicationKind, seeds: int | None) -> SweepRecord | None:

@@ -86,8 +86,6 @@ def write_trial(
         out: The folder to write.
         extras: What is made beside the export's files.
     """
-    from search.followup.replication import describe_trial
-
     train_again = f"Train it again: sweep train {out}/recipe.yaml"
     if saved is None:
         export_recipe(trial.recipe, out)
@@ -130,6 +128,18 @@ def source_of(record: SweepRecord, trial: Trial, test: TestScored | None, classe
         run_id=record.run_ids.get(trial.number),
         test=cast("TestScore", test.results) if test and test.trial == trial.number else None,
     )
+
+
+def describe_trial(record: SweepRecord, trial: Trial) -> str:
+    """Name a trial so that a user can find it; in a replication by its recipe's label, its seed and its number."""
+    event = record.replication
+    if event is None:
+        return f"trial {trial.name}"
+    label = event.trials[trial.number].label
+    recipe = (
+        f"trial {label}'s recipe" if label.isdigit() else f"the {label}" if " " not in label else f"the recipe {label}"
+    )
+    return f"{recipe} of {event.of}, as trained on seed {trial.recipe.seed} (trial {trial.name} of {record.name})"
 
 
 def _add(record: SweepRecord, out: Path, extras: Extras) -> str:

@@ -9,7 +9,8 @@ import pytest
 from search.cli.main import app
 from search.core.record import SweepRecord
 from search.core.trials import Trial
-from search.followup.replication import describe_trial, read_replication
+from search.followup.replication import read_replication
+from search.followup.trial_export import describe_trial
 from search.storage.events import Replication, ReplicationTrial
 from search.storage.folder import SweepFolder
 from search.storage.ledger import Ledger, read_events
