@@ -47,19 +47,18 @@ def show_data(source: str, overrides: Sequence[str], out: Path, check: bool, spe
         return
     from training.data.files.check import check_images
     from training.data.inspection.remarks import list_remarks
-    from training.process.resources import count_cpus
+    from training.process.resources import count_cpus, find_device
 
     _check_picture(out, recipe.data)
     check_images(data)
     _print_parts(data, console)
     _print_remarks(list_remarks(data), console)
     # Imported late, because it takes seconds: errors in the data are reported before.
-    import torch
 
     from training.data.inspection.picture import PICTURED, draw_training
     from training.resolve import resolve_recipe
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = find_device()
     resolved = resolve_recipe(recipe, data, device)
     _print_statistics(data, resolved, recipe.augmentation.backend, console)
     picture = draw_training(data, resolved, device)

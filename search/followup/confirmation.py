@@ -26,6 +26,7 @@ from search.followup.trial_export import write_trial
 from search.storage.events import TestOpened, TestScored
 from search.storage.folder import SweepFolder
 from training.errors import UserError
+from training.process.resources import find_device
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -153,10 +154,10 @@ def _score_test(listed: Replicated, trial: Trial) -> TestScored:
     recipe, classes = read_recipe(saved["recipe"]), tuple(saved["classes"])
     model = restore_model(recipe, saved["state_dict"], len(classes))
     data = load_same_data(recipe, classes)
-    val = predict_part(model, data.val, recipe, device=_device())
+    val = predict_part(model, data.val, recipe, device=find_device())
     before = listed.source.test_openings
     listed.source.append(TestOpened(by=record.name))
-    test = predict_part(model, data.test, recipe, device=_device())
+    test = predict_part(model, data.test, recipe, device=find_device())
     results = score_test((val[0].numpy(), val[1].numpy()), (test[0].numpy(), test[1].numpy()), classes)
     if results["worst"]:
         _draw_worst(record.folder, data.test, results["worst"], classes, recipe)
@@ -181,9 +182,3 @@ def _draw_worst(folder: SweepFolder, part: Any, worst: list[Any], classes: Any, 
     if isinstance(part.images, ImageFiles):
         for error in worst:
             error["file"] = printable(part.images.paths[error["position"]])
-
-
-def _device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"

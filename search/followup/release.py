@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING
 from search.followup.replication import Replicated
 from search.followup.trial_export import describe_trial, source_of
 from search.runner.interrupt import Interrupted, interruptible
-from search.runner.worker import split_cpus
 from training.contract.specs import FILE_DATA
 from training.errors import UserError
+from training.process.resources import count_cpus, find_device, split_cpus
 from training.recipe import read_recipe
 
 if TYPE_CHECKING:
@@ -43,8 +42,8 @@ def train_release(listed: Replicated, console: Console) -> Path:
         )
     recipe = read_recipe(confirmed["recipe"])
     own.mkdir(exist_ok=True)
-    threads, workers = split_cpus(os.cpu_count() or 1, recipe.data.name not in FILE_DATA)
-    resources = Resources(threads, workers, "cuda" if torch.cuda.is_available() else "cpu", torch.cuda.device_count())
+    threads, workers = split_cpus(count_cpus(), recipe.data.name not in FILE_DATA)
+    resources = Resources(threads, workers, find_device(), torch.cuda.device_count())
     console.print(
         f"Training on training and validation images, {recipe.epochs} epochs: {describe_trial(record, trial)}."
     )

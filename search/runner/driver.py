@@ -21,13 +21,14 @@ from search.runner.checkpoints import Checkpoints
 from search.runner.cluster import Demand
 from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, Request, interruptible
 from search.runner.plan import Plan
-from search.runner.worker import TrialInput, bootstrap, project_root, split_cpus
+from search.runner.worker import TrialInput, bootstrap, project_root
 from search.storage.events import DriverStarted, RunsRecorded, SweepClosed, SweepState
 from search.storage.folder import SweepFolder
 from search.storage.settings import Settings
 from search.tracking.writer import Tracking
 from training.contract.specs import FILE_DATA
 from training.errors import UserError
+from training.process.resources import split_cpus
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -16,13 +16,12 @@ from analysis.export.bundle import Source, check_out, export_model, export_recip
 from analysis.formatting import format_score
 from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, interruptible
 from search.runner.preparation import check_recipe
-from search.runner.worker import split_cpus
 from search.storage.events import EpochReported, TrialEnded, TrialStarted
 from search.tracking.writer import Tracking
 from spaces.load import load_recipe
 from training.contract.specs import FILE_DATA
 from training.errors import UserError
-from training.process.resources import count_cpus
+from training.process.resources import count_cpus, find_device, split_cpus
 from training.recipe import Recipe
 from training.score_metrics import MAXIMISED, MINIMISED
 
@@ -148,7 +147,7 @@ def _plan_resources(recipe: Recipe, source: Path, cpus: int | None, device: str 
 
     from training.train import Resources
 
-    has_gpu = torch.cuda.is_available()
+    has_gpu = find_device() == "cuda"
     if device not in (None, "cpu", "cuda") or (device == "cuda" and not has_gpu):
         raise UserError(
             f"--device={device}: {'no GPU that torch can use' if device == 'cuda' else 'give cpu or cuda'}."

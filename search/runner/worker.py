@@ -166,15 +166,6 @@ class _logged_to:
         self.handler.close()
 
 
-def split_cpus(cpus: float, in_memory: bool) -> tuple[int, int]:
-    """Return the numbers of torch threads and loader workers, which together use all CPUs of a trial and no more."""
-    whole = max(1, int(cpus))
-    if in_memory or whole < 2:
-        return whole, 0
-    workers = whole // 2
-    return whole - workers, workers
-
-
 def project_root() -> str:
     """Return the folder that has this project's packages."""
     return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

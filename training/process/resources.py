@@ -40,3 +40,19 @@ ONE_CPU = Resources()
 def count_cpus() -> int:
     """Return the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def split_cpus(cpus: float, in_memory: bool) -> tuple[int, int]:
+    """Return the numbers of torch threads and loader workers, which together use all CPUs of a trial and no more."""
+    whole = max(1, int(cpus))
+    if in_memory or whole < 2:
+        return whole, 0
+    workers = whole // 2
+    return whole - workers, workers
+
+
+def find_device() -> Literal["cpu", "cuda"]:
+    """Return `cuda` if torch can use a GPU here, else `cpu`."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -6,9 +6,9 @@ import pytest
 
 from search.runner.cluster import Node, fit_to_cluster, list_nodes, plan_demand, start_ray
 from search.runner.preparation import input_key, inputs_of, prepare_cluster, prepare_machine
-from search.runner.worker import split_cpus
 from spaces.load import load_space
 from training.errors import UserError
+from training.process.resources import split_cpus
 from training.recipe import Recipe, read_recipe
 
 LAPTOP = [Node("a", "laptop", 8, 0)]
