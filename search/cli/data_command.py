@@ -54,7 +54,6 @@ def show_data(source: str, overrides: Sequence[str], out: Path, check: bool, spe
     _print_parts(data, console)
     _print_remarks(list_remarks(data), console)
     # Imported late, because it takes seconds: errors in the data are reported before.
-
     from training.data.inspection.picture import PICTURED, draw_training
     from training.resolve import resolve_recipe
 
