@@ -1,4 +1,4 @@
-"""The demo's search written by hand, as the documentation of Ray Tune and Lightning teaches it."""
+"""The demo's search written by hand, as in the documentation of Ray Tune and Lightning."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def main() -> None:
     arguments = parser.parse_args()
     uri = f"sqlite:///{arguments.folder}/mlflow.db"
     mlflow.set_tracking_uri(uri)
-    mlflow.set_experiment("technique-search")  # or seven workers of eight fail in the migration
+    mlflow.set_experiment("technique-search")  # otherwise seven of eight workers fail in the migration
     space = {
         "uri": uri,
         "level": tune.choice(["last", "most", "full"]),

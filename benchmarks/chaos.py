@@ -1,9 +1,9 @@
-"""Kill a sweep's driver, workers, nodes and tracking server at random, go on each time, and count what is wrong after it.
+"""Kill a sweep's driver, workers, nodes and tracking server at random, resume each time, and count the faults.
 
     python benchmarks/chaos.py --kills 20 --seed 0 [--fast] [--json FILE]
 
 The sweep runs on a cluster of two nodes on this machine and logs to an MLflow server. Every kill is a kill -9. `--fast`
-trains nothing (see fast_trainer.py); everything else is the product's own either way. Needs no network.
+trains nothing (see fast_trainer.py); everything else is the real code. It needs no network.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ search: {{trials: {trials}}}
 
 
 class Scene:
-    """A sweep with all it depends on, each part of which can die."""
+    """A sweep with everything that it depends on; each part can be killed."""
 
     def __init__(self, folder: Path, trials: int, fast: bool) -> None:
         self.folder = folder
@@ -70,8 +70,9 @@ class Scene:
     def __enter__(self) -> Scene:
         from ray.cluster_utils import Cluster
 
-        os.environ.setdefault("FAST_EPOCH_SECONDS", "0.7")  # for the workers; or the sweep is over before its kills
-        with ExitStack() as parts:  # what was started before something failed does not stay
+        # The workers read this. Shorter epochs would end the sweep before its kills.
+        os.environ.setdefault("FAST_EPOCH_SECONDS", "0.7")
+        with ExitStack() as parts:  # if a later part fails to start, the parts before it are ended
             self.start_server()
             parts.callback(lambda: os.killpg(self.server.pid, signal.SIGKILL))
             self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
@@ -96,7 +97,7 @@ class Scene:
         return self.driver.poll() is not None
 
     def undelivered(self) -> int:
-        """Events that the last driver could not bring to MLflow."""
+        """Number of events that the last driver could not send to MLflow."""
         return next((event.undelivered for event in reversed(self.events()) if event.event == "runs"), 0)
 
     def start_server(self) -> None:
@@ -120,7 +121,7 @@ class Scene:
         self.driver = subprocess.Popen([*self.command, *arguments], cwd=self.folder, stdout=log, stderr=log)
 
     def restart_driver(self) -> None:
-        """After it ended by itself: what it said is the finding."""
+        """Restart a driver that ended by itself, and print its output, which shows the fault."""
         print((self.folder / "driver.log").read_text()[-2000:], file=sys.stderr, flush=True)
         self.start_driver()
 
@@ -147,9 +148,9 @@ class Scene:
 
 
 def run_chaos(folder: Path, kills: list[str], seed: int, fast: bool) -> dict[str, int]:
-    """Run a sweep through these kills; returns the counts of what happened and of what went wrong."""
+    """Run a sweep with these kills, and return counts of events and of faults."""
     draw = random.Random(seed)
-    # Four trials outlast a kill: about 20 epochs under ASHA.
+    # Four trials, about 20 epochs under ASHA, take longer than a kill.
     with Scene(folder, trials=8 + 4 * len(kills), fast=fast) as scene:
         try:
             return _kill_and_count(scene, kills, draw)
@@ -162,7 +163,7 @@ def _kill_and_count(scene: Scene, kills: list[str], draw: random.Random) -> dict
     done: Counter[str] = Counter()
     gave_up = 0
     for kind in kills:
-        # A driver also dies while it starts.
+        # A driver may also be killed while it starts.
         in_start = kind == "driver" and draw.random() < 0.3 and scene.ledger.exists()
         enough = count_reports(scene.events()) + draw.randint(2, 8)
         if not in_start:
@@ -170,7 +171,7 @@ def _kill_and_count(scene: Scene, kills: list[str], draw: random.Random) -> dict
         time.sleep(draw.uniform(0, 8 if in_start else 0.5))
         if scene.has_ended():
             if scene.driver.returncode == 0:
-                break  # the sweep was over before its kills
+                break  # the sweep ended before all kills
             gave_up += 1
             scene.restart_driver()
             continue
@@ -182,7 +183,7 @@ def _kill_and_count(scene: Scene, kills: list[str], draw: random.Random) -> dict
         scene.restart_driver()
         wait_until(scene.has_ended, "the end of the sweep", 4 * PATIENCE_SECONDS)
     late = 0
-    while scene.undelivered() and late < 3:  # the server was away at the end, and the sweep said so
+    while scene.undelivered() and late < 3:  # the server did not answer at the end, and the sweep reported this
         late += 1
         scene.start_driver()
         scene.driver.wait(PATIENCE_SECONDS)
@@ -192,7 +193,7 @@ def _kill_and_count(scene: Scene, kills: list[str], draw: random.Random) -> dict
 
 
 def count_faults(scene: Scene, kills: int) -> dict[str, int]:
-    """What the ledger, its replay, the trainers' logs, MLflow and the process table say of the sweep."""
+    """Count the differences between the ledger, its replay, the trainers' logs and MLflow, and the processes left."""
     events = scene.events()
     space = load_space(scene.ledger.with_name("space.yaml"))
     trials = Trials(space.search.metric, events)
@@ -212,12 +213,12 @@ def count_faults(scene: Scene, kills: int) -> dict[str, int]:
         "trials found": len(trials),
         "beyond kills × running trials": max(0, twice - kills * SLOTS),
         "reports missing": sum(trial.epoch - sum(number == trial.number for number, _ in arrived) for trial in trials),
-        "reports doubled": arrived.total() - len(arrived),
+        "reports duplicated": arrived.total() - len(arrived),
         "lines of a killed driver changed": int(events[: len(scene.kept)] != scene.kept),
         "wrong end states": sum(
             trial.state != ("completed" if trial.epoch == trial.epochs else "stopped") for trial in trials
         ),
-        "decisions unlike the replay": sum(
+        "decisions that differ from the replay": sum(
             (replayed.decisions[trial.number] == "stop") != (trial.state == "stopped") for trial in trials
         ),
         **count_mlflow_faults(scene.uri, trials),
@@ -242,14 +243,14 @@ def count_mlflow_faults(uri: str, trials: Trials) -> dict[str, int]:
             wrong_steps += [point.step for point in history] != list(range(1, trial.epoch + 1))
     return {
         "MLflow runs missing": len(trials) + 1 - len(children),
-        "MLflow runs doubled": len(runs) - len(children),
+        "MLflow runs duplicated": len(runs) - len(children),
         "MLflow runs in a wrong state": wrong_states,
-        "MLflow runs with a hole or a doubled step": wrong_steps,
+        "MLflow runs with a missing or duplicated step": wrong_steps,
     }
 
 
 def find_faults(counts: dict[str, int]) -> dict[str, int]:
-    """The counts that should be zero and are not."""
+    """Return the counts that should be zero but are not."""
     harmless = {"kills", *KINDS, "epochs trained", "epochs begun twice", "trials expected", "trials found"}
     lost = {"trials lost": counts["trials expected"] - counts["trials found"]}
     return {n: c for n, c in (counts | lost).items() if c and n not in harmless | {"resumed for MLflow alone"}}
@@ -260,7 +261,7 @@ def count_reports(events: list[AnyEvent]) -> int:
 
 
 def find_workers() -> list[psutil.Process]:
-    """The Ray workers of this cluster that hold trials; its nodes are children of this process."""
+    """Return the Ray workers of this cluster that run trials; its nodes are children of this process."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):

@@ -1,9 +1,9 @@
-"""The `sweep` command with a trainer that takes no time: for what happens around training, workers and drivers included.
+"""The `sweep` command with a trainer that takes no time, to test everything around it, such as workers and drivers.
 
     python benchmarks/fast_trainer.py run SPACE ...
 
-Everything but the fit is the product's own. An epoch is a short sleep and a score that follows from what the
-recipe sets; its checkpoint and its reports keep the real trainer's contract.
+Everything except the fit is the real code. An epoch is a short sleep, with a score computed from the recipe; its
+checkpoint and its reports have the same form as those of the real trainer.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Resources:
 
 
 def train(recipe: Any, folder: Path, *, metric: str, resources: Resources, on_report: Any) -> Any:
-    """The contract of `training.train.train`: checkpoint first, then the report; earlier reports first on resume."""
+    """Behave like `training.train.train`: checkpoint first, then the report; a resume repeats earlier reports first."""
     from training.loop.epoch_report import Outcome, Report
 
     checkpoint = folder / "last.ckpt"
     reports = [Report(**report) for report in json.loads(checkpoint.read_text())] if checkpoint.exists() else []
-    going = all(list(map(on_report, reports)))  # each is told, also after one that stops
+    going = all(list(map(on_report, reports)))  # all are reported, also after one that stops
     quality = int(hashlib.sha256(recipe.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:8], 16) / 2**32
     for epoch in range(len(reports) + 1, recipe.epochs + 1 if going else 0):
         logger.info("Epoch %d begins.", epoch)
@@ -59,7 +59,7 @@ def train(recipe: Any, folder: Path, *, metric: str, resources: Resources, on_re
 
 
 def run_trial(config: dict[str, Any]) -> None:
-    """`search.runner.worker.run_trial` over the fast trainer."""
+    """Run `search.runner.worker.run_trial` with the fast trainer."""
     module = ModuleType("training.train")
     module.train, module.Resources = train, Resources  # type: ignore[attr-defined]
     sys.modules["training.train"] = module
@@ -69,7 +69,7 @@ def run_trial(config: dict[str, Any]) -> None:
 
 
 def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> Any:
-    """A machine that has everything."""
+    """Return the facts of a machine that needs no preparation."""
     from search.runner.preparation import MachineFacts
 
     return MachineFacts()
@@ -90,7 +90,7 @@ def main() -> None:
     search.runner.driver.bootstrap = search.runner.preparation.bootstrap = fast
     search.runner.preparation.prepare_machine = prepare_machine
     search.runner.sweep.check_data = lambda space: None
-    os.environ.update(dict.fromkeys(search.runner.cluster.PRELOADED, ""))  # nothing here needs torch's libraries
+    os.environ.update(dict.fromkeys(search.runner.cluster.PRELOADED, ""))  # the fast trainer does not need them
     run_command()
 
 

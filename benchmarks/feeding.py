@@ -1,4 +1,4 @@
-"""Images a second of each way to feed a training, and the share of a training's time that is spent waiting for data."""
+"""Images per second of each data loading backend, and the share of the training time spent waiting for data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PREPROCESSING = {"image_size": 32, "crop": 1.0, "interpolation": "bilinear", "me
 
 
 def make_data(folder: Path, count: int) -> dict[str, ImageData]:
-    """The same noise on a slope as arrays and as JPEG files; 32×32, and photographs of 400×300."""
+    """Make the same noisy images as arrays and as JPEG files of 32×32, and JPEG files of 400×300."""
     random = np.random.default_rng(0)
     coarse = random.integers(0, 256, (count, 6, 6, 3), dtype=np.uint8)
 
@@ -63,14 +63,14 @@ def our_loader(data: ImageData, recipe: Recipe, backend: str, workers: int) -> t
 
 
 def torchvision_loader(data: ImageData, recipe: Recipe, workers: int) -> tuple[Any, Callable[[], None]]:
-    """What its documentation shows: transforms of version 2 on each image, in the order of our policy."""
+    """Build a loader as in torchvision's documentation: transforms of version 2 on each image, in our policy's order."""
     from torchvision.transforms import v2
 
     images, labels, policy = data.train.images, data.train.labels, recipe.augmentation
     normalise = [v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [0.25] * 3)]
     if policy.policy == "small_images":
         turn = v2.RandomAffine(15, (0.05, 0.05), (1.0, 1.05), interpolation=v2.InterpolationMode.BILINEAR)
-        # It knows no shift of colours; hue is what people take for it.
+        # torchvision has no shift of colours; a change of hue replaces it.
         colours = [v2.RandomApply([v2.ColorJitter(hue=0.05)]), v2.RandomApply([v2.ColorJitter(0.2, 0.2)])]
         transform = v2.Compose([v2.RandomApply([turn]), *colours, *normalise])
     else:
@@ -91,7 +91,7 @@ def torchvision_loader(data: ImageData, recipe: Recipe, workers: int) -> tuple[A
 
 
 def kornia_loader(data: ImageData, recipe: Recipe) -> tuple[Any, Callable[[], None]]:
-    """The whole data as a tensor, each batch augmented at once, as its documentation shows."""
+    """Build a loader as in kornia's documentation: all data as a tensor, and each batch augmented as a whole."""
     import kornia.augmentation as K
 
     assert isinstance(data.train.images, np.ndarray)
@@ -113,7 +113,7 @@ def kornia_loader(data: ImageData, recipe: Recipe) -> tuple[Any, Callable[[], No
 
 
 def copy_loader(data: ImageData, recipe: Recipe) -> tuple[Any, Callable[[], None]]:
-    """The limit: batches that are ready, copied in a shuffled order."""
+    """Build a loader that only copies prepared batches in a shuffled order, as an upper limit."""
     side = recipe.preprocessing.image_size
     ready = torch.rand(min(len(data.train), 2000), 3, side, side)
 
@@ -126,7 +126,7 @@ def copy_loader(data: ImageData, recipe: Recipe) -> tuple[Any, Callable[[], None
 
 
 def measure(makers: Makers, args: argparse.Namespace) -> dict[str, list[float]]:
-    """All in turns: what slows this machine down for a while slows all of them down."""
+    """Measure all loaders in turns, so that other load on the machine affects all equally."""
     made = {name: make() for name, make in makers.items()}
     speeds: dict[str, list[float]] = {name: [] for name in made}
     try:
@@ -142,7 +142,7 @@ def measure(makers: Makers, args: argparse.Namespace) -> dict[str, list[float]]:
 
 
 def streaming(make: Callable[[], Any]) -> Callable[[], Any]:
-    """Without a cache of decoded pixels, so that each image is decoded each time."""
+    """Disable the cache of decoded pixels, so that each image is decoded each time."""
 
     def made() -> Any:
         os.environ[LIMIT_VARIABLE] = "0"
@@ -165,7 +165,7 @@ def compare(
     if files:
         makers["albumentations, 1 worker"] = streaming(lambda: our_loader(data, recipe, "albumentations", 1))
     if files and augmentation["policy"] != "crop_flip":
-        makers["albumentations, 0 workers, decoded before"] = lambda: our_loader(data, recipe, "albumentations", 0)
+        makers["albumentations, 0 workers, already decoded"] = lambda: our_loader(data, recipe, "albumentations", 0)
     makers |= {
         "tensor": lambda: our_loader(data, recipe, "tensor", 0),
         "dali, 1 thread": lambda: our_loader(data, recipe, "dali", 1),
@@ -193,7 +193,7 @@ def compare(
 
 
 def measure_waiting(data: ImageData, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Steps of ResNet-18 on 32×32 images; the time in which the loop stands still for its next batch."""
+    """Train ResNet-18 on 32×32 images, and measure the time that the loop waits for its next batch."""
     import timm
 
     rows = []
@@ -227,23 +227,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="write the rows here as well")
     parser.add_argument("--turns", type=int, default=5, help="repetitions of each, in turns")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each repetition")
-    parser.add_argument("--steps", type=int, default=8, help="of training, for the share of waiting")
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of each repetition")
+    parser.add_argument("--steps", type=int, default=8, help="training steps, to measure the share of waiting")
     parser.add_argument("--images", type=int, default=4000)
     args = parser.parse_args()
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_CACHE_HOME"] = folder  # decoded pixels leave with the folder
+        os.environ["XDG_CACHE_HOME"] = folder  # decoded pixels are removed with the folder
         sources = make_data(Path(folder), args.images)
-        print("| source | policy | way | images/s | ratio to albumentations [least, most] |\n|---|---|---|---|---|")
+        print("| source | policy | backend | images/s | ratio to albumentations [min, max] |\n|---|---|---|---|---|")
         for name, policy, side in (
             ("arrays 32×32", "small_images", 32),
             ("JPEG 32×32", "small_images", 32),
             ("JPEG 400×300", "crop_flip", 224),
         ):
             rows += compare(name, sources[name], {"policy": policy}, side, args)
-        print("\n| backend | waiting, median | most |\n|---|---|---|")
+        print("\n| backend | waiting, median | maximum |\n|---|---|---|")
         rows += measure_waiting(sources["arrays 32×32"], args)
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1, ensure_ascii=False))

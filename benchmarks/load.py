@@ -1,4 +1,4 @@
-"""How long `analysis.load` takes on a store of many trials, beside MLflow's own client."""
+"""Time of `analysis.load` on a store of many trials, compared with MLflow's own client."""
 
 import argparse
 import sqlite3
@@ -20,7 +20,7 @@ METRICS += ("val_ece", "train_loss", "train_accuracy", "lr", "images_per_second"
 
 
 def fill(uri: str, trials: int, epochs: int) -> None:
-    """A sweep's runs as `search/tracking/` lays them out, written straight into the tables: here only reading counts."""
+    """Write runs as `search/tracking/` does, but directly into the tables, because only reading is measured here."""
     store = open_store(uri, EXPERIMENT)
     space = load_space("quick")
     tags = {"sweep": "big", "sweep_id": "big", "state": "completed"}
@@ -53,7 +53,7 @@ def insert(database: sqlite3.Connection, table: str, rows: list[tuple[Any, ...]]
 
 
 def read_with_client(uri: str) -> int:
-    """The same two tables through MLflow's client: the runs by pages, the score's history in one bulk call."""
+    """Read the same two tables with MLflow's client: the runs by pages, the score's history in one bulk call."""
     from mlflow import MlflowClient
 
     client = MlflowClient(uri)

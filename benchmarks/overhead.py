@@ -1,4 +1,4 @@
-"""Where the demo's time goes, beside the same search written by hand as the documentation of its parts teaches.
+"""The parts of the demo's time, and the time of the same search written by hand as in the libraries' documentation.
 
     python benchmarks/overhead.py [--rounds 2] [--skip-by-hand] [--json FILE]
 
@@ -32,7 +32,7 @@ BY_HAND = Path(__file__).parent / "by_hand.py"
 
 
 def run_demo() -> dict[str, object]:
-    """One `sweep run quick` in a folder of its own, split by what its ledger says."""
+    """Run `sweep run quick` once in a new folder, and split its time by the ledger's events."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.time()
         done = subprocess.run([SWEEP, "run", "quick"], cwd=folder, capture_output=True, text=True)
@@ -52,13 +52,13 @@ def run_demo() -> dict[str, object]:
         "total": ended - began,
         "command and checks": driver.time - began - sum(seconds.values()),
         "Ray start": seconds["ray"],
-        "preparation beyond it": seconds["preparation"],
+        "further preparation": seconds["preparation"],
         "waiting for the store": seconds["store"],
         "first worker's imports": min(
             trial.reports[0].time - trial.reports[0].worker_seconds for trial in trials if trial.reports
         )
         - min(trial.started for trial in trials),
-        "trials, imports included": span,
+        "trials, with imports": span,
         "MLflow: rest": runs.time - close.time,
         "leaderboard, export, exit": ended - runs.time,
         "per warm trial beyond training": mean(
@@ -103,7 +103,7 @@ def main() -> None:
         results.setdefault("sweep run quick", []).append(run_demo())
         if not arguments.skip_by_hand:
             results.setdefault("by hand, workers reused", []).append(run_by_hand(reuse=True))
-            results.setdefault("by hand, as taught", []).append(run_by_hand(reuse=False))
+            results.setdefault("by hand, as in the documentation", []).append(run_by_hand(reuse=False))
     show(results)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2))
@@ -112,7 +112,7 @@ def main() -> None:
 def show(results: dict[str, list[dict]]) -> None:
     console = Console()
     base = mean(run["total"] for run in results["sweep run quick"])
-    table = Table("way", "seconds", "× the demo", "epochs trained", "runs in MLflow", title="16 trials, 200 digits")
+    table = Table("method", "seconds", "× the demo", "epochs trained", "runs in MLflow", title="16 trials, 200 digits")
     for way, runs in results.items():
         totals = [run["total"] for run in runs]
         statuses = ", ".join(f"{count} {name}" for name, count in Counter(runs[-1]["statuses"]).items())
@@ -121,7 +121,7 @@ def show(results: dict[str, list[dict]]) -> None:
         )
         table.add_row(way, f"{min(totals):.0f}-{max(totals):.0f}", f"{mean(totals) / base:.2f}", epochs, statuses)
     console.print(table)
-    split = Table("part of the demo", "seconds", title="Where the demo's time goes")
+    split = Table("part of the demo", "seconds", title="Parts of the demo's time")
     for part in (name for name, value in results["sweep run quick"][0].items() if isinstance(value, float)):
         values = [run[part] for run in results["sweep run quick"]]
         split.add_row(part, f"{min(values):.2f}-{max(values):.2f}")

@@ -1,4 +1,4 @@
-"""Replays real learning curves through this project's search and through stock ones, and compares what each finds."""
+"""Replay recorded learning curves with this project's search and with stock ones, and compare the found recipes."""
 
 import argparse
 import heapq
@@ -20,8 +20,8 @@ import optuna
 from search.core.asha import Asha, Decision
 from search.core.sampler import Sampler
 
-LEVEL = "unfreeze.level"  # the parameter that the effect reports judge, where a set has it
-RESUME_COST = 0.25  # units of fidelity charged for every resume of a paused trial: start-up and checkpoint
+LEVEL = "unfreeze.level"  # the parameter whose best level is reported, if a set has it
+RESUME_COST = 0.25  # cost of each resume of a paused trial (start and checkpoint), in units of fidelity
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Configuration:
 
 
 class Curves:
-    """One set: its domains, its configurations, and the nearest configuration to a point."""
+    """One set of curves: its domains, its configurations, and the nearest configuration to a point."""
 
     def __init__(self, header: dict[str, Any], configurations: list[Configuration]) -> None:
         self.name: str = header["name"]
@@ -52,7 +52,7 @@ class Curves:
         return cls(lines[0], [Configuration(c["params"], c["length"], c["scores"]) for c in lines[1:]])
 
     def suggest(self, trial: Any) -> dict[str, Any]:
-        """The set's domains as a define-by-run space."""
+        """Draw from the set's domains as a define-by-run space."""
         return {name: self._draw(trial, name, domain) for name, domain in self.domains.items()}
 
     def distances(self, params: dict[str, Any]) -> np.ndarray:
@@ -68,7 +68,7 @@ class Curves:
         return trial.suggest_float(name, *of, log=kind == "log_uniform")
 
     def _scale(self, params: dict[str, Any]) -> np.ndarray:
-        """Domains scaled to [0, 1], log where log; two options of a choice are at distance 1."""
+        """Scale domains to [0, 1], logarithmic ones in the logarithm; two options of a choice have the distance 1."""
         values: list[float] = []
         for name, domain in self.domains.items():
             ((kind, of),) = domain.items()
@@ -81,10 +81,10 @@ class Curves:
 
 
 def synthesise(name: str, seed: int = 0, count: int = 400) -> list[dict[str, Any]]:
-    """The lines of a made-up set: saturating curves towards a smooth function of the parameters, as a check on tuning.
+    """Return the lines of a simulated set: curves that approach a smooth function of the parameters.
 
     `crossing`: the level with the best end learns slowest. `loss`: negated losses of equal length, which may diverge.
-    `unequal`: trials of 10 to 90 units. `flat`: early scores say next to nothing about the end.
+    `unequal`: trials of 10 to 90 units. `flat`: early scores hardly predict the end.
     """
     rng = np.random.default_rng((seed, len(name), sum(map(ord, name))))
     domains: dict[str, Any] = {"lr": {"log_uniform": [1e-4, 1.0]}, "decay": {"log_uniform": [1e-6, 1e-1]}}
@@ -122,10 +122,10 @@ def synthesise(name: str, seed: int = 0, count: int = 400) -> list[dict[str, Any
 
 
 class Search(Protocol):
-    """What a method must answer in a replay. Scores are raw; each method makes of them what its users would."""
+    """The interface of a method in a replay. Scores are raw; each method uses them as its users would."""
 
     def next(self, trial: int) -> dict[str, Any] | int | None:
-        """The point of a new trial, or the number of a paused one to resume."""
+        """Return the point of a new trial, or the number of a paused one to resume."""
 
     def start(self, trial: int, configuration: Configuration) -> None: ...
 
@@ -136,7 +136,7 @@ class Search(Protocol):
 
 @dataclass
 class Found:
-    """What was known when one budget was spent."""
+    """The result when one budget was spent."""
 
     regret: float
     level: Any
@@ -145,18 +145,18 @@ class Found:
 
 
 def replay(curves: Curves, search: Search, units: Sequence[float], workers: int = 8) -> list[Found]:
-    """Run `search` on `curves`; what it had found when each of the increasing `units` of fidelity was spent."""
+    """Run `search` on `curves`, and return the result after each of the increasing `units` of fidelity."""
     taken = np.zeros(len(curves.configurations), bool)
     trials: list[Configuration] = []
     epochs: dict[int, int] = {}
     best, winner = -math.inf, None
     completed = 0
     found: list[Found] = []
-    clock = [(0.0, worker) for worker in range(workers)]  # when each worker's unit ends
+    clock = [(0.0, worker) for worker in range(workers)]  # time at which each worker's unit ends
     holds: dict[int, int] = {}  # worker -> trial
 
     while True:
-        # An empty clock: the set was used up before the budget was.
+        # An empty clock means that the set was used up before the budget.
         now, worker = heapq.heappop(clock) if clock else (math.inf, -1)
         while len(found) < len(units) and now * workers > units[len(found)] + 1e-9:
             worst = min(c.best for c in curves.configurations if c.scores)
@@ -191,7 +191,7 @@ def replay(curves: Curves, search: Search, units: Sequence[float], workers: int 
                 trial = chosen
                 cost += RESUME_COST
             elif chosen is None or taken.all():
-                continue  # the set is used up: this worker rests
+                continue  # the set is used up, so this worker is idle
             else:
                 trial = len(trials)
                 nearest = int(np.argmin(np.where(taken, np.inf, curves.distances(chosen))))
@@ -204,7 +204,7 @@ def replay(curves: Curves, search: Search, units: Sequence[float], workers: int 
 
 
 class Ours:
-    """This project's scheduler and sampler, as the sweep drives them."""
+    """This project's scheduler and sampler, called as in a sweep."""
 
     def __init__(self, curves: Curves, seed: int, asha: Asha | None, sampler: str = "tpe") -> None:
         self.asha = asha
@@ -237,7 +237,7 @@ class Ours:
 
 
 class Stock:
-    """Optuna's TPE, or random points, with nothing that stops a trial; told as a plain objective function tells it."""
+    """Optuna's TPE, or random points, without early stopping; scores are reported as by a plain objective function."""
 
     def __init__(
         self, curves: Curves, seed: int, sampler: str, pruner: optuna.pruners.BasePruner | None = None
@@ -282,7 +282,7 @@ class Stock:
 
 
 class RayAsha(Stock):
-    """Ray's ASHA class, told as `OptunaSearch` tells: stopped is complete with the last value, NaN runs for ever."""
+    """Ray's ASHA class, with reports as by `OptunaSearch`: stopped trials are complete with their last value."""
 
     def __init__(self, curves: Curves, seed: int, sampler: str) -> None:
         from ray.tune.schedulers import AsyncHyperBandScheduler
@@ -342,7 +342,7 @@ def run_seed(path: Path, method: str, budgets: Sequence[float], workers: int, se
 
 
 def compare(ours: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
-    """The ratio of mean regrets on the same seeds, and its 95 % interval (bootstrap over seeds)."""
+    """Return the ratio of mean regrets on the same seeds, and its 95 % interval (bootstrap over seeds)."""
     picks = np.random.default_rng(0).integers(len(base), size=(4000, len(base)))
     ratios = ours[picks].mean(axis=1) / np.maximum(base[picks].mean(axis=1), 1e-12)
     low, high = np.quantile(ratios, [0.025, 0.975])
@@ -350,7 +350,7 @@ def compare(ours: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
 
 
 def judge(path: Path, methods: Sequence[str], args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Replay every method on one set; one row per budget and method."""
+    """Replay every method on one set; returns one row per budget and method."""
     curves = Curves.load(path)
     short = curves.lengths.mean() < 20
     budgets = sorted(args.budgets or ([8, 16] if short else [16, 32]))
@@ -385,16 +385,21 @@ def judge(path: Path, methods: Sequence[str], args: argparse.Namespace) -> list[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--curves", type=Path, required=True, help="folder of sets, *.jsonl")
-    parser.add_argument("--synthesise", action="store_true", help="first write made-up sets into that folder")
+    parser.add_argument("--synthesise", action="store_true", help="first write simulated sets into that folder")
     parser.add_argument("--seeds", type=int, default=100)
-    parser.add_argument("--first-seed", type=int, default=0, help="to confirm on other seeds than a choice was made on")
+    parser.add_argument(
+        "--first-seed", type=int, default=0, help="first seed; use other seeds to confirm a choice than to make it"
+    )
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument(
-        "--budgets", type=float, nargs="+", help="in mean trainings; 16 32, and 8 16 where they are short"
+        "--budgets",
+        type=float,
+        nargs="+",
+        help="budgets in mean trainings; default 16 32, and 8 16 for short trainings",
     )
     parser.add_argument("--json", type=Path, help="write the rows here as well")
-    parser.add_argument("--variants", action="store_true", help="also what was tried and lost")
-    parser.add_argument("--only", nargs="+", help="methods to run beside the base")
+    parser.add_argument("--variants", action="store_true", help="also run the variants that were tried without success")
+    parser.add_argument("--only", nargs="+", help="methods to run besides the base")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     args = parser.parse_args()
     for name in ("crossing", "loss", "unequal", "flat") if args.synthesise else ():
@@ -408,7 +413,7 @@ def main() -> None:
     if args.only:
         methods = [BASE, *(method for method in [*STOCK, *OURS, *VARIANTS] if method in args.only)]
     print(
-        f"Mean regret; ratio to {BASE!r} on the same {args.seeds} seeds [95 %]; resume charged {RESUME_COST} units.\n"
+        f"Mean regret; ratio to {BASE!r} on the same {args.seeds} seeds [95 %]; each resume costs {RESUME_COST} units.\n"
     )
     print("| set | budget | method | regret | ratio [95 %] | best level won |\n|---|---|---|---|---|---|")
     rows = [row for path in paths for row in judge(path, methods, args)]

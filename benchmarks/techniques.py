@@ -1,14 +1,14 @@
-"""What each technique costs: time, peak memory and accuracy of it alone, relative to the baseline of the same round.
+"""The cost of each single technique: time, peak memory and accuracy, relative to the baseline of the same round.
 
     python benchmarks/techniques.py [--rounds 3] [--only unfreeze lora] [--json FILE] [--save]
 
-Two set-ups: a ResNet-18 on 32×32 images in batches of 128, where kernels are what takes time, and the demo's small model on
-200 digits, with three times as many rounds. Rounds are interleaved, each with a seed of its own. Time is that of a training
-image, without the first epoch; memory is the most that torch had allocated at once, validation included: on a GPU as its
-allocator says, on a CPU by the profiler's account of an epoch up to its report, which other processes cannot disturb; of
-several devices, on one of them. Accuracy is the demo's alone, on the validation images after the last epoch, paired by seed
-with the baseline: three epochs from nothing teach a ResNet-18 little. --save writes the costs that the cards tell; `make
-docs` puts them on their page. Needs no network.
+There are two set-ups: a ResNet-18 on 32×32 images in batches of 128, where kernels take most of the time, and the demo's
+small model on 200 digits, with three times as many rounds. Rounds are interleaved, each with its own seed. The time is that
+of one training image, without the first epoch. The memory is the peak of torch's allocations, also in the validation: on a
+GPU from its allocator, on a CPU from a profile of one epoch up to its report, which other processes cannot disturb; with
+several devices, that of one. The accuracy is measured on the demo only, on the validation images after the last epoch,
+paired by seed with the baseline, because a ResNet-18 without pretraining learns little in three epochs. --save writes the
+costs that the cards show; `make docs` puts them on their page. It needs no network.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ MODELS: dict[str, Values] = {
         "schedule": {"name": "cosine"},
     },
 }
-DEMO_ROUNDS = 3  # for each of the other model's: its trainings are short, and accuracy needs the seeds
-# The first part named is the technique; others are what it needs beside it.
+DEMO_ROUNDS = 3  # rounds of the demo for each round of the other model: they are short, and accuracy needs many seeds
+# The first part in each row is the technique; it needs the others.
 VARIANTS: list[Values] = [
     {"data_parallel": {"devices": 2}},
     {"data_parallel": {"devices": 2, "strategy": "fsdp"}},
@@ -103,7 +103,7 @@ VARIANTS: list[Values] = [
 
 
 def measure(recipe: Recipe, resources: Resources) -> dict[str, float]:
-    """Seconds per training image, and the validation accuracy after the last epoch."""
+    """Return the seconds per training image, and the validation accuracy after the last epoch."""
     with tempfile.TemporaryDirectory() as folder:
         reports = train(recipe, Path(folder), resources=resources).reports
     seconds = [1 / report.metrics["images_per_second"] for report in reports[1:]]
@@ -111,7 +111,7 @@ def measure(recipe: Recipe, resources: Resources) -> dict[str, float]:
 
 
 def measure_peak_mb(recipe: Recipe, resources: Resources) -> float:
-    """The most that torch had allocated at once during one epoch of training and its validation."""
+    """Return the peak of torch's allocations during one epoch of training and its validation."""
     shares = {"data": recipe.data.model_copy(update={"train_size": 2 * recipe.batch_size})}
     short = recipe.model_copy(update=shares)
     with tempfile.TemporaryDirectory() as folder:
@@ -119,13 +119,13 @@ def measure_peak_mb(recipe: Recipe, resources: Resources) -> float:
             return train(short, Path(folder), resources=resources).reports[-1].metrics["peak_memory_mb"]
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
             (report,) = train(short, Path(folder), resources=resources, on_report=lambda report: False).reports
-    # The checkpoint comes after the report, and is put together in the host's memory.
+    # The checkpoint is made after the report, in the memory of the host.
     events = sorted(event for event in memory_events(seen) if event[0] <= report.time * 1e9)
     return max(accumulate(size for _, size in events)) / 2**20
 
 
 def memory_events(seen: profile) -> Iterator[tuple[int, int]]:
-    """Times and sizes in bytes of allocations, negative where memory was freed."""
+    """Yield times and sizes in bytes of allocations; the size is negative when memory is freed."""
     assert seen.profiler is not None
     for event in seen.profiler.kineto_results.events():  # type: ignore[union-attr]
         if event.name() == "[memory]":
@@ -133,7 +133,7 @@ def memory_events(seen: profile) -> Iterator[tuple[int, int]]:
 
 
 def run(rounds: int, variants: list[Values], resources: Resources) -> list[dict[str, Any]]:
-    """Every variant on every model, round by round."""
+    """Measure every variant on every model, round by round."""
     costs: list[dict[str, Any]] = []
     for model, common in MODELS.items():
         bare: list[dict[str, float]] = []
@@ -169,7 +169,7 @@ def run(rounds: int, variants: list[Values], resources: Resources) -> list[dict[
 
 
 def attempt(values: Values, resources: Resources, work: Any) -> Any:
-    """None, said in a sentence, where this machine or this model cannot do it."""
+    """Return None, and print the reason, if this machine or this model does not support the variant."""
     try:
         return work(read_recipe(values), resources)
     except UserError as error:
@@ -215,16 +215,16 @@ def main() -> None:
 
 
 def merge(result: dict[str, Any], only: list[str] | None) -> dict[str, Any]:
-    """The costs to keep: of what was left out now, those measured before.
+    """Add the earlier costs of variants that were not measured now.
 
     Raises:
-        SystemExit: those were measured elsewhere, or on another number of rounds.
+        SystemExit: those were measured on another machine, or with another number of rounds.
     """
     if not only:
         return result
     before = json.loads(COSTS.read_text())
     if before["machine"] != result["machine"]:
-        raise SystemExit(f"Not saved: the others were measured on {before['machine']}.")
+        raise SystemExit(f"Not saved: the other variants were measured on {before['machine']}.")
     names = [next(iter(variant)) for variant in VARIANTS]
     costs = [cost for cost in before["costs"] if cost["technique"] not in only] + result["costs"]
     costs.sort(key=lambda cost: (list(MODELS).index(cost["model"]), names.index(cost["technique"])))

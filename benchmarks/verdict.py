@@ -1,9 +1,9 @@
-"""Whether the report tells the truth: sweeps of a made-up objective whose effects are known, judged by the report.
+"""Accuracy of the report: it is applied to sweeps of a simulated objective whose effects are known.
 
 Each seed plants other effects, speeds and interactions, and runs the project's own Controller (sampler, ASHA, baselines)
-on curves that saturate at the planted score at the technique's own speed, so that what wins late may lose early.
-The truth of a level is the noise-free mean difference between it and the baseline's choice over the recipes that ran to
-full length, its own hyperparameters drawn from the domain.
+on simulated curves. A curve approaches the planted score at the speed of its techniques, so a recipe that wins late may
+lose early. The true effect of a level is the noise-free mean difference between it and the baseline's choice over the
+recipes that ran to full length, with the level's own hyperparameters drawn from the domain.
 """
 
 import argparse
@@ -50,8 +50,8 @@ recipe:
 search: {trials: 64, sampler: tpe}
 """
 WORKERS = 8
-JITTER = 0.004  # of one epoch's score
-LEAST = 0.01  # an effect that a report ought to find
+JITTER = 0.004  # standard deviation of one epoch's score
+LEAST = 0.01  # smallest effect that a report should find
 
 
 @dataclass
@@ -67,10 +67,10 @@ class Memory:
 
 
 class Objective:
-    """A planted truth: a final score and a speed for every point of the space."""
+    """Planted effects: a final score and a speed for every point of the space."""
 
     def __init__(self, parameters: list[Any], seed: int, noise: float) -> None:
-        self.noise = noise  # of a whole training, as between seeds
+        self.noise = noise  # standard deviation between trainings that differ only in the seed
         self.rng = np.random.default_rng((7, seed))
         self.parameters = {parameter.name: parameter for parameter in parameters}
         self.effects: dict[tuple[str, str], float] = {}
@@ -82,7 +82,7 @@ class Objective:
                 key = (parameter.name, level.option)
                 self.effects[key] = self.rng.choice([0.0, 0.0, 1.0, -1.0]) * self.rng.uniform(0.005, 0.03)
                 self.speeds[key] = math.exp(self.rng.choice([0.0, 0.0, 1.0]) * self.rng.normal(0, 0.7))
-        # Two pairs of options that bring something only together, or spoil each other.
+        # Two pairs of options with a positive or a negative interaction.
         keys = list(self.effects)
         self.pairs = {}
         for _ in range(2):
@@ -90,10 +90,10 @@ class Objective:
             if one[0] != other[0]:
                 self.pairs[one, other] = self.rng.choice([1.0, -1.0]) * self.rng.uniform(0.01, 0.03)
         self.peak, self.width = self.rng.uniform(0.3, 0.8), self.rng.uniform(0.3, 0.6)
-        self.slope = self.rng.normal(0, 0.01)  # of mixup's effect in its alpha
+        self.slope = self.rng.normal(0, 0.01)  # slope of mixup's effect in its alpha
 
     def final(self, point: dict[str, Any]) -> float:
-        """Without noise."""
+        """Return the final score without noise."""
         taken = {(name, point.get(name)) for name in self.parameters}
         score = 0.8 + sum(self.effects.get(key, 0.0) for key in taken)
         score += sum(worth for (one, other), worth in self.pairs.items() if one in taken and other in taken)
@@ -110,7 +110,7 @@ class Objective:
 
 
 def run_sweep(space: Any, seed: int, noise: float, exempt: float = 0.0) -> tuple[Sweep, Objective]:
-    """A sweep on simulated workers; a random share of `exempt` trials is never stopped."""
+    """Run a sweep on simulated workers; a random share `exempt` of the trials is never stopped."""
     parameters = list_parameters(space.recipe)
     objective = Objective(parameters, seed, noise)
     controller = Controller(space, Memory(), seed=seed)  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ def run_sweep(space: Any, seed: int, noise: float, exempt: float = 0.0) -> tuple
 
 
 def as_sweep(space: Any, controller: Controller) -> Sweep:
-    """The tables that `analysis.load` would read."""
+    """Return the tables that `analysis.load` would read."""
     facts = [
         {"trial": t.number, "state": t.state, "reason": "", "origin": t.origin, "is_baseline": t.origin == "baseline"}
         | {"score": t.score, "standard_error": 0.01, "best_epoch": t.epoch, "epochs_done": t.epoch, "seconds": 1.0}
@@ -154,7 +154,7 @@ def as_sweep(space: Any, controller: Controller) -> Sweep:
 
 
 def find_truth(objective: Objective, sweep: Sweep, level: Level) -> float:
-    """The mean difference over the recipes of full length."""
+    """Return the true mean difference over the recipes of full length."""
     design = make_design(sweep)
     own = [
         name for name in design.points if name == level.parameter.name or name.startswith(f"{level.parameter.name}[")
@@ -169,7 +169,7 @@ def find_truth(objective: Objective, sweep: Sweep, level: Level) -> float:
 
 
 def naive(sweep: Sweep, level: Level, full_length: bool) -> tuple[float, float]:
-    """What a notebook does: the difference of two means and its 90 % interval, over all trials or the finished ones."""
+    """Return a simple estimate: the difference of two means and its 90 % interval, over all or the finished trials."""
     from scipy.stats import t as student
 
     trials = sweep.completed if full_length else sweep.trials[sweep.trials.score.notna()]
@@ -185,7 +185,7 @@ def naive(sweep: Sweep, level: Level, full_length: bool) -> tuple[float, float]:
 
 
 def judge_seed(seed: int, noise: float, exempt: float, sampler: str, trials: int) -> list[dict[str, Any]]:
-    """A row for each method and level of one sweep."""
+    """Return a row for each method and level of one sweep."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "made-up.yaml").write_text(SPACE)
         space = load_space(Path(folder, "made-up.yaml"), [f"search.sampler={sampler}", f"search.trials={trials}"])
@@ -201,7 +201,7 @@ def judge_seed(seed: int, noise: float, exempt: float, sampler: str, trials: int
                 continue
             found, truth = effects.loc[parameter.name, level.label], find_truth(objective, sweep, level)
             methods = {"report": (found.low, found.high, found.verdict)}
-            for name, full_length in (("finished trials, means", True), ("last reports, means", False)):
+            for name, full_length in (("means of finished trials", True), ("means of last reports", False)):
                 low, high = naive(sweep, level, full_length)
                 methods[name] = (low, high, judge(low, high) if math.isfinite(low) else "unknown")
             for method, (low, high, verdict) in methods.items():
@@ -218,7 +218,7 @@ def judge_seed(seed: int, noise: float, exempt: float, sampler: str, trials: int
 
 
 def summarise(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Coverage with its standard error over seeds, which are what is independent."""
+    """Yield the coverage with its standard error over seeds, because only seeds are independent."""
     for method, found in rows.groupby("method", sort=False):
         known = found[found.verdict != "unknown"].copy()
         known["covered"] = (known.low <= known.truth) & (known.truth <= known.high)
@@ -245,7 +245,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--trials", type=int, default=64)
-    parser.add_argument("--noise", type=float, default=0.005, help="between trainings that differ in seed alone")
+    parser.add_argument(
+        "--noise", type=float, default=0.005, help="standard deviation between trainings that differ only in the seed"
+    )
     parser.add_argument("--sampler", default="tpe")
     parser.add_argument("--exempt", type=float, default=0.0, help="share of trials that are never stopped")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
@@ -265,7 +267,7 @@ def main() -> None:
         f"run, {mean.took:.1f} s to judge.\n"
     )
     print(
-        "| method | coverage of 90 % | no effect called useful | ± 1 point or more found | wrong sign | unknown | width |"
+        "| method | coverage of 90 % | no effect, called useful | ± 1 point or more found | wrong sign | unknown | width |"
     )
     print("|---|---|---|---|---|---|---|")
     table = list(summarise(rows))

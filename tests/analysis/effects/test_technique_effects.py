@@ -148,4 +148,4 @@ def test_verdicts_agree_with_planted_effects():
     rows = pd.DataFrame([row for seed in range(3) for row in verdict.judge_seed(seed, 0.005, 0.0, "random", 40)])
     table = {row["method"]: row for row in verdict.summarise(rows)}
     assert table["report"]["coverage"] > 0.7
-    assert table["report"]["width"] < table["last reports, means"]["width"]
+    assert table["report"]["width"] < table["means of last reports"]["width"]
