@@ -163,7 +163,7 @@ SWEEPS = {
     "confirm the best none": ("confirm done-1 --top 0", "--top=0", "1 or more"),
     "confirm the best minus one": ("confirm done-1 --top=-1", "--top=-1", "1 or more"),
     "confirm the best all": ("confirm done-1 --top all", "--top=all", "whole number"),
-    "confirm with other seeds than before": ("confirm confirmed-1 --seeds 7", "--seeds=7", "on 3 seeds", "sweep rm confirmed-1-confirm"),
+    "confirm with other seeds than before": ("confirm confirmed-1 --seeds 7", "--seeds=7", "with 3 seeds", "sweep rm confirmed-1-confirm"),
     "ablate an unfinished sweep": ("ablate cut-1", "cut-1 has no completed trial", "sweep resume cut-1"),
     "ablate a confirmation": ("ablate confirmed-1-confirm", "confirmed-1-confirm", "confirmed-1"),
     "ablate with one seed": ("ablate done-1 --seeds 1", "--seeds=1", "2 or more"),

@@ -38,7 +38,7 @@ VALUES = {
     "a hyphen for an underscore": ("run quick label-smoothing.alpha=0.1", "label-smoothing", "Did you mean label_smoothing?"),
     "a technique in capitals": ("space quick MixUp.alpha=0.1", "MixUp", "Did you mean mixup?"),
     "a path with blanks": ("space quick 'mixup . alpha=0.1'", "mixup"),
-    "a path into a value": ("run quick epochs.first=3", "epochs.first=3", "no parts"),
+    "a path into a value": ("run quick epochs.first=3", "epochs.first=3", "no fields"),
     "a path into a list": ("run quick preprocessing.mean.0=0.5", "preprocessing.mean"),
     "a whole recipe of a word": ("run quick recipe=fast", "recipe", "mapping"),
     "a whole recipe of nothing": ("run quick recipe.=", "recipe.=", "path=value"),
