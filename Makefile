@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
+# Docker images often set it; every process then compiles torch and the other libraries again, which takes 10 seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo test test-all docs docs-site check lock clean
 
 setup: $(READY)

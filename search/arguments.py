@@ -20,6 +20,7 @@ DATABASE = b"SQLite format 3\0"  # the first bytes of every SQLite file
 
 LONGEST_SECONDS = 366 * 24 * 3600
 MOST_OF_ANYTHING = 1_000_000
+MOST_THREADS = 1024  # torch aborts the process when the system refuses it more
 LARGEST_SEED = 2**63 - 1
 
 

@@ -73,8 +73,24 @@ def check_out(out: Path) -> None:
         UserError: It is a file, holds files that are not an export, or cannot be written to.
     """
     check_folder("--out", out)
-    if out.is_dir() and any(out.iterdir()) and not (out / "recipe.yaml").exists():
+    if not out.is_dir() or not any(out.iterdir()):
+        return
+    recipe = out / "recipe.yaml"
+    if not recipe.exists():
         raise UserError(f"--out={out}: the folder has other files. Name a new folder.")
+    if not _is_written_here(recipe):
+        raise UserError(f"--out={out}: {recipe} is not from an export, and would be overwritten. Name a new folder.")
+
+
+def _is_written_here(recipe: Path) -> bool:
+    """Whether an export or a training wrote a recipe's file: the files beside it tell, or its own text."""
+    names = {path.name for path in recipe.parent.iterdir()}
+    if "last.ckpt" in names or len(names & {"weights.safetensors", "summary.json", "MODEL_CARD.md"}) > 1:
+        return True
+    try:
+        return names == {"recipe.yaml"} and recipe.read_text() == dump_recipe(load_recipe(recipe))
+    except (OSError, ValueError, UserError):
+        return False
 
 
 def export_recipe(recipe: Recipe, out: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from training.errors import UserError
@@ -20,18 +21,26 @@ def check_folder(field: str, folder: Path, shown: Path | None = None) -> None:
     Raises:
         UserError: It is a file, or nothing can be written there.
     """
+    try:
+        with made_for_now(folder):
+            tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise cannot_write(field, shown or folder, error) from None
+
+
+@contextmanager
+def made_for_now(folder: Path) -> Iterator[None]:
+    """Make a folder and those above it; afterwards, remove those that were made and are still empty."""
     made: list[Path] = []
     try:
         for part in reversed([folder, *folder.parents]):
             if not part.exists():
                 part.mkdir(exist_ok=True)
                 made.append(part)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise cannot_write(field, shown or folder, error) from None
+        yield
     finally:
         for part in reversed(made):
-            with suppress(OSError):  # Another process can use it by now.
+            with suppress(OSError):  # It is in use by now.
                 part.rmdir()
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from analysis import EXPERIMENT, TRACKING_URI
-from search.arguments import absolute_uri, check_number, check_store
+from search.arguments import MOST_THREADS, absolute_uri, check_number, check_store
 from search.cli.options import Experiment, Overrides, TrackingUri
 from training.errors import UserError
 
@@ -93,7 +93,7 @@ def train(
     from search.runner.single_training import train_single
     from spaces.load import load_baseline
 
-    check_number("--cpus", cpus)
+    check_number("--cpus", cpus, most=MOST_THREADS)
     loaded, is_space = load_baseline(recipe, overrides or [])
     console = make_console()
     for note in warn_of_noise(loaded):

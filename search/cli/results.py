@@ -72,14 +72,7 @@ def export(
     from search.core.record import SweepRecord
     from search.followup.trial_export import Extras, export_trial
 
-    record, study = SweepRecord.open(folder), None
-    if optuna is not None:
-        from search.followup.optuna_study import write_study
-
-        study = write_study(record, optuna)
-    print(export_trial(record, trial, out, Extras(onnx, int8, register)).sentence)
-    if study:
-        print(study)
+    print(export_trial(SweepRecord.open(folder), trial, out, Extras(onnx, int8, register, optuna)).sentence)
 
 
 def predict(

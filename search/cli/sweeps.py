@@ -107,6 +107,7 @@ def show(
     storage: Storage = STORAGE,
 ) -> None:
     """Show a sweep's leaderboard with standard errors, and how many trials may be the best."""
+    check_number("--limit", limit)
     from search.display.tables import leaderboard
 
     result = search.open(name, storage=storage)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.effects.intervals import Interval, paired_interval, rank_ranges, score_interval, score_noise
 from analysis.export.bundle import check_out
+from search.arguments import check_number
 from search.core.record import SweepRecord
 from search.core.trials import Trial, Trials
 from search.followup.candidates import choose_baseline, choose_best, name_recipes
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from search.runner.driver import SweepEnd
 
-TOP = 3
+TOP, MOST_RECIPES = 3, 1000
 
 
 def run_confirmation(source: SweepRecord, top: int | None, seeds: int | None, console: Console) -> SweepEnd:
@@ -44,8 +45,7 @@ def run_confirmation(source: SweepRecord, top: int | None, seeds: int | None, co
     """
     if (record := open_replication(source, "confirm", seeds)) is not None:
         return continue_replication(record, console)
-    if top is not None and top < 1:
-        raise UserError(f"--top={top}: give 1 or more.")
+    check_number("--top", top, most=MOST_RECIPES)
     best = choose_best(source.trials, source.name, top or TOP)
     recipes = name_recipes(best, choose_baseline(source.trials, source.name))
     few = f"--top={top}: {source.name} has {len(best)} different recipes that completed."

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from search.arguments import check_number
 from search.core.record import SweepRecord
 from search.core.trials import Trial, Trials
 from search.followup.findings import BASELINE
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from search.runner.driver import SweepEnd
     from training.loop.checkpoint import Saved
 
-FEWEST_SEEDS, SEEDS = 2, 5
+FEWEST_SEEDS, SEEDS, MOST_SEEDS = 2, 5, 1000
 
 
 @dataclass(frozen=True)
@@ -168,12 +169,13 @@ def open_replication(source: SweepRecord, kind: ReplicationKind, seeds: int | No
     """The replication of this kind that exists already; None where it is to be made.
 
     Raises:
-        UserError: it has another number of seeds, or too few are asked for.
+        UserError: it has another number of seeds, or too few or too many are asked for.
     """
     folder = replication_folder(source.folder, kind)
     if not folder.ledger.exists():
         if seeds is not None and seeds < FEWEST_SEEDS:
             raise UserError(f"--seeds={seeds}: an interval needs at least two seeds. Give {FEWEST_SEEDS} or more.")
+        check_number("--seeds", seeds, most=MOST_SEEDS)
         return None
     record = SweepRecord.open(folder)
     there = len(_replication_of(record).seeds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -31,13 +31,16 @@ class TrialExport:
 
 @dataclass(frozen=True)
 class Extras:
-    """Additional outputs of an export: ONNX files, and a model in MLflow's registry."""
+    """Additional outputs of an export: ONNX files, a model in MLflow's registry, an Optuna study of all trials."""
 
     onnx: bool = False
     int8: bool = False
     register: str | None = None
+    optuna: str | None = None
 
-    def __bool__(self) -> bool:
+    @property
+    def need_weights(self) -> bool:
+        """Whether any of them is made of the trial's weights."""
         return self.onnx or self.int8 or self.register is not None
 
 
@@ -47,7 +50,7 @@ def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras
     For a confirmation, the best trial is the one that was scored on the test part.
 
     Raises:
-        UserError: there is no such trial, none completed, or there are no weights for the extras.
+        UserError: there is no such trial, none completed, or an extra cannot be made; nothing is written then.
     """
     trials, test = record.trials, record.test
     trial = trials.by_number[test.trial] if test and name is None else _choose(trials, name, record.name)
@@ -60,12 +63,18 @@ def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras
     if extras.onnx or extras.int8:
         require("--int8" if extras.int8 else "--onnx", "onnx", "onnxruntime", "onnxscript")
     saved, why = read_weights(record, trial)
-    if saved is None and extras:
+    if saved is None and extras.need_weights:
         raise UserError(
             f"trial {trial.name} of {record.name} has no weights ({why}), but --onnx, --int8 and --register need them. "
             "Leave these options out to export only its recipe, and train it again with sweep train."
         )
-    return write_trial(record, trial, saved, why, out, extras)
+    study = ""
+    if extras.optuna is not None:
+        from search.followup.optuna_study import write_study
+
+        study = f"\n{write_study(record, extras.optuna)}"
+    written = write_trial(record, trial, saved, why, out, extras)
+    return replace(written, sentence=written.sentence + study)
 
 
 def write_trial(
@@ -93,7 +102,7 @@ def write_trial(
         return TrialExport(out, f"Exported {whose} to {out}; its weights are gone ({why}). {train_again}")
     source = source_of(record, trial, record.test, saved["classes"])
     export_model(read_recipe(saved["recipe"]), saved["state_dict"], source, out)
-    what = f"recipe, weights, summary, card.{_add(record, out, extras) if extras else ''}"
+    what = f"recipe, weights, summary, card.{_add(record, out, extras) if extras.need_weights else ''}"
     return TrialExport(out, f"Exported {describe_trial(record, trial)} to {out}: {what} {train_again}")
 
 

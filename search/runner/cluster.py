@@ -148,15 +148,11 @@ def plan_demand(nodes: list[Node], cpus: float | None, gpus: float | None) -> De
         shares = [node.cpus // node.gpus for node in nodes if node.gpus]
         cpus = max(1.0, float(int(min(shares) * gpus))) if gpus and shares else 1.0
     most_gpus, most_cpus = max(node.gpus for node in nodes), max(node.cpus for node in nodes)
-    if gpus > most_gpus:
-        raise UserError(
-            f"--gpus-per-trial={gpus:g}: the largest machine of the cluster has {most_gpus:g}. A trial runs on one machine; "
-            "give a smaller number."
-        )
-    if cpus > most_cpus:
-        raise UserError(
-            f"--cpus-per-trial={cpus:g}: the largest machine of the cluster has {most_cpus:g}. Give a smaller number."
-        )
+    is_here = [node.host for node in nodes] == [socket.gethostname()]
+    largest = "this machine has" if is_here else "a trial runs on one machine, and the largest of the cluster has"
+    for option, requested, most in (("--gpus-per-trial", gpus, most_gpus), ("--cpus-per-trial", cpus, most_cpus)):
+        if requested > most:
+            raise UserError(f"{option}={requested:g}: {largest} {most:g}. Give a smaller number.")
     slots = sum(int(min(node.cpus // cpus, node.gpus // gpus if gpus else node.cpus)) for node in nodes)
     return Demand(cpus, gpus, slots)
 

@@ -11,6 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.export.writable import made_for_now
+from analysis.formatting import plural
 from search.display.phases import Phases
 from search.runner.cluster import Demand, fit_to_cluster, list_nodes, plan_demand, start_ray
 from search.runner.early_checks import nearest_folder
@@ -51,10 +53,9 @@ def make_plan(
     from search.runner.preparation import inputs_of, make_resolver, prepare_cluster, prepare_machine
 
     is_local, is_server = settings.address is None, settings.tracking_uri.startswith("http")
-    if is_server or not is_local:
-        tracking.start(patient)
     if is_server:
         phases.begin("checking the MLflow server")
+        tracking.start(patient)
         tracking.wait_ready()  # this takes little time; a database is created while Ray starts
     inputs = [recipe.model_dump() for recipe in inputs_of(space)]
     clock = [time.perf_counter()]
@@ -79,9 +80,9 @@ def make_plan(
     demand = plan_demand(nodes, settings.cpus_per_trial, settings.gpus_per_trial)
     space, notes = fit_to_cluster(space, can_bf16=True, has_gpus=demand.gpus > 0, devices=demand.devices)
     if demand.gpus or not facts:
-        phases.begin(f"preparing {len(nodes)} machine{'s' * (len(nodes) != 1)}: data, weights, image sizes")
-        storage.mkdir(parents=True, exist_ok=True)
-        facts = prepare_cluster(inputs, storage, nodes, demand.gpus)
+        phases.begin(f"preparing {plural(len(nodes), 'machine')}: data, weights, image sizes")
+        with made_for_now(storage):  # each machine must find it
+            facts = prepare_cluster(inputs, storage, nodes, demand.gpus)
         _raise_problems(facts)
         if died := len(nodes) - len(facts):
             notes.append(f"{died} of {len(nodes)} machines died during the preparation; trials start on the others.")
@@ -92,6 +93,8 @@ def make_plan(
         notes += more
     clock.append(time.perf_counter())
     phases.begin("opening the MLflow store")
+    if not is_local and not is_server:
+        tracking.start(patient)
     tracking.wait_ready()
     clock.append(time.perf_counter())
     notes += {remark for fact in facts if (remark := fact.remark)}  # one line if the machines agree

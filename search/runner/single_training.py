@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from analysis.export.bundle import Source, check_out, export_model, export_recipe
-from analysis.formatting import format_score
+from analysis.formatting import format_score, plural
 from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, interruptible
 from search.runner.preparation import check_recipe
 from search.storage.events import EpochReported, TrialEnded, TrialStarted
@@ -49,19 +49,25 @@ def train_single(
     Raises:
         UserError: the recipe, the data or the machine do not allow it.
     """
+    from training.data.inspection.remarks import list_remarks, summarise_remarks
+
     if metric not in (*MAXIMISED, *MINIMISED):
         raise UserError(f"--metric={metric}: choose one of {', '.join((*MAXIMISED, *MINIMISED))}.")
+    if device not in (None, "cpu", "cuda"):
+        raise UserError(f"--device={device}: give cpu or cuda.")
     out = out or _next_folder(Path("trained"))
     _check_free(out, recipe)
     resources = _plan_resources(recipe, source, cpus, device)
-    check_recipe(recipe, resources.device)
+    data, _ = check_recipe(recipe, resources.device)
     tracking = Tracking(
         tracking_uri, experiment, sweep=out.name, sweep_id=uuid.uuid4().hex, metric=metric, nested=False
     )
     tracking.start()  # not earlier, so that a refused training creates no database
     tracking.wait_ready()
     export_recipe(recipe, out)
-    console.print(f"Training {source} on {resources.threads} CPU thread(s), {resources.device}.")
+    console.print(f"Training {source} on {plural(resources.threads, 'CPU thread')}, {resources.device}.")
+    if remarks := summarise_remarks(list_remarks(data), recipe.data):
+        console.print(remarks, markup=False)
     way_on = f"To continue, run the command again with --out {out}"
     try:
         outcome = _train(recipe, out, metric, resources, tracking, console)
@@ -80,7 +86,7 @@ def train_single(
         )
         raise typer.Exit(1)
     if outcome.state == "stopped":
-        console.print(f"Interrupted after {len(outcome.reports)} epochs.")
+        console.print(f"Interrupted after {plural(len(outcome.reports), 'epoch')}.")
         raise Interrupted(signal.SIGINT, way_on)
     _export(outcome, out, metric, resources.threads, tracking.run_ids.get(0))
     console.print(f"Wrote {out}: recipe.yaml, weights.safetensors, summary.json.")
@@ -148,10 +154,8 @@ def _plan_resources(recipe: Recipe, source: Path, cpus: int | None, device: str 
     from training.train import Resources
 
     has_gpu = find_device() == "cuda"
-    if device not in (None, "cpu", "cuda") or (device == "cuda" and not has_gpu):
-        raise UserError(
-            f"--device={device}: {'no GPU that torch can use' if device == 'cuda' else 'give cpu or cuda'}."
-        )
+    if device == "cuda" and not has_gpu:
+        raise UserError("--device=cuda: there is no GPU that torch can use. Give cpu.")
     threads, workers = (cpus, 0) if cpus else split_cpus(count, recipe.data.name not in FILE_DATA)
     return Resources(threads, workers, "cuda" if has_gpu and device != "cpu" else "cpu", torch.cuda.device_count())
 

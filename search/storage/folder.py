@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -18,6 +17,8 @@ from analysis.export.writable import cannot_write, check_folder
 from search.storage.names import check_name
 from training.errors import UserError
 
+# `is_running` takes the lock for an instant, and a driver names itself just after it took the lock: both are waited for.
+PROBE_SECONDS, LOCK_SECONDS = 0.1, 0.5
 PARTS = ("ledger.jsonl", "space.yaml", "trials", "ray", "lock")
 
 
@@ -64,12 +65,10 @@ class SweepFolder:
         lock = FileLock(self.path / "lock")
         holder = self.path / "driver.json"
         try:
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=LOCK_SECONDS)
         except Timeout:
-            who = _read_holder(holder)
             raise UserError(
-                f"{self.name} is running in process {who['pid']} on {who['host']}. "
-                f"Stop it first: sweep stop {self.name}."
+                f"{self.name} is running in {_name_holder(holder)}. Stop it first: sweep stop {self.name}."
             ) from None
         except OSError as error:
             raise cannot_write("--storage", self.path, error) from None
@@ -87,7 +86,7 @@ class SweepFolder:
             return False
         lock = FileLock(self.path / "lock")
         try:
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=PROBE_SECONDS)
         except Timeout:
             return True
         except OSError:  # the sweep of another user, which can be read but not locked
@@ -110,12 +109,13 @@ class SweepFolder:
             raise UserError(f"{error.filename}: it cannot be removed ({error.strerror}).") from None
 
 
-def _read_holder(path: Path) -> dict[str, Any]:
+def _name_holder(path: Path) -> str:
     """Return the process that has the lock, as far as the file beside the lock names it."""
     try:
-        return {"pid": "?", "host": "?", **json.loads(path.read_text())}
-    except (OSError, ValueError, TypeError):
-        return {"pid": "?", "host": "?"}
+        found = json.loads(path.read_text())
+        return f"process {found['pid']} on {found['host']}"
+    except (OSError, ValueError, TypeError, KeyError):
+        return "another process"
 
 
 def new_folder(storage: Path, name: str | None, space_name: str) -> SweepFolder:

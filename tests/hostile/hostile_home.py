@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,14 @@ recipe:
 """
 NUMBERS = {"cat": range(10), "dog": range(10, 20)}  # of the pictures in photos
 DOMAIN = "  batch_size: {choice: [16, 32]}\nsearch: {trials: 3}\n"
+LAUGHS = "a0: &a0 [ha, ha]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 31))
+
+
+class Code:
+    """Makes a file when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path("unpickled"),)
 
 
 def build_home(home: Path) -> None:
@@ -63,8 +72,20 @@ def _make_images(home: Path) -> None:
     write(home / "no_images/dog/notes.txt", "no image")
     Image.new("RGB", (16, 16)).save(home / "photo.png")
     write(home / "junk/photo.png", "no image")
+    _images(home / "beside/cat", 5)
+    _images(home / "beside/dog", 5)
+    _images(home / "beside", 1)
+    for part, name in (("Train", "cat"), ("Train", "dog"), ("Val", "bird")):
+        _images(home / "capital_parts" / part / name, 5)
+    for part in ("trian", "vla"):
+        _images(home / "misspelt_parts" / part / "cat", 5)
     os.symlink("nowhere", home / "dangling")
     os.mkfifo(home / "pipe")
+    _images(home / "pipe_among/cat", 5)
+    _images(home / "pipe_among/dog", 5)
+    os.mkfifo(home / "pipe_among/cat/pipe.png")
+    os.mkfifo(home / "pipe.yaml")
+    os.mkfifo(home / "pipe.csv")
 
 
 def _make_tables(home: Path) -> None:
@@ -104,6 +125,7 @@ def _make_files(home: Path) -> None:
     bad = home / "bad"
     write(home / "recipe.yaml", SPACE)
     write(home / "space.yaml", SPACE + DOMAIN)
+    write(home / "mine/recipe.yaml", SPACE)
     files: dict[str, str | bytes] = {
         "empty.yaml": "",
         "comment.yaml": "# nothing but a comment\n",
@@ -143,6 +165,10 @@ def _make_files(home: Path) -> None:
         "search_number.yaml": "format: 1\nrecipe: {}\nsearch: 16\n",
         "stranger.yaml": "format: 1\nrecipes: {epochs: 3}\n",
         "flat.yaml": "format: 1\nepochs: 3\n",
+        "deeper.yaml": "format: 1\nrecipe: " + "{a: " * 3000 + "1" + "}" * 3000 + "\n",
+        "deep_list.yaml": "format: 1\nrecipe: " + "[" * 3000 + "]" * 3000 + "\n",
+        "laughs.yaml": LAUGHS,
+        "large.yaml": SPACE + "#" * 17_000_000,
         "deep.yaml": "format: 1\nrecipe: {mixup: " + "{alpha: " * 60 + "1" + "}" * 61 + "\n",
         "domain.yaml": SPACE + "  label_smoothing: {alpha: {uniform: [0.0, 0.3]}}\n",
         "date.yaml": "format: 1\nrecipe: {epochs: 2026-01-01}\n",
@@ -160,7 +186,11 @@ def _make_files(home: Path) -> None:
     os.symlink("circle.yaml", bad / "circle.yaml")
     write(bad / "weights.safetensors", "no weights")
     write(bad / "weights.pt", "no weights")
+    write(bad / "code.pt", pickle.dumps(Code()))
     write(bad / "augmentation.json", "{")
+    write(bad / "augmentation_large.json", "[" + "0," * 2**18 + "0]")
+    write(bad / "augmentation_deep.json", "[" * 3000 + "]" * 3000)
+    write(bad / "augmentation_laughs.yaml", LAUGHS)
     write(bad / "augmentation_list.json", "[1, 2]")
     write(bad / "augmentation_stranger.json", '{"transform": {"__class_fullname__": "os.system"}}')
     write(home / "notes.txt", "nothing")
@@ -218,6 +248,7 @@ def _make_sweeps(storage: Path) -> None:
     write(changed / "space.yaml", (changed / "space.yaml").read_text().replace("trials: 3", "trials: 4"))
     junk = make_sweep(storage, "junk-weights-1")
     write(junk / "trials/0002/best.ckpt", "no weights")
+    write(make_sweep(storage, "code-weights-1") / "trials/0002/best.ckpt", pickle.dumps(Code()))
     write(storage / "not-a-sweep/notes.txt", "nothing")
     _make_confirmation(storage)
 

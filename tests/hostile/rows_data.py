@@ -85,4 +85,12 @@ DATA = {
     "data with an unknown option": ("data digits --chekc", "--chekc", "--check"),
     "CIFAR in a root that is a file": ("data cifar10 data.root=notes.txt", "data.root", "notes.txt"),
     "two things to look at": ("data digits cifar10", "cifar10", "path=value"),
+    "part folders in capitals": (folder("capital_parts"), "capital_parts", "'bird'", "train"),
+    "misspelt part folders": (folder("misspelt_parts"), "misspelt_parts", "train"),
+    "images beside the class folders": (folder("beside"), "beside", "0.png"),
+    "a named pipe among the images": (folder("pipe_among"), "pipe_among/cat/pipe.png", "not a regular file"),
+    "a named pipe among the images to look at": ("data pipe_among", "pipe_among/cat/pipe.png", "not a regular file"),
+    "a named pipe for a table": ("data pipe.csv", "pipe.csv"),
+    "the speed of data that is not there": ("data nowhere/photos --speed", "nowhere/photos", "no such"),
+    "the speed of broken images": ("data broken --speed", "broken", "cannot be read"),
 }  # fmt: skip

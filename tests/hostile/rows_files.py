@@ -52,4 +52,12 @@ FILES = {
     "a broken file to look at": ("space bad/open.yaml", "bad/open.yaml", "not YAML"),
     "no space to look at": ("space", "--default"),
     "a recipe of no file to look at": ("space recipe", "recipe", "recipe.yaml"),
+    "a mapping 3,000 deep": ("run bad/deeper.yaml", "bad/deeper.yaml", "nested more than 50"),
+    "a list 3,000 deep": ("train bad/deep_list.yaml", "bad/deep_list.yaml", "nested more than 50"),
+    "a billion laughs": ("run bad/laughs.yaml", "bad/laughs.yaml", "more than 100,000 values"),
+    "a billion laughs to look at": ("data bad/laughs.yaml", "bad/laughs.yaml", "more than 100,000 values"),
+    "a file of 17 MB": ("run bad/large.yaml", "bad/large.yaml", "17.0 MB", "256 KB"),
+    "a recipe of 17 MB": ("train bad/large.yaml", "bad/large.yaml", "17.0 MB", "256 KB"),
+    "a named pipe for a file": ("run pipe.yaml", "pipe.yaml", "a pipe or a device"),
+    "a named pipe to look at": ("space pipe.yaml", "pipe.yaml", "a pipe or a device"),
 }  # fmt: skip

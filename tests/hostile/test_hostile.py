@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer.main
 from hostile_home import build_home
 from rows_data import DATA
 from rows_files import FILES
@@ -36,8 +37,14 @@ def homes(tmp_path_factory):
     return {"make": make, "home": make()}
 
 
+@pytest.fixture(scope="module")
+def command():
+    """Build the command line once, because that takes longer than most rows."""
+    return typer.main.get_command(search.cli.main.app)
+
+
 @pytest.fixture(autouse=True)
-def nothing_starts(monkeypatch):
+def nothing_starts(command, monkeypatch):
     """Fail if a command reaches Ray, a training or a server, because it was then not refused."""
     import search.cli.mlflow_ui
     import search.runner.plan
@@ -47,6 +54,7 @@ def nothing_starts(monkeypatch):
     def refuse(*arguments, **options):
         raise AssertionError("the command was not refused")
 
+    monkeypatch.setattr(search.cli.main, "app", command)
     monkeypatch.setattr(search.runner.plan, "start_ray", refuse)
     monkeypatch.setattr(search.runner.single_training, "_train", refuse)
     monkeypatch.setattr(search.cli.mlflow_ui, "run_group", refuse)
@@ -66,15 +74,18 @@ def run(line: str, monkeypatch) -> int:
         return search.cli.main._run_command()
 
 
-def take_stock(home: Path) -> dict[str, object]:
-    """Return every entry below a folder; for files with their content."""
-    found: dict[str, object] = {}
-    for place, folders, files in os.walk(home):
-        found |= {os.path.relpath(os.path.join(place, name), home): None for name in folders}
-        for name in files:
-            path = os.path.join(place, name)
-            readable = os.path.isfile(path) and not os.path.islink(path)
-            found[os.path.relpath(path, home)] = Path(path).read_bytes() if readable else None
+def take_stock(home: Path) -> dict[str, tuple[int, int, int] | None]:
+    """Return every entry below a folder; for files with their mode, size and time of the last change."""
+    found: dict[str, tuple[int, int, int] | None] = {}
+    waiting = [str(home)]
+    while waiting:
+        for entry in os.scandir(waiting.pop()):
+            if entry.is_dir(follow_symlinks=False):
+                found[entry.path] = None
+                waiting.append(entry.path)
+            else:
+                now = entry.stat(follow_symlinks=False)
+                found[entry.path] = now.st_mode, now.st_size, now.st_mtime_ns
     return found
 
 
@@ -92,7 +103,7 @@ def test_wrong_input_ends_in_one_sentence_and_leaves_no_file(row, homes, monkeyp
         left = take_stock(home).keys() ^ before.keys()
         homes["home"] = homes["make"]()
         shutil.rmtree(home)
-        pytest.fail(f"{line} changed or left {sorted(left) or 'the content of a file'}; it said: {said.err}")
+        pytest.fail(f"{line} changed or left {sorted(left) or 'what is in a file'}; it said: {said.err}")
     assert code == 2, said
     assert "Traceback" not in said.out + said.err
     sentence = said.err.removesuffix("\n")

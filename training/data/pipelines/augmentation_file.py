@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from training.errors import UserError
+from training.process.text_files import read_text
 from training.recipe import Recipe
 from training.techniques.data.augmentation import FromFile
 
 if TYPE_CHECKING:
     import albumentations as A
 
+MOST_VALUES = 100_000  # Aliases can turn a short text into a billion values.
 TRIED = 50  # number of runs that check whether a pipeline keeps the size and type of an image
 
 
@@ -23,15 +25,34 @@ def read_pipeline(path: str) -> str:
     """Return the content of a file as JSON.
 
     Raises:
-        UserError: the file does not exist, or is neither JSON nor YAML.
+        UserError: the file does not exist, is neither JSON nor YAML, or is too large or too deep.
     """
     import yaml
 
+    name = f"augmentation.path={path}"
     try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
-        return json.dumps(json.loads(text) if path.lower().endswith(".json") else yaml.safe_load(text))
+        text = read_text(Path(path).expanduser(), name)
+        values = json.loads(text) if path.lower().endswith(".json") else yaml.safe_load(text)
+        _refuse_endless(values, name)
+        return json.dumps(values)
+    except RecursionError:
+        raise UserError(f"{name}: it is nested too deep. {_WAY_OUT}") from None
     except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
         raise UserError(f"augmentation.path={path}: cannot be read ({_first_line(error)}). {_WAY_OUT}") from None
+
+
+def _refuse_endless(values: object, name: str) -> None:
+    """Count the values, with those that aliases repeat, before JSON writes each of them out."""
+    count, waiting = 0, [values]
+    while waiting:
+        value = waiting.pop()
+        count += 1
+        if count > MOST_VALUES:
+            raise UserError(f"{name}: it holds more than {MOST_VALUES:,} values, with those that its aliases repeat. {_WAY_OUT}")
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
 
 
 def resolve_pipeline(recipe: Recipe) -> Recipe:
