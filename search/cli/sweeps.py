@@ -8,6 +8,7 @@ import typer
 
 import search
 from analysis import EXPERIMENT, TRACKING_URI
+from search.arguments import check_number
 from search.cli.options import STORAGE, Experiment, Name, Overrides, Storage, TimeBudget, TrackingUri
 from training.errors import UserError
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.composer import MaxDepthExceededError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
@@ -41,10 +42,12 @@ def parse_yaml(text: str, name: str, places: dict[Steps, Place] | None = None) -
         UserError: The text is not YAML, holds a key twice, or is too deep or too large.
     """
     try:
-        node = YAML(typ="safe", pure=True).compose(io.StringIO(text))
+        yaml = YAML(typ="safe", pure=True)
+        yaml.max_depth = DEEPEST + 1  # Without it, 3,000 open brackets take seconds to read.
+        node = yaml.compose(io.StringIO(text))
         _refuse_endless(node, name)
         return None if node is None else _construct(node, name, (), {} if places is None else places)
-    except RecursionError:
+    except (RecursionError, MaxDepthExceededError):
         raise _too_deep(name) from None
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

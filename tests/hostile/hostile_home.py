@@ -77,13 +77,10 @@ def _make_images(home: Path) -> None:
     _images(home / "beside", 1)
     for part, name in (("Train", "cat"), ("Train", "dog"), ("Val", "bird")):
         _images(home / "capital_parts" / part / name, 5)
-    for part in ("trian", "vla"):
-        _images(home / "misspelt_parts" / part / "cat", 5)
+    for part in ("seg_train", "seg_test"):
+        _images(home / "named_parts" / part / "cat", 5)
     os.symlink("nowhere", home / "dangling")
     os.mkfifo(home / "pipe")
-    _images(home / "pipe_among/cat", 5)
-    _images(home / "pipe_among/dog", 5)
-    os.mkfifo(home / "pipe_among/cat/pipe.png")
     os.mkfifo(home / "pipe.yaml")
     os.mkfifo(home / "pipe.csv")
 

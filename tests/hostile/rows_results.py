@@ -22,7 +22,7 @@ EXPORTS = {
     "three-classes": ("exports/three-classes",),
     "junk-recipe": ("recipe.yaml", "not YAML"),
     "newer-recipe": ("recipe.yaml:1", "format=2"),
-    "domain-recipe": ("recipe.yaml:6", "domain"),
+    "domain-recipe": ("recipe.yaml:6", "has a domain"),
     "auto-recipe": ("recipe.yaml", "auto"),
     "other-backbone": ("does not belong to its recipe.yaml",),
     "strange-backbone": ("backbone.name=resnet19",),

@@ -93,7 +93,7 @@ SWEEPS = {
     "a warm start from nothing": ("run quick --warm-start nothing", "nothing: no such sweep", "done-1"),
     "a warm start from an empty word": ("run quick --warm-start ''", "--warm-start=", "not a valid name for a sweep"),
     "a warm start from an unfinished sweep": ("run quick --warm-start cut-1", "--warm-start=cut-1", "completed"),
-    "a warm start from another space": ("run card --warm-start done-1", "--warm-start=done-1", "Widen the space"),
+    "a warm start from another space": ("run quick 'label_smoothing.alpha={uniform: [0.2, 0.3]}' --warm-start done-1", "--warm-start=done-1", "Widen the space"),
     "an address where nobody answers": ("run quick --address 127.0.0.1:9", "--address=127.0.0.1:9", "head node"),
     "an address without a port that is a word": ("run quick --address 127.0.0.1:port", "--address=127.0.0.1:port", "head node"),
     "an address with a port too high": ("run quick --address 127.0.0.1:99999", "--address=127.0.0.1:99999", "head node"),
@@ -185,6 +185,6 @@ SWEEPS = {
     "confirm on more seeds than can be": ("confirm done-1 --seeds 100000000000000000000", "--seeds=100000000000000000000", "1,000"),
     "confirm more recipes than can be": ("confirm done-1 --top 100000000000000000000", "--top=100000000000000000000", "1,000"),
     "ablate on more seeds than can be": ("ablate done-1 --seeds 1001", "--seeds=1001", "1,000"),
-    "more GPUs than there are": ("run quick --gpus-per-trial 5000", "--gpus-per-trial=5000: this machine has", "Ask for less"),
-    "more CPUs than there are": ("run quick --cpus-per-trial 5000", "--cpus-per-trial=5000: this machine has", "Ask for less"),
+    "more GPUs than there are": ("run quick --gpus-per-trial 5000", "--gpus-per-trial=5000: this machine has", "Give a smaller number"),
+    "more CPUs than there are": ("run quick --cpus-per-trial 5000", "--cpus-per-trial=5000: this machine has", "Give a smaller number"),
 }  # fmt: skip

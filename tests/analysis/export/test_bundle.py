@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from analysis.export.bundle import read_export
+from analysis.export.bundle import export_recipe, read_export
 from analysis.export.onnx_export import export_onnx, quantise
 from analysis.export.prediction import predict_images
 from training.data.sources.load_data import load_data
 from training.errors import UserError
+from training.recipe import Recipe
 
 
 def summary_of(export):
@@ -203,3 +204,17 @@ def test_a_registered_model_loads_and_predicts_without_this_project(exported, va
     printed = stranger(code, tmp_path).splitlines()
     assert float(printed[-2]) == pytest.approx(found.summary["score"])
     assert printed[-1] == "10 True"
+
+
+def test_an_export_replaces_its_own_recipe_and_no_other(tmp_path):
+    own, mine = tmp_path / "own", tmp_path / "mine"
+    export_recipe(Recipe(), own)
+    export_recipe(Recipe(epochs=3), own)
+    assert "epochs: 3" in (own / "recipe.yaml").read_text()
+    mine.mkdir()
+    (mine / "recipe.yaml").write_text("format: 1\nrecipe: {epochs: 7}\n")
+    with pytest.raises(UserError, match=r"--out=.*mine/recipe.yaml is not from an export.* Name a new folder"):
+        export_recipe(Recipe(), mine)
+    (own / "notes.txt").write_text("The recipe is a copy here, in a folder of somebody's own.")
+    with pytest.raises(UserError, match="Name a new folder"):
+        export_recipe(Recipe(), own)

@@ -1,19 +1,22 @@
 """Checks and messages before Ray starts; a refused sweep leaves no file."""
 
 import sys
+from io import StringIO
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from PIL import Image
 from rich.console import Console
 
 from search.runner import early_checks as early
-from search.runner import plan
+from search.runner import plan, preparation, single_training
 from search.runner.cluster import Node
 from search.runner.early_checks import check_early, leave_out_noise, warn_of_noise
 from search.runner.preparation import inputs_of, prepare_machine
+from search.runner.single_training import train_single
 from search.runner.sweep import run_sweep
-from search.storage.folder import new_folder
+from search.storage.folder import SweepFolder, new_folder
 from search.storage.settings import Settings
 from spaces.load import load_space
 from training.contract.specs import Backbone
@@ -46,6 +49,46 @@ def test_more_than_this_machine_has_is_refused_before_ray_starts(laptop, tmp_pat
             Console(quiet=True),
         )
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("refused_by", ["start_ray", "prepare_cluster"])
+def test_a_cluster_that_refuses_a_sweep_leaves_nothing(tmp_path, monkeypatch, refused_by):
+    for name, found in (("start_ray", None), ("list_nodes", [Node("a", "one", 8, 0)])):
+        monkeypatch.setattr(plan, name, Mock(return_value=found))
+    place = plan if refused_by == "start_ray" else preparation
+    monkeypatch.setattr(place, refused_by, Mock(side_effect=UserError("not here")))
+    settings = Settings(f"sqlite:///{tmp_path}/mlflow.db", "x", address="auto")
+    with pytest.raises(UserError, match="not here"):
+        run_sweep(SweepFolder(tmp_path / "sweeps/quick-1"), load_space("quick"), settings, Console(quiet=True))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_single_training_says_what_is_odd_about_the_data(tmp_path, monkeypatch):
+    for name, count in (("cat", 100), ("dog", 7)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(count):
+            Image.new("RGB", (8, 8), (number, count, 0)).save(tmp_path / "photos" / name / f"{number}.png")
+    monkeypatch.setattr(single_training, "Tracking", Mock())
+    monkeypatch.setattr(single_training, "_train", Mock(side_effect=UserError("far enough")))
+    data = {"name": "image_folder", "root": str(tmp_path / "photos")}
+    recipe = read_recipe({"data": data, "backbone": {"name": "test_resnet", "weights": "none"}})
+    console = Console(file=StringIO(), width=500)
+    with pytest.raises(UserError, match="far enough"):
+        train_single(
+            recipe,
+            tmp_path / "recipe.yaml",
+            tmp_path / "out",
+            metric="val_accuracy",
+            cpus=1,
+            device="cpu",
+            tracking_uri="",
+            experiment="",
+            console=console,
+        )
+    said = console.file.getvalue()
+    assert "Training" in said
+    assert "Data: fewer than 5 validation images of 'dog', imbalance of" in said
+    assert f"See: sweep data {tmp_path}/photos" in said
 
 
 def test_a_storage_below_a_file_is_refused(laptop, tmp_path):

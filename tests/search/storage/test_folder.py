@@ -1,7 +1,9 @@
 import subprocess
 import sys
+import threading
 
 import pytest
+from filelock import FileLock
 
 from search.storage.folder import SweepFolder, list_folders, new_folder, open_folder
 from search.storage.ledger import Ledger
@@ -61,3 +63,23 @@ def test_a_second_driver_gets_the_process_that_runs_the_sweep(tmp_path):
     assert not folder.is_running()  # the lock goes with a killed process
     with folder.locked():
         assert folder.is_running()
+
+
+def test_a_driver_waits_for_a_command_that_only_looks_whether_the_sweep_runs(tmp_path):
+    folder = make_sweep(tmp_path, "mine")
+    looking = FileLock(folder.path / "lock", thread_local=False)
+    looking.acquire()
+    threading.Timer(0.2, looking.release).start()
+    with folder.locked():
+        assert folder.is_running()
+
+
+def test_a_driver_that_did_not_name_itself_is_another_process(tmp_path):
+    folder = make_sweep(tmp_path, "mine")
+    (folder.path / "driver.json").write_text('{"pid": 7}')
+    with (
+        FileLock(folder.path / "lock"),
+        pytest.raises(UserError, match="^mine is being run by another process. Stop it first: sweep stop mine"),
+        folder.locked(),
+    ):
+        pass

@@ -48,7 +48,7 @@ def _refuse_endless(values: object, name: str) -> None:
         value = waiting.pop()
         count += 1
         if count > MOST_VALUES:
-            raise UserError(f"{name}: it holds more than {MOST_VALUES:,} values, with those that its aliases repeat. {_WAY_OUT}")
+            raise UserError(f"{name}: it holds more than {MOST_VALUES:,} values, counting aliases. {_WAY_OUT}")
         if isinstance(value, dict):
             waiting += value.values()
         elif isinstance(value, list):
