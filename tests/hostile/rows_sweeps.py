@@ -170,7 +170,7 @@ SWEEPS = {
     "ablate with seeds in words": ("ablate done-1 --seeds some", "--seeds=some", "whole number"),
     "ablate a winner that is the baseline": ("ablate done-1", "nothing to switch", "sweep extend"),
     "repair an unknown sweep": ("repair nothing", "nothing: no such sweep", "There are: ", "done-1"),
-    "repair a path": ("repair sweeps/done-1", "not a name of a sweep", "--storage"),
+    "repair a path": ("repair sweeps/done-1", "not a valid name", "--storage"),
     "repair a sweep whose ledger is a folder": ("repair folder-ledger --storage damaged", "folder-ledger", "ledger"),
     "repair an empty ledger": ("repair empty --storage damaged", "empty", "cannot be repaired", "sweep rm empty"),
     "repair a newer ledger": ("repair newer --storage damaged", "newer", "format 2"),

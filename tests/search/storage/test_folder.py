@@ -79,7 +79,7 @@ def test_a_driver_that_did_not_name_itself_is_another_process(tmp_path):
     (folder.path / "driver.json").write_text('{"pid": 7}')
     with (
         FileLock(folder.path / "lock"),
-        pytest.raises(UserError, match="^mine is being run by another process. Stop it first: sweep stop mine"),
+        pytest.raises(UserError, match="^mine is running in another process. Stop it first: sweep stop mine"),
         folder.locked(),
     ):
         pass
