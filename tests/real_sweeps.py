@@ -1,4 +1,4 @@
-"""Real sweeps for tests: the command as a user calls it, ways to kill it, and what must be true afterwards."""
+"""Real sweeps for tests: the command as a user calls it, functions that kill it, and checks of the result."""
 
 import os
 import subprocess
@@ -15,7 +15,11 @@ from search.storage.ledger import Ledger, read_events
 from spaces.load import load_space
 
 SWEEP = (str(Path(sys.executable).parent / "sweep"),)
-FAST = (sys.executable, str(Path(__file__).parents[1] / "benchmarks" / "fast_trainer.py"))  # all but the fit is real
+# Everything except the fit is real.
+FAST = (
+    sys.executable,
+    str(Path(__file__).parents[1] / "benchmarks" / "fast_trainer.py"),
+)
 SPACE = """
 format: 1
 recipe:
@@ -44,7 +48,7 @@ def call(folder, *arguments, check=0, command=SWEEP):
 
 
 def start(folder, *arguments, command=SWEEP):
-    """A driver to kill, with epochs long enough to be there for it, also on a busy machine."""
+    """Start a driver that will be killed, with epochs that are long enough for this on a busy machine too."""
     return subprocess.Popen(
         [*command, *arguments],
         cwd=folder,
@@ -79,7 +83,7 @@ def mlflow_runs(folder, name, field="tags.sweep"):
 
 
 def check_truth(folder, name, trial_count, rungs_say="stop"):
-    """Ledger, its replay, MLflow and the folder tell the same story, and nothing is left running."""
+    """Check that the ledger, its replay, MLflow and the folder agree, and that no process is left."""
     path = folder / "sweeps" / name
     events = list(read_events(path / "ledger.jsonl"))
     assert max(Counter(reports(events)).values()) == 1
@@ -111,8 +115,8 @@ def check_truth(folder, name, trial_count, rungs_say="stop"):
 
 
 def check_no_processes(folder):
-    """The processes that a sweep started are gone: none works in its folder."""
-    deadline = time.monotonic() + 90  # Ray's agents look for a killed raylet once a minute
+    """Check that all processes of a sweep have ended: none works in its folder."""
+    deadline = time.monotonic() + 90  # Ray's agents check for a killed raylet once a minute
     while time.monotonic() < deadline:
         left = [process for process in psutil.process_iter() if _is_in(process, folder)]
         if not left:
@@ -139,7 +143,7 @@ def kill_a_worker(driver):
 
 
 def make_user_folder(folder):
-    """Fill a working folder with packages of the user's own that are called like ours, and with a space."""
+    """Fill a working folder with a user's packages that have the same names as ours, and with a space."""
     for name in ("training", "search", "spaces", "analysis"):
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text("raise ImportError('the user\\'s own package was taken for ours')")

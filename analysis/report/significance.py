@@ -25,7 +25,7 @@ def describe_ties(metric: str, found: Selection) -> str:
             f"{found.count} (95 %). There is also noise between seeds, which sweep confirm measures."
         )
     return (
-        f"{len(found.tied)} of {found.count} completed trials, the best included, cannot be told apart on these "
+        f"{len(found.tied)} of {found.count} completed trials, the best included, cannot be distinguished on these "
         f"validation images: by luck the best of {found.count} may be up to {format_points(metric, found.luck)} ahead "
         "(95 %). More images help; sweep confirm adds seeds."
     )

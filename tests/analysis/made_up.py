@@ -24,8 +24,8 @@ recipe:
   optimizer: {name: momentum, lr: {log_uniform: [0.003, 0.3]}}
 search: {trials: 30, sampler: random, scheduler: {name: asha}}
 """
-LABEL_SMOOTHING, MIXUP = 0.06, -0.05  # what they are worth
-DIVERGES = 0.08  # learning rates from here on
+LABEL_SMOOTHING, MIXUP = 0.06, -0.05  # planted effects
+DIVERGES = 0.08  # learning rates from this value on diverge
 
 
 @dataclass

@@ -14,7 +14,7 @@ TINY = {
     "epochs": 2,
     "batch_size": 16,
 }
-MACHINE = ("images_per_second", "train_seconds", "peak_memory_mb")  # metrics that no recipe decides
+MACHINE = ("images_per_second", "train_seconds", "peak_memory_mb")  # metrics that do not depend on the recipe
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def tiny_recipe():
 
 @pytest.fixture
 def fit(tiny_recipe, tmp_path_factory):
-    """Train a small recipe in a folder of its own: outcome, metrics of each epoch, best weights, folder."""
+    """Train a small recipe in a new folder. Returns the outcome, the metrics of each epoch, the best weights, the folder."""
 
     def run(folder=None, metric="val_accuracy", on_report=lambda report: True, **fields):
         folder = folder or tmp_path_factory.mktemp("fit")
@@ -48,7 +48,7 @@ def fit(tiny_recipe, tmp_path_factory):
 
 @pytest.fixture
 def load_weights():
-    """Weights of `last` or `best` in a folder, by their names in the model."""
+    """Return the weights of `last` or `best` in a folder, by their names in the model."""
 
     def load(folder, which="last"):
         state = torch.load(folder / f"{which}.ckpt", weights_only=True)["state_dict"]

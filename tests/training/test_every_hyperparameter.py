@@ -33,7 +33,7 @@ UNEVEN = {"name": "digits", "train_size": 45}  # not as many of each class
 POLICIES = ("none", "small_images", "crop_flip", "trivial_augment", "rand_augment")
 SCHEDULES = ("constant", "cosine", "cosine_restarts")
 
-# A second legal value of every field and, where it needs them to mean anything, the surroundings in and beside its part.
+# A second legal value of every field and, if it needs them to have an effect, other fields in and beside its part.
 SECOND: dict[str, Any] = {
     "data[digits].train_size": 30,
     "data[digits].split_seed": 1,
@@ -111,7 +111,7 @@ SECOND: dict[str, Any] = {
 }
 # Values that another technique must allow.
 BESIDE: dict[str, Any] = {"lora": {"unfreeze": {"level": "last"}}}
-# These need files or a GPU, or change how something is computed rather than what: tested where that shows.
+# These need files or a GPU, or change only the computation and not its result. Other tests cover them.
 TESTED_ELSEWHERE = {
     "activation_checkpointing.enabled",
     "data_parallel.devices",
@@ -132,7 +132,7 @@ TESTED_ELSEWHERE = {
 
 
 def is_shared(path: str) -> bool:
-    """A field that all data have, here seen in digits."""
+    """Return whether a field exists for all kinds of data; digits have only these."""
     name, _, field = path.rpartition(".")
     return name.startswith("data[") and name != "data[digits]" and field in Digits.model_fields
 
@@ -159,7 +159,7 @@ FIELDS = [path for path in list_fields() if not is_shared(path)]
 
 
 def surround(path: str) -> dict[str, Any]:
-    """The recipe's values with this field's part in place."""
+    """Return the values of a recipe that contains this field's part."""
     part, _, _ = path.rpartition(".")
     name, _, member = part.partition("[")
     if not part:
@@ -170,7 +170,7 @@ def surround(path: str) -> dict[str, Any]:
 
 
 def vary(path: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Two recipes that differ in this field alone."""
+    """Return two recipes that differ only in this field."""
     if path not in SECOND:
         pytest.fail(f"no second value known for {path}: add it to SECOND")
     second = SECOND[path]
@@ -186,7 +186,7 @@ def vary(path: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def weights_after():
-    """Weights after training a recipe; the same recipe is trained once only. Validation is kept short."""
+    """Return the weights after training a recipe; each recipe is trained only once, with a short validation."""
     known: dict[str, torch.Tensor] = {}
 
     def load_little(spec):

@@ -18,7 +18,7 @@ TECHNIQUES = {
 
 DIGITS = {"data": {"name": "digits", "train_size": 100}, "backbone": {"name": "test_resnet", "weights": "letters"}}
 
-# Every technique switched on, with what it needs beside it; and parts that are no techniques.
+# Every technique switched on, with the other fields that it needs; and parts that are not techniques.
 ON = {
     "data_parallel": {"data_parallel": {"devices": 2}},
     "unfreeze": {"unfreeze": {"level": "most"}},
@@ -48,7 +48,7 @@ ON = {
     "schedule": {"schedule": {"name": "cosine_restarts", "warmup_epochs": 1.0, "cycles": 3}},
 }
 
-# Values other than off, where adding a half to the default makes none; [] for fields that need another beside them.
+# Values other than off, if the default plus a half is not legal; [] for fields that need another field.
 OTHERS = {
     "data_parallel.devices": [2],
     "data_parallel.strategy": [],
@@ -103,7 +103,7 @@ def test_the_default_recipe_has_every_technique_off():
 
 
 def describe(setup):
-    """All of a set-up: its parts, the layout of its weights, and whether its model is compiled."""
+    """Describe a whole set-up: its parts, the layout of its weights, and whether its model is compiled."""
     layout = [parameter.stride() for parameter in setup.model.parameters()]
     return repr(setup), layout, setup.model._compiled_call_impl is None
 
@@ -221,7 +221,7 @@ def test_training_needs_neither_search_nor_tracking():
 
 
 def _whole_numbers(schema, definitions, path):
-    """Every place of a JSON schema that takes whole numbers, with its rules."""
+    """Return every place of a JSON schema that takes whole numbers, with its bounds."""
     if "$ref" in schema:
         schema = definitions[schema["$ref"].rpartition("/")[2]]
     if schema.get("type") == "integer":

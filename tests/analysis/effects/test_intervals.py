@@ -42,7 +42,7 @@ def test_two_recipes_are_compared_as_in_the_paired_t_test():
     rng = np.random.default_rng(2)
     scores = {"a": rng.normal(0.5, 0.1, 6), "b": rng.normal(0.6, 0.1, 6)}
     found, known = paired_interval(scores, "a", "b"), stats.ttest_rel(scores["a"], scores["b"]).confidence_interval()
-    assert (found.low, found.high) == pytest.approx((known.low, known.high), rel=0.05)  # but for rounding
+    assert (found.low, found.high) == pytest.approx((known.low, known.high), rel=0.05)  # equal except for rounding
 
 
 def test_scores_that_are_equal_because_of_rounding_prove_nothing():

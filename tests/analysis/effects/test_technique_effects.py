@@ -111,12 +111,12 @@ def test_savings_count_the_epochs_that_stopped_trials_did_not_run(sweep):
 
 
 def test_divergence_is_reported_with_the_values_where_it_is_most_frequent(sweep):
-    told = " ".join(list_cautions(sweep, measure_effects(fit_sweep(sweep))))
-    assert "diverged, most often with optimizer.lr=0.0646 to 0.3" in told
+    recorded = " ".join(list_cautions(sweep, measure_effects(fit_sweep(sweep))))
+    assert "diverged, most often with optimizer.lr=0.0646 to 0.3" in recorded
 
 
 @pytest.mark.parametrize(
-    ("domain", "path", "value", "told"),
+    ("domain", "path", "value", "recorded"),
     [
         (LogUniform(0.003, 0.3), "optimizer.lr", 0.0031, "the best trial's 0.0031 is at the lower end of 0.003 to 0.3"),
         (Uniform(0.0, 0.3), "label_smoothing.alpha", 0.3, "the best trial's 0.3 is at the upper end of 0.0 to 0.3"),
@@ -126,7 +126,7 @@ def test_divergence_is_reported_with_the_values_where_it_is_most_frequent(sweep)
     ],
 )
 def test_a_best_value_at_the_edge_of_its_domain_is_reported_if_the_domain_could_be_wider(
-    sweep, domain, path, value, told
+    sweep, domain, path, value, recorded
 ):
     field, _, inner = path.partition(".")
     parameters = {inner: domain, "name": "sgd"} if field == "optimizer" else {inner: domain} if inner else domain
@@ -136,7 +136,7 @@ def test_a_best_value_at_the_edge_of_its_domain_is_reported_if_the_domain_could_
     changed = replace(sweep, trials=trials, space=space)
     cautions = [caution for caution in list_cautions(changed, measure_effects(fit_sweep(sweep))) if path in caution]
     edges = [caution for caution in cautions if "end of" in caution]
-    assert [told in caution for caution in edges] == [True] * bool(told)
+    assert [recorded in caution for caution in edges] == [True] * bool(recorded)
 
 
 def test_verdicts_agree_with_planted_effects():

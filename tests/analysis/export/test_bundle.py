@@ -92,7 +92,7 @@ def test_predict_turns_photos_upright_names_bad_files_and_accepts_any_file_name(
     image = Image.open(next((validation_files / "7").iterdir()))
     image.save(folder / "straight.png")
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned by 90° to the right
+    exif[0x0112] = 6  # the viewer must turn it by 90° to the right
     image.rotate(90, expand=True).save(folder / "gedreht ü.png", exif=exif)
     (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff half a file")
     (folder / "notes.txt").write_text("not an image")

@@ -15,10 +15,10 @@ from training.errors import UserError
 
 
 def test_trials_and_curves_equal_those_of_the_ledger(sweep, space):
-    told = Trials("val_accuracy", simulate(space).events)
-    assert len(sweep.trials) == len(told)
+    recorded = Trials("val_accuracy", simulate(space).events)
+    assert len(sweep.trials) == len(recorded)
     rows = sweep.trials.set_index("trial")
-    for trial in told:
+    for trial in recorded:
         row = rows.loc[trial.number]
         assert (row.state, row.epochs_done, row.is_baseline) == (trial.state, trial.epoch, trial.origin == "baseline")
         assert row.score == pytest.approx(trial.score)

@@ -64,9 +64,9 @@ def test_the_captions_of_the_picture_are_the_shares_of_the_mixed_classes(mixer, 
     [(images, captions)] = drawn
     assert len(images) == len(captions) > 10
     mixed = [re.fullmatch(r"(cät|dog) (\d+)% \+ (cät|dog) (\d+)%", caption) for caption in captions]
-    assert any(mixed)  # the others were mixed with their own class
+    assert any(mixed)  # images that were mixed with their own class have one share
     assert all(abs(int(found[2]) + int(found[4]) - 100) <= 1 for found in mixed if found)
-    assert ((images == 0).all(1).sum((1, 2)) > 0).sum() > len(images) / 2  # erased, before all was mixed
+    assert ((images == 0).all(1).sum((1, 2)) > 0).sum() > len(images) / 2  # images are erased before they are mixed
 
 
 def test_check_names_every_broken_file_and_exits_with_1(photos, tmp_path):

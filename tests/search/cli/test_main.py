@@ -162,7 +162,7 @@ def test_the_default_recipe_is_printed_and_loads_again(tmp_path, capsys):
 
 
 def test_a_mistake_exits_with_2_and_no_traceback():
-    # In a process of its own, which the command ends at once.
+    # In a separate process, because the command ends its process at once.
     code = "from search.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code, "run", "quik"], capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -57,7 +57,7 @@ def test_continuing_from_a_ledger_that_was_cut_changes_no_later_decision(tmp_pat
     (folder / "cut.jsonl").write_bytes(b"".join(lines[:kept]) + b'{"event":"torn')
     again = Controller(space, Ledger(folder / "cut.jsonl"), seed=seed)
     # The same arrivals as before must lead to the same trials and the same ends.
-    for position, event in enumerate(whole.ledger.events[kept - 1 :]):  # the first line is no event
+    for position, event in enumerate(whole.ledger.events[kept - 1 :]):  # the first line is not an event
         kind, number = event.event, event.trial
         was_cut_off = position == 0  # directly after its report: the next driver first carries out the decision
         new = kind == "start" and number not in again.trials.by_number
@@ -68,7 +68,7 @@ def test_continuing_from_a_ledger_that_was_cut_changes_no_later_decision(tmp_pat
         elif kind == "end" and (event.state in ("diverged", "failed") or was_cut_off):
             again.end(number, event.state, event.reason)
     if whole.is_done:
-        again.next_trial()  # none: paused trials end
+        again.next_trial()  # returns None, and paused trials end
     assert sorted(map(repr, decisions(again))) == sorted(map(repr, decisions(whole)))
 
 
@@ -159,7 +159,7 @@ def test_a_trial_that_should_stop_before_a_crash_ends_on_resume(tmp_path):
     lines = path.read_bytes().splitlines(keepends=True)
     assert b'"end"' in lines[-1] or b'"stopped"' in b"".join(lines)
     last_end = max(i for i, line in enumerate(lines) if b'"state":"stopped"' in line)
-    path.write_bytes(b"".join(lines[:last_end]))  # killed between the report and the end it led to
+    path.write_bytes(b"".join(lines[:last_end]))  # killed between the report and the end that follows from it
     again = Controller(SPACE, Ledger(path))
     again.take_over()
     stopped = next(trial for trial in controller.trials if trial.state == "stopped")

@@ -87,15 +87,15 @@ def test_an_interrupted_trial_is_not_recorded_as_pruned() -> None:
 def test_a_stopped_trial_is_recorded_with_every_value_by_share_of_its_length() -> None:
     sampler = Sampler(suggest)
     feed(sampler, 0, 0.0, {0.05: 0.2, 0.1: 0.3}, "stopped")
-    (told,) = sampler._build_study(9).get_trials()
-    assert told.intermediate_values == {50: 0.2, 100: 0.3}
+    (recorded,) = sampler._build_study(9).get_trials()
+    assert recorded.intermediate_values == {50: 0.2, 100: 0.3}
 
 
 def test_a_nan_is_never_a_score() -> None:
     sampler = Sampler(suggest)
     feed(sampler, 0, 0.0, {0.1: 0.2, 0.2: math.nan}, None)
-    (told,) = sampler._build_study(9).get_trials()
-    assert told.intermediate_values == {100: 0.2}
+    (recorded,) = sampler._build_study(9).get_trials()
+    assert recorded.intermediate_values == {100: 0.2}
 
 
 def test_the_forecast_follows_the_trials_that_continued() -> None:

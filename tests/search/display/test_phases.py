@@ -35,7 +35,7 @@ def test_without_a_terminal_each_phase_is_a_line_with_the_time_since_the_start(c
 def test_a_terminal_shows_the_time_of_each_phase_so_far(clock, width):
     shown = Phases(make_console(terminal=True))
     shown.began = clock[0]
-    shown.live = object()  # draws itself when asked
+    shown.live = object()  # a live display draws by itself
     shown.begin("checking the data")
     clock[0] += 3
     shown.begin("starting Ray")

@@ -33,14 +33,14 @@ def sweep_of(*trials, metric="val_accuracy"):
             make_event({**event, "event": "start", "recipe": recipe.model_dump(), "params": {}, "origin": origin})
         )
         if score is not None:
-            told = {
+            recorded = {
                 "epoch": 10,
                 "score": score,
                 "standard_error": error,
                 "best_epoch": 8,
                 "metrics": {"train_seconds": 72},
             }
-            folded.fold(make_event({**event, "event": "report", **told}))
+            folded.fold(make_event({**event, "event": "report", **recorded}))
         if state != "running":
             folded.fold(
                 make_event({**event, "event": "end", "state": state, "reason": "" if score else "out of luck."})
@@ -121,7 +121,7 @@ def test_the_leaderboard_shows_how_many_trials_it_leaves_out():
 def test_trials_that_are_behind_the_best_only_by_luck_are_counted():
     text = sentences(leaderboard(sweep_of(("completed", 0.95), ("completed", 0.94), ("completed", 0.80))))
     assert (
-        "2 of 3 completed trials, the best included, cannot be told apart on these validation images: by luck the best "
+        "2 of 3 completed trials, the best included, cannot be distinguished on these validation images: by luck the best "
         "of 3 may be up to 2.8 points ahead (95 %)."
     ) in text
 
@@ -129,7 +129,7 @@ def test_trials_that_are_behind_the_best_only_by_luck_are_counted():
 def test_the_best_of_six_is_not_called_ahead_with_a_gap_of_about_one_standard_error():
     others = [("completed", score, 0.012) for score in (0.946, 0.94, 0.93, 0.92, 0.91)]
     text = sentences(leaderboard(sweep_of(("completed", 0.966, 0.010), *others)))
-    assert "4 of 6 completed trials, the best included, cannot be told apart on these validation images" in text
+    assert "4 of 6 completed trials, the best included, cannot be distinguished on these validation images" in text
     assert "sweep confirm adds seeds" in text
 
 

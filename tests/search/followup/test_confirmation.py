@@ -172,9 +172,9 @@ def test_a_trial_of_a_confirmation_is_named_by_the_recipe_that_it_trained_and_it
     ledger.append(Replication(kind="confirm", of="quick-1", trials=entries))
     ledger.close()
     trials = [Trial(number, recipe, None, "listed", 0.0) for number in range(2)]
-    told = [describe_trial(SweepRecord.open(folder), trial) for trial in trials]
-    assert told[0] == "the baseline of quick-1, as trained on seed 3 (trial 0000 of quick-1-confirm)"
-    assert told[1] == "trial 0014's recipe of quick-1, as trained on seed 3 (trial 0001 of quick-1-confirm)"
+    recorded = [describe_trial(SweepRecord.open(folder), trial) for trial in trials]
+    assert recorded[0] == "the baseline of quick-1, as trained on seed 3 (trial 0000 of quick-1-confirm)"
+    assert recorded[1] == "trial 0014's recipe of quick-1, as trained on seed 3 (trial 0001 of quick-1-confirm)"
 
 
 MISTAKES = {

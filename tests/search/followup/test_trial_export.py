@@ -30,13 +30,13 @@ def test_a_sweep_opens_as_an_optuna_study_with_its_epochs_and_parameters(home, t
     trials = SweepRecord.open(trained_sweep).trials
     assert study.direction.name == "MAXIMIZE"
     assert study.best_value == trials.best().score
-    for told, trial in zip(study.trials, trials, strict=True):
-        assert told.state.name == "COMPLETE"
-        assert told.params == (trial.params or {})
-        assert told.user_attrs["trial"] == trial.name
-        assert told.intermediate_values == {r.epoch: r.metrics["val_accuracy"] for r in trial.reports}
-        assert json.loads(told.user_attrs["recipe"])["optimizer.lr"] == trial.recipe.optimizer.lr
-    assert any(told.params for told in study.trials)
+    for recorded, trial in zip(study.trials, trials, strict=True):
+        assert recorded.state.name == "COMPLETE"
+        assert recorded.params == (trial.params or {})
+        assert recorded.user_attrs["trial"] == trial.name
+        assert recorded.intermediate_values == {r.epoch: r.metrics["val_accuracy"] for r in trial.reports}
+        assert json.loads(recorded.user_attrs["recipe"])["optimizer.lr"] == trial.recipe.optimizer.lr
+    assert any(recorded.params for recorded in study.trials)
     assert "optuna.load_study" in capsys.readouterr().out
     with pytest.raises(UserError, match="it already has a study called tiny"):
         call("export", "tiny", "--optuna", "sqlite:///study.db")

@@ -25,11 +25,11 @@ def have_it_end(how, folder, monkeypatch, losses=0):
             raise how
         return SimpleNamespace(state=how)
 
-    told = []
+    recorded = []
     monkeypatch.setattr(training.train, "train", train)
-    monkeypatch.setattr(ray.tune, "report", lambda message: told.append(json.loads(message["message"])))
+    monkeypatch.setattr(ray.tune, "report", lambda message: recorded.append(json.loads(message["message"])))
     run_trial({**CONFIG, "folder": str(folder), "metric": "val_accuracy", "losses": losses})
-    return told
+    return recorded
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,14 @@ def test_a_worker_adds_no_message_if_the_reports_show_the_end(tmp_path, monkeypa
 
 
 def test_a_full_disk_ends_the_sweep_and_not_the_trial(tmp_path, monkeypatch):
-    (told,) = have_it_end(FULL, tmp_path, monkeypatch)
-    assert told == {"end": "interrupted", "reason": f"{tmp_path}: No space left on device", "fatal": True}
+    (recorded,) = have_it_end(FULL, tmp_path, monkeypatch)
+    assert recorded == {"end": "interrupted", "reason": f"{tmp_path}: No space left on device", "fatal": True}
 
 
 def test_a_trial_whose_worker_was_killed_for_memory_is_not_tried_again(tmp_path, monkeypatch):
     monkeypatch.setattr("search.runner.worker.killed_for_memory", lambda folder: True)
-    (told,) = have_it_end(AssertionError("it was tried"), tmp_path, monkeypatch, losses=1)
-    assert told["end"] == "out_of_memory"
+    (recorded,) = have_it_end(AssertionError("it was tried"), tmp_path, monkeypatch, losses=1)
+    assert recorded["end"] == "out_of_memory"
 
 
 def test_a_worker_that_the_system_killed_for_memory_is_recognised(tmp_path):

@@ -60,7 +60,7 @@ def test_a_second_driver_gets_the_process_that_runs_the_sweep(tmp_path):
     finally:
         holder.kill()
         holder.wait()
-    assert not folder.is_running()  # the lock goes with a killed process
+    assert not folder.is_running()  # a killed process releases the lock
     with folder.locked():
         assert folder.is_running()
 

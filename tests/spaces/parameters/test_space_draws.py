@@ -33,7 +33,7 @@ unfreeze: {level: {choice: [last, full]}}
 
 
 def ask(space: Space, seed: int, times: int) -> list[tuple[dict, dict]]:
-    """Parameters and drawn values of random trials."""
+    """Return the parameters and the drawn values of random trials."""
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
     trials = [study.ask() for _ in range(times)]
     return [(space.suggest(trial), trial.params)[::-1] for trial in trials]
@@ -97,10 +97,10 @@ mixing: {probability: {choice: [0.5, 1.0]}}
 def test_an_option_that_conflicts_with_earlier_values_is_not_sampled(load):
     space, seen = load(CONDITIONAL), set()
     for params, values in ask(space, 5, 200):
-        recipe = read_recipe(values)  # valid, every one
+        recipe = read_recipe(values)  # every recipe is valid
         assert space.encode(recipe) == params
         seen.add((recipe.lora.rank, recipe.unfreeze.level, recipe.layer_decay.is_on, recipe.mixing.is_on))
-        # One option left is no question; some left are another question.
+        # With one option left nothing is sampled; with some options left another parameter is sampled.
         assert ("unfreeze.level" in params) == (recipe.lora.rank == 0)
         assert ("unfreeze.level of last|most" in params) == (recipe.lora.rank > 0)
         assert ("layer_decay.factor" in params) == (recipe.unfreeze.level != "last")
@@ -152,7 +152,7 @@ TREES = st.recursive(
 @settings(max_examples=60, deadline=None)
 @given(TREES.filter(lambda tree: isinstance(tree, dict) and count(tree) < 200))
 def test_the_count_equals_the_number_of_points(tree):
-    """Walked by an odometer that knows trees only through their draws."""
+    """The points are enumerated only through draws from the trees."""
     space = Space("any", tree, load_space("quick").search)
     points = walk(lambda trial: draw(tree, trial))
     assert space.count() == len(points)

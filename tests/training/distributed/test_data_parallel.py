@@ -39,7 +39,7 @@ TINY = {
     "data": {"name": "digits", "train_size": 61},
     "backbone": {"name": "test_resnet", "weights": "none"},
     "batch_size": 14,
-    # So that two ways to add the same numbers end alike.
+    # In float64 two orders of addition give the same result.
     "precision": {"mode": "64-true"},
 }
 MACHINE = ("images_per_second", "train_seconds", "peak_memory_mb")
@@ -100,7 +100,7 @@ def test_a_stopped_and_resumed_training_on_two_devices_ends_as_on_one(strategy, 
     both = run(tmp_path / "both", 2, **recipe, on_report=lambda report: heard.append(report.epoch) or True)
     assert (both.state, heard) == ("completed", [1, 2])
     assert_same(tmp_path / "alone", tmp_path / "both", alone, both)
-    # The processes divide one memory.
+    # The processes share one memory.
     assert both.reports[-1].metrics["peak_memory_mb"] > 1.3 * alone.reports[-1].metrics["peak_memory_mb"]
 
 
@@ -203,7 +203,7 @@ def test_a_job_comes_back_from_json_as_it_was(tmp_path):
 
 
 class Harm:
-    """An object whose pickle, once loaded, would have done something."""
+    """An object whose pickle would run code when it is loaded."""
 
     def __reduce__(self):
         return pytest.fail, ("a pickle from another process was loaded",)
@@ -243,7 +243,7 @@ def test_a_device_that_the_system_killed_for_memory_raises_a_memory_error(tmp_pa
 
 @pytest.mark.slow
 def test_no_device_outlives_the_process_that_leads(tmp_path):
-    # From a folder that holds a package of the same name, as a user's may.
+    # The working folder has a package of the same name, as a user's folder may.
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "__init__.py").write_text("raise ImportError('not this one')")
     code = f"""
@@ -276,7 +276,7 @@ def test_a_nan_loss_on_one_device_ends_the_training_on_both(tmp_path):
     for number, part in enumerate(["train"] * 8 + ["val"] * 4):
         path = tmp_path / "images" / part / "ab"[number % 2] / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        # One image alone is beyond what a number can hold, and in one share alone.
+        # Only one image overflows, and it is in only one share.
         cv2.imwrite(str(path), np.full((32, 32, 3), 255 * (number == 0), np.uint8))
     outcome = run(
         tmp_path / "both",

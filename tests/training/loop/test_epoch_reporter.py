@@ -13,7 +13,7 @@ from training.model.build import build_model
 from training.recipe import read_recipe
 from training.score_metrics import MINIMISED
 
-CHANGEABLE = {"epochs": 4, "optimizer": {"name": "sgd", "lr": 0.3}}  # a rate at which the score goes up and down
+CHANGEABLE = {"epochs": 4, "optimizer": {"name": "sgd", "lr": 0.3}}  # with this rate the score rises and falls
 
 
 @pytest.mark.parametrize("metric", ["val_accuracy", "val_loss"])
@@ -37,7 +37,7 @@ def test_the_best_weights_have_the_score_of_the_best_epoch(metric, fit):
 
 
 def validate(recipe, weights):
-    """The validation metrics of weights, without the trainer."""
+    """Return the validation metrics of weights, without the trainer."""
     data = load_data(recipe.data)
     model = build_model(recipe.backbone, len(data.classes), recipe.preprocessing.image_size).eval()
     model.load_state_dict(weights)

@@ -39,7 +39,7 @@ def test_a_found_rate_gives_the_same_weights_as_the_same_rate_in_the_recipe(fit,
     for which in ("last", "best"):
         first, second = (load_weights(run.folder, which) for run in (found, again))
         assert all(torch.equal(first[name], second[name]) for name in first)
-    # Nothing is left auto in what is exported.
+    # The exported recipe has no auto.
     assert torch.load(found.folder / "best.ckpt", weights_only=True)["recipe"]["optimizer"]["lr"] == rate
     assert max(rate for report in found.outcome.reports for _, rate, _ in report.steps) == pytest.approx(rate, rel=0.3)
 
@@ -52,7 +52,7 @@ def test_a_resumed_training_does_not_search_again(fit, load_weights, tmp_path, m
     assert resumed.outcome.recipe == whole.outcome.recipe
     ours, theirs = load_weights(tmp_path), load_weights(whole.folder)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    assert fit(folder=tmp_path, **AUTO).outcome.recipe == whole.outcome.recipe  # completed, and asked for again
+    assert fit(folder=tmp_path, **AUTO).outcome.recipe == whole.outcome.recipe  # completed, and started again
     with pytest.raises(UserError, match=r"holds a training with optimizer\.lr=auto, not 0\.5"):
         fit(folder=tmp_path, **by_hand(0.5))
 
@@ -88,7 +88,7 @@ def test_at_a_milestone_the_rate_is_found_again_and_a_resume_keeps_it(fit, load_
 
 
 def test_a_rate_found_at_a_milestone_changes_nothing_but_the_rate(fit, load_weights, monkeypatch):
-    monkeypatch.setattr(finders, "suggest", lambda *_: 0.003)  # a third of which is what it was
+    monkeypatch.setattr(finders, "suggest", lambda *_: 0.003)  # a third of this is the rate in the recipe
     kept = fit(**{**AGAIN, "unfreeze": {"level": "last", "milestones": [1]}})
     found = fit(**AGAIN)
     ours, theirs = load_weights(kept.folder), load_weights(found.folder)

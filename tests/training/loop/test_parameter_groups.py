@@ -51,7 +51,9 @@ def test_layer_decay_and_no_decay_group_as_timm_does(name, level):
     assert len(set(shares.values())) > 2
     assert by_name(model, optimizer.param_groups, "lr") == pytest.approx({n: 0.01 * s for n, s in shares.items()})
     assert by_name(model, optimizer.param_groups, "weight_decay") == by_name(model, theirs, "weight_decay")
-    assert shares.keys() == {n for n, p in model.named_parameters() if p.requires_grad}  # the frozen are in no group
+    assert shares.keys() == {
+        n for n, p in model.named_parameters() if p.requires_grad
+    }  # frozen parameters are in no group
 
 
 @pytest.mark.parametrize("beside", [{"lora": {"rank": 2}}, {"activation_checkpointing": {"enabled": True}}])
@@ -64,7 +66,7 @@ def test_layers_are_found_below_the_modules_that_other_techniques_add(beside):
     assert {name: plain_names[name] for name in shares} == shares
     adapters = {name: share for name, share in plain_names.items() if ".lora_" in name}
     assert bool(adapters) == ("lora" in beside)
-    assert all(share < min(shares.values()) for share in adapters.values())  # they stand on the frozen, lower layers
+    assert all(share < min(shares.values()) for share in adapters.values())  # adapters are on the frozen, lower layers
 
 
 def test_no_decay_alone_groups_as_timm_does():
@@ -120,7 +122,7 @@ def test_parameters_without_decay_do_not_decay_and_others_do():
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
     _, optimizer, _ = prepare(model, no_decay={"enabled": True})
     for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)  # so that nothing but decay moves anything
+        parameter.grad = torch.zeros_like(parameter)  # so that only decay changes the weights
     optimizer.step()
     moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
     assert moved == {name for name, value in model.named_parameters() if value.ndim > 1}

@@ -13,9 +13,9 @@ from training.loop.classifier import Classifier
 from training.recipe import Recipe
 
 NEEDS_A_GPU = {"cudnn_benchmark"}
-NEEDS_PROCESSES = {"data_parallel"}  # and goes on in test_data_parallel.py
+NEEDS_PROCESSES = {"data_parallel"}  # its resume is tested in test_data_parallel.py
 
-# Every technique that a CPU can run is in one of them, beside others: what has a state must survive.
+# Every technique that a CPU can run is in one of these recipes, because every state must survive a resume.
 RECIPES = {
     "plain": {"optimizer": {"name": "sgd", "lr": 0.05}},
     "mixing": {
@@ -125,7 +125,7 @@ def test_a_training_that_is_killed_while_it_writes_continues_to_the_same_numbers
         return {**metrics, "val_accuracy": (self.current_epoch + 1) / 10}, error, points
 
     monkeypatch.setattr(Classifier, "collect", improve)
-    recipe = {"optimizer": {"name": "sgd", "lr": 0.01}, "epochs": 2}  # so that nothing may be left to train
+    recipe = {"optimizer": {"name": "sgd", "lr": 0.01}, "epochs": 2}  # short, so that perhaps nothing is left to train
     whole = fit(**recipe)
     with pytest.MonkeyPatch.context() as patch:
         kill_at_the_second(moment, patch)
@@ -140,7 +140,7 @@ def test_a_training_that_is_killed_while_it_writes_continues_to_the_same_numbers
 
 
 def kill_at_the_second(name, patch):
-    """Die right after the second time a file of this name was written or put in place."""
+    """Raise directly after a file of this name was written or renamed for the second time."""
     replace, save = os.replace, torch.save
     count = 0
 

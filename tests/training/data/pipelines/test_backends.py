@@ -119,7 +119,7 @@ def test_statistics_of_all_backends_agree_for_each_part_of_the_policy(policy):
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["trivial_augment", "rand_augment"])
 def test_dalis_changes_of_each_image_resemble_torchvisions_and_are_repeatable(policy):
-    """Two implementations of the same papers: over 1,000 draws close in what images are like, not image by image."""
+    """These are two implementations of the same papers: the statistics over 1,000 draws agree, but not single images."""
     data, fields = data_of(smooth(250)), {"policy": policy}
     images, _ = feed(data, recipe_of("dali", **fields), range(4))
     again, _ = feed(data, recipe_of("dali", **fields))
@@ -172,7 +172,7 @@ def test_batches_follow_from_seed_and_epoch_alone(backend, policy):
     straight = [feed(data, recipe, [epoch]) for epoch in range(3)]
     assert torch.equal(feed(data, recipe, [2])[0], straight[2][0])
     assert not torch.equal(straight[0][0], straight[1][0])
-    # The same draw makes the same image, whatever else is in its batch.
+    # The same draw gives the same image, whatever other images are in the batch.
     other = recipe.model_copy(update={"batch_size": 20})
     torch.testing.assert_close(feed(data, other, [1])[0], straight[1][0], rtol=0, atol=0.01)
 
@@ -284,7 +284,7 @@ def test_auto_streams_files_beyond_the_limit(photos, streaming):
 
 @pytest.mark.slow
 def test_the_same_recipe_reaches_the_same_accuracy_with_each_backend(tmp_path):
-    """Within the spread of seeds: three seeds each, on 300 digits."""
+    """The accuracies agree within the spread of three seeds, on 300 digits."""
     from training.train import train
 
     scores = {}
@@ -321,7 +321,7 @@ def test_the_labels_stay_with_their_images():
 
 @pytest.mark.slow
 def test_the_tensor_is_several_times_as_fast_as_albumentations():
-    """Seven times on an idle core; the bound leaves room for a busy one. Processor time, the best of several turns."""
+    """It is seven times as fast on an idle core; the bound allows for a busy one. The times are processor times."""
     import time
 
     data, best = data_of(smooth(1280)), {"albumentations": 1e9, "tensor": 1e9}
@@ -340,7 +340,7 @@ def test_the_tensor_is_several_times_as_fast_as_albumentations():
 
 
 def wide_data_of(count):
-    """With a validation image for each of three ranks."""
+    """Return data with a validation image for each of three ranks."""
     data = data_of(smooth(count))
     return replace(data, val=data.train.select(np.arange(3)))
 

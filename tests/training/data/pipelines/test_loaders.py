@@ -224,7 +224,7 @@ def test_an_image_that_breaks_during_training_is_named(photos, workers, streamin
 
 @pytest.fixture
 def running(photos, streaming):
-    """Loaders that have worker processes, in the middle of an epoch, and those processes."""
+    """Return loaders in the middle of an epoch, and their worker processes."""
     spec = {"name": "image_folder", "root": str(photos({"cat": 10, "dog": 10}))}
     data = load_data(read_recipe({"data": spec}).data)
     before = set(psutil.Process().children(recursive=True))
@@ -254,5 +254,5 @@ def test_closing_ends_workers_at_once_also_in_a_reference_cycle(running):
     assert time.monotonic() - start < 4
     _, alive = psutil.wait_procs(workers, timeout=1)
     assert not alive
-    assert len(list(held[0].train)) > 0  # and it can start again
+    assert len(list(held[0].train)) > 0  # the loader can start again
     held[0].close()

@@ -30,7 +30,7 @@ def forget():
 
 @pytest.fixture
 def extract(tmp_path, monkeypatch):
-    """A tiny data set in the official form; its checksums stand where torchvision keeps the official ones."""
+    """Create a tiny data set in the official form; its checksums replace the official ones in torchvision."""
     random = np.random.default_rng(0)
     folder = tmp_path / "data" / "cifar-10-batches-py"
     folder.mkdir(parents=True)
@@ -113,7 +113,7 @@ def test_a_failed_download_is_reported_with_its_reason(tmp_path, monkeypatch):
 
 
 def write_binary(folder, files, names, label_bytes, classes):
-    """Files in the form that the authors publish; returns what is in them."""
+    """Write files in the authors' form, and return their content."""
     random = np.random.default_rng(1)
     folder.mkdir(parents=True)
     written = {}

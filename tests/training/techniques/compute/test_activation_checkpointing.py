@@ -32,7 +32,7 @@ def build(name, enabled):
 
 
 def step(model):
-    """Two steps; returns the bytes that the second one's forward pass keeps for the backward pass."""
+    """Take two steps, and return the bytes that the forward pass of the second keeps for the backward pass."""
     torch.manual_seed(1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(2):
@@ -55,7 +55,7 @@ def test_weights_and_statistics_are_bit_equal_and_less_memory_is_used(name):
 
 
 def test_a_copy_recomputes_its_own_blocks():
-    """As averaged weights are one."""
+    """Averaged weights are such a copy."""
     model = build("torchvision resnet18", True)
     other = copy.deepcopy(model)
     for parameter in other.parameters():

@@ -91,7 +91,7 @@ def test_the_scaler_of_16_mixed_starts_and_grows_as_the_recipe_says(monkeypatch)
         scaler.update()
         scales.append(scaler.get_scale())
     assert scales == [1024.0, 2048.0, 1024.0, 1024.0]  # doubled after two good steps, halved by the overflow
-    assert parameter.item() == pytest.approx(0.7)  # which was skipped
+    assert parameter.item() == pytest.approx(0.7)  # the step with the overflow was skipped
 
 
 def test_rounding_of_float32_is_set_for_products_and_convolutions_and_ends_with_the_training(monkeypatch):

@@ -60,9 +60,8 @@ def test_over_the_training_images_the_mean_weight_is_one(tiny_recipe):
     ClassWeights(power=1.0).apply(setup)
     counts = torch.tensor(COUNTS)
     assert float((setup.class_weights * counts).sum() / counts.sum()) == pytest.approx(1)
-    assert (setup.class_weights * counts / sum(COUNTS)).tolist() == pytest.approx(
-        [1 / 3] * 3
-    )  # at 1, all classes alike
+    # With power 1, all classes have the same weight.
+    assert (setup.class_weights * counts / sum(COUNTS)).tolist() == pytest.approx([1 / 3] * 3)
 
 
 def epochs_of(labels, epoch_size, epochs, seed=0):
@@ -76,7 +75,7 @@ def epochs_of(labels, epoch_size, epochs, seed=0):
 
 @pytest.mark.parametrize("epoch_size", [None, 7, 40])
 def test_a_balanced_sampler_loads_every_class_and_within_it_every_image_equally_often(epoch_size):
-    labels = np.repeat([0, 1, 3], [14, 5, 2])  # nothing of class 2
+    labels = np.repeat([0, 1, 3], [14, 5, 2])  # no image of class 2
     drawn = epochs_of(labels, epoch_size, 60)
     assert all(len(epoch) == (epoch_size or 21) for epoch in drawn)
     stream = np.concatenate(drawn)
@@ -125,4 +124,4 @@ def test_training_batches_are_balanced_if_the_recipe_requests_it(tiny_recipe):
     for _, labels in list(loaders.train)[:-1]:
         assert np.bincount(labels, minlength=10).tolist() == [2] * 10
     counts = np.bincount(data.train.labels[choose_probe(len(kept), 0)], minlength=10)
-    assert counts.tolist() == [2 * c + 2 for c in range(10)]  # train_accuracy is that of the images as they are
+    assert counts.tolist() == [2 * c + 2 for c in range(10)]  # train_accuracy uses the images without balancing

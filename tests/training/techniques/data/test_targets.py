@@ -45,7 +45,7 @@ def test_label_smoothing_of_mixed_targets_equals_timms_smoothed_mixup():
     setup = prepare(MixUp(alpha=1.0), LabelSmoothing(alpha=0.2))
     torch.manual_seed(0)
     _, targets = setup.mixers[0](images, labels)
-    weights = (targets - targets.roll(1, 0)).abs()  # only to see that mixing took place
+    weights = (targets - targets.roll(1, 0)).abs()  # this shows that mixing took place
     assert weights.sum() > 0
     smoothed = targets * 0.8 + 0.2 / CLASSES
     torch.testing.assert_close(setup.criterion(logits, targets), SoftTargetCrossEntropy()(logits, smoothed))
@@ -171,14 +171,14 @@ def test_an_fmix_mask_has_the_area_asked_for_and_few_large_patches(side):
         assert int(mask.sum()) == round(share * side * side)
 
     def low(decay):
-        """Of the masks' variance, how much lies in waves longer than a quarter of the side."""
+        """Return the share of the masks' variance in waves that are longer than a quarter of the side."""
         masks = torch.stack([draw_mask(0.5, side, side, decay) for _ in range(30)]).float()
         power = torch.fft.fft2(masks - 0.5).abs().square().mean(0)
         waves = torch.fft.fftfreq(side, 1 / side)
         near = waves[:, None].square() + waves[None].square() < 16
         return float(power[near].sum() / power.sum())
 
-    # Of white noise it is the share of frequencies, 4 %.
+    # For white noise it is the share of these frequencies, 4 %.
     assert low(0.01) < 0.1
     assert 0.3 < low(1.5) < low(3.0)
     assert low(3.0) > 0.8

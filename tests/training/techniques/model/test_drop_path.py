@@ -14,7 +14,7 @@ from training.techniques.model.drop_path import DropPath
 
 
 def rates(model):
-    """Each dropper of a model, and how often it drops; one that never drops is none."""
+    """Return the rate of each drop path module of a model; modules with rate 0 are left out."""
     found = {name: m.drop_prob for name, m in model.named_modules() if isinstance(m, TimmDropPath)}
     found |= {name: m.p for name, m in model.named_modules() if isinstance(m, StochasticDepth)}
     return {name: pytest.approx(rate) for name, rate in found.items() if rate}
@@ -45,7 +45,7 @@ def test_images_skip_the_last_branch_with_the_given_rate():
     images = torch.randn(2000, 5, 64)
     with torch.no_grad():
         after = block(images)
-    # Of its two branches, attention and MLP.
+    # The block has two branches, attention and MLP.
     untouched = torch.isclose(after, images).flatten(1).all(1)
     assert float(untouched.double().mean()) == pytest.approx(0.4 * 0.4, abs=0.03)
 

@@ -53,7 +53,7 @@ def test_adapters_and_the_head_alone_move_and_merging_changes_nothing(name):
     for key, value in after.items():
         is_head = any(key.startswith(part) for part in head) and "norm" not in key
         if ".lora_" not in key and not is_head:
-            assert torch.equal(value, before[key]), key  # BatchNorm statistics among them
+            assert torch.equal(value, before[key]), key  # also BatchNorm statistics
     assert all(not torch.equal(after[key], before[key]) for key in after if ".lora_B" in key)
     plain = BUILDERS[name]()
     plain.load_state_dict(setup.plain_weights(setup.model))
@@ -103,7 +103,7 @@ def test_a_model_without_a_layer_to_adapt_is_refused():
 
 
 def test_after_a_milestone_adapted_weights_are_unfrozen_and_the_adapters_still_train(fit, load_weights):
-    """Level last, then most: the later half's own weights are free, the first half moves by its adapters alone."""
+    """Level last, then most: the later half's own weights are unfrozen, and in the first half only adapters train."""
     fields = {"lora": {"rank": 2, "alpha": 16.0}, "unfreeze": {"level": "last", "milestones": [1]}}
     fields |= {"backbone": {"name": "test_resnet", "weights": "letters"}, "optimizer": {"name": "sgd", "lr": 0.01}}
     run = fit(**fields, on_report=lambda report: report.epoch < 1)

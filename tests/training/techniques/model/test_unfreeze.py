@@ -38,7 +38,7 @@ MODELS = [
 
 @pytest.fixture(autouse=True)
 def no_initial_weights(monkeypatch):
-    """Names and shapes are enough here; drawing a hundred million weights would take minutes."""
+    """Leave the weights uninitialised: names and shapes are enough here, and initialisation would take minutes."""
     for name in ("trunc_normal_", "normal_", "kaiming_normal_", "kaiming_uniform_", "uniform_", "xavier_uniform_"):
         monkeypatch.setattr(nn.init, name, lambda tensor, *args, **kwargs: tensor)
 
@@ -50,7 +50,7 @@ def build(source, name):
 
 
 def trained(model, level):
-    """Names of the parameters that train at a level."""
+    """Return the names of the parameters that train at a level."""
     Unfreeze(level=level).apply(TrainingSetup(model, "cpu", 10, (4,), 32)) if level != "full" else None
     return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
 

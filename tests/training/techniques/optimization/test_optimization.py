@@ -93,7 +93,7 @@ def test_8_bit_adam_is_refused_in_float64():
 
 
 class Small(nn.Module):
-    """Without BatchNorm, so that a group of batches is one large batch."""
+    """A model without BatchNorm, so that a group of batches is equal to one large batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ def small_model(monkeypatch):
 
 @pytest.fixture
 def gradients(monkeypatch):
-    """The gradient that each optimizer step sees, flat."""
+    """Return the flat gradient of each optimizer step."""
     seen: list[torch.Tensor] = []
     step = torch.optim.SGD.step
 

@@ -25,7 +25,7 @@ def optimizer():
 
 
 def rates(schedule, optimizer, steps):
-    """The rate of each step, and after the last."""
+    """Return the rate of each step, and the rate after the last step."""
     found = []
     for _ in range(steps + 1):
         found.append(optimizer.param_groups[0]["lr"])
