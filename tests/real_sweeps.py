@@ -16,10 +16,7 @@ from spaces.load import load_space
 
 SWEEP = (str(Path(sys.executable).parent / "sweep"),)
 # Everything except the fit is real.
-FAST = (
-    sys.executable,
-    str(Path(__file__).parents[1] / "benchmarks" / "fast_trainer.py"),
-)
+FAST = (sys.executable, str(Path(__file__).parents[1] / "benchmarks" / "fast_trainer.py"))
 SPACE = """
 format: 1
 recipe:
