@@ -8,7 +8,7 @@ from textwrap import fill
 
 from analysis.report.technique_cards import SPACE, Card, Gain, Hyperparameter, read_costs
 
-WIDEST = 120  # of lines of Markdown, tables excepted
+WIDEST = 120  # longest line of Markdown, except in tables
 
 PREFACE = f"""# Techniques
 

@@ -111,7 +111,7 @@ def run_replication(
     notes: Sequence[str],
     console: Console,
 ) -> SweepEnd:
-    """Train every recipe on `seed_count` seeds that `source` never used, as a sweep of its own on the same machines.
+    """Train every recipe on `seed_count` seeds that `source` never used, as a new sweep on the same machines.
 
     Args:
         source: The sweep that the recipes come from.

@@ -28,13 +28,12 @@ INPUTS = ("data", "preprocessing", "backbone", "augmentation")
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """What one machine can do for a sweep."""
+    """The result of the preparation of one machine."""
 
-    problem: str | None = None  # why no trial can run there
-    remark: str | None = None  # a sentence about what is odd in the data
-    resolved: Mapping[str, tuple[dict[str, Any], str]] = field(
-        default_factory=dict
-    )  # by `input_key`: preprocessing, backend
+    problem: str | None = None  # the reason if no trial can run there
+    remark: str | None = None  # a sentence about anomalies of the data
+    # Preprocessing and backend, by `input_key`.
+    resolved: Mapping[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
     bf16: bool = False
 
 

@@ -40,27 +40,27 @@ def bootstrap(root: str, module: str, function: str):
 
 @dataclass(frozen=True)
 class TrialInput:
-    """What a worker gets to train one trial; Ray sends it as a dict."""
+    """The input of a worker for one trial; Ray sends it as a dict."""
 
     trial: int
     recipe: dict[str, Any]
     folder: str
     metric: str
-    reported: int  # the last epoch that the driver has
+    reported: int  # last epoch that the driver has received
     threads: int
     loader_workers: int
     gpus: float
-    losses: int  # workers that died under this trial
+    losses: int  # number of workers of this trial that died
 
 
 class Message(TypedDict, total=False):
-    """What a worker sends: an epoch, or an end that is no last epoch."""
+    """A message of a worker: an epoch, or an end before the last epoch."""
 
     report: dict[str, Any]
     worker_seconds: float
     end: EndState
     reason: str
-    fatal: bool  # every other trial would fail too
+    fatal: bool  # True if every other trial would fail too
 
 
 def run_trial(config: dict[str, Any]) -> None:

@@ -68,7 +68,7 @@ class Tracking:
 
     @property
     def refused(self) -> int:
-        """Number of entries that MLflow refused because of a fault of ours; each is in the log."""
+        """Number of entries that MLflow refused because of an error in our code; each is in the log."""
         return self._refused + self._runs.refused
 
     @property

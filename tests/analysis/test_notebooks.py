@@ -22,4 +22,4 @@ def test_a_notebook_runs_from_top_to_bottom(path, uri, tmp_path):
     shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert any("image/png" in output.get("data", {}) for output in shown), "no picture"
     recorded = [output.text for output in shown if output.get("name") == "stderr"]
-    assert not [text for text in recorded if "IProgress" not in text]  # of tqdm, which Optuna brings
+    assert not [text for text in recorded if "IProgress" not in text]  # tqdm, which Optuna imports, prints this

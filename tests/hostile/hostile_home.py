@@ -17,7 +17,7 @@ recipe:
   backbone: {name: test_resnet, weights: none}
   epochs: 2
 """
-NUMBERS = {"cat": range(10), "dog": range(10, 20)}  # of the pictures in photos
+NUMBERS = {"cat": range(10), "dog": range(10, 20)}  # numbers of the pictures in photos
 DOMAIN = "  batch_size: {choice: [16, 32]}\nsearch: {trials: 3}\n"
 LAUGHS = "a0: &a0 [ha, ha]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 31))
 

@@ -90,7 +90,7 @@ class InputConfig(TypedDict):
     """The input of pretrained weights, in the form of timm's data config."""
 
     input_size: tuple[int, int, int]  # channels, height, width in pixels
-    mean: tuple[float, ...]  # of each colour, in [0, 1]
+    mean: tuple[float, ...]  # mean of each colour, in [0, 1]
     std: tuple[float, ...]
     crop_pct: float  # share of the resized image that the centre crop keeps
     interpolation: str

@@ -69,7 +69,9 @@ def test_ranks_are_ranges_when_recipes_cannot_be_distinguished():
 def test_a_perfect_share_still_has_an_interval():
     found = share_interval(50, 50)
     assert found.mean == 1
-    assert found.low == pytest.approx(0.929, abs=0.001)  # as statsmodels' proportion_confint(50, 50, method="wilson")
+    assert found.low == pytest.approx(
+        0.929, abs=0.001
+    )  # equals statsmodels' proportion_confint(50, 50, method="wilson")
 
 
 def test_an_interval_of_a_score_stays_within_the_range_of_the_metric():

@@ -120,7 +120,7 @@ def test_divergence_is_reported_with_the_values_where_it_is_most_frequent(sweep)
     [
         (LogUniform(0.003, 0.3), "optimizer.lr", 0.0031, "the best trial's 0.0031 is at the lower end of 0.003 to 0.3"),
         (Uniform(0.0, 0.3), "label_smoothing.alpha", 0.3, "the best trial's 0.3 is at the upper end of 0.0 to 0.3"),
-        (Uniform(0.0, 0.3), "label_smoothing.alpha", 0.0, None),  # nothing below it is legal
+        (Uniform(0.0, 0.3), "label_smoothing.alpha", 0.0, None),  # values below it are illegal
         (IntUniform(1, 64), "batch_size", 1, None),
         (IntUniform(1, 64), "batch_size", 64, "the best trial's 64 is at the upper end of 1 to 64"),
     ],

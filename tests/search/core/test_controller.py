@@ -116,7 +116,7 @@ def test_a_grid_ends_when_no_point_is_left_even_if_points_conflict_or_are_baseli
     while (trial := controller.next_trial()) is not None:
         assert not controller.is_done
         controller.report(trial.number, make_report(1, 0.5))
-    # Of the four points one conflicts, and one is the first baseline.
+    # One of the four points conflicts, and one is the first baseline.
     assert [trial.origin for trial in controller.trials] == ["baseline"] * 3 + ["sampler"] * 2
     assert controller.is_done
 

@@ -39,7 +39,7 @@ def swept(folder):
 def test_a_sweep_runs_from_one_command_in_a_folder_with_packages_like_ours(folder, swept):
     trials = check_truth(folder, "one", 6)
     _, runs = mlflow_runs(folder, "one")
-    assert {run.data.params.get("preprocessing.image_size") for run in runs} == {None, "32"}  # nothing is left auto
+    assert {run.data.params.get("preprocessing.image_size") for run in runs} == {None, "32"}  # every auto was replaced
     assert [trial.origin for trial in trials][:3] == ["baseline"] * 3
     assert "Exported trial" in swept
     assert "sweep ui" in swept

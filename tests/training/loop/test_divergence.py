@@ -20,7 +20,7 @@ def test_a_nan_loss_ends_the_training_at_once(fit, monkeypatch):
     run = fit(batch_size=4, optimizer={"name": "sgd", "lr": 1e30})
     assert run.state == "diverged"
     assert run.outcome.reports == []
-    assert len(steps) <= 3  # of 16 in the epoch
+    assert len(steps) <= 3  # the epoch has 16 steps
     assert not any(run.folder.iterdir())
 
 

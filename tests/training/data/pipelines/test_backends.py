@@ -91,7 +91,7 @@ def describe(images):
     columns = torch.linspace(-1, 1, SIDE, dtype=torch.float64)
     mass = grey + 1
     return {
-        "mean": images.mean((2, 3)),  # of each colour
+        "mean": images.mean((2, 3)),  # mean of each colour
         "deviation": images.std((2, 3)),
         "left to right": (mass * columns).sum((1, 2)) / mass.sum((1, 2)) * 100,
         "top to bottom": (mass * columns[:, None]).sum((1, 2)) / mass.sum((1, 2)) * 100,

@@ -154,7 +154,10 @@ def test_accumulation_over_more_batches_than_an_epoch_has_is_one_step_an_epoch(f
 def test_scheduled_accumulation_is_the_mean_over_the_group_in_every_epoch(fit, small_model, gradients):
     # 58 images in batches of 8: steps of 1, 3 and 2 batches by epoch, the last of each epoch a partial group.
     data = {"name": "digits", "train_size": 58}
-    common = {"data": data, "optimizer": {"name": "sgd", "lr": 1e-9}}  # nothing moves, so that all see the same model
+    common = {
+        "data": data,
+        "optimizer": {"name": "sgd", "lr": 1e-9},
+    }  # the weights hardly change, so all runs have the same model
     fit(**common, epochs=3, batch_size=8, accumulation={"schedule": [[1, 3], [2, 2]]})
     scheduled = gradients[:]
     assert len(scheduled) == 8 + 3 + 4
