@@ -81,6 +81,8 @@ def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
     os.environ.update({name: os.environ.get(name, value) for name, value in settings.items()})
     import ray
 
+    if ray.is_initialized():  # by an earlier sweep of this process, or by a caller of the Python API
+        return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
     # Without an address Ray would join any running cluster; a sweep does this only with --address.
     where: dict[str, Any] = {"address": "local", "include_dashboard": False}
