@@ -168,7 +168,8 @@ def run(
 ) -> Result:
     """Search a space: first the baseline, then recipes that the sampler proposes; ASHA stops the worst early.
 
-    Ctrl-C ends the sweep cleanly, and the result has the state `interrupted`. Ray keeps running for the next call.
+    Ctrl-C ends the sweep cleanly, and the result has the state `interrupted`. Ray keeps running for the next
+    call. A Ray that this process has initialised already is used as it is.
 
     Args:
         space: A bundled space (`quick`, `card`, `full`) or a YAML file.

@@ -172,6 +172,15 @@ def test_the_start_of_ray_is_tried_twice_and_then_reported_in_one_sentence(monke
         start_ray(None)
 
 
+def test_a_second_sweep_of_a_process_uses_the_ray_that_is_there(monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "init", Mock(side_effect=RuntimeError("Maybe you called ray.init twice by accident?")))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    start_ray(None)
+
+
 @pytest.mark.slow
 def test_the_driver_does_not_wait_for_a_dead_machine(tmp_path, monkeypatch):
     import ray
