@@ -7,6 +7,9 @@ import errno
 import os
 import sys
 import traceback
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 import typer
 
@@ -47,8 +50,25 @@ COMMANDS = (
     sweeps.repair,
     results.ui,
 )
+
+
+def _keep_signals(command: Callable[..., None]) -> Callable[..., None]:
+    """Raise `Interrupted` where the Python API raises KeyboardInterrupt: Typer would turn that into a silent exit 130."""
+
+    @wraps(command)
+    def call(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt as end:
+            if isinstance(end.__cause__, Interrupted):
+                raise end.__cause__ from None
+            raise
+
+    return call
+
+
 for command in COMMANDS:
-    app.command(command.__name__.rstrip("_"))(command)
+    app.command(command.__name__.rstrip("_"))(_keep_signals(command))
 
 
 def main() -> None:
@@ -83,10 +103,6 @@ def _run_command() -> int:
         return _say(str(error), 2)
     except Interrupted as end:
         return _say(str(end), end.exit_code)
-    except KeyboardInterrupt as end:
-        if not isinstance(end.__cause__, Interrupted):
-            raise
-        return _say(str(end), end.__cause__.exit_code)
     except Exception as error:  # noqa: BLE001 - a fault of ours, shown whole
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             return _say(f"{error.filename}: the name of this file is too long. Shorten it.", 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,9 @@ def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
         where = {"address": address, "runtime_env": {"env_vars": RAY_SETTINGS}}
     for is_last in (bool(address), True):  # on a busy machine the first start may exceed Ray's time limit
         try:
+            _keep_token_private()
             ray.init(**where, **quiet)
+            _keep_token_private()  # it may be new
             return
         except Exception as error:  # Ray raises the bare type
             if not is_last:
@@ -98,6 +101,14 @@ def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
             reason = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
             way_out = "Check the address with `ray status`" if address else "Try again when the machine is less busy"
             raise UserError(f"--address={address or 'local'}: Ray did not start ({reason}). {way_out}.") from error
+
+
+def _keep_token_private() -> None:
+    """Let only this user read Ray's token, with which anybody can run code in the sweep. Ray leaves that to the umask."""
+    folder = Path.home() / ".ray"
+    with suppress(OSError, RuntimeError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        (folder / "auth_token").chmod(0o600)
 
 
 def probe_cluster(address: str | None) -> None:

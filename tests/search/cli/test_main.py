@@ -1,12 +1,16 @@
 """Mistakes of a user: each ends in one sentence before any file is created."""
 
+import signal
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
+import search.cli.main
 from search.arguments import absolute_uri, parse_duration
 from search.cli.main import app
+from search.runner.interrupt import Interrupted
 from search.runner.sweep import make_header
 from search.storage.folder import SweepFolder
 from search.storage.ledger import Ledger
@@ -184,3 +188,24 @@ def test_a_time_budget_is_parsed(text, seconds):
 def test_the_address_of_a_database_does_not_depend_on_the_folder(tmp_path):
     assert absolute_uri("sqlite:///mlflow.db") == f"sqlite:///{tmp_path}/mlflow.db"
     assert absolute_uri("http://server:5000") == "http://server:5000"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("line", "patched"),
+    [
+        ("run quick", "search.runner.sweep.run_sweep"),
+        ("resume mine", "search.runner.sweep.resume_sweep"),
+        ("confirm mine", "search.followup.confirmation.run_confirmation"),
+        ("ablate mine", "search.followup.ablation.run_ablation"),
+    ],
+)
+def test_a_signal_ends_a_command_with_its_own_exit_code_and_a_sentence(
+    line, patched, number, code, tmp_path, monkeypatch, capsys
+):
+    make_sweep(tmp_path, "mine")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["sweep", *line.split()])
+    monkeypatch.setattr(patched, Mock(side_effect=Interrupted(number, "Continue with: sweep resume mine")))
+    assert search.cli.main._run_command() == code
+    assert capsys.readouterr().err.endswith(". Continue with: sweep resume mine\n")

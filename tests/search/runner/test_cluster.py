@@ -1,6 +1,6 @@
 import os
 from itertools import product
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -199,3 +199,20 @@ def test_the_driver_does_not_wait_for_a_dead_machine(tmp_path, monkeypatch):
             monkeypatch.undo()
     finally:
         ray.shutdown()
+
+
+def test_only_this_user_can_read_the_token_of_ray(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    token = tmp_path / ".ray" / "auth_token"
+    token.parent.mkdir()
+    token.write_text("token")
+    token.chmod(0o644)
+    with patch("ray.init"):
+        start_ray(None)
+    assert token.stat().st_mode & 0o777 == 0o600
+    token.unlink()
+    token.parent.rmdir()
+    with patch("ray.init", side_effect=lambda **options: token.write_text("new")):
+        start_ray(None)
+    assert token.stat().st_mode & 0o777 == 0o600
+    assert token.parent.stat().st_mode & 0o777 == 0o700
