@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from analysis import TRACKING_URI
-from analysis.formatting import MASK
+from analysis.formatting import MASK, plural
 from search.arguments import absolute_uri
 from search.core.record import SweepRecord
 from search.display.tables import leaderboard
@@ -35,7 +35,8 @@ def conclude(result: Result) -> None:
     if trials.best():
         console.print(export_trial(record, None, None).sentence)
     if result.undelivered:
-        console.print(f"{result.undelivered} events did not reach MLflow; sweep resume {record.name} sends them again.")
+        missing = plural(result.undelivered, "event")
+        console.print(f"{missing} did not reach MLflow; what is missing is sent again with sweep resume {record.name}.")
     console.print(f"MLflow UI: {_describe_ui(record.header.settings.tracking_uri)}")
     if result.state != "interrupted" and not trials.best():
         console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")

@@ -9,6 +9,7 @@ import typer
 
 import search
 from analysis import EXPERIMENT, TRACKING_URI
+from analysis.formatting import plural
 from search.arguments import absolute_uri, check_database
 from search.cli.options import STORAGE, Experiment, Name, Storage, TrackingUri
 from training.errors import UserError
@@ -90,7 +91,7 @@ def predict(
 
     predicted, unreadable = predict_images(export, images, out)
     if predicted:
-        print(f"Labelled {predicted} image{'s' * (predicted != 1)}: {out}.")
+        print(f"Labelled {plural(predicted, 'image')}: {out}.")
     if unreadable:
         if not predicted:
             out.unlink()

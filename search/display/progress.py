@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from analysis.formatting import format_score, format_seconds
+from analysis.formatting import format_score, format_seconds, plural
 from search.core.trials import UNFINISHED, Trial, Trials
 from search.display.recipe_text import baseline_of, cut, describe_recipe, format_counts, format_state
 from search.display.time_left import Pace
@@ -51,7 +51,7 @@ class Progress:
             )
             self.live.start()
         else:
-            self.say(f"Up to {self.slots} trials train at a time; each prints a line when it ends.")
+            self.say(f"Up to {plural(self.slots, 'trial')} at a time; each prints a line when it ends.")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -60,7 +60,7 @@ class Progress:
             self.live = None
         if len(trials := self._snapshot()):
             self.say(
-                f"{len(trials)} trials after {format_seconds(time.time() - self.started)}: {format_counts(trials)}"
+                f"{plural(len(trials), 'trial')} after {format_seconds(time.time() - self.started)}: {format_counts(trials)}"
             )
 
     def say(self, text: str) -> None:

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from analysis.formatting import format_score, format_seconds
+from analysis.formatting import format_score, format_seconds, plural
 from search.core.trials import Trial, Trials
 from search.display.columns import Column, Columns, make_console
 from search.display.recipe_text import baseline_of, describe_recipe, format_state, short_recipe
@@ -75,7 +75,7 @@ def _describe_failures(trials: Trials) -> Iterator[str]:
         ended = f"ran {state}" if state == "out of memory" else state
         yield f"{who} {ended}{': ' if reason else ''}{reason}."
     if len(groups) > REASONS:
-        yield f"Trials failed for {len(groups) - REASONS} more reasons; the ledger has all of them."
+        yield f"Trials failed for {plural(len(groups) - REASONS, 'more reason')}; the ledger has all of them."
 
 
 def space_table(space: Space) -> RenderableType:
@@ -109,22 +109,18 @@ def describe_size(space: Space) -> str:
     """Describe the number of combinations, the continuous ranges, and how they are searched."""
     search, scheduler = space.search, space.search.scheduler
     continuous = sum(row.domain.startswith(("uniform", "log_uniform")) for row in space.rows())
-    size = _count(space.count(), "combination") + " of the discrete part"
+    size = plural(space.count(), "combination") + " of the discrete part"
     if continuous:
-        size += f" and {_count(continuous, 'continuous range')}"
+        size += f" and {plural(continuous, 'continuous range')}"
     how = "each trained to its last epoch"
     if scheduler.name == "asha":
         verb = "stopped early" if scheduler.kind == "stop" else "paused"
-        how = f"{verb} by ASHA: after {_count(scheduler.min_epochs, 'epoch')} or more, "
+        how = f"{verb} by ASHA: after {plural(scheduler.min_epochs, 'epoch')} or more, "
         how += f"the best 1 in {scheduler.reduction_factor} at each rung continue"
     return (
-        f"{size}. {_count(search.trials, 'trial')}, ranked by {search.metric}: the baseline at three learning rates, "
+        f"{size}. {plural(search.trials, 'trial')}, ranked by {search.metric}: the baseline at three learning rates, "
         f"then recipes {SAMPLERS[search.sampler]}, {how}."
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from analysis.effects.intervals import mean_interval, paired_interval, score_noise
-from analysis.formatting import format_points, format_score
+from analysis.formatting import format_points, format_score, plural
 from analysis.report.page import Section, render_page
 from search.core.record import SweepRecord
 from search.followup.candidates import choose_baseline, find_winner
@@ -46,7 +46,9 @@ def run_ablation(source: SweepRecord, seeds: int | None, console: Console) -> Sw
         return continue_replication(record, console)
     winner, baseline = find_winner(source), choose_baseline(source.trials, source.name)
     variants = build_variants(winner.recipe, baseline.recipe)
-    console.print(f"{len(variants.techniques)} techniques of trial {winner.name}: {len(variants.recipes)} recipes.")
+    console.print(
+        f"{plural(len(variants.techniques), 'technique')} of trial {winner.name}: {plural(len(variants.recipes), 'recipe')}."
+    )
     return run_replication(
         source,
         "ablate",

@@ -7,7 +7,7 @@ import warnings
 from datetime import datetime
 from typing import Any
 
-from analysis.formatting import mask_secrets
+from analysis.formatting import mask_secrets, plural
 from search.core.record import SweepRecord
 from search.core.trials import Trial
 from training.errors import UserError
@@ -44,7 +44,7 @@ def write_study(record: SweepRecord, url: str) -> str:
         study.set_metric_names([trials.metric])
     study.add_trials([_translate(trial, trials.metric, space.suggest) for trial in trials])
     shown = mask_secrets(url)
-    return f"Wrote {len(trials)} trials to {shown}: optuna.load_study(study_name={record.name!r}, storage={shown!r})."
+    return f"Wrote {plural(len(trials), 'trial')} to {shown}: optuna.load_study(study_name={record.name!r}, storage={shown!r})."
 
 
 def _translate(trial: Trial, metric: str, suggest: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.formatting import plural
 from search.followup.replication import Replicated
 from search.followup.trial_export import describe_trial, source_of
 from search.runner.interrupt import Interrupted, interruptible
@@ -45,7 +46,7 @@ def train_release(listed: Replicated, console: Console) -> Path:
     threads, workers = split_cpus(count_cpus(), recipe.data.name not in FILE_DATA)
     resources = Resources(threads, workers, find_device(), torch.cuda.device_count())
     console.print(
-        f"Training on training and validation images, {recipe.epochs} epochs: {describe_trial(record, trial)}."
+        f"Training on training and validation images, {plural(recipe.epochs, 'epoch')}: {describe_trial(record, trial)}."
     )
     with interruptible() as interrupted:
         outcome = train(

@@ -197,7 +197,7 @@ def test_without_a_terminal_there_is_a_line_for_the_end_of_each_trial_and_none_f
         sweep.end(1, "stopped")
         sweep.end(0, "failed", "out of luck")
     opening, *lines = read()
-    assert opening == "Up to 2 trials train at a time; each prints a line when it ends."
+    assert opening == "Up to 2 trials at a time; each prints a line when it ends."
     assert lines[0] == "[1/16] 0001 stopped, 93.4 ± 1.3 %, 1/27 epochs, batch_size=64"
     assert lines[1] == "[2/16] 0000 failed, 90.0 ± 1.3 %, 1/27 epochs, baseline (out of luck)"
     assert lines[2].endswith("stopped 1 · failed 1")

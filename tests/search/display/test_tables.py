@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from analysis.formatting import format_score, format_seconds
 from search.core.trials import Trials
 from search.display.columns import PIPED, make_console
 from search.display.recipe_text import cut, short_recipe
-from search.display.tables import SweepRow, leaderboard, space_table, sweeps_table
+from search.display.tables import REASONS, SweepRow, _describe_failures, leaderboard, space_table, sweeps_table
 from search.storage.events import make_event
 from spaces.load import load_space
 from training.recipe import Recipe, read_recipe
@@ -246,3 +247,13 @@ def test_sweeps_are_listed_with_their_best_score():
     assert "93.4 ± 1.3 %" in text
     assert "0/64" in text
     assert show(sweeps_table([])).strip() == "No sweeps here yet."
+
+
+@pytest.mark.parametrize(
+    ("failures", "words"),
+    [(1, "for 1 more reason;"), (2, "for 2 more reasons;")],
+)
+def test_reasons_that_are_not_listed_are_counted_in_words_that_fit_the_number(failures, words):
+    numbers = range(REASONS + failures)
+    trials = [SimpleNamespace(state="failed", reason=f"reason {number}", name=f"{number:04d}") for number in numbers]
+    assert words in list(_describe_failures(trials))[-1]

@@ -54,7 +54,7 @@ def log_left_out(left_out: dict[str, str]) -> None:
     for path, reason in list(left_out.items())[:5]:
         logger.warning("Left out %s: it cannot be read (%s).", printable(path), reason)
     if len(left_out) > 5:
-        logger.warning("Left out %d more unreadable images.", len(left_out) - 5)
+        logger.warning("Left out %d more, which cannot be read either.", len(left_out) - 5)
 
 
 def _check_sizes(spec: ImageFolder, listings: dict[str, Listing]) -> None:
