@@ -69,6 +69,6 @@ def conclude_replication(record: SweepRecord, state: str, console: Console) -> N
     if state != "completed":
         console.print(f"Continue with: sweep resume {record.name}")
         raise typer.Exit(130)
-    listed = read_replication(record)
-    conclude = conclude_confirmation if listed.event.kind == "confirm" else conclude_ablation
-    conclude(listed, console)
+    replicated = read_replication(record)
+    conclude = conclude_confirmation if replicated.event.kind == "confirm" else conclude_ablation
+    conclude(replicated, console)

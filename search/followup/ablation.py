@@ -60,7 +60,7 @@ def run_ablation(source: SweepRecord, seeds: int | None, console: Console) -> Sw
     )
 
 
-def conclude_ablation(listed: Replicated, console: Console) -> Ablation:
+def conclude_ablation(replicated: Replicated, console: Console) -> Ablation:
     """Print the effect of each technique, best first, then write and log the page.
 
     Raises:
@@ -68,7 +68,7 @@ def conclude_ablation(listed: Replicated, console: Console) -> Ablation:
     """
     from search.tracking.results import log_results
 
-    folder, found = listed.record.folder, measure_worth(listed)
+    folder, found = replicated.record.folder, measure_worth(replicated)
     results, page = folder.path / "ablate.json", folder.path / "ablate.html"
     results.write_text(json.dumps(found.to_json(), indent=2) + "\n")
     page.write_text(_render(found), encoding="utf-8")
@@ -86,23 +86,23 @@ def conclude_ablation(listed: Replicated, console: Console) -> Ablation:
         console.print(sentence, markup=False)
     console.print(f"The page: {page}", markup=False)
     metrics = {f"worth_{row.technique}": row.in_winner.interval.mean for row in found.techniques if row.in_winner}
-    log_results(listed.record, metrics, [page, results], sentences, time.time(), console)
+    log_results(replicated.record, metrics, [page, results], sentences, time.time(), console)
     return found
 
 
-def measure_worth(listed: Replicated) -> Ablation:
+def measure_worth(replicated: Replicated) -> Ablation:
     """Return the effect of each technique in the winner and in the baseline, best first; positive is better."""
-    scores, sign = listed.scores(), listed.trials.sign
+    scores, sign = replicated.scores(), replicated.trials.sign
     if not {WINNER, BASELINE} & scores.keys():
         raise UserError(
-            f"{listed.record.name}: neither the winner nor the baseline completed on every seed. "
-            + " ".join(listed.describe_incomplete())
+            f"{replicated.record.name}: neither the winner nor the baseline completed on every seed. "
+            + " ".join(replicated.describe_incomplete())
         )
     pairs = {label: (WINNER, label) for label in scores if label.startswith("without ")}
     pairs |= {label: (label, BASELINE) for label in scores if label.startswith("with ")}
     pairs = {label: pair for label, pair in pairs.items() if set(pair) <= scores.keys()}
     signed = {label: [sign * score for score in values] for label, values in scores.items()}
-    names = dict.fromkeys(label.partition(" ")[2] for label in listed.by_label if " " in label)
+    names = dict.fromkeys(label.partition(" ")[2] for label in replicated.by_label if " " in label)
 
     def worth(label: str) -> Worth | None:
         if label not in pairs:
@@ -111,25 +111,25 @@ def measure_worth(listed: Replicated) -> Ablation:
         return Worth(alone, proven=together.excludes_zero, likely=alone.excludes_zero)
 
     techniques = [
-        TechniqueWorth(name, _describe_value(listed, name), worth(f"without {name}"), worth(f"with {name}"))
+        TechniqueWorth(name, _describe_value(replicated, name), worth(f"without {name}"), worth(f"with {name}"))
         for name in names
     ]
     noise = score_noise(scores)
     return Ablation(
-        listed.record.name,
-        listed.event.of,
-        listed.trials.metric,
-        listed.event.seeds,
+        replicated.record.name,
+        replicated.event.of,
+        replicated.trials.metric,
+        replicated.event.seeds,
         len(pairs),
         sorted(techniques, key=lambda row: row.order),
         {label: mean_interval(values, noise) for label, values in scores.items()},
-        [*listed.event.notes, *listed.describe_incomplete()],
+        [*replicated.event.notes, *replicated.describe_incomplete()],
     )
 
 
-def _describe_value(listed: Replicated, field: str) -> str:
+def _describe_value(replicated: Replicated, field: str) -> str:
     """Return the winner's value of a field as text."""
-    value = listed.by_label[WINNER][0].recipe.model_dump()[field]
+    value = replicated.by_label[WINNER][0].recipe.model_dump()[field]
     flat = flatten(value) if isinstance(value, dict) else {field: value}
     return ", ".join(
         f"{name}={item:.3g}" if isinstance(item, float) else f"{name}={item}" for name, item in flat.items()

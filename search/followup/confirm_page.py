@@ -27,14 +27,14 @@ TEST_METHOD = (
 )
 
 
-def describe(listed: Replicated, found: Confirmation) -> list[str]:
+def describe(replicated: Replicated, found: Confirmation) -> list[str]:
     """Return a summary, as one sentence for each result."""
     best, metric = found.winner, found.metric
     sentences = [
         f"{len(found.recipes)} recipes on {len(found.seeds)} fresh seeds, {metric}, 95 % intervals that hold all at once:"
     ]
     sentences += [
-        f"  {_ranks(recipe)}  {recipe.name}  {_format_interval(metric, recipe.interval)}  {_short(listed, recipe)}"
+        f"  {_ranks(recipe)}  {recipe.name}  {_format_interval(metric, recipe.interval)}  {_short(replicated, recipe)}"
         for recipe in found.recipes
     ]
     sentences += [*found.notes, _judge(found)]
@@ -80,7 +80,7 @@ def _describe_test(found: Confirmation) -> list[str]:
     return sentences
 
 
-def write_page(folder: SweepFolder, listed: Replicated, found: Confirmation) -> Path:
+def write_page(folder: SweepFolder, replicated: Replicated, found: Confirmation) -> Path:
     """Write `confirm.html` into the sweep's folder."""
     from analysis.held_out.score_figures import draw_confusion, draw_reliability
 
@@ -93,17 +93,17 @@ def write_page(folder: SweepFolder, listed: Replicated, found: Confirmation) -> 
         pictures.append(("The wrong predictions with the highest confidence", worst.read_bytes()))
     sections = [
         Section(text=[*found.notes, _judge(found)]),
-        Section("Recipes on fresh seeds", [METHOD.format(count=len(found.recipes))], *_recipe_table(listed, found)),
+        Section("Recipes on fresh seeds", [METHOD.format(count=len(found.recipes))], *_recipe_table(replicated, found)),
         Section("Test part", [*_describe_test(found), TEST_METHOD], *_calibration_table(results)),
         Section("Recall of each class", (), ("class", "images", "recognised", "recall"), _recall_rows(results)),
         Section("Pictures", (), pictures=pictures),
     ]
     page = folder.path / "confirm.html"
-    page.write_text(render_page(f"{listed.event.of}, confirmed", sections), encoding="utf-8")
+    page.write_text(render_page(f"{replicated.event.of}, confirmed", sections), encoding="utf-8")
     return page
 
 
-def _recipe_table(listed: Replicated, found: Confirmation) -> tuple[list[str], list[list[str]]]:
+def _recipe_table(replicated: Replicated, found: Confirmation) -> tuple[list[str], list[list[str]]]:
     metric = found.metric
     head = [
         "rank",
@@ -124,7 +124,7 @@ def _recipe_table(listed: Replicated, found: Confirmation) -> tuple[list[str], l
             _format_gap(metric, recipe.ahead_of_baseline) if recipe.ahead_of_baseline else "–",
             format_score(metric, recipe.searched),
             ", ".join(format_score(metric, score) for score in recipe.scores),
-            _short(listed, recipe),
+            _short(replicated, recipe),
         ]
         for recipe in found.recipes
     ]
@@ -157,9 +157,9 @@ def _ranks(recipe: ConfirmedRecipe) -> str:
     return f"#{low}" if low == high else f"#{low}–{high}"
 
 
-def _short(listed: Replicated, confirmed: ConfirmedRecipe) -> str:
+def _short(replicated: Replicated, confirmed: ConfirmedRecipe) -> str:
     same = {"seed": 0}  # seeds always differ here, so they are not shown
-    recipe, baseline = listed.by_label[confirmed.label][0].recipe, baseline_of(listed.trials)
+    recipe, baseline = replicated.by_label[confirmed.label][0].recipe, baseline_of(replicated.trials)
     return short_recipe(recipe.model_copy(update=same), baseline.model_copy(update=same))
 
 

@@ -60,7 +60,7 @@ def run_confirmation(source: SweepRecord, top: int | None, seeds: int | None, co
     )
 
 
-def conclude_confirmation(listed: Replicated, console: Console) -> Confirmation:
+def conclude_confirmation(replicated: Replicated, console: Console) -> Confirmation:
     """Compare the recipes on fresh seeds, score the winner once on the test part, then write, export and log the results.
 
     Raises:
@@ -69,21 +69,23 @@ def conclude_confirmation(listed: Replicated, console: Console) -> Confirmation:
     from search.followup.confirm_page import describe, write_page
     from search.tracking.results import log_results
 
-    record = listed.record
-    recipes = compare(listed)
-    trial = listed.trials.by_number[record.test.trial] if record.test else _best_seed(listed, recipes[0].label)
-    test = record.test or _score_test(listed, trial)
-    notes = [*listed.event.notes, *listed.describe_incomplete()]
-    found = Confirmation(record.name, listed.event.of, listed.trials.metric, listed.event.seeds, recipes, notes, test)
+    record = replicated.record
+    recipes = compare(replicated)
+    trial = replicated.trials.by_number[record.test.trial] if record.test else _best_seed(replicated, recipes[0].label)
+    test = record.test or _score_test(replicated, trial)
+    notes = [*replicated.event.notes, *replicated.describe_incomplete()]
+    found = Confirmation(
+        record.name, replicated.event.of, replicated.trials.metric, replicated.event.seeds, recipes, notes, test
+    )
     results = record.folder.path / "confirm.json"
     results.write_text(json.dumps(found.to_json(), indent=2) + "\n")
-    page = write_page(record.folder, listed, found)
-    sentences = describe(listed, found)
+    page = write_page(record.folder, replicated, found)
+    sentences = describe(replicated, found)
     for sentence in sentences:
         console.print(sentence, markup=False)
     out = Path("exports") / record.name
     check_out(out)
-    console.print(write_trial(record, trial, *listed.weights(trial), out).sentence, markup=False)
+    console.print(write_trial(record, trial, *replicated.weights(trial), out).sentence, markup=False)
     console.print(f"The page: {page}", markup=False)
     metrics = {"test_accuracy": test.results["accuracy"]["mean"]}
     metrics |= {f"test_{name}": value for name, value in test.results["calibration"]["before"].items()}
@@ -92,20 +94,20 @@ def conclude_confirmation(listed: Replicated, console: Console) -> Confirmation:
     return found
 
 
-def compare(listed: Replicated) -> list[ConfirmedRecipe]:
+def compare(replicated: Replicated) -> list[ConfirmedRecipe]:
     """Return means, intervals and ranks of the recipes that completed on every seed, best first.
 
     Raises:
         UserError: none did.
     """
-    scores, sign = listed.scores(), listed.trials.sign
+    scores, sign = replicated.scores(), replicated.trials.sign
     if not scores:
         raise UserError(
-            f"{listed.record.name}: no recipe completed on every seed, so nothing can be compared. "
-            + " ".join(listed.describe_incomplete())
+            f"{replicated.record.name}: no recipe completed on every seed, so nothing can be compared. "
+            + " ".join(replicated.describe_incomplete())
         )
     ranks, noise = rank_ranges(scores, sign), score_noise(scores)
-    metric, source = listed.trials.metric, listed.source.trials
+    metric, source = replicated.trials.metric, replicated.source.trials
     intervals = {label: score_interval(metric, values, noise, len(scores)) for label, values in scores.items()}
     return [
         ConfirmedRecipe(
@@ -134,7 +136,7 @@ def _searched(source: Trials, label: str) -> float | None:
     return trial.score
 
 
-def _score_test(listed: Replicated, trial: Trial) -> TestScored:
+def _score_test(replicated: Replicated, trial: Trial) -> TestScored:
     """Score the winner on the test part. The ledger of the searched sweep counts how often this was done.
 
     Raises:
@@ -144,19 +146,19 @@ def _score_test(listed: Replicated, trial: Trial) -> TestScored:
     from training.evaluate import load_same_data, predict_part, restore_model
     from training.recipe import read_recipe
 
-    record = listed.record
-    saved, why = listed.weights(trial)
+    record = replicated.record
+    saved, why = replicated.weights(trial)
     if saved is None:
         raise UserError(
             f"{record.name}: the weights of its best trial, {trial.name}, are gone ({why}), so it cannot be scored. "
-            f"Confirm again: sweep rm {record.name}, then sweep confirm {listed.event.of}."
+            f"Confirm again: sweep rm {record.name}, then sweep confirm {replicated.event.of}."
         )
     recipe, classes = read_recipe(saved["recipe"]), tuple(saved["classes"])
     model = restore_model(recipe, saved["state_dict"], len(classes))
     data = load_same_data(recipe, classes)
     val = predict_part(model, data.val, recipe, device=find_device())
-    before = listed.source.test_openings
-    listed.source.append(TestOpened(by=record.name))
+    before = replicated.source.test_openings
+    replicated.source.append(TestOpened(by=record.name))
     test = predict_part(model, data.test, recipe, device=find_device())
     results = score_test((val[0].numpy(), val[1].numpy()), (test[0].numpy(), test[1].numpy()), classes)
     if results["worst"]:
@@ -166,10 +168,10 @@ def _score_test(listed: Replicated, trial: Trial) -> TestScored:
     return event
 
 
-def _best_seed(listed: Replicated, label: str) -> Trial:
+def _best_seed(replicated: Replicated, label: str) -> Trial:
     """Return the winner's trial with the best validation score; with equal scores, the first."""
-    sign = listed.trials.sign
-    return max(listed.by_label[label], key=lambda trial: (sign * (trial.score or 0.0), -trial.number))
+    sign = replicated.trials.sign
+    return max(replicated.by_label[label], key=lambda trial: (sign * (trial.score or 0.0), -trial.number))
 
 
 def _draw_worst(folder: SweepFolder, part: Any, worst: list[Any], classes: Any, recipe: Any) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def train_release(listed: Replicated, console: Console) -> Path:
+def train_release(replicated: Replicated, console: Console) -> Path:
     """Train the recipe that `sweep confirm` scored, export its last epoch, and return the folder of the export.
 
     Raises:
@@ -33,10 +33,10 @@ def train_release(listed: Replicated, console: Console) -> Path:
     from training.loop.checkpoint import read_checkpoint
     from training.train import Resources, train
 
-    record, test = listed.record, listed.record.test
+    record, test = replicated.record, replicated.record.test
     assert test is not None  # the caller has just concluded the confirmation
-    trial, own = listed.trials.by_number[test.trial], record.folder.path / "final"
-    confirmed, why = listed.weights(trial)
+    trial, own = replicated.trials.by_number[test.trial], record.folder.path / "final"
+    confirmed, why = replicated.weights(trial)
     if confirmed is None:
         raise UserError(
             f"trial {trial.name} of {record.name} has no weights ({why}), so its recipe cannot be released."
@@ -52,21 +52,21 @@ def train_release(listed: Replicated, console: Console) -> Path:
         outcome = train(
             recipe,
             own,
-            metric=listed.trials.metric,
+            metric=replicated.trials.metric,
             resources=resources,
             on_report=lambda report: not interrupted(),
             release=True,
         )
     if outcome.state == "stopped":
         raise Interrupted(
-            interrupted.number or signal.SIGINT, f"Continue with: sweep confirm {listed.event.of} --final"
+            interrupted.number or signal.SIGINT, f"Continue with: sweep confirm {replicated.event.of} --final"
         )
     if outcome.state == "diverged":
         raise UserError(
             f"{record.name}: its recipe diverged on training and validation images together, so there is no model to "
             f"release. The confirmed model is the best there is: exports/{record.name}."
         )
-    out = Path("exports") / f"{listed.event.of}-final"
+    out = Path("exports") / f"{replicated.event.of}-final"
     source = replace(
         source_of(record, trial, test, confirmed["classes"]),
         best_epoch=recipe.epochs,

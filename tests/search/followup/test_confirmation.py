@@ -65,10 +65,10 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
 ):
     call("confirm", "tiny", "--top", "2", "--seeds", "2")
     folder = SweepFolder(home / "sweeps" / "tiny-confirm")
-    listed = read_replication(SweepRecord.open(folder))
-    assert listed.event.seeds == (1, 2)
-    assert "baseline" in listed.by_label
-    for label, trials in listed.by_label.items():
+    replicated = read_replication(SweepRecord.open(folder))
+    assert replicated.event.seeds == (1, 2)
+    assert "baseline" in replicated.by_label
+    for label, trials in replicated.by_label.items():
         assert [trial.recipe.seed for trial in trials] == [1, 2]
         assert len({trial.recipe.model_copy(update={"seed": 0}).model_dump_json() for trial in trials}) == 1, label
     findings = json.loads((folder.path / "confirm.json").read_text())
@@ -90,7 +90,7 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
     assert "before:" not in said
     winner, trial = findings["recipes"][0]["label"], findings["test"]["trial"]
     whose = "the baseline" if winner == "baseline" else f"trial {winner}'s recipe"
-    seed = listed.trials.by_number[trial].recipe.seed
+    seed = replicated.trials.by_number[trial].recipe.seed
     assert f"Exported {whose} of tiny, as trained on seed {seed} (trial {trial:04d} of tiny-confirm) to" in " ".join(
         said.split()
     )
@@ -140,10 +140,10 @@ def test_the_final_model_is_trained_on_validation_images_too_and_keeps_its_last_
 def test_each_technique_is_switched_alone_and_paired_by_seed(home, sent, capsys):
     call("ablate", "tiny", "--seeds", "2")
     folder = SweepFolder(home / "sweeps" / "tiny-ablate")
-    listed = read_replication(SweepRecord.open(folder))
-    winner, baseline = (listed.by_label[name][0].recipe for name in ("winner", "baseline"))
+    replicated = read_replication(SweepRecord.open(folder))
+    winner, baseline = (replicated.by_label[name][0].recipe for name in ("winner", "baseline"))
     assert winner != baseline
-    for label, trials in listed.by_label.items():
+    for label, trials in replicated.by_label.items():
         word, _, technique = label.partition(" ")
         if technique:
             base = winner if word == "without" else baseline
@@ -152,7 +152,7 @@ def test_each_technique_is_switched_alone_and_paired_by_seed(home, sent, capsys)
             ]
             assert changed == [technique]
     findings = json.loads((folder.path / "ablate.json").read_text())
-    scores = listed.scores()
+    scores = replicated.scores()
     for found in findings["techniques"]:
         gaps = [a - b for a, b in zip(scores["winner"], scores[f"without {found['technique']}"], strict=True)]
         assert found["in_winner"]["interval"]["mean"] == pytest.approx(sum(gaps) / 2)

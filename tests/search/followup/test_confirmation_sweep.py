@@ -26,14 +26,14 @@ def test_confirm_and_ablate_are_sweeps_of_their_own_in_folder_ledger_and_mlflow(
     experiment = client.get_experiment_by_name("technique-search").experiment_id
     for kind, metric in (("confirm", "test_accuracy"), ("ablate", "worth_optimizer")):
         folder = SweepFolder(tmp_path / "sweeps" / f"tiny-{kind}")
-        listed = read_replication(SweepRecord.open(folder))
-        assert listed.scores().keys() == listed.by_label.keys()
+        replicated = read_replication(SweepRecord.open(folder))
+        assert replicated.scores().keys() == replicated.by_label.keys()
         runs = client.search_runs([experiment], f"tags.sweep = '{folder.name}'")
         parent, *others = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
         assert others == []
         assert {run.info.status for run in runs} == {"FINISHED"}
         assert sorted(run.data.params["seed"] for run in runs if run is not parent) == sorted(
-            str(seed) for seed in listed.event.seeds for _ in listed.by_label
+            str(seed) for seed in replicated.event.seeds for _ in replicated.by_label
         )
         assert metric in parent.data.metrics
         assert f"{kind}.html" in [file.path for file in client.list_artifacts(parent.info.run_id)]
