@@ -1,4 +1,5 @@
 import os
+import threading
 
 import pytest
 
@@ -16,3 +17,27 @@ def own_cache_home(tmp_path_factory):
         del os.environ["XDG_CACHE_HOME"]
     else:
         os.environ["XDG_CACHE_HOME"] = before
+
+
+@pytest.fixture
+def serve_mlflow(tmp_path, monkeypatch):
+    """A function that serves a store by MLflow's own server in this process, and returns the server's port."""
+    servers = []
+
+    def serve(uri: str) -> int:
+        monkeypatch.setenv("_MLFLOW_SERVER_FILE_STORE", uri)
+        monkeypatch.setenv("_MLFLOW_SERVER_ARTIFACT_ROOT", str(tmp_path / "artifacts"))
+        monkeypatch.setenv("_MLFLOW_SERVER_SERVE_ARTIFACTS", "false")
+        from mlflow.server import app, handlers
+        from werkzeug.serving import make_server
+
+        # MLflow keeps the first store of a process, which may be that of another test.
+        for name in ("_tracking_store", "_model_registry_store", "_artifact_repo"):
+            monkeypatch.setattr(handlers, name, None)
+        servers.append(made := make_server("127.0.0.1", 0, app, threaded=True))
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        return made.server_port
+
+    yield serve
+    for made in servers:
+        made.shutdown()

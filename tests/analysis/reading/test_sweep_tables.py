@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import threading
 
 import pandas as pd
 import pytest
@@ -45,18 +44,8 @@ def test_values_keep_their_types(sweep):
     assert sweep.trials["preprocessing.image_size"].notna().all()
 
 
-def test_a_server_gives_the_same_tables_as_its_database(uri, sweep, monkeypatch):
-    monkeypatch.setenv("_MLFLOW_SERVER_FILE_STORE", uri)
-    monkeypatch.setenv("_MLFLOW_SERVER_ARTIFACT_ROOT", "mlruns")
-    from mlflow.server import app
-    from werkzeug.serving import make_server
-
-    server = make_server("127.0.0.1", 0, app, threaded=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        found = load("made-up-1", f"http://127.0.0.1:{server.server_port}")
-    finally:
-        server.shutdown()
+def test_a_server_gives_the_same_tables_as_its_database(uri, sweep, serve_mlflow):
+    found = load("made-up-1", f"http://127.0.0.1:{serve_mlflow(uri)}")
     pd.testing.assert_frame_equal(found.trials, sweep.trials, check_like=True)
     pd.testing.assert_frame_equal(found.curves, sweep.curves, check_like=True)
 

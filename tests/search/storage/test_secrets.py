@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import threading
 
 import pytest
 
@@ -141,18 +140,9 @@ def test_the_command_masks_secrets_in_its_error(kind, code, monkeypatch, capsys)
 
 
 @pytest.fixture
-def server(tmp_path, monkeypatch):
+def server(tmp_path, serve_mlflow):
     """The address of an MLflow server, with a password that it does not ask for."""
-    monkeypatch.setenv("_MLFLOW_SERVER_FILE_STORE", f"sqlite:///{tmp_path}/server.db")
-    monkeypatch.setenv("_MLFLOW_SERVER_ARTIFACT_ROOT", str(tmp_path / "artifacts"))
-    monkeypatch.setenv("_MLFLOW_SERVER_SERVE_ARTIFACTS", "false")
-    from mlflow.server import app
-    from werkzeug.serving import make_server
-
-    made = make_server("127.0.0.1", 0, app, threaded=True)
-    threading.Thread(target=made.serve_forever, daemon=True).start()
-    yield f"http://ana:{PLANTED}@127.0.0.1:{made.server_port}"
-    made.shutdown()
+    return f"http://ana:{PLANTED}@127.0.0.1:{serve_mlflow(f'sqlite:///{tmp_path}/server.db')}"
 
 
 def test_a_planted_password_is_in_no_ledger_run_export_report_log_or_line(

@@ -306,11 +306,11 @@ def test_two_gpus_train_as_one(strategy, tmp_path):
 
 def test_more_devices_than_a_training_has_are_refused(tmp_path):
     with pytest.raises(
-        UserError, match=r"devices=3, and this training has 2 CPU: .* --cpus-per-trial=3, or take fewer"
+        UserError, match=r"devices=3, but this training has 2 CPU: .* --cpus-per-trial=3, or take fewer"
     ):
         run(tmp_path, 3, batch_size=16)
     recipe = read_recipe({**TINY, "data_parallel": {"devices": 2}})
-    with pytest.raises(UserError, match=r"devices=2, and this training has 1 GPU: .* --gpus-per-trial=2"):
+    with pytest.raises(UserError, match=r"devices=2, but this training has 1 GPU: .* --gpus-per-trial=2"):
         train(recipe, tmp_path, resources=Resources(threads=8, device="cuda"))
 
 
