@@ -45,7 +45,7 @@ def run_ablation(source: SweepRecord, seeds: int | None, console: Console) -> Sw
     if (record := open_replication(source, "ablate", seeds)) is not None:
         return continue_replication(record, console)
     winner, baseline = find_winner(source), choose_baseline(source.trials, source.name)
-    variants = build_variants(winner.recipe, baseline.recipe)
+    variants = build_variants(winner.recipe, baseline.recipe, source.name)
     console.print(
         f"{plural(len(variants.techniques), 'technique')} of trial {winner.name}: {plural(len(variants.recipes), 'recipe')}."
     )

@@ -25,7 +25,7 @@ class Variants:
     notes: list[str]
 
 
-def build_variants(winner: Recipe, baseline: Recipe) -> Variants:
+def build_variants(winner: Recipe, baseline: Recipe, sweep: str) -> Variants:
     """Switch each technique that is on in the winner, or in which it differs from the baseline, one at a time.
 
     Raises:
@@ -49,7 +49,7 @@ def build_variants(winner: Recipe, baseline: Recipe) -> Variants:
     if not techniques:
         raise UserError(
             "The best recipe is the baseline with no technique on, so there is nothing to switch. "
-            "Continue the search until another recipe is best: sweep extend NAME --trials N."
+            f"Continue the search until another recipe is best: sweep extend {sweep} --trials N."
         )
     return Variants(recipes, techniques, notes)
 

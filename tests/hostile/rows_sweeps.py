@@ -168,7 +168,7 @@ SWEEPS = {
     "ablate a confirmation": ("ablate confirmed-1-confirm", "confirmed-1-confirm", "confirmed-1"),
     "ablate with one seed": ("ablate done-1 --seeds 1", "--seeds=1", "2 or more"),
     "ablate with seeds in words": ("ablate done-1 --seeds some", "--seeds=some", "whole number"),
-    "ablate a winner that is the baseline": ("ablate done-1", "nothing to switch", "sweep extend"),
+    "ablate a winner that is the baseline": ("ablate done-1", "nothing to switch", "sweep extend done-1 --trials"),
     "repair an unknown sweep": ("repair nothing", "nothing: no such sweep", "There are: ", "done-1"),
     "repair a path": ("repair sweeps/done-1", "not a valid name", "--storage"),
     "repair a sweep whose ledger is a folder": ("repair folder-ledger --storage damaged", "folder-ledger", "ledger"),

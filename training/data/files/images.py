@@ -75,3 +75,4 @@ class ImageData:
     test: ImagePart  # for the final score only
     left_out: tuple[str, ...] = ()  # unreadable files that the user has chosen to skip
     not_read: tuple[str, ...] = ()  # files in the class folders that are not images
+    unused: tuple[str, ...] = ()  # folders with images beside the folders of the parts

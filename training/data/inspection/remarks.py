@@ -55,6 +55,13 @@ def _remark_files(data: ImageData) -> Iterable[Remark]:
             f"{_count(len(files), 'file')} among the images {_be(len(files))} not read, because the format is not known: "
             f"{listed}{more}. The first is {printable(files[0])}.",
         )
+    if folders := [os.path.basename(folder) for folder in data.unused]:
+        names = _list(folders)
+        yield Remark(
+            f"{names} not used",
+            f"{names} {'lies' if len(folders) == 1 else 'lie'} beside the parts train, val and test, and no image in it is "
+            "used. Rename a folder that is a part.",
+        )
     if left_out := len(data.left_out):
         total = left_out + sum(map(len, (data.train, data.val, data.test)))
         yield Remark(

@@ -13,7 +13,7 @@ from training.data.files.check import find_unreadable
 from training.data.files.decode import printable
 from training.data.files.images import ImageData, ImageFiles, ImagePart
 from training.data.sources.listing import EXTENSIONS, Listing, list_classes, refuse
-from training.data.sources.parts import find_parts
+from training.data.sources.parts import find_parts, list_unused
 from training.data.sources.splits import split_stratified
 
 HELD_OUT_SHARE = 0.15  # share of the training folder for each of validation and test without a folder
@@ -30,7 +30,8 @@ def load_image_folder(spec: ImageFolder) -> ImageData:
     root = os.path.abspath(os.path.expanduser(spec.root))
     listings: dict[str, Listing] = {}
     not_read: list[str] = []
-    for part, folder in find_parts(spec, root).items():
+    folders = find_parts(spec, root)
+    for part, folder in folders.items():
         listings[part], others = list_classes(folder)
         not_read += others
     left_out: dict[str, str] = {}
@@ -42,7 +43,7 @@ def load_image_folder(spec: ImageFolder) -> ImageData:
     _check_sizes(spec, listings)
     parts = {part: _part(files, classes) for part, files in listings.items()}
     data = _split(parts, classes, spec)
-    return replace(data, left_out=tuple(left_out), not_read=tuple(not_read))
+    return replace(data, left_out=tuple(left_out), not_read=tuple(not_read), unused=tuple(list_unused(root, folders)))
 
 
 def _without(files: Listing, left_out: dict[str, str]) -> Listing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from difflib import get_close_matches
 
 from training.contract.specs import ImageFolder
 from training.data.files.decode import printable
@@ -52,6 +53,14 @@ def find_parts(spec: ImageFolder, root: str) -> dict[str, str]:
     return parts
 
 
+def list_unused(root: str, parts: dict[str, str]) -> list[str]:
+    """Return the folders with images that lie beside the folders of the parts, and so belong to no part."""
+    if root in parts.values():
+        return []
+    beside = [os.path.join(root, name) for name in list_subfolders(root)]
+    return [folder for folder in beside if folder not in parts.values() and find_files(folder)[0]]
+
+
 def _assign_folders(spec: ImageFolder, root: str, folders: list[str]) -> dict[str, str]:
     named = {part: [name for name in folders if name_part(name) == part] for part in PARTS}
     if any(list_subfolders(os.path.join(root, name)) for name in named["train"]):
@@ -59,16 +68,22 @@ def _assign_folders(spec: ImageFolder, root: str, folders: list[str]) -> dict[st
             if len(names) > 1:
                 refuse(spec, f"{' and '.join(names)} both name its {part} part", "Keep one of them, or join them.")
         return {part: os.path.join(root, names[0]) for part, names in named.items() if names}
-    _refuse_parts_as_classes(spec, folders)
+    _refuse_parts_as_classes(spec, root, folders)
     for name in folders:
         _refuse_parts_in_class(spec, root, name)
     return {"train": root}
 
 
-def _refuse_parts_as_classes(spec: ImageFolder, folders: list[str]) -> None:
+def _refuse_parts_as_classes(spec: ImageFolder, root: str, folders: list[str]) -> None:
     parts = [name for name in folders if name_part(name)]
     if parts == folders and "train" not in map(name_part, parts):
         refuse(spec, f"it has {' and '.join(folders)}, but no train with classes in it", "Add root/train/<class>.")
+    if misspelt := _find_misspelt_parts(root, folders):
+        refuse(
+            spec,
+            f"it has {' and '.join(folders)}, which look like parts of the data, and {misspelt[0]} is none",
+            "Name the parts train, val and test.",
+        )
     # A single class may be called "train" or "test", but not two.
     if len(set(map(name_part, parts))) < 2:
         # `seg_train` and `seg_test` alone are parts; among other names, `train_station` and `test_tube` are classes.
@@ -80,6 +95,19 @@ def _refuse_parts_as_classes(spec: ImageFolder, folders: list[str]) -> None:
             f"its folders {' and '.join(map(repr, parts))} look like parts of the data, not like classes",
             f"{_LAYOUT}, rename the classes that have such names, or list the images in a manifest.",
         )
+
+
+def _find_misspelt_parts(root: str, folders: list[str]) -> list[str]:
+    """Return the folders whose names are misspelt parts, such as `trian`; empty unless all folders can be parts."""
+    misspelt = [name for name in folders if not name_part(name)]
+    can_be_parts = all(_resembles_part(name) and list_subfolders(os.path.join(root, name)) for name in folders)
+    return misspelt if can_be_parts else []
+
+
+def _resembles_part(name: str) -> bool:
+    # Swapped letters are the most frequent error, and weigh much in a ratio of short words.
+    word = name.strip().lower()
+    return any(sorted(word) == sorted(part) for part in _WORDS) or bool(get_close_matches(word, _WORDS, 1, 0.75))
 
 
 def _mentioned_parts(name: str) -> set[str]:

@@ -69,6 +69,12 @@ def test_files_that_are_skipped_or_not_read_are_counted(photos):
     assert line.startswith("Data: 1 file not read, 1 of 80 images unreadable and left out.")
 
 
+def test_a_folder_beside_the_parts_is_named(photos):
+    said, line = remarks_of(photos({"train/cat": 40, "train/dog": 40, "vla/cat": 5, "vla/dog": 5}))
+    assert "'vla' lies beside the parts train, val and test, and no image in it is used" in said
+    assert "'vla' not used" in line
+
+
 def test_classes_that_differ_in_capitals_are_named(photos):
     assert (
         "The classes 'Cat', 'cat' differ only in upper and lower case" in remarks_of(photos({"cat": 40, "Cat": 40}))[0]

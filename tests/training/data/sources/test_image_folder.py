@@ -154,6 +154,11 @@ def test_a_relative_root_is_resolved_where_the_command_runs(photos, monkeypatch)
         ({"val/a": 5, "test/a": 5}, "it has test and val, but no train"),
         ({"Train": 5, "Val": 5}, "'Train' and 'Val' look like parts of the data, not like classes.*root/train/<class>"),
         ({"train": 5, "test": 5, "bus": 5}, "'test' and 'train' look like parts"),
+        (
+            {"trian/a": 5, "trian/b": 5, "vla/a": 5},
+            "trian and vla, which look like parts of the data, and trian is none",
+        ),
+        ({"traning/a": 5, "val/a": 5}, "traning is none. Name the parts train, val and test"),
         ({"seg_train/a": 5, "seg_test/a": 5}, "'seg_test' and 'seg_train' look like parts"),
         ({"cat/train": 5, "cat/val": 5, "dog/train": 5}, "class 'cat' is itself divided into train and val"),
         ({"train/a": 5, "train/b": 5, "val/a": 1, "Valid/a": 1}, "Valid and val both name its val part"),
