@@ -9,6 +9,7 @@ import timm
 import torch
 import torchvision
 from torch import nn
+from torchvision.ops import StochasticDepth
 
 from training.contract.specs import Backbone
 from training.errors import UserError
@@ -84,4 +85,9 @@ def _build_timm(name: str, class_count: int, **arguments: Any) -> nn.Module:
 
 
 def _build_torchvision(name: str, class_count: int, **arguments: Any) -> nn.Module:
-    return torchvision.models.get_model(name, weights=None, num_classes=class_count, **arguments)
+    model = torchvision.models.get_model(name, weights=None, num_classes=class_count, **arguments)
+    for module in model.modules():
+        # timm builds its models without dropout and drop path. Start from none here too, so that both libraries compare.
+        if isinstance(module, nn.Dropout | StochasticDepth):
+            module.p = 0.0
+    return model

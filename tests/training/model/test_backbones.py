@@ -81,6 +81,29 @@ def test_a_vision_transformer_accepts_the_requested_size():
     assert build_model(backbone("test_vit"), 10, 48)(torch.zeros(1, 3, 48, 48)).shape == (1, 10)
 
 
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("torchvision", "mobilenet_v3_small"),  # dropout
+        ("torchvision", "efficientnet_b0"),  # both
+        ("torchvision", "swin_t"),  # drop path
+        ("timm", "efficientnet_b0"),
+        ("timm", "vgg11"),
+    ],
+)
+def test_a_backbone_of_either_library_starts_without_dropout_and_drop_path(source, name):
+    model, images = build_model(backbone(name, source=source), 10, 32), torch.randn(4, 3, 32, 32)
+    assert torch.equal(model(images), model(images))
+
+
+def test_weights_of_torchvisions_own_model_give_the_same_predictions():
+    """So exports from before, when dropout was on in training, still load."""
+    theirs, images = torchvision.models.efficientnet_b0(num_classes=10).eval(), torch.randn(2, 3, 32, 32)
+    ours = build_model(backbone("efficientnet_b0", source="torchvision"), 10, 32).eval()
+    ours.load_state_dict(theirs.state_dict())
+    assert torch.equal(ours(images), theirs(images))
+
+
 class TestPretrained:
     """Without a network: refused within seconds, or read from what is cached."""
 

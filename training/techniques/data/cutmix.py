@@ -9,7 +9,7 @@ from pydantic import Field
 from training.contract.part import RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.data.partners import refuse_single
+from training.techniques.data.partners import pair_at_random, refuse_single
 
 
 class CutMix(Technique):
@@ -27,7 +27,7 @@ class CutMix(Technique):
         from torchvision.transforms import v2
 
         # Its targets depend on the actual area of the rectangle inside the image.
-        setup.mixers.append(v2.CutMix(alpha=self.alpha, num_classes=setup.class_count))
+        setup.mixers.append(pair_at_random(v2.CutMix(alpha=self.alpha, num_classes=setup.class_count)))
 
     def conflict(self, recipe: RecipeView) -> str | None:
         return refuse_single("cutmix", self.is_on, recipe)

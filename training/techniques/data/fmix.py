@@ -9,7 +9,7 @@ from pydantic import Field
 from training.contract.part import RecipeView
 from training.contract.setup import BatchTransform, TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.data.partners import refuse_single
+from training.techniques.data.partners import pair_at_random, refuse_single
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +32,7 @@ class FMix(Technique):
     )
 
     def apply(self, setup: TrainingSetup) -> None:
-        setup.mixers.append(make_fmix(self.alpha, self.decay, setup.class_count))
+        setup.mixers.append(pair_at_random(make_fmix(self.alpha, self.decay, setup.class_count)))
 
     def conflict(self, recipe: RecipeView) -> str | None:
         if self.alpha == 0 and self.decay != DECAY:
@@ -41,7 +41,7 @@ class FMix(Technique):
 
 
 def make_fmix(alpha: float, decay: float, class_count: int) -> BatchTransform:
-    """Return a function that mixes a batch and turns its labels (N,) into shares (N, classes)."""
+    """Return a function that mixes each image with its neighbour, and turns labels (N,) into shares (N, classes)."""
     import torch
     from torch.nn import functional as F
 
@@ -52,7 +52,6 @@ def make_fmix(alpha: float, decay: float, class_count: int) -> BatchTransform:
         mask = draw_mask(float(shares.sample()), height, width, decay)
         kept = float(mask.float().mean())  # the share rounded to whole pixels
         targets = F.one_hot(labels, class_count).float()
-        # Each image's partner is its neighbour, as in torchvision's mixers.
         mixed = torch.where(mask.to(images.device), images, images.roll(1, 0))
         return mixed, kept * targets + (1 - kept) * targets.roll(1, 0)
 

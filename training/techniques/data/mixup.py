@@ -9,7 +9,7 @@ from pydantic import Field
 from training.contract.part import RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.data.partners import refuse_single
+from training.techniques.data.partners import pair_at_random, refuse_single
 
 
 class MixUp(Technique):
@@ -25,8 +25,7 @@ class MixUp(Technique):
     def apply(self, setup: TrainingSetup) -> None:
         from torchvision.transforms import v2
 
-        # It pairs each image with its neighbour, which is a random image because batches are shuffled.
-        setup.mixers.append(v2.MixUp(alpha=self.alpha, num_classes=setup.class_count))
+        setup.mixers.append(pair_at_random(v2.MixUp(alpha=self.alpha, num_classes=setup.class_count)))
 
     def conflict(self, recipe: RecipeView) -> str | None:
         return refuse_single("mixup", self.is_on, recipe)

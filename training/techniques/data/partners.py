@@ -1,8 +1,35 @@
-"""Check that a batch has at least two images to mix."""
+"""The partners of images that are mixed: random others of the batch."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from training.contract.part import RecipeView
+
+if TYPE_CHECKING:
+    import torch
+
+    from training.contract.setup import BatchTransform
+
+
+def pair_at_random(mix_neighbours: BatchTransform) -> BatchTransform:
+    """Return a mixer that gives each image a random other image of the batch as its partner.
+
+    Args:
+        mix_neighbours: Mixes each image with the one before it, as torchvision's mixers do.
+    """
+
+    def mix(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        import torch
+
+        # Neighbours are no random pairs: in the order of the balanced sampler they rarely have the same class.
+        order = torch.randperm(len(images))
+        places = order.argsort().to(images.device)
+        order = order.to(images.device)
+        mixed, targets = mix_neighbours(images[order], labels[order])
+        return mixed[places], targets[places]
+
+    return mix
 
 
 def refuse_single(name: str, is_on: bool, recipe: RecipeView) -> str | None:

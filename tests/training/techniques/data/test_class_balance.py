@@ -17,6 +17,7 @@ from training.loop.classifier import Classifier
 from training.resolve import resolve_recipe
 from training.techniques.data.class_balance import ClassWeights
 from training.techniques.data.label_smoothing import LabelSmoothing
+from training.techniques.data.mixup import MixUp
 
 COUNTS = (100, 20, 5)
 
@@ -97,6 +98,21 @@ def test_the_epochs_of_a_balanced_sampler_are_windows_of_one_stream_that_follows
     assert [position for position, _ in late] == whole[24:]
     assert epochs_of(labels, 30, 1, seed=1)[0] != whole
     assert len({tuple(labels[whole][start : start + 2]) for start in range(0, 30, 2)}) == 2  # no fixed order of classes
+
+
+def test_a_balanced_batch_mixes_images_of_the_same_class_as_often_as_chance():
+    """Without random partners it is 1.6 %: each round of the sampler has every class once."""
+    setup = TrainingSetup(torch.nn.Flatten(), "cpu", 9, (), 8)
+    MixUp(alpha=1.0).apply(setup)
+    labels = np.repeat(np.arange(9), 40)
+    drawn = torch.from_numpy(labels[epochs_of(labels, 360, 20)])
+    torch.manual_seed(0)
+    same = [
+        (setup.mixers[0](torch.zeros(36, 3, 1, 1), batch)[1].max(1).values == 1).float().mean()
+        for batch in drawn.flatten().split(36)
+    ]
+    # Each class has 3 of the 35 other images of a batch.
+    assert float(torch.stack(same).mean()) == pytest.approx(3 / 35, abs=0.01)
 
 
 def test_with_full_weights_a_model_without_information_predicts_all_classes_equally(tiny_recipe):

@@ -51,7 +51,13 @@ def test_label_smoothing_of_mixed_targets_equals_timms_smoothed_mixup():
     torch.testing.assert_close(setup.criterion(logits, targets), SoftTargetCrossEntropy()(logits, smoothed))
 
 
-def test_mixup_agrees_with_timms_for_the_same_share_and_partner(monkeypatch):
+@pytest.fixture
+def neighbours(monkeypatch):
+    """Give each image the one before it as its partner."""
+    monkeypatch.setattr(torch, "randperm", torch.arange)
+
+
+def test_mixup_agrees_with_timms_for_the_same_share_and_partner(monkeypatch, neighbours):
     images, labels = torch.randn(6, 3, 4, 4), torch.arange(6)
     share = 0.3
     monkeypatch.setattr(torch.distributions.Beta, "sample", lambda self, shape=(): torch.tensor(share))
@@ -122,7 +128,7 @@ def test_mixing_reaches_training_batches_and_no_others(fit, monkeypatch):
 
 
 @pytest.mark.parametrize("size", [(7, 9), (8, 8)])
-def test_cutmix_agrees_with_timms_for_the_same_box(size, monkeypatch):
+def test_cutmix_agrees_with_timms_for_the_same_box(size, monkeypatch, neighbours):
     height, width = size
     images, labels = torch.randn(6, 3, height, width), torch.arange(6)
     torch.manual_seed(3)
@@ -160,6 +166,31 @@ def test_a_batch_of_one_is_mixed_with_itself_and_so_left_alone():
         mixed, targets = prepare(mixer).mixers[0](images, labels)
         torch.testing.assert_close(mixed, images)
         torch.testing.assert_close(targets, nn.functional.one_hot(labels, CLASSES).float())
+
+
+@pytest.mark.parametrize("mixer", [MixUp(alpha=1.0), CutMix(alpha=1.0), FMix(alpha=1.0)])
+def test_every_other_image_of_the_batch_is_a_partner_equally_often(mixer):
+    mix, images = prepare(mixer).mixers[0], torch.randn(5, 3, 8, 8)
+    torch.manual_seed(0)
+    pairs = torch.zeros(5, 5)
+    for _ in range(800):
+        _, targets = mix(images, torch.arange(5))
+        pairs += targets[:, :5] > 0
+    # A share of exactly 0 or 1 shows no partner.
+    partners = pairs - torch.diag(pairs.diagonal())
+    expected = (1 - torch.eye(5)) / 4
+    assert (abs(partners / partners.sum(1, keepdim=True) - expected) < 0.06).all()
+
+
+@pytest.mark.parametrize("mixer", [MixUp(alpha=1.0), CutMix(alpha=1.0), FMix(alpha=1.0)])
+def test_images_and_their_targets_keep_their_place_and_mix_with_the_same_partner(mixer):
+    """Image i has the level 10^i everywhere, so the mean level shows which images are in it, with which shares."""
+    levels = 10.0 ** torch.arange(5)
+    for seed in range(20):
+        torch.manual_seed(seed)
+        mixed, targets = prepare(mixer).mixers[0](levels[:, None, None, None].expand(5, 3, 8, 8), torch.arange(5))
+        torch.testing.assert_close(mixed.mean((1, 2, 3)), targets[:, :5] @ levels)
+        assert ((targets > 0).sum(1) <= 2).all()
 
 
 @pytest.mark.parametrize("side", [31, 32])
