@@ -30,6 +30,7 @@ from training.loop.job import TrainingJob
 from training.loop.trainer import make_trainer
 from training.model.build import build_model, refuse_single_images
 from training.process.isolation import isolated_process
+from training.process.memory import limit_memory
 from training.process.resources import ONE_CPU, Resources
 from training.recipe import Recipe
 from training.resolve import resolve_recipe
@@ -84,6 +85,8 @@ def follow() -> None:
 def _train_isolated(
     job: TrainingJob, rank: Rank, company: AbstractContextManager[None], on_report: Callable[[Report], bool]
 ) -> Outcome:
+    # Also at 1.0: a worker may have trained with a smaller share before.
+    limit_memory(job.resources.device, job.resources.gpu_share)
     with isolated_process(job.recipe.seed, job.resources.threads):
         # A separate function, so that its variables are freed before the isolation cleans up.
         return _train(job, rank, company, on_report)
@@ -131,6 +134,7 @@ def _prepare(data: ImageData, device: str, rank: Rank, recipe: Recipe, batch_siz
     setup = TrainingSetup(model, device, len(data.classes), batch_sizes, image_size, counts, rank)
     for technique in recipe.techniques():
         technique.apply(setup)
+    setup.zero_matrices = {weight for weight in model.parameters() if weight.ndim > 1 and not weight.any()}
     if recipe.data_parallel.strategy == "fsdp":
         shard(setup)  # after all techniques have changed the model
     return Classifier(recipe, setup)

@@ -110,8 +110,8 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
         with _logged_to(folder / "log.txt"):
             recipe = read_recipe(given.recipe)
             # With a part of a GPU a trial has one device too.
-            gpus = max(1, int(given.gpus))
-            resources = Resources(given.threads, given.loader_workers, device, gpus)
+            gpus, share = max(1, int(given.gpus)), min(1.0, given.gpus or 1.0)
+            resources = Resources(given.threads, given.loader_workers, device, gpus, share)
             outcome = train(recipe, folder, metric=given.metric, resources=resources, on_report=on_report)
         return {"end": "diverged", "reason": "the loss became infinite or NaN"} if outcome.state == "diverged" else None
     except UserError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -54,6 +54,7 @@ class TrainingSetup:
     lr_factor: float | None = None  # multiplies optimizer.lr for all parameters
     lr_shares: dict[nn.Parameter, float] | None = None  # multiplies the base rate; 1 for parameters not in it
     undecayed: set[nn.Parameter] | None = None  # weight decay does not apply to these
+    zero_matrices: set[nn.Parameter] | None = None  # matrices and kernels that are zero before training
     unfreeze_steps: dict[int, UnfreezeStep] = field(default_factory=dict)  # completed epochs -> what trains afterwards
     batch_transforms: list[BatchTransform] = field(default_factory=list)  # each of them changes every training batch
     mixers: list[BatchTransform] = field(default_factory=list)  # at most one of them changes a batch
@@ -73,13 +74,22 @@ class TrainingSetup:
             raise ValueError(f"two techniques set TrainingSetup.{name}")
         super().__setattr__(name, value)
 
+    def trained_parameters(self) -> Iterator[nn.Parameter]:
+        """Return every parameter that trains, now or after a milestone, in the order of the model."""
+        later = {parameter for trained, _ in self.unfreeze_steps.values() for parameter in trained}
+        return (parameter for parameter in self.model.parameters() if parameter.requires_grad or parameter in later)
+
     def replace_parameters(self, new: dict[nn.Parameter, nn.Parameter]) -> None:
         """Replace stored references to parameters after these have been replaced in the model."""
         if self.lr_shares is not None:
             shares = {new[parameter]: share for parameter, share in self.lr_shares.items()}
             self.lr_shares.clear()
             self.lr_shares.update(shares)
-        for chosen in (self.undecayed or set(), *(trained for trained, _ in self.unfreeze_steps.values())):
+        for chosen in (
+            self.undecayed or set(),
+            self.zero_matrices or set(),
+            *(trained for trained, _ in self.unfreeze_steps.values()),
+        ):
             others = {new[parameter] for parameter in chosen}
             chosen.clear()
             chosen.update(others)

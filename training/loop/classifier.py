@@ -142,6 +142,8 @@ class Classifier(pl.LightningModule):
     def configure_optimizers(self) -> OptimizerLRScheduler:
         lr = self.recipe.optimizer.lr
         assert isinstance(lr, float)  # resolved
-        optimizer = self.recipe.optimizer.build(group_parameters(self.plan, lr * (self.plan.lr_factor or 1.0)))
+        optimizer = self.recipe.optimizer.build(
+            group_parameters(self.plan, self.recipe.optimizer, lr * (self.plan.lr_factor or 1.0))
+        )
         schedule = self.recipe.schedule.build(optimizer, self.epoch_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

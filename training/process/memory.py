@@ -35,6 +35,14 @@ class PeakMemory:
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
+def limit_memory(device: str, share: float) -> None:
+    """Let this process fill at most a share of its GPU's memory; beyond it, torch reports that memory is exhausted."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.set_per_process_memory_fraction(share)
+
+
 def count_memory_kills() -> int:
     """Return how many processes Linux has killed for memory since boot (proc(5), /proc/vmstat: oom_kill); 0 elsewhere."""
     try:

@@ -17,6 +17,7 @@ class Resources:
     workers: int = 0  # loader processes, which use further CPUs
     device: Literal["cpu", "cuda"] = "cpu"
     gpus: int = 1  # ignored if the device is a CPU
+    gpu_share: float = 1.0  # part of each GPU's memory that this training may fill
 
     def divide(self, devices: int) -> Resources:
         """Return what the process of each of several devices may use.

@@ -77,6 +77,19 @@ def test_a_worker_that_the_system_killed_for_memory_is_recognised(tmp_path):
     assert not killed_for_memory(tmp_path)
 
 
+@pytest.mark.parametrize(("gpus", "share"), [(0.25, 0.25), (1.0, 1.0), (2.0, 1.0), (0.0, 1.0)])
+def test_a_trial_with_a_part_of_a_gpu_may_fill_that_part_of_its_memory(gpus, share, tmp_path, monkeypatch):
+    seen = []
+
+    def train(*arguments, resources, **named):
+        seen.append(resources.gpu_share)
+        return SimpleNamespace(state="completed")
+
+    monkeypatch.setattr(training.train, "train", train)
+    run_trial({**CONFIG, "folder": str(tmp_path), "metric": "val_accuracy", "losses": 0, "gpus": gpus})
+    assert seen == [share]
+
+
 def test_a_worker_finds_our_packages_before_those_of_the_working_folder(tmp_path, monkeypatch):
     (tmp_path / "module_of_ours.py").write_text("def name(x): return 'ours' + x")
     monkeypatch.setattr(sys, "path", ["somewhere", *sys.path])

@@ -69,6 +69,16 @@ def test_layers_are_found_below_the_modules_that_other_techniques_add(beside):
     assert all(share < min(shares.values()) for share in adapters.values())  # adapters are on the frozen, lower layers
 
 
+def test_layer_decay_gives_the_adapters_of_a_frozen_backbone_different_rates():
+    model = timm.create_model("test_vit", num_classes=10)
+    fields = {"layer_decay": {"factor": 0.7}, "unfreeze": {"level": "last"}, "lora": {"rank": 2}}
+    rates = by_name(model, prepare(model, **fields)[1].param_groups, "lr")
+    adapters = [rate for name, rate in rates.items() if ".lora_A" in name]
+    assert adapters == sorted(adapters)
+    assert len(set(adapters)) > 2
+    assert rates["head.weight"] == 0.01 > adapters[-1]
+
+
 def test_no_decay_alone_groups_as_timm_does():
     model = timm.create_model("test_vit", num_classes=10)
     _, optimizer, _ = prepare(model, no_decay={"enabled": True})
@@ -140,6 +150,13 @@ def test_the_rate_follows_the_effective_batch(fields, expected):
     model = timm.create_model("test_resnet", num_classes=10)
     _, optimizer, _ = prepare(model, **fields)
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([expected])
+
+
+def test_an_epoch_with_fewer_batches_than_a_step_wants_scales_by_its_images():
+    model = timm.create_model("test_resnet", num_classes=10)
+    fields = {"lr_scaling": {"rule": "linear", "reference": 64}, "batch_size": 256, "accumulation": {"batches": 4}}
+    _, optimizer, _ = prepare(model, batch_sizes=(200,), **fields)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.01 * 200 / 64])
 
 
 def test_the_scaled_rate_is_the_metric(fit):

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
+from training.contract.part import RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.errors import UserError
+from training.techniques.model.lora import Lora
+from training.techniques.model.unfreeze import Unfreeze
 
 if TYPE_CHECKING:
     import torch
@@ -21,8 +24,8 @@ if TYPE_CHECKING:
 class ActivationCheckpointing(Technique):
     interactions: ClassVar[str] = (
         "It changes memory and time only, never the weights: random draws and BatchNorm statistics are the same as without it. "
-        "It helps with large images, batches and backbones. Frozen blocks store no activations, so with unfreeze.level=last "
-        "it has no effect."
+        "It helps with large images, batches and backbones. Frozen blocks store no activations, so it is refused with "
+        "unfreeze.level=last, unless lora trains adapters in them."
     )
 
     enabled: bool = Field(False, description="Store only the input of each block for the backward pass.")
@@ -38,11 +41,20 @@ class ActivationCheckpointing(Technique):
                 f"activation_checkpointing.enabled=true: {type(setup.model).__name__} has no blocks that could be recomputed "
                 "one by one. Set it to false, or use another backbone.name."
             )
+        trained = set(setup.trained_parameters())
         for name in names:
             block = setup.model.get_submodule(name)
-            if any(parameter.requires_grad for parameter in block.parameters()):
+            if not trained.isdisjoint(block.parameters()):
                 # torch's own wrapper does not change the names in the state dict, and works after a deep copy.
                 setup.model.set_submodule(name, CheckpointWrapper(block, checkpoint_fn=recompute))
+
+    def conflict(self, recipe: RecipeView) -> str | None:
+        if self.enabled and recipe.part(Unfreeze).deepest == "last" and not recipe.part(Lora).is_on:
+            return (
+                "activation_checkpointing.enabled=true does nothing with unfreeze.level=last, because frozen blocks store no "
+                "activations: set unfreeze.level=most or full, or enabled=false."
+            )
+        return None
 
 
 def recompute(block: nn.Module, *inputs: object, **named: Any) -> torch.Tensor:

@@ -9,14 +9,15 @@ from pydantic import Field
 from training.contract.part import RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
+from training.techniques.model.lora import Lora
 from training.techniques.model.unfreeze import Unfreeze
 
 
 class LayerDecay(Technique):
     interactions: ClassVar[str] = (
         "The head gets the base rate, which the schedule changes and the lr metric shows. It suits pretrained weights with "
-        "most of the backbone training, and is a soft form of unfreeze. A layer is a block in timm's models and a stage in "
-        "torchvision's, so the same factor has less effect in torchvision's."
+        "most of the backbone training, and is a soft form of unfreeze; with lora it applies to the adapters too. A layer is "
+        "a block in timm's models and a stage in torchvision's, so the same factor has less effect in torchvision's."
     )
 
     factor: float = Field(
@@ -31,9 +32,9 @@ class LayerDecay(Technique):
         setup.lr_shares = {parameter: self.factor ** (top - layer) for parameter, layer in layers.items()}
 
     def conflict(self, recipe: RecipeView) -> str | None:
-        if self.is_on and recipe.part(Unfreeze).deepest == "last":
+        if self.is_on and recipe.part(Unfreeze).deepest == "last" and not recipe.part(Lora).is_on:
             return (
                 f"layer_decay.factor={self.factor:g} does nothing while unfreeze.level=last trains the head alone: "
-                "set another level, or factor=1.0."
+                "set another level, lora.rank, or factor=1.0."
             )
         return None

@@ -31,7 +31,8 @@ class LrScaling(Technique):
 
     def apply(self, setup: TrainingSetup) -> None:
         batches = setup.batches_per_step(0) if setup.batches_per_step else 1
-        ratio = setup.batch_sizes[0] * batches / self.reference
+        # An epoch may have fewer batches than a step wants; then all of its images are one step.
+        ratio = sum(setup.batch_sizes[:batches]) / self.reference
         setup.lr_factor = ratio if self.rule == "linear" else ratio**0.5
 
     def conflict(self, recipe: RecipeView) -> str | None:

@@ -40,6 +40,10 @@ class BaseOptimizer(Part):
         """Build the optimizer for parameters or groups of parameters."""
         raise NotImplementedError(f"{type(self).__name__}.build")
 
+    def options_from_zero(self, matrix: torch.Tensor) -> dict[str, Any]:
+        """Return this optimizer's own options for a matrix (out, in) or a kernel (out, in, h, w) that starts at zero."""
+        return {}
+
     def arguments(self) -> dict[str, Any]:
         """Return the fields by the names that the libraries use."""
         values = self.model_dump(exclude={"name"})
@@ -157,7 +161,10 @@ class AdamW(BaseOptimizer):
 class Adafactor(BaseOptimizer):
     """Store the mean square of a matrix as one row and one column (Shazeer & Stern 2018)."""
 
-    interactions: ClassVar[str] = "The steps of adafactor are relative to the size of the weights."
+    interactions: ClassVar[str] = (
+        "The steps of adafactor are relative to the size of the weights. For matrices that start at zero, as the second one of "
+        "each lora adapter and some heads do, they are relative to the size that torch's initialisation would give at least."
+    )
 
     name: Literal["adafactor"] = "adafactor"
     lr: Lr = 0.01
@@ -172,6 +179,10 @@ class Adafactor(BaseOptimizer):
 
         arguments = self.arguments()
         return Adafactor(parameters, d=arguments.pop("clip"), **arguments)
+
+    def options_from_zero(self, matrix: torch.Tensor) -> dict[str, Any]:
+        # The paper's lower bound of the size, 1e-3, is meant for vectors. Steps relative to it hardly move a matrix.
+        return {"eps": (None, (3 * matrix[0].numel()) ** -0.5)}
 
 
 class Adam8bit(BaseOptimizer):

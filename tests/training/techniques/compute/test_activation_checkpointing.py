@@ -6,10 +6,12 @@ import pytest
 import timm
 import torch
 import torchvision
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
 from torch.profiler import profile
 
 from training.contract.setup import TrainingSetup
 from training.errors import UserError
+from training.recipe import read_recipe
 from training.techniques.compute.activation_checkpointing import ActivationCheckpointing
 
 MODELS = {
@@ -74,6 +76,25 @@ def test_a_fit_ends_in_the_same_weights(fit, load_weights):
         expected, states = load_weights(plain.folder, which), load_weights(checkpointed.folder, which)
         assert states.keys() == expected.keys()
         assert all(torch.equal(states[key], expected[key]) for key in expected)
+
+
+def count_checkpointed(**fields):
+    recipe = read_recipe({"activation_checkpointing": {"enabled": True}, **fields})
+    setup = TrainingSetup(MODELS["timm test_resnet"](), "cpu", 10, (8,), 32)
+    for technique in recipe.techniques():
+        technique.apply(setup)
+    return sum(isinstance(module, CheckpointWrapper) for module in setup.model.modules())
+
+
+def test_blocks_that_a_milestone_unfreezes_are_recomputed_too():
+    assert count_checkpointed(unfreeze={"level": "last", "milestones": [1]}) == 2  # the later half of four
+    assert count_checkpointed(unfreeze={"level": "last", "milestones": [1, 2]}) == 4
+
+
+def test_a_frozen_backbone_is_refused_unless_it_has_adapters():
+    assert count_checkpointed(unfreeze={"level": "last"}, lora={"rank": 2}) == 4
+    with pytest.raises(UserError, match=r"enabled=true does nothing with unfreeze\.level=last, because frozen blocks"):
+        count_checkpointed(unfreeze={"level": "last"})
 
 
 def test_a_model_without_blocks_is_refused():

@@ -92,6 +92,38 @@ def test_8_bit_adam_is_refused_in_float64():
         read_recipe({"optimizer": {"name": "adam8bit"}, "precision": {"mode": "64-true"}})
 
 
+def size(weights, part):
+    values = torch.cat([value.flatten() for name, value in weights.items() if part in name])
+    return float(values.square().mean().sqrt())
+
+
+def test_adafactor_trains_adapters_which_start_at_zero(fit, load_weights):
+    fields = {"unfreeze": {"level": "last"}, "lora": {"rank": 4}, "epochs": 5}
+    fields["backbone"] = {"name": "test_resnet", "weights": "letters"}
+    sizes = {}
+    for name in ("adafactor", "adamw"):  # 20 steps at the default rates
+        sizes[name] = size(load_weights(fit(**fields, optimizer={"name": name}).folder), ".lora_B.")
+    assert 1 / 3 < sizes["adafactor"] / sizes["adamw"] < 3, sizes
+
+
+def test_adafactor_trains_a_head_that_starts_at_zero_and_resumes(fit, load_weights, monkeypatch, tmp_path):
+    build = module.build_model
+
+    def build_with_zero_head(*arguments):
+        model = build(*arguments)
+        nn.init.zeros_(model.fc.weight)  # as torchvision's vision transformers do
+        return model
+
+    monkeypatch.setattr(module, "build_model", build_with_zero_head)
+    fields = {"optimizer": {"name": "adafactor"}, "epochs": 5}
+    whole = load_weights(fit(**fields).folder)
+    assert size(whole, "fc.weight") > 0.003
+    fit(folder=tmp_path, **fields, on_report=lambda report: report.epoch < 2)
+    fit(folder=tmp_path, **fields)
+    resumed = load_weights(tmp_path)
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
 class Small(nn.Module):
     """A model without BatchNorm, so that a group of batches is equal to one large batch."""
 

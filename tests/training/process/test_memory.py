@@ -1,0 +1,25 @@
+"""The memory of a GPU that several trainings share."""
+
+from __future__ import annotations
+
+import torch
+
+import training.train
+from training.process.memory import limit_memory
+from training.process.resources import Resources
+
+
+def test_a_process_may_fill_its_share_of_a_gpu_and_on_a_cpu_nothing_is_limited(monkeypatch):
+    limits = []
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", limits.append)
+    limit_memory("cuda", 0.25)
+    limit_memory("cpu", 0.25)
+    assert limits == [0.25]
+
+
+def test_a_training_limits_itself_before_it_fills_memory(tiny_recipe, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(training.train, "limit_memory", lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr(training.train, "_train", lambda *arguments: calls.append("trained"))
+    training.train.train(tiny_recipe(), tmp_path, resources=Resources(gpu_share=0.5))
+    assert calls == [("cpu", 0.5), "trained"]
