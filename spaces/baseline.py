@@ -1,4 +1,4 @@
-"""The baseline: the file's fixed values, and the recipe's default for every search parameter."""
+"""The baseline: the file's fixed values, the choices of `search.baseline`, and the recipe's defaults for the rest."""
 
 from __future__ import annotations
 
@@ -7,28 +7,33 @@ from typing import get_args
 
 from pydantic import BaseModel
 
-from spaces.parameters.domains import Choice, IntUniform, LogUniform, Tree, Uniform, find_parameters
+from spaces.parameters.domains import DISCRIMINATORS, Choice, IntUniform, LogUniform, Tree, Uniform, find_parameters
 from spaces.schema import Slot, slot_of
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 from training.techniques.optimization.optimizer import AutoLr
 
 
-def build_baselines(tree: dict[str, Tree]) -> list[Recipe]:
+def build_baselines(tree: dict[str, Tree], chosen: Recipe) -> list[Recipe]:
     """The baseline at three learning rates: its own, a third of it, and three times it.
+
+    Args:
+        tree: A recipe with its domains.
+        chosen: The section `search.baseline`; only the fields that its file sets are used.
 
     Raises:
         UserError: Its techniques conflict.
     """
-    base = _build(tree)
+    base = _build(tree, chosen.model_dump(exclude_unset=True))
     lr = base.optimizer.lr
     rates = [lr, *(rate for rate in get_args(AutoLr) if rate != lr)] if isinstance(lr, str) else [lr, lr / 3, lr * 3]
     optimizers = [base.optimizer.model_copy(update={"lr": rate}) for rate in rates]
     return [base.model_copy(update={"optimizer": optimizer}) for optimizer in optimizers]
 
 
-def _build(tree: dict[str, Tree]) -> Recipe:
+def _build(tree: dict[str, Tree], chosen: dict[str, Tree]) -> Recipe:
     values = fill_defaults(tree)
+    values |= {field: _choose(values.get(field), part) for field, part in chosen.items()}
     try:
         return read_recipe(values)
     except UserError as error:
@@ -40,6 +45,14 @@ def _build(tree: dict[str, Tree]) -> Recipe:
         except UserError:
             continue
     raise conflict
+
+
+def _choose(default: Tree, chosen: Tree) -> Tree:
+    """The chosen value; a part keeps the other fields of a default of the same kind."""
+    if not isinstance(default, dict) or not isinstance(chosen, dict):
+        return chosen
+    is_same_kind = all(default[key] == chosen[key] for key in DISCRIMINATORS if key in default and key in chosen)
+    return {**default, **chosen} if is_same_kind else chosen
 
 
 def _mixed(tree: dict[str, Tree]) -> Iterator[set[str]]:

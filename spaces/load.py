@@ -19,7 +19,7 @@ from spaces.reading.yaml_values import dump_yaml
 from spaces.search import Search
 from spaces.space import Space
 from training.errors import UserError
-from training.recipe import Recipe, read_recipe
+from training.recipe import RECORDED, Recipe, read_recipe
 
 BUNDLED = Path(__file__).parent
 FORMAT = 1
@@ -55,14 +55,18 @@ def parse_space(text: str, name: str) -> Space:
 def _make_space(document: Document, name: str, overrides: Sequence[str]) -> Space:
     document, recipe, search = _load(document, overrides)
     _refuse_shared_parameters(recipe, document)
+    space = Space(name, recipe, _build_search(search, document))
+    check_feasible(space, document)
+    return space
+
+
+def _build_search(search: dict[str, Tree], document: Document) -> Search:
     try:
-        checked = Search.model_validate(search)
+        # Conflicts of the baseline are found when it is complete.
+        return Search.model_validate(search, context=RECORDED)
     except ValidationError as error:  # Each field is legal, but not their combination.
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise document.error(("search", "scheduler"), f"search.scheduler: {reason}.") from None
-    space = Space(name, recipe, checked)
-    check_feasible(space, document)
-    return space
 
 
 def load_baseline(source: str | Path, overrides: Sequence[str] = ()) -> tuple[Recipe, bool]:
@@ -78,11 +82,11 @@ def load_baseline(source: str | Path, overrides: Sequence[str] = ()) -> tuple[Re
         raise UserError(
             f"{override}: this command trains one recipe and does not search. Leave it out, or search: sweep run {source}."
         )
-    document, recipe, _ = _load(read_document(*_find(source)), overrides)
+    document, recipe, search = _load(read_document(*_find(source)), overrides)
     _refuse_shared_parameters(recipe, document)
     check_backbones(recipe)
     try:
-        return build_baselines(recipe)[0], any(find_parameters(recipe))
+        return build_baselines(recipe, _build_search(search, document).baseline)[0], any(find_parameters(recipe))
     except UserError as error:
         raise UserError(f"{document.name}: {error}") from None
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
 
 from training.contract.part import MOST
+from training.recipe import Recipe
 from training.score_metrics import MAXIMISED
 
 Metric = Literal["val_accuracy", "val_balanced_accuracy", "val_macro_f1", "val_loss", "val_ece"]
@@ -50,6 +51,14 @@ class Search(_Section):
     metric: Metric = Field("val_accuracy", description="The metric used as the score.")
     sampler: Literal["tpe", "random", "grid"] = Field("tpe", description="The method that proposes the next recipe.")
     scheduler: Annotated[AshaScheduler | NoScheduler, Field(discriminator="name")] = AshaScheduler()
+    baseline: Recipe = Field(
+        Recipe(),
+        description="The baseline's choices; the recipe's default for every search parameter that is not named.",
+    )
+
+    @field_serializer("baseline")
+    def _keep_named(self, baseline: Recipe) -> dict[str, Any]:
+        return baseline.model_dump(exclude_unset=True)
 
     @property
     def maximise(self) -> bool:

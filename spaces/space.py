@@ -67,12 +67,12 @@ class Space:
     def baselines(self) -> list[Recipe]:
         """The baseline at its learning rate, then at ⅓ and 3 times that rate.
 
-        It has the fixed values, and the recipe's default for every search parameter.
+        It has the fixed values, the choices of `search.baseline`, and the recipe's default for every other search parameter.
 
         Raises:
             UserError: Its techniques conflict.
         """
-        return build_baselines(self.recipe)
+        return build_baselines(self.recipe, self.search.baseline)
 
     def rows(self) -> list[Row]:
         """Every search parameter, and every fixed value that is not the default, as rows of a table."""

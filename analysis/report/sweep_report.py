@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from analysis import EXPERIMENT, TRACKING_URI
 from analysis.effects.importance import measure_importance
-from analysis.effects.search_parameters import list_parameters
+from analysis.effects.search_parameters import encode, list_parameters
 from analysis.effects.technique_effects import fit_sweep, measure_effects, measure_interactions
 from analysis.formatting import format_effect, format_points, format_score, format_seconds, plural
 from analysis.reading.sweep_tables import Sweep, load
@@ -161,6 +161,21 @@ def describe_costs(findings: Findings) -> Iterator[str]:
         )
 
 
+def describe_baseline(sweep: Sweep) -> str:
+    """The trial that effects are measured from, with its choices; at least one trial must have completed."""
+    ranked = pd.concat([sweep.completed[sweep.completed.is_baseline], sweep.completed])
+    trial = int(ranked.trial.iloc[0])
+    recipe, point = sweep.recipes.loc[trial], encode(list_parameters(sweep.space.recipe), sweep.recipes.loc[[trial]])
+    choices = {
+        parameter.name: recipe[parameter.name] if parameter.name in recipe else point[parameter.name].iloc[0]
+        for parameter in list_parameters(sweep.space.recipe)
+    }
+    choices |= {"optimizer.lr": recipe["optimizer.lr"]}
+    listed = ", ".join(f"{name}={_short(value)}" for name, value in choices.items())
+    kind = "the best baseline" if bool(ranked.is_baseline.iloc[0]) else "the best trial, because no baseline completed"
+    return f"Effects are relative to trial {trial:04d}, {kind}: {listed}."
+
+
 def render_report(findings: Findings) -> str:
     """The HTML text of the report; all text in it is escaped, and its pictures are inline SVG."""
     sweep, effects = findings.sweep, findings.effects
@@ -181,6 +196,7 @@ def render_report(findings: Findings) -> str:
         "report.html.j2",
         title=sweep.name,
         facts=_facts(findings),
+        baseline=describe_baseline(sweep),
         gist=[*describe_effects(findings), *describe_interactions(findings)],
         cautions=findings.cautions,
         costs=list(describe_costs(findings)),

@@ -18,7 +18,8 @@ from search.core.trials import Trial, Trials
 from search.display.columns import Column, Columns, make_console
 from search.display.recipe_text import baseline_of, describe_recipe, format_state, short_recipe
 from search.display.significance import compare_with_baseline, describe_ties
-from training.recipe import Recipe
+from spaces.parameters.domains import format_value
+from training.recipe import Recipe, flatten
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -117,8 +118,11 @@ def describe_size(space: Space) -> str:
         verb = "stopped early" if scheduler.kind == "stop" else "paused"
         how = f"{verb} by ASHA: after {plural(scheduler.min_epochs, 'epoch')} or more, "
         how += f"the best 1 in {scheduler.reduction_factor} at each rung continue"
+    chosen = flatten(search.baseline.model_dump(exclude_unset=True))
+    named = " ".join(f"{path}={format_value(value)}" for path, value in chosen.items())
+    baseline = f"the baseline ({named})" if named else "the baseline"
     return (
-        f"{size}. {plural(search.trials, 'trial')}, ranked by {search.metric}: the baseline at three learning rates, "
+        f"{size}. {plural(search.trials, 'trial')}, ranked by {search.metric}: {baseline} at three learning rates, "
         f"then recipes {SAMPLERS[search.sampler]}, {how}."
     )
 

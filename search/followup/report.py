@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from analysis.formatting import format_effect, format_score
-from analysis.report.sweep_report import Findings, describe_costs, describe_interactions, write_report
+from analysis.report.sweep_report import (
+    Findings,
+    describe_baseline,
+    describe_costs,
+    describe_interactions,
+    write_report,
+)
 from search.display.columns import Column, Columns
 
 if TYPE_CHECKING:
@@ -35,7 +41,7 @@ def report_sweep(name: str, out: Path, tracking_uri: str, experiment: str, conso
     """
     findings = write_report(name, out, tracking_uri, experiment)
     console.print(Columns(COLUMNS, list(_rows(findings))))
-    console.print(Text("Effects are relative to the baseline's choice, at full length."), style="dim")
+    console.print(Text(f"{describe_baseline(findings.sweep)} They compare scores at full length."), style="dim")
     for sentence in (*describe_interactions(findings), *describe_costs(findings)):
         console.print(Text(sentence))
     for sentence in findings.cautions:

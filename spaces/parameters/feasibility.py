@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from spaces.parameters.domains import Choice, IntUniform, Tree
+from spaces.parameters.domains import Choice, IntUniform, Tree, format_value
 from spaces.parameters.draws import RandomTrial
+from spaces.parameters.views import encode
 from spaces.reading.document import Document
 from spaces.schema import slot_of
 from spaces.search import AshaScheduler
@@ -33,13 +34,27 @@ def check_feasible(space: Space, document: Document) -> None:
         except UserError as error:
             raise document.error(("search", "sampler"), str(error)) from None
     _check_conflicts(space, document)
+    _check_baseline(space, document)
+
+
+def _check_baseline(space: Space, document: Document) -> None:
+    """Check that the techniques of the baseline do not conflict, and that the space can draw the named ones."""
     try:
-        space.baselines()
+        baseline = space.baselines()[0]
     except UserError as error:
         raise UserError(
-            f"{document.name}: the baseline has the fixed values and the recipe's default for every search parameter. "
-            f"It is refused: {error}"
+            f"{document.name}: the baseline has the fixed values, the choices of search.baseline, and the recipe's default "
+            f"for every other search parameter. It is refused: {error}"
         ) from None
+    for field in space.search.baseline.model_fields_set:
+        tree = space.recipe.get(field, slot_of(Recipe, field).default)
+        if encode(tree, getattr(baseline, field)) is None:
+            chosen = format_value(baseline.model_dump()[field])
+            raise document.error(
+                ("search", "baseline", field),
+                f"search.baseline.{field}: this space never draws {chosen}. Add it below recipe.{field}, or choose a value "
+                "that is there.",
+            )
 
 
 def _check_first_rung(space: Space, document: Document) -> None:

@@ -35,10 +35,21 @@ def apply_overrides(document: Document, overrides: Sequence[str]) -> Document:
         _refuse_stranger(section, str(names[0]), override)
         value = parse_yaml(text, override)
         inner = _set(document.tree.get(section), None, _SECTIONS[section], (section,), steps[1:], value, override)
-        document = replace(
-            document, tree={**document.tree, section: inner}, places=_move(document.places, steps, override)
-        )
+        tree = {**document.tree, section: inner}
+        if section == "recipe":
+            tree = _forget_choice(tree, str(steps[1]))
+        document = replace(document, tree=tree, places=_move(document.places, steps, override))
     return document
+
+
+def _forget_choice(tree: dict[str, Tree], field: str) -> dict[str, Tree]:
+    """Remove the baseline's choice for a field that an override changes, because the space may no longer draw it."""
+    search = tree.get("search")
+    baseline = search.get("baseline") if isinstance(search, dict) else None
+    if not isinstance(search, dict) or not isinstance(baseline, dict) or field not in baseline:
+        return tree
+    kept = {name: value for name, value in baseline.items() if name != field}
+    return {**tree, "search": {**search, "baseline": kept}}
 
 
 def is_of_search(override: str) -> bool:

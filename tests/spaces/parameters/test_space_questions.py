@@ -2,7 +2,7 @@
 
 import pytest
 
-from spaces.load import load_space
+from spaces.load import load_space, parse_space
 from spaces.parameters.rows import Row
 from training.errors import UserError
 from training.recipe import Recipe
@@ -42,6 +42,57 @@ def test_the_baseline_leaves_a_technique_off_whose_fixed_part_needs_a_searched_o
 def test_a_baseline_that_conflicts_is_refused(load):
     with pytest.raises(UserError, match=r"the baseline.*is refused: schedule\.warmup_epochs=12 leaves nothing"):
         load("epochs: {choice: [20, 30]}\nschedule: {name: cosine, warmup_epochs: 12}")
+
+
+BASELINE = (
+    "schedule: {choice: [{name: constant}, {name: cosine, warmup_epochs: {choice: [0, 1]}}]}\n"
+    "unfreeze: {level: {choice: [last, full]}}\n"
+    "optimizer: {name: momentum, momentum: 0.8, lr: {log_uniform: [0.001, 1]}}"
+)
+
+
+def test_a_space_names_choices_of_its_baseline(load):
+    chosen = "{schedule: {name: cosine, warmup_epochs: 1}, optimizer: {name: momentum, lr: 0.01}}"
+    space = load(BASELINE, f"search: {{baseline: {chosen}}}\n")
+    middle, low, _ = space.baselines()
+    assert (middle.schedule.name, middle.schedule.warmup_epochs) == ("cosine", 1)
+    assert (middle.optimizer.lr, low.optimizer.lr) == (0.01, 0.01 / 3)
+    assert middle.optimizer.momentum == 0.8  # fixed by the space
+    assert middle.unfreeze == Recipe().unfreeze  # not named
+    assert parse_space(space.to_yaml(), "again.yaml").baselines() == space.baselines()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        (
+            "{schedule: {name: cosine, warmup_epochs: 5}}",
+            r"search\.baseline\.schedule: .*never draws.*warmup_epochs: 5",
+        ),
+        ("{mixup: {alpha: 0.2}}", r"baseline\.mixup: .*Add it below recipe\.mixup"),
+        ("{no_decay: {enabled: true}}", r"the choices of search\.baseline.*weight_decay is 0"),
+        ("{epochs: 5}", r"baseline\.epochs: this space never draws 5"),
+        ("{optimizer: {name: momentum, momentum: 0.9}}", r"baseline\.optimizer: this space never draws"),
+        ("{schedule: {name: cosin}}", "cosin.*did you mean cosine"),
+        ("{batch_size: {choice: [8, 16]}}", r"search\.baseline\.batch_size cannot be searched"),
+        ("{mixing: {probability: 0.5}}", "the choices of search.baseline.*is refused"),
+    ],
+)
+def test_a_baseline_outside_the_space_is_refused(load, chosen, words):
+    with pytest.raises(UserError, match=f"(?i){words}"):
+        load(BASELINE, f"search: {{baseline: {chosen}}}\n")
+
+
+def test_an_override_sets_a_choice_of_the_baseline():
+    space = load_space("card", ["search.baseline.schedule={name: constant}", "search.baseline.optimizer.lr=0.1"])
+    baseline = space.baselines()[0]
+    assert (baseline.schedule.name, baseline.optimizer.lr) == ("constant", 0.1)
+
+
+def test_an_override_of_a_technique_replaces_the_choice_of_the_baseline():
+    space = load_space("card", ["optimizer={name: adamw, lr: {log_uniform: [1e-5, 1e-2]}}"])
+    assert space.baselines()[0].optimizer == AdamW()
+    assert space.baselines()[0].schedule.name == "cosine"  # still named
 
 
 def test_the_table_shows_search_parameters_conditions_and_fixed_values_that_are_not_the_default(load):

@@ -97,7 +97,10 @@ def test_a_mistake_in_the_recipe_is_named_with_its_line(load, name):
         ("{trials: 0}", "my.yaml:4: search.trials=0: input should be greater than or equal to 1"),
         ("{metric: val_acc}", "'val_accuracy', 'val_balanced_accuracy'"),
         ("{sampler: tpee}", "Did you mean tpe?"),
-        ("{trails: 3}", "search has no trails; it has trials, metric, sampler, scheduler. Did you mean trials?"),
+        (
+            "{trails: 3}",
+            "search has no trails; it has trials, metric, sampler, scheduler, baseline. Did you mean trials?",
+        ),
         ("{trials: {choice: [1, 2]}}", "search.trials cannot be searched"),
         ("{scheduler: none}", "Write search.scheduler: {name: none}"),
         ("{scheduler: {name: asha, reduction_factor: 1}}", "reduction_factor=1: input should be greater than or equal"),

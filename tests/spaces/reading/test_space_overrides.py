@@ -69,7 +69,10 @@ def test_a_whole_choice_can_be_replaced(load):
         ("mixup.alpha=-1", "mixup.alpha=-1: input should be greater than or equal to 0"),
         ("mixup.alpha={uniform: [1, 0]}", "mixup.alpha={uniform: [1, 0]}: its low end 1 is above its high end 0"),
         ("search.trials=0", "search.trials=0: input should be greater than or equal to 1"),
-        ("search.trails=1", "search has no trails; it has trials, metric, sampler, scheduler. Did you mean trials?"),
+        (
+            "search.trails=1",
+            "search has no trails; it has trials, metric, sampler, scheduler, baseline. Did you mean trials?",
+        ),
         ("data.name=image_folder", "data={name: image_folder, root: ...}"),
         (
             "data.name=digitz",
