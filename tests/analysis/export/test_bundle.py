@@ -142,7 +142,7 @@ def test_predict_refuses_a_folder_that_is_no_export_and_a_folder_without_images(
         predict_images(tmp_path / "damaged", validation_files, tmp_path / "out.csv")
 
 
-@pytest.mark.parametrize("name", ["test_resnet", "test_vit"])
+@pytest.mark.parametrize("name", ["test_resnet", pytest.param("test_vit", marks=pytest.mark.slow)])
 def test_onnx_gives_the_same_logits_and_int8_reports_the_loss_of_accuracy(name, exported, make_export):
     import onnx
     import onnxruntime
@@ -178,6 +178,7 @@ def test_a_model_whose_onnx_form_gives_other_logits_is_refused(exported, monkeyp
         export_onnx(found, load_data(found.recipe.data))
 
 
+@pytest.mark.slow
 def test_a_registered_model_loads_and_predicts_without_this_project(exported, validation_files, tmp_path, stranger):
     import mlflow
 

@@ -33,7 +33,8 @@ def photos(tmp_path):
     return tmp_path / "photos"
 
 
-def test_it_shows_classes_split_statistics_and_speed_and_writes_a_picture(photos, tmp_path, capsys):
+def test_it_shows_classes_split_statistics_and_speed_and_writes_a_picture(photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("training.data.inspection.speed.run_for", lambda loader, seconds: len(next(iter(loader))[0]))
     out = tmp_path / "new" / "sheet.png"
     show_data(str(photos), ["augmentation.policy=crop_flip", "mixup.alpha=1.0"], out, False, True, make_console())
     said = capsys.readouterr().out
