@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spaces.load import load_space
-from spaces.search import Search
 from spaces.parameters.domains import Choice, IntUniform, Uniform
 from spaces.parameters.draws import count, draw, enumerate_params
+from spaces.search import Search
 from spaces.space import Space
 from training.errors import UserError
 from training.recipe import Recipe, flatten, read_recipe
