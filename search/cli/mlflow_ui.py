@@ -7,6 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
+import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -36,20 +39,25 @@ def serve_ui(uri: str, port: int) -> None:
         )
     free = find_free_port(port)
     used = "" if free == port else f"Port {port} is in use. "
-    print(f"{used}MLflow UI: http://127.0.0.1:{free}{RUNS} (Ctrl-C ends it)", flush=True)
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "ui",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(free),
-    ]
+    print(f"{used}Starting the MLflow UI on port {free} …", flush=True)
+    # One web worker serves one user; by default, MLflow starts four, and six processes for jobs that no sweep has.
+    command = [sys.executable, "-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(free), "--workers", "1"]
+    command += ["--uvicorn-opts", "--log-level=warning"]
     # The address may contain a password, and every user of the machine can read arguments, so it is not an argument.
-    if code := run_group(command, {"MLFLOW_BACKEND_STORE_URI": uri}):
+    more = {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
+    threading.Thread(target=_announce, args=(f"http://127.0.0.1:{free}",), daemon=True).start()
+    if code := run_group(command, more):
         raise UserError(f"The MLflow UI ended with exit code {code}; its last lines are above.")
+
+
+def _announce(address: str) -> None:
+    """Print the address as soon as it answers."""
+    while True:
+        with suppress(OSError):
+            urllib.request.urlopen(f"{address}/health", timeout=5).close()
+            print(f"MLflow UI: {address}{RUNS} (Ctrl-C ends it)", flush=True)
+            return
+        time.sleep(0.2)
 
 
 def run_group(command: list[str], more: Mapping[str, str] | None = None) -> int:

@@ -1,5 +1,6 @@
 """`sweep ui`: its port, and the processes it starts."""
 
+import http.server
 import os
 import signal
 import socket
@@ -10,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from search.cli.mlflow_ui import find_free_port
+from search.cli.mlflow_ui import find_free_port, serve_ui
 from training.errors import UserError
 
 # It starts a child process, prints the child's number, and waits; neither ends by itself.
@@ -46,6 +47,35 @@ def test_the_last_port_in_use_gives_one_sentence():
         taken.listen()
         with pytest.raises(UserError, match="--port=65535: no port from 65535 to 65535 can be opened"):
             find_free_port(65535)
+
+
+class Healthy(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_the_address_is_printed_when_it_answers(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mlflow.db").touch()
+    port = find_free_port(20_000)
+
+    def run(command, more):
+        assert command[command.index("--port") + 1] == str(port)
+        time.sleep(0.5)
+        assert "MLflow UI:" not in capsys.readouterr().out
+        with http.server.HTTPServer(("127.0.0.1", port), Healthy) as server:
+            server.handle_request()
+        deadline = time.monotonic() + 60
+        while not (printed := capsys.readouterr().out) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert printed.startswith(f"MLflow UI: http://127.0.0.1:{port}/")
+        return 0
+
+    monkeypatch.setattr("search.cli.mlflow_ui.run_group", run)
+    serve_ui(f"sqlite:///{tmp_path}/mlflow.db", port)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)])
