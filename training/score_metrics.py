@@ -3,6 +3,8 @@
 MAXIMISED = ("val_accuracy", "val_balanced_accuracy", "val_macro_f1")
 MINIMISED = ("val_loss", "val_ece")
 
+COST = ("train_seconds", "finder_seconds")  # their sum is the training time of a trial, as the tables show it
+
 
 def is_better(metric: str, value: float, than: float | None) -> bool:
     """Return whether `value` is better than `than` by this metric; every value is better than None."""

@@ -114,10 +114,14 @@ def _train_on(
     threads, device = resources.threads, resources.device
     prepare = partial(_prepare, data, device, rank)
     epoch_size = reporter.recipe.data.epoch_size or len(data.train)
+    reporter.stopwatch.start("finder")
     recipe = find_batch_size(reporter.recipe, prepare, threads, epoch_size)
+    reporter.stopwatch.stop()
     loaders = make_loaders(data, recipe, workers=resources.workers, device=device, rank=rank)
     try:
+        reporter.stopwatch.start("finder")
         recipe = reporter.recipe = find_lr(recipe, prepare, loaders, threads)
+        reporter.stopwatch.stop()
         # Lightning calls set_epoch only after the loader workers have started on the first batches.
         cast(ShareSampler, loaders.train.sampler).set_epoch(len(reporter.reports))
         return _fit(prepare(recipe, loaders.batch_sizes), loaders, reporter, checkpoint, threads)
@@ -143,14 +147,14 @@ def _prepare(data: ImageData, device: str, rank: Rank, recipe: Recipe, batch_siz
 def _fit(
     classifier: Classifier, loaders: Loaders, reporter: EpochReporter, checkpoint: Path | None, threads: int
 ) -> Literal["completed", "stopped", "diverged"]:
-    finders = [FindAgain(threads)] if classifier.recipe.unfreeze.milestone_lr != "keep" else []
+    finders = [FindAgain(threads, reporter.stopwatch)] if classifier.recipe.unfreeze.milestone_lr != "keep" else []
     trainer = make_trainer(
         classifier, [*finders, NaNStop(reporter.rank), reporter], max_epochs=classifier.recipe.epochs
     )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Lightning gives advice on loader workers and intervals
-            trainer.fit(classifier, loaders.train, [loaders.val, loaders.train_probe], ckpt_path=checkpoint)
+            trainer.fit(classifier, loaders.train, loaders.val, ckpt_path=checkpoint)
     except Diverged:
         return "diverged"
     return "stopped" if reporter.stopped else "completed"

@@ -14,7 +14,7 @@ import torch
 from analysis.export.bundle import Exported
 from analysis.export.summary import Int8Facts, OnnxFacts
 from training.data.files.images import ImageData
-from training.data.pipelines.loaders import choose_probe, make_eval_loader
+from training.data.pipelines.loaders import make_eval_loader
 
 # The allowed difference of logits, relative to the largest one: ONNX adds float32 numbers in another order.
 TOLERANCE = 1e-3
@@ -100,7 +100,8 @@ def _batches(exported: Exported, data: ImageData, calibration: bool = False) -> 
     """Batches of the validation part, or of some training images with the preprocessing of validation."""
     part = data.val
     if calibration:
-        part = data.train.select(choose_probe(len(data.train), 0)[:CALIBRATION_IMAGES])
+        # At random, because the images of a folder are in the order of their classes.
+        part = data.train.select(np.random.default_rng(0).permutation(len(data.train))[:CALIBRATION_IMAGES])
     for images, labels in make_eval_loader(part, exported.recipe, workers=0):
         yield images.numpy(), labels.numpy()
 

@@ -15,9 +15,10 @@ from analysis.reading.find_sweep import SERVERS
 from analysis.reading.tracking_store import Found
 from spaces.load import parse_space
 from spaces.space import Space
+from training.score_metrics import COST
 
 SCORE = ("score", "standard_error", "best_epoch")
-CURVES = ("val_loss", "val_ece", "train_loss", "train_seconds", "peak_memory_mb")
+CURVES = ("val_loss", "val_ece", "train_loss", *COST, "peak_memory_mb")
 FACTS = ["trial", "state", "reason", "origin", "is_baseline", "score", "standard_error", "best_epoch", "epochs_done"]
 FACTS += ["seconds", "memory_mb", "ece", "started", "ended"]
 
@@ -26,9 +27,11 @@ FACTS += ["seconds", "memory_mb", "ece", "started", "ended"]
 class Sweep:
     """A sweep as recorded in MLflow.
 
-    `trials` has a row for each trial: the columns of `FACTS`, then the recipe flat (`optimizer.lr`). `seconds` is
-    the training time, `ece` the calibration error of the kept weights; `started` and `ended` are in seconds since 1970.
-    `curves` has a row for each epoch of each trial: `trial`, `epoch`, `score` (the best so far), then the metrics.
+    `trials` has a row for each trial: the columns of `FACTS`, then the recipe flat (`optimizer.lr`). `seconds` is the
+    training time with that of the range test for `optimizer.lr: auto`, `ece` the calibration error of the kept weights;
+    `started` and `ended` are in seconds since 1970.
+    `curves` has a row for each epoch of each trial: `trial`, `epoch`, `score` (the best so far), then the metrics, and
+    `seconds` if they were read.
     """
 
     name: str
@@ -99,7 +102,10 @@ def _tidy_curves(found: Found) -> pd.DataFrame:
     for key, (_, _, values) in found.points.items():
         columns[key] = np.full(len(rows), np.nan)
         columns[key][np.searchsorted(rows, codes[key])] = values
-    return pd.DataFrame(columns)
+    curves = pd.DataFrame(columns)
+    if parts := [name for name in COST if name in curves]:
+        curves["seconds"] = curves[parts].sum(axis=1, min_count=1)
+    return curves
 
 
 def _tidy_trials(found: Found, curves: pd.DataFrame) -> pd.DataFrame:
@@ -109,7 +115,7 @@ def _tidy_trials(found: Found, curves: pd.DataFrame) -> pd.DataFrame:
     trials["origin"] = tags["origin"]
     trials["is_baseline"] = trials.origin == "baseline"
     sources = {"score": "score", "standard_error": "standard_error", "best_epoch": "best_epoch"}
-    sources |= {"seconds": "train_seconds", "memory_mb": "peak_memory_mb"}
+    sources |= {"seconds": "seconds", "memory_mb": "peak_memory_mb"}
     for column, source in sources.items():
         trials[column] = trials.trial.map(last[source]) if source in last else np.nan
     trials["epochs_done"] = trials.trial.map(curves.groupby("trial").epoch.max()).fillna(0).astype(int)

@@ -72,7 +72,7 @@ def compare_at_equal_time(sweep: Sweep, count: int = 5) -> pd.DataFrame:
     for trial in pd.concat([done[~done.is_baseline].head(count), base]).itertuples():
         curve = sweep.curves[sweep.curves.trial == trial.trial]
         limit = float(base.seconds.iloc[0]) if len(base) else np.nan
-        then = curve[curve.train_seconds <= limit + 1e-9].score if "train_seconds" in curve else curve.score[:0]
+        then = curve[curve.seconds <= limit + 1e-9].score if "seconds" in curve else curve.score[:0]
         rows.append(
             {"trial": trial.trial, "is_baseline": trial.is_baseline, "score": trial.score, "seconds": trial.seconds}
             | {"at_equal_time": then.iloc[-1] if len(then) else np.nan}

@@ -20,6 +20,7 @@ from search.display.recipe_text import baseline_of, describe_recipe, format_stat
 from search.display.significance import compare_with_baseline, describe_ties
 from spaces.parameters.domains import format_value
 from training.recipe import Recipe, flatten
+from training.score_metrics import COST
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -60,7 +61,7 @@ def _leader(rank: int, trial: Trial, metric: str, baseline: Recipe) -> list[str]
         format_score(metric, last.score, last.standard_error),
         f"{trial.epoch}/{trial.epochs}",
         str(last.best_epoch),
-        format_seconds(last.metrics.get("train_seconds") or 0.0),
+        format_seconds(sum(last.metrics.get(part) or 0.0 for part in COST)),
         describe_recipe(trial, baseline),
     ]
 

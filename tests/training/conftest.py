@@ -14,7 +14,9 @@ TINY = {
     "epochs": 2,
     "batch_size": 16,
 }
-MACHINE = ("images_per_second", "train_seconds", "peak_memory_mb")  # metrics that do not depend on the recipe
+# Metrics that do not depend on the recipe alone.
+MACHINE = ("images_per_second", "peak_memory_mb", "evaluation_memory_mb")
+MACHINE += tuple(f"{activity}_seconds" for activity in ("train", "evaluation", "checkpoint", "finder"))
 
 
 @pytest.fixture(autouse=True)

@@ -73,13 +73,16 @@ class Classifier(pl.LightningModule):
         self.image_count = 0
         self.steps: list[tuple[int, float, torch.Tensor]] = []
         self.validated: list[tuple[torch.Tensor, ...]] = []
-        self.probe_correct: torch.Tensor | float = 0.0
-        self.probe_count = 0
+        self.correct: torch.Tensor | float = 0.0
 
     def training_step(self, batch: Batch, batch_index: int) -> torch.Tensor:
         images, targets = batch
         images, targets = change_batch(self.plan, images, targets)
-        loss = self.loss_of(self.model(images), targets)
+        logits = self.model(images)
+        loss = self.loss_of(logits, targets)
+        # A mixed image counts as one of the class with the larger share.
+        classes = targets if targets.dim() == 1 else targets.argmax(1)
+        self.correct = self.correct + (logits.detach().argmax(1) == classes).sum()
         self._record(loss.detach(), len(images), batch_index)
         return loss * self.loss_weights[batch_index]
 
@@ -97,19 +100,17 @@ class Classifier(pl.LightningModule):
             own = size / self.plan.batch_sizes[batch_index]  # this rank's share of the batch
             self.steps.append((self.global_step + 1, self._lr(), loss * own))
 
-    def validation_step(self, batch: Batch, batch_index: int, dataloader_idx: int = 0) -> None:
+    def validation_step(self, batch: Batch, batch_index: int) -> None:
         images, labels = batch
         logits = self.model(images)
-        if dataloader_idx == 1:  # training images without augmentation and mixing, for train_accuracy
-            self.probe_correct = self.probe_correct + (logits.argmax(1) == labels).sum()
-            self.probe_count += len(labels)
-            return
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         confidence, predicted = logits.softmax(1).max(1)
         self.validated.append((labels, predicted, confidence, F.cross_entropy(logits, labels, reduction="none")))
 
     def collect(self, score: str) -> tuple[dict[str, float], float, list[tuple[int, float, float]]]:
         """Collect the results of an epoch from all ranks.
+
+        `train_accuracy` is that of the training batches, augmented and mixed, each before its optimizer step.
 
         Returns:
             The metrics, the standard error of the metric `score`, and points of (optimizer step, lr, training loss).
@@ -120,17 +121,15 @@ class Classifier(pl.LightningModule):
         rank = self.plan.rank
         own = [torch.cat(column).cpu() for column in zip(*self.validated, strict=True)]
         labels, predicted, confidence, losses = map(rank.join, zip(*rank.gather(own), strict=True))
-        numbers = [self.loss_sum, self.image_count, self.probe_correct, self.probe_count, *(p[2] for p in self.steps)]
-        loss_sum, count, correct, probed, *step_losses = map(
-            sum, zip(*rank.gather([*map(float, numbers)]), strict=True)
-        )
+        numbers = [self.loss_sum, self.image_count, self.correct, *(p[2] for p in self.steps)]
+        loss_sum, count, correct, *step_losses = map(sum, zip(*rank.gather([*map(float, numbers)]), strict=True))
         train_loss = loss_sum / count
         if not (math.isfinite(train_loss) and losses.isfinite().all()):
             raise Diverged("the loss became infinite or NaN")
         metrics, error = measure(labels, predicted, confidence, losses, self.plan.class_count, score)
         metrics |= {
             "train_loss": train_loss,
-            "train_accuracy": correct / probed,
+            "train_accuracy": correct / count,
             "lr": self._lr(),
         }
         return metrics, error, [(*point[:2], loss) for point, loss in zip(self.steps, step_losses, strict=True)]

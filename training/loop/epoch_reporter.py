@@ -17,9 +17,12 @@ from training.errors import UserError
 from training.loop.checkpoint import read_checkpoint
 from training.loop.classifier import Classifier
 from training.loop.epoch_report import Report
+from training.loop.stopwatch import Stopwatch
 from training.process.memory import PeakMemory
 from training.recipe import Recipe, flatten, read_recipe
 from training.score_metrics import is_better
+
+Step = tuple[int, float, float]  # optimizer step, learning rate, training loss
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +52,7 @@ class EpochReporter(pl.Callback):
         self.classes = list(classes)
         self.reports: list[Report] = []
         self.stopped = False
-        self.train_seconds = 0.0
+        self.stopwatch = Stopwatch()
 
     def resume(self) -> Path | None:
         """Report the epochs in `last.ckpt`, and return its path; None if there is nothing to resume from.
@@ -91,7 +94,7 @@ class EpochReporter(pl.Callback):
     def state_dict(self) -> dict[str, Any]:
         return {
             "reports": [asdict(report) for report in self.reports],
-            "train_seconds": self.train_seconds,
+            "seconds": self.stopwatch.seconds,
             "asked": self.asked.model_dump(),
             "described": self.described,
             "metric": self.metric,
@@ -99,22 +102,28 @@ class EpochReporter(pl.Callback):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.reports = [Report(**report) for report in state["reports"]]
-        self.train_seconds = state["train_seconds"]
+        # Checkpoints written before the other parts were measured have train_seconds alone.
+        self.stopwatch.seconds |= state["seconds"] if "seconds" in state else {"train": state["train_seconds"]}
         self.recipe = read_recipe(state["described"]["recipe"])
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         logger.info("Epoch %d begins.", trainer.current_epoch + 1)
         self.memory = PeakMemory(pl_module.device.type)
-        self.started = time.perf_counter()
+        self.seconds_before = self.stopwatch.seconds["train"]
+        self.stopwatch.start("train")
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if pl_module.device.type == "cuda":
             torch.cuda.synchronize()
-        self.epoch_seconds = time.perf_counter() - self.started
+        self.train_memory = self.memory.read_mb()
+        self.memory = PeakMemory(pl_module.device.type)
+        self.stopwatch.start("evaluation")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, Classifier)
-        report = self._make_report(trainer.current_epoch + 1, pl_module)
+        collected = pl_module.collect(self.metric)
+        self.stopwatch.start("checkpoint")
+        report = self._make_report(trainer.current_epoch + 1, pl_module, *collected)
         self.reports.append(report)
         if report.best_epoch == report.epoch:
             weights = {"state_dict": pl_module.plain_weights(), "epoch": report.epoch, **self.described}
@@ -125,6 +134,7 @@ class EpochReporter(pl.Callback):
         if self.rank.leads:
             (self.folder / "last.partial").replace(self.folder / "last.ckpt")  # from this moment the epoch is complete
             self._settle_best()
+        self.stopwatch.stop()
         if not self.rank.gather(self.on_report(report))[0]:
             self.stopped = trainer.should_stop = True
 
@@ -138,14 +148,18 @@ class EpochReporter(pl.Callback):
         else:
             new.unlink()
 
-    def _make_report(self, epoch: int, classifier: Classifier) -> Report:
-        metrics, error, steps = classifier.collect(self.metric)
-        self.train_seconds += self.epoch_seconds
-        metrics["images_per_second"] = sum(classifier.plan.batch_sizes) / self.epoch_seconds
-        metrics["train_seconds"] = self.train_seconds
-        peaks = [peak for peak in self.rank.gather(self.memory.read_mb()) if peak is not None]
-        if peaks:  # each GPU has its own memory; ranks on CPUs share one
-            metrics["peak_memory_mb"] = max(peaks) if self.memory.device == "cuda" else sum(peaks)
+    def _make_report(
+        self, epoch: int, classifier: Classifier, metrics: dict[str, float], error: float, steps: list[Step]
+    ) -> Report:
+        seconds = self.stopwatch.seconds
+        metrics["images_per_second"] = sum(classifier.plan.batch_sizes) / (seconds["train"] - self.seconds_before)
+        metrics |= {f"{part}_seconds": value for part, value in seconds.items()}
+        peaks = zip(*self.rank.gather((self.train_memory, self.memory.read_mb())), strict=True)
+        for name, own in zip(("peak_memory_mb", "evaluation_memory_mb"), peaks, strict=True):
+            if known := [
+                peak for peak in own if peak is not None
+            ]:  # each GPU has its own memory; ranks on CPUs share one
+                metrics[name] = max(known) if self.memory.device == "cuda" else sum(known)
         value = metrics[self.metric]
         last = self.reports[-1] if self.reports else None
         if last and not self.keep_last and not is_better(self.metric, value, last.score):

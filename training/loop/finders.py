@@ -20,10 +20,11 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
-from training.data.pipelines.loaders import Loaders
+from training.data.pipelines.loaders import Loaders, choose_eval_batch
 from training.data.pipelines.sampling import ShareSampler
 from training.errors import UserError
 from training.loop.classifier import Batch, Classifier
+from training.loop.stopwatch import Stopwatch
 from training.loop.trainer import make_trainer
 from training.process.isolation import isolated_process
 from training.recipe import Recipe
@@ -83,14 +84,15 @@ class FindAgain(pl.Callback):
     It runs after the techniques' callbacks, when they have unfrozen parameters and replaced an average by the weights.
     """
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
+    def __init__(self, threads: int, stopwatch: Stopwatch) -> None:
+        self.threads, self.stopwatch = threads, stopwatch
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, Classifier)
         recipe, loader = pl_module.recipe, cast("DataLoader[Batch]", trainer.train_dataloader)
         if trainer.current_epoch not in recipe.unfreeze.milestones:
             return
+        self.stopwatch.start("finder")  # the reporter starts the next part
         batches = pl_module.batches_in(trainer.current_epoch)
         with isolated_process(recipe.seed, self.threads):
             plan = replace(deepcopy(pl_module.plan), callbacks=[], batches_per_step=lambda epoch: batches)
@@ -160,10 +162,11 @@ def suggest(lrs: list[float], losses: list[float]) -> float:
 
 
 def find_batch_size(recipe: Recipe, prepare: Prepare, threads: int, image_count: int) -> Recipe:
-    """Return the recipe with a number for `batch_size`: the largest power of two with which two steps fit into memory.
+    """Return the recipe with a number for `batch_size`: the largest power of two with which training fits into memory.
 
-    The test uses the last level that unfreeze reaches, so that the size also fits after every milestone. The size is at
-    most `image_count`, the number of images in an epoch.
+    Each test takes two steps and an evaluation, with the average of the weights if there is one. It uses the last level
+    that unfreeze reaches, so that the size also fits after every milestone. The size is at most `image_count`, the number
+    of images in an epoch.
 
     Raises:
         UserError: the memory is too small for two images.
@@ -192,12 +195,17 @@ def find_batch_size(recipe: Recipe, prepare: Prepare, threads: int, image_count:
 
 
 def _try_steps(recipe: Recipe, prepare: Prepare, size: int) -> None:
-    """Take two steps, because the first one creates the optimizer's state."""
-    classifier = prepare(_simplify(recipe, LOWEST, recipe.unfreeze.deepest), (size, size))
+    """Take two steps, because the first one creates the optimizer's state, then evaluate."""
+    simple = _simplify(recipe, LOWEST, recipe.unfreeze.deepest)
+    sized = simple.model_copy(update={"averaging": recipe.averaging, "batch_size": size})
+    classifier = prepare(sized, (size, size))
     side = classifier.plan.image_size
-    batch = torch.zeros(size, 3, side, side), torch.zeros(size, dtype=torch.long)
-    batches: DataLoader[Batch] = DataLoader([batch, batch], batch_size=None)  # type: ignore[arg-type]
-    _run(make_trainer(classifier, [], max_epochs=1, limit_val_batches=0), classifier, batches)
+
+    def load(count: int, images: int) -> DataLoader[Batch]:
+        batch = torch.zeros(images, 3, side, side), torch.zeros(images, dtype=torch.long)
+        return DataLoader([batch] * count, batch_size=None)  # type: ignore[arg-type]
+
+    _run(make_trainer(classifier, [], max_epochs=1), classifier, load(2, size), load(1, choose_eval_batch(sized)))
 
 
 def _simplify(recipe: Recipe, lr: float, level: str) -> Recipe:
@@ -215,7 +223,9 @@ def _simplify(recipe: Recipe, lr: float, level: str) -> Recipe:
     )
 
 
-def _run(trainer: pl.Trainer, classifier: Classifier, batches: Iterable[Batch]) -> None:
+def _run(
+    trainer: pl.Trainer, classifier: Classifier, batches: Iterable[Batch], evaluated: Iterable[Batch] | None = None
+) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning gives advice on loader workers and intervals
-        trainer.fit(classifier, batches)
+        trainer.fit(classifier, batches, evaluated)

@@ -52,8 +52,8 @@ def plot_equal_time(sweep: Sweep, count: int = 5) -> Figure:
         curve = sweep.curves[sweep.curves.trial == trial.trial]
         style = {"color": ORANGE if trial.is_baseline else BLUE, "linewidth": 1.8 if trial.is_baseline else 1.1}
         left.plot(curve.epoch, unit * curve.score, **style)
-        if "train_seconds" in curve:
-            right.plot(curve.train_seconds, unit * curve.score, **style)
+        if "seconds" in curve:
+            right.plot(curve.seconds, unit * curve.score, **style)
     left.set(xlabel="epoch", ylabel=label_of(sweep.metric), title="at equal epochs")
     right.set(xlabel="training (s)", title="at equal time (orange: baseline)")
     return finish(figure)

@@ -42,7 +42,8 @@ TINY = {
     # In float64 two orders of addition give the same result.
     "precision": {"mode": "64-true"},
 }
-MACHINE = ("images_per_second", "train_seconds", "peak_memory_mb")
+MACHINE = ("images_per_second", "peak_memory_mb", "evaluation_memory_mb")
+MACHINE += ("train_seconds", "evaluation_seconds", "checkpoint_seconds", "finder_seconds")
 
 
 def run(folder: Path, devices: int, **fields):

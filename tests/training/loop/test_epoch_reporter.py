@@ -5,14 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
+import training.loop.finders as finders
 from training.data.pipelines.loaders import make_eval_loader
 from training.data.sources.load_data import load_data
 from training.loop.classifier import Classifier
+from training.loop.epoch_reporter import EpochReporter
 from training.loop.metrics import measure
 from training.model.build import build_model
 from training.recipe import read_recipe
 from training.score_metrics import MINIMISED
 
+ACTIVITIES = ("train", "evaluation", "checkpoint", "finder")
 CHANGEABLE = {"epochs": 4, "optimizer": {"name": "sgd", "lr": 0.3}}  # with this rate the score rises and falls
 
 
@@ -41,9 +44,10 @@ def validate(recipe, weights):
     data = load_data(recipe.data)
     model = build_model(recipe.backbone, len(data.classes), recipe.preprocessing.image_size).eval()
     model.load_state_dict(weights)
-    images, labels = map(torch.cat, zip(*make_eval_loader(data.val, recipe, workers=0), strict=True))
+    batches = list(make_eval_loader(data.val, recipe, workers=0))
     with torch.inference_mode():
-        logits = torch.cat([model(images[:256]), model(images[256:])])  # in the loader's batches
+        logits = torch.cat([model(images) for images, _ in batches])
+    labels = torch.cat([labels for _, labels in batches])
     confidence, predicted = logits.softmax(1).max(1)
     losses = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
     return measure(labels, predicted, confidence, losses, len(data.classes), "val_accuracy")[0]
@@ -84,6 +88,67 @@ def test_reports_have_every_metric_and_come_after_the_checkpoint(fit, tmp_path):
     expected = "val_accuracy val_balanced_accuracy val_macro_f1 val_loss val_ece train_loss train_accuracy lr"
     assert set(expected.split()) <= run.outcome.reports[0].metrics.keys()
     assert run.outcome.reports[0].metrics["images_per_second"] > 0
-    times = [report.metrics["train_seconds"] for report in run.outcome.reports]
-    assert 0 < times[0] < times[1]
+    for activity in ("train", "evaluation"):
+        times = [report.metrics[f"{activity}_seconds"] for report in run.outcome.reports]
+        assert 0 < times[0] < times[1]
     assert {path.name for path in tmp_path.iterdir()} == {"last.ckpt", "best.ckpt"}
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Let time pass only where a test says so: `slow(Classifier, "validation_step", 2.0)`."""
+    now = [0.0]
+    monkeypatch.setattr("training.loop.stopwatch.time.perf_counter", lambda: now[0])
+
+    def delay(owner, name, seconds):
+        whole = getattr(owner, name)
+
+        def run(*arguments, **named):
+            now[0] += seconds
+            return whole(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, run)
+
+    return delay
+
+
+def test_training_evaluation_and_checkpoints_are_measured_apart(fit, slow):
+    slow(Classifier, "training_step", 1.0)  # 4 in each epoch
+    slow(Classifier, "on_validation_start", 100.0)
+    slow(EpochReporter, "_settle_best", 1000.0)  # also before the training, where it does not count
+    first, second = (report.metrics for report in fit().outcome.reports)
+    assert [first[f"{name}_seconds"] for name in ACTIVITIES] == [4.0, 100.0, 0.0, 0.0]
+    assert [second[f"{name}_seconds"] for name in ACTIVITIES] == [8.0, 200.0, 1000.0, 0.0]
+
+
+def test_a_resumed_training_adds_to_the_seconds_of_the_checkpoint(fit, slow, tmp_path):
+    slow(Classifier, "training_step", 1.0)
+    slow(finders, "_test_rates", 50.0)
+    auto = {"optimizer": {"name": "sgd", "lr": "auto"}, "backbone": {"name": "test_resnet", "weights": "letters"}}
+    fit(folder=tmp_path, **auto, on_report=lambda report: False)
+    before, after = (report.metrics for report in fit(folder=tmp_path, **auto).outcome.reports)
+    assert after["train_seconds"] == before["train_seconds"] + 4.0
+    assert after["finder_seconds"] == before["finder_seconds"] >= 50.0
+
+
+def test_a_checkpoint_written_before_activities_were_measured_apart_can_be_resumed(fit, tmp_path):
+    fit(folder=tmp_path, on_report=lambda report: False)
+    saved = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    state = saved["callbacks"]["EpochReporter"]
+    state["train_seconds"] = state.pop("seconds")["train"]
+    torch.save(saved, tmp_path / "last.ckpt")
+    first, second = (report.metrics for report in fit(folder=tmp_path).outcome.reports)
+    assert second["train_seconds"] > first["train_seconds"] > 0
+
+
+def test_the_peaks_of_training_and_evaluation_are_two_metrics(fit, monkeypatch):
+    """An evaluation that takes 300 MB does not show in the training's peak."""
+    step = Classifier.validation_step
+
+    def take_memory(self, batch, index):
+        assert torch.ones(300 * 2**18).sum() > 0
+        step(self, batch, index)
+
+    monkeypatch.setattr(Classifier, "validation_step", take_memory)
+    metrics = [report.metrics for report in fit(epochs=2).outcome.reports]
+    assert all(m["evaluation_memory_mb"] > m["peak_memory_mb"] + 200 for m in metrics)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import training.loop.finders as finders
+from training.callbacks.weight_average import WeightAverage
 from training.errors import UserError
 from training.recipe import read_recipe
 from training.resolve import resolve_recipe
@@ -144,6 +145,35 @@ def test_the_largest_power_of_two_that_fits_is_found_and_used(fit, room_for, loa
     assert torch.load(run.folder / "best.ckpt", weights_only=True)["recipe"]["batch_size"] == 16
     ours, theirs = load_weights(run.folder), load_weights(fit(batch_size=16, epochs=1).folder)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_an_evaluation_must_fit_as_well(fit, room_for, monkeypatch):
+    room_for(1000)
+    step = finders.Classifier.validation_step
+
+    def validation_step(self, batch, index):
+        if len(batch[0]) > 128:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return step(self, batch, index)
+
+    monkeypatch.setattr(finders.Classifier, "validation_step", validation_step)
+    run = fit(batch_size="auto", epochs=1, data={"name": "digits", "train_size": 300})
+    assert run.outcome.recipe.batch_size == 128
+
+
+def test_the_average_of_the_weights_must_fit_as_well(fit, room_for, monkeypatch):
+    room_for(4)
+    copies = []
+    start = WeightAverage.on_train_start
+
+    def on_train_start(self, *arguments):
+        start(self, *arguments)
+        copies.append(len(self.beside))
+
+    monkeypatch.setattr(WeightAverage, "on_train_start", on_train_start)
+    fit(batch_size="auto", epochs=2, averaging={"name": "swa", "start": 0.5})
+    assert len(copies) == 4  # for 2, 4 and 8 images, and in the training
+    assert len(set(copies)) == 1
 
 
 def test_no_batch_is_larger_than_an_epoch_and_it_is_tried_at_the_deepest_level(fit, room_for, caplog):

@@ -25,17 +25,16 @@ if TYPE_CHECKING:
 
 TrainLoader: TypeAlias = "DataLoader[Batch] | DaliLoader"
 
-EVAL_BATCH_SIZE = 256  # larger batches are not faster, measured on one core
+LARGEST_EVAL_BATCH = 256  # larger batches are not faster, measured on one core
+SMALL_BATCH_PIXELS = 2**16  # 64 images of 32×32: so few take little memory, and smaller batches take longer
 SMALL_SIDE = 64
 FLOAT_BYTES = 32 * 2**20  # larger parts are not stored as floats, which would take most of a trial's memory
-PROBE_SIZE = 2000  # images for train_accuracy: the standard error is at most .011
 
 
 @dataclass(frozen=True)
 class Loaders:
     train: TrainLoader  # augmented
     val: DataLoader[Batch]
-    train_probe: DataLoader[Batch]  # a fixed sample of training images, preprocessed like validation images
     batch_sizes: tuple[int, ...]  # images of each training batch on all ranks together, the same in every epoch
 
     def close(self) -> None:
@@ -44,7 +43,7 @@ class Loaders:
         They also end when their loader is deleted. But if the loader is in a reference cycle, such as that of a Trainer
         and a traceback, Python closes the queue to a worker before torch uses it, and torch waits 5 s for each worker.
         """
-        for loader in (self.train, self.val, self.train_probe):
+        for loader in (self.train, self.val):
             if not isinstance(loader, DataLoader):
                 loader.close()
                 continue
@@ -78,9 +77,7 @@ def make_loaders(data: ImageData, recipe: Recipe, *, workers: int, device: str =
     own = ShareSampler(sampler, batch_sizes, rank)
     train = _make_train_loader(data.train, recipe, own, workers, device)
     val = make_eval_loader(data.val, recipe, workers=workers, device=device, rank=rank)
-    probe = data.train.select(choose_probe(len(data.train), recipe.data.split_seed))
-    train_probe = make_eval_loader(probe, recipe, workers=workers, device=device, rank=rank)
-    return Loaders(train, val, train_probe, batch_sizes)
+    return Loaders(train, val, batch_sizes)
 
 
 def _make_train_loader(
@@ -115,15 +112,23 @@ def make_eval_loader(
         dataset = EvalTensor(part, preprocessing, pixels)
     else:
         dataset = EvalPixels(part, preprocessing, pixels)
-    options = _options(recipe.seed, _needed(workers, pixels, recipe), device)
     # Each rank gets the same number of batches, because ranks that share a model wait for each other in every batch.
-    batches = np.array_split(rank.share(range(len(part))), -(-len(part) // (EVAL_BATCH_SIZE * rank.count)))
+    count = -(-len(part) // (choose_eval_batch(recipe) * rank.count))
+    batches = np.array_split(rank.share(range(len(part))), count)
+    options = _options(recipe.seed, min(count, _needed(workers, pixels, recipe)), device)
     return DataLoader(dataset, batch_sampler=[batch.tolist() for batch in batches], **options)
 
 
-def choose_probe(count: int, seed: int) -> np.ndarray:
-    """Choose the positions of the training images for train_accuracy, the same in every trial, in ascending order."""
-    return np.sort(np.random.default_rng([seed, count]).permutation(count)[:PROBE_SIZE])
+def choose_eval_batch(recipe: Recipe) -> int:
+    """Return the images per forward pass of an evaluation on one device: as many as in training, or more if they are small.
+
+    An evaluation stores no activations, so it then takes no more memory than the training.
+    """
+    size = recipe.preprocessing.image_size
+    assert isinstance(recipe.batch_size, int)  # resolved
+    assert isinstance(size, int)  # resolved
+    trained = recipe.batch_size // recipe.data_parallel.devices
+    return min(LARGEST_EVAL_BATCH, max(trained, SMALL_BATCH_PIXELS // size**2))
 
 
 def list_batch_sizes(count: int, batch_size: int, rank: Rank) -> tuple[int, ...]:

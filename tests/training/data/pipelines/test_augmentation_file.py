@@ -62,7 +62,7 @@ def test_validation_images_are_left_alone(resolve):
     black = resolve(A.Compose([A.Solarize(threshold_range=(0, 0), p=1.0)]))
     data = load_data(black.data)
     loaders, plain = (make_loaders(data, recipe, workers=0) for recipe in (black, resolve(A.NoOp())))
-    for name, differ in (("train", True), ("val", False), ("train_probe", False)):
+    for name, differ in (("train", True), ("val", False)):
         one, other = (next(iter(getattr(each, name)))[0] for each in (loaders, plain))
         assert (not np.allclose(one, other)) == differ, name
 

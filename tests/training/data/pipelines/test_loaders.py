@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from training.data.files.decode import UnreadableImage
-from training.data.files.images import ImageData, ImagePart
 from training.data.pipelines.loaders import make_eval_loader, make_loaders
 from training.data.preprocessing.defaults import resolve_preprocessing
 from training.data.sources.load_data import load_data
@@ -60,24 +59,36 @@ def test_normalising_equals_that_of_torchvision():
     assert labels.tolist() == data.val.labels[: len(labels)].tolist()
 
 
-def test_validation_and_probe_are_neither_shuffled_nor_augmented():
+def test_validation_images_are_neither_shuffled_nor_augmented():
     data, plain = few_digits()
     augmented = plain.model_copy(
         update={"augmentation": read_recipe({"augmentation": {"policy": "small_images"}}).augmentation}
     )
     first, second = (make_loaders(data, recipe, workers=0) for recipe in (plain, augmented))
     assert same(first.val, second.val)
-    assert same(first.train_probe, second.train_probe)
-    assert sum(len(labels) for _, labels in first.train_probe) == 40
 
 
-def test_the_probe_holds_at_most_2000_images_the_same_for_every_seed():
-    part = ImagePart(np.arange(3000) % 2, np.zeros((3000, 8, 8, 3), np.uint8))
-    part.images[:, 0, 0, 0] = np.arange(3000) % 251
-    data = ImageData("made", ("a", "b"), part, part.select(np.arange(2)), part.select(np.arange(2)))
-    probes = [make_loaders(data, resolved(data, seed=seed), workers=0).train_probe for seed in (0, 1)]
-    assert len(probes[0].dataset) == 2000
-    assert same(*probes)
+@pytest.mark.parametrize(
+    ("fields", "most"),
+    [
+        ({"batch_size": 300}, 256),
+        ({"batch_size": 100}, 100),
+        ({"batch_size": 8}, 64),  # the images are small
+        ({"batch_size": 8, "preprocessing": {"image_size": 224}}, 8),
+        ({"batch_size": 2, "preprocessing": {"image_size": 1024}}, 2),
+        ({"batch_size": 100, "data_parallel": {"devices": 2}}, 64),
+    ],
+)
+def test_an_evaluation_takes_as_many_images_at_a_time_as_the_training_or_more_if_they_are_small(fields, most):
+    data, recipe = few_digits(**fields)
+    loader = make_eval_loader(data.train.join(data.val), recipe, workers=0)
+    assert 0.5 * most < max(map(len, loader.batch_sampler)) <= most
+
+
+def test_an_evaluation_starts_no_more_workers_than_it_has_batches():
+    data, recipe = few_digits(preprocessing={"image_size": 80}, batch_size=32)
+    part = data.val.select(np.arange(60))
+    assert make_eval_loader(part, recipe, workers=8).num_workers == 2
 
 
 @pytest.mark.parametrize(
@@ -159,7 +170,7 @@ def test_loading_draws_nothing_from_global_generators():
     data, recipe = few_digits(augmentation={"policy": "small_images"})
     states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
     loaders = make_loaders(data, recipe, workers=0)
-    for loader in (loaders.train, loaders.val, loaders.train_probe):
+    for loader in (loaders.train, loaders.val):
         list(loader)
     assert torch.equal(torch.get_rng_state(), states[0])
     assert np.array_equal(np.random.get_state()[1], states[1])
@@ -176,7 +187,7 @@ def test_no_loader_of_the_search_touches_the_test_part():
     loaders = make_loaders(replace(data, test=_Forbidden()), recipe, workers=0)
     held_out = {image.tobytes() for image in data.test.images}
     assert not held_out & {image.tobytes() for part in (data.train, data.val) for image in part.images}
-    for loader in (loaders.train, loaders.val, loaders.train_probe):
+    for loader in (loaders.train, loaders.val):
         list(loader)
 
 
@@ -188,7 +199,7 @@ def test_the_test_part_has_a_loader_of_its_own():
 
 @pytest.mark.parametrize("count", [2, 8, 9, 16, 17, 31])
 def test_each_of_several_ranks_evaluates_its_images_in_as_many_batches(count, monkeypatch):
-    monkeypatch.setattr("training.data.pipelines.loaders.EVAL_BATCH_SIZE", 4)
+    monkeypatch.setattr("training.data.pipelines.loaders.choose_eval_batch", lambda recipe: 4)
     data, recipe = few_digits()
     part, ranks = data.test.select(np.arange(count)), [Rank(number, 2) for number in range(2)]
     labels = [[labels for _, labels in make_eval_loader(part, recipe, workers=0, rank=rank)] for rank in ranks]
@@ -232,7 +243,7 @@ def running(photos, streaming):
     next(iter(loaders.train))
     list(loaders.val)
     workers = set(psutil.Process().children(recursive=True)) - before
-    assert len(workers) >= 4
+    assert len(workers) >= 3  # two for training, one for the few images of the validation
     return [loaders], workers
 
 

@@ -90,7 +90,9 @@ def test_mixup_leaves_the_batch_it_was_given_alone():
     assert not torch.equal(mixed, before)
 
 
-def test_validation_loss_is_plain_cross_entropy_and_accuracies_ignore_mixing(tiny_recipe, monkeypatch):
+def test_validation_loss_is_plain_cross_entropy_and_training_accuracy_that_of_the_larger_share(
+    tiny_recipe, monkeypatch
+):
     recipe = tiny_recipe(mixup={"alpha": 1.0}, label_smoothing={"alpha": 0.5})
     setup = prepare(*recipe.techniques())
     classifier = Classifier(recipe, setup)
@@ -100,8 +102,13 @@ def test_validation_loss_is_plain_cross_entropy_and_accuracies_ignore_mixing(tin
     images, labels = torch.randn(40, CLASSES, 1, 1), torch.randint(CLASSES, (40,))
     logits = images.flatten(1)
     classifier.validation_step((images, labels), 0)
-    classifier.validation_step((images, labels), 0, dataloader_idx=1)
-    classifier.loss_sum, classifier.image_count = torch.tensor(3.0), 3
+    shares = 0.6 * nn.functional.one_hot(labels, CLASSES) + 0.4 * nn.functional.one_hot(labels.roll(1), CLASSES)
+    classifier.plan.mixers[:] = [lambda images, targets: (images, shares)]
+    classifier.model = nn.Flatten()
+    classifier.batches_per_step, classifier.loss_weights = 1, (1.0,)
+    monkeypatch.setattr(classifier, "_record", lambda loss, size, index: None)
+    classifier.training_step((images, labels), 0)
+    classifier.loss_sum, classifier.image_count = torch.tensor(3.0), 40
     metrics, _, _ = classifier.collect("val_accuracy")
     assert metrics["val_loss"] == pytest.approx(float(nn.functional.cross_entropy(logits, labels)), rel=1e-6)
     assert metrics["val_accuracy"] == metrics["train_accuracy"]
