@@ -27,6 +27,11 @@ BATCH = 128
 Makers = dict[str, Callable[[], tuple[Any, Callable[[], None]]]]
 PREPROCESSING = {"image_size": 32, "crop": 1.0, "interpolation": "bilinear", "mean": [0.5] * 3, "std": [0.25] * 3}
 
+POLICIES: dict[str, dict[str, Any]] = {
+    "small_images": {"augmentation": {"policy": "small_images"}},
+    "crop and flip": {"random_crop": {"name": "resized"}, "flip": {"probability": 0.5}},
+}
+
 
 def make_data(folder: Path, count: int) -> dict[str, ImageData]:
     """Make the same noisy images as arrays and as JPEG files of 32×32, and JPEG files of 400×300."""
@@ -154,17 +159,15 @@ def streaming(make: Callable[[], Any]) -> Callable[[], Any]:
     return made
 
 
-def compare(
-    name: str, data: ImageData, augmentation: dict[str, Any], side: int, args: argparse.Namespace
-) -> list[dict[str, Any]]:
+def compare(name: str, data: ImageData, policy: str, side: int, args: argparse.Namespace) -> list[dict[str, Any]]:
     recipe = read_recipe(
-        {"augmentation": augmentation, "preprocessing": {**PREPROCESSING, "image_size": side}, "batch_size": BATCH}
+        {**POLICIES[policy], "preprocessing": {**PREPROCESSING, "image_size": side}, "batch_size": BATCH}
     )
     files = isinstance(data.train.images, ImageFiles)
     makers: Makers = {"albumentations, 0 workers": streaming(lambda: our_loader(data, recipe, "albumentations", 0))}
     if files:
         makers["albumentations, 1 worker"] = streaming(lambda: our_loader(data, recipe, "albumentations", 1))
-    if files and augmentation["policy"] != "crop_flip":
+    if files and recipe.random_crop.name != "resized":
         makers["albumentations, 0 workers, already decoded"] = lambda: our_loader(data, recipe, "albumentations", 0)
     makers |= {
         "tensor": lambda: our_loader(data, recipe, "tensor", 0),
@@ -180,7 +183,7 @@ def compare(
     rows = []
     for way, values in speeds.items():
         ratios = sorted(value / other for value, other in zip(values, base, strict=True))
-        row = {"source": name, "policy": augmentation["policy"], "way": way, "images_per_second": round(median(values))}
+        row = {"source": name, "policy": policy, "way": way, "images_per_second": round(median(values))}
         rows.append(
             row | {"ratio": round(median(ratios), 2), "least": round(ratios[0], 2), "most": round(ratios[-1], 2)}
         )
@@ -240,9 +243,9 @@ def main() -> None:
         for name, policy, side in (
             ("arrays 32×32", "small_images", 32),
             ("JPEG 32×32", "small_images", 32),
-            ("JPEG 400×300", "crop_flip", 224),
+            ("JPEG 400×300", "crop and flip", 224),
         ):
-            rows += compare(name, sources[name], {"policy": policy}, side, args)
+            rows += compare(name, sources[name], policy, side, args)
         print("\n| backend | waiting, median | maximum |\n|---|---|---|")
         rows += measure_waiting(sources["arrays 32×32"], args)
     if args.json:

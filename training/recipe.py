@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from training.contract.part import MOST, AnyPart, Part
@@ -18,13 +18,15 @@ from training.techniques.compute.compilation import Compilation
 from training.techniques.compute.cudnn_benchmark import CudnnBenchmark
 from training.techniques.compute.data_parallel import DataParallel
 from training.techniques.compute.precision import Precision
-from training.techniques.data.augmentation import Augmentation, NoAugmentation
+from training.techniques.data.augmentation import Augmentation, CropFlip, NoAugmentation
 from training.techniques.data.class_balance import ClassBalance, NoBalance
 from training.techniques.data.cutmix import CutMix
+from training.techniques.data.flip import Flip
 from training.techniques.data.fmix import FMix
 from training.techniques.data.label_smoothing import LabelSmoothing
 from training.techniques.data.mixing import Mixing
 from training.techniques.data.mixup import MixUp
+from training.techniques.data.random_crop import NoCrop, RandomCrop
 from training.techniques.data.random_erasing import RandomErasing
 from training.techniques.model.drop_path import DropPath
 from training.techniques.model.lora import Lora
@@ -65,6 +67,8 @@ class Recipe(Part):
     lora: Lora = Lora()
     drop_path: DropPath = DropPath()
     activation_checkpointing: ActivationCheckpointing = ActivationCheckpointing()
+    random_crop: RandomCrop = NoCrop()
+    flip: Flip = Flip()
     augmentation: Augmentation = NoAugmentation()
     random_erasing: RandomErasing = RandomErasing()
     mixup: MixUp = MixUp()
@@ -116,6 +120,13 @@ class Recipe(Part):
         if found := [sentence for part in self.parts() if (sentence := part.conflict(self))]:
             raise PydanticCustomError("conflict", "{sentences}", {"sentences": " ".join(found)})
         return self
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _replace_earlier_forms(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        recipe = handler(values)
+        policy = recipe.augmentation
+        return recipe.model_copy(update=policy.successors()) if isinstance(policy, CropFlip) else recipe
 
 
 def read_recipe(values: Mapping[str, object]) -> Recipe:

@@ -89,7 +89,7 @@ def _check_picture(out: Path, spec: Data) -> None:
 def find_recipe(source: str, overrides: Sequence[str]) -> Recipe:
     """Return a recipe from a data set's name, a folder, a manifest, a recipe's file or a space.
 
-    For a space it is the first random draw with augmentation.
+    For a space it is the one of some random draws that augments most: by a crop, by flips and by a policy.
     """
     from spaces.load import bundled_names, load_recipe, load_space
     from spaces.parameters.domains import find_parameters
@@ -115,7 +115,12 @@ def find_recipe(source: str, overrides: Sequence[str]) -> Recipe:
     if not list(find_parameters(space.recipe, ("recipe",))):
         return read_recipe(space.recipe)
     draws = [read_recipe(space.suggest(RandomTrial(seed))) for seed in range(50)]
-    return next((recipe for recipe in draws if recipe.augmentation.policy != "none"), draws[0])
+    return max(draws, key=_count_augmentations)
+
+
+def _count_augmentations(recipe: Recipe) -> int:
+    on = (recipe.random_crop.name != "none", recipe.flip.probability > 0, recipe.augmentation.policy != "none")
+    return sum(on)
 
 
 def _name_data(source: str) -> str | None:
@@ -184,7 +189,8 @@ def _print_statistics(data: ImageData, recipe: Recipe, asked: str, console: Cons
     console.print(f"Shorter side {side} pixels; mean {_levels(mean)}, deviation {_levels(std)} of red, green, blue.")
     console.print(
         f"Input of the model: {used.image_size}×{used.image_size} ({used.interpolation}, crop {used.crop:g}), "
-        f"mean {_levels(used.mean)}, deviation {_levels(used.std)}; augmentation {recipe.augmentation.policy}, "
+        f"mean {_levels(used.mean)}, deviation {_levels(used.std)}; random crop {recipe.random_crop.name}, flip "
+        f"{recipe.flip.probability:g}, augmentation {recipe.augmentation.policy}, "
         f"backend {recipe.augmentation.backend}{' (auto)' if asked == 'auto' else ''}."
     )
 

@@ -14,7 +14,7 @@ from search.runner.worker import bootstrap, project_root
 from spaces.parameters.domains import Choice, Domain
 from spaces.parameters.draws import RandomTrial, count, draw, draw_every
 from spaces.space import Space
-from training.contract.specs import Preprocessing
+from training.contract.specs import Backbone, Preprocessing
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 from training.techniques.model.unfreeze import Unfreeze
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from training.data.files.images import ImageData
 
 COMBINATIONS = 200  # up to this number all are prepared; else so many random ones, and trials prepare the others
-INPUTS = ("data", "preprocessing", "backbone", "augmentation")
+INPUTS = ("data", "preprocessing", "backbone", "random_crop", "augmentation")
+# A machine needs only these fields of the two parts; the strengths of the changes do not affect it.
+NEEDED = {"random_crop": {"name"}, "augmentation": {"policy", "backend", "path", "pipeline"}}
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,11 @@ class MachineFacts:
 
 def inputs_of(space: Space) -> list[Recipe]:
     """Return recipes with each combination of data, preprocessing and backbone in a space, such as every image size."""
-    part = {name: value for name, value in space.recipe.items() if name in INPUTS}
-    if "augmentation" in part:
-        part["augmentation"] = _forget_strengths(part["augmentation"])
+    part = {
+        name: _forget_strengths(value, NEEDED[name]) if name in NEEDED else value
+        for name, value in space.recipe.items()
+        if name in INPUTS
+    }
     found = {input_key(recipe): recipe for recipe in space.baselines()[:1]}
     for values in _list_draws(part):
         with suppress(UserError):  # a draw that conflicts is skipped
@@ -61,19 +65,16 @@ def _list_draws(tree: dict[str, Any]) -> list[Any]:
     return [values for _, values in draw_every(tree)]
 
 
-def _forget_strengths(augmentation: Any) -> Any:
-    """Remove the strengths of the changes, which do not affect what a machine needs."""
-    if isinstance(augmentation, Choice):
-        return replace(augmentation, options=tuple(map(_forget_strengths, augmentation.options)))
-    kept = ("policy", "backend", "path", "pipeline")
-    return {name: value for name, value in augmentation.items() if name in kept or not isinstance(value, Domain)}
+def _forget_strengths(part: Any, needed: set[str]) -> Any:
+    """Remove the domains of all other fields."""
+    if isinstance(part, Choice):
+        return replace(part, options=tuple(_forget_strengths(option, needed) for option in part.options))
+    return {name: value for name, value in part.items() if name in needed or not isinstance(value, Domain)}
 
 
 def input_key(recipe: Recipe) -> str:
     """Return a key that is equal for recipes with the same input and backbone, whatever the strength of augmentation."""
-    return recipe.model_dump_json(
-        include={**dict.fromkeys(INPUTS, True), "augmentation": {"policy", "backend", "path", "pipeline"}}
-    )
+    return recipe.model_dump_json(include={**dict.fromkeys(INPUTS, True), **NEEDED})
 
 
 def check_recipe(recipe: Recipe, device: str) -> tuple[ImageData, Recipe]:
@@ -82,17 +83,28 @@ def check_recipe(recipe: Recipe, device: str) -> tuple[ImageData, Recipe]:
     Raises:
         UserError: the data or the backbone is not available, or they do not fit each other.
     """
+    from training.resolve import resolve_recipe
+
+    data = _load_checked(recipe)
+    meant = resolve_recipe(recipe, data, device)
+    _check_model(recipe, data, meant)
+    return data, meant
+
+
+def _load_checked(recipe: Recipe) -> ImageData:
     from training.data.files.check import check_images
     from training.data.sources.load_data import load_data
-    from training.model.build import build_model, refuse_single_images
-    from training.resolve import resolve_recipe
 
     data = load_data(recipe.data)
     check_images(data)
-    meant = resolve_recipe(recipe, data, device)
+    return data
+
+
+def _check_model(recipe: Recipe, data: ImageData, meant: Recipe) -> None:
+    from training.model.build import build_model, refuse_single_images
+
     side: Any = meant.preprocessing.image_size
     refuse_single_images(recipe, build_model(recipe.backbone, len(data.classes), side), side)
-    return data, meant
 
 
 def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> MachineFacts:
@@ -100,6 +112,7 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
     import torch
 
     from training.data.inspection.remarks import list_remarks, summarise_remarks
+    from training.resolve import resolve_recipe
 
     try:
         if not os.access(storage, os.W_OK):
@@ -112,11 +125,15 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
                 "build of torch). Repair that, or run on the CPU with --gpus-per-trial=0."
             )
         resolved: dict[str, tuple[dict[str, Any], str]] = {}
-        remark: str | None = None
-        for recipe in map(read_recipe, inputs):
-            data, meant = check_recipe(recipe, "cuda" if gpus else "cpu")
-            if remark is None:  # all recipes of a space have the same data
-                remark = summarise_remarks(list_remarks(data), recipe.data)
+        built: set[tuple[Backbone, object]] = set()
+        recipes = [read_recipe(values) for values in inputs]
+        data = _load_checked(recipes[0])  # all recipes of a space have the same data
+        remark = summarise_remarks(list_remarks(data), recipes[0].data)
+        for recipe in recipes:
+            meant = resolve_recipe(recipe, data, "cuda" if gpus else "cpu")
+            if (model := (recipe.backbone, meant.preprocessing.image_size)) not in built:
+                _check_model(recipe, data, meant)
+                built.add(model)
             resolved[input_key(recipe)] = meant.preprocessing.model_dump(), meant.augmentation.backend
     except UserError as error:
         return MachineFacts(problem=str(error))

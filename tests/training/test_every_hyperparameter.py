@@ -30,7 +30,7 @@ WARM_UP = {"warmup_epochs": 1.0}
 RESIZED = {"image_size": 36, "crop": 1.0}
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", "adafactor", "adam8bit")
 UNEVEN = {"name": "digits", "train_size": 45}  # not as many of each class
-POLICIES = ("none", "small_images", "crop_flip", "trivial_augment", "rand_augment")
+POLICIES = ("none", "small_images", "trivial_augment", "rand_augment")
 SCHEDULES = ("constant", "cosine", "cosine_restarts")
 
 # A second legal value of every field and, if it needs them to have an effect, other fields in and beside its part.
@@ -60,6 +60,9 @@ SECOND: dict[str, Any] = {
     "augmentation[small_images].brightness": 0.5,
     "augmentation[small_images].contrast": 0.5,
     "augmentation[small_images].probability": 0.9,
+    "random_crop[padded].padding": 0.25,
+    "random_crop[resized].min_area": 0.5,
+    "flip.probability": 0.5,
     **{
         f"augmentation[{name}].backend": ("tensor", {"backend": "albumentations"})
         for name in ("small_images", "crop_flip")
@@ -222,6 +225,7 @@ def test_recipes_that_differ_in_one_hyperparameter_train_differently(path, weigh
     [
         ("optimizer", "name", OPTIMIZERS),
         ("schedule", "name", SCHEDULES),
+        ("random_crop", "name", ("none", "padded", "resized")),
         ("augmentation", "policy", POLICIES),
         ("class_balance", "name", ("none", "weights", "sampler")),
         ("averaging", "name", ("none", "swa", "ema")),

@@ -43,6 +43,8 @@ ON = {
     "compilation": {"compilation": {"backend": "aot_eager"}},
     "cudnn_benchmark": {"cudnn_benchmark": {"enabled": True}},
     "preprocessing": {"preprocessing": {"image_size": 32, "crop": 1.0, "mean": [0.5, 0.5, 0.5]}},
+    "random_crop": {"random_crop": {"name": "padded", "padding": 0.2}},
+    "flip": {"flip": {"probability": 0.5}},
     "augmentation": {"augmentation": {"policy": "small_images", "rotate": 5.0}},
     "optimizer": {"optimizer": {"name": "adamw", "lr": 1e-3}},
     "schedule": {"schedule": {"name": "cosine_restarts", "warmup_epochs": 1.0, "cycles": 3}},

@@ -36,13 +36,20 @@ def photos(tmp_path):
 def test_it_shows_classes_split_statistics_and_speed_and_writes_a_picture(photos, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("training.data.inspection.speed.run_for", lambda loader, seconds: len(next(iter(loader))[0]))
     out = tmp_path / "new" / "sheet.png"
-    show_data(str(photos), ["augmentation.policy=crop_flip", "mixup.alpha=1.0"], out, False, True, make_console())
+    show_data(
+        str(photos),
+        ["random_crop.name=resized", "flip.probability=0.5", "mixup.alpha=1.0"],
+        out,
+        False,
+        True,
+        make_console(),
+    )
     said = capsys.readouterr().out
     for words in (
         "cät",
         "2 classes",
         "Shorter side 20 pixels",
-        "backend tensor (auto)",
+        "random crop resized, flip 0.5, augmentation none, backend tensor (auto)",
         "albumentations",
         "dali",
         "min",
@@ -96,7 +103,10 @@ def test_the_argument_may_be_a_data_set_a_folder_a_manifest_a_recipe_or_a_space(
     assert find_recipe(str(photos), []).data.root == str(photos)
     assert find_recipe(str(tmp_path / "list.csv"), []).data.name == "manifest"
     assert find_recipe(str(tmp_path / "mine.yaml"), []).epochs == 3
-    assert find_recipe("card", []).augmentation.policy == "small_images"
+    shown = find_recipe("card", [])
+    assert shown.augmentation.policy == "small_images"
+    assert shown.random_crop.name != "none"
+    assert shown.flip.probability > 0
     with pytest.raises(UserError, match=r"there is no such space, data set, folder or file\. Did you mean card\?"):
         find_recipe("cardd", [])
     with pytest.raises(UserError, match="there is no such space, data set, folder or file"):

@@ -65,12 +65,26 @@ def test_a_parameter_is_drawn_only_in_its_branch(load):
 def test_labels_are_names_else_first_constants_else_positions(load):
     space = load(
         "mixup: {choice: [{alpha: 0.0}, {alpha: {uniform: [0.1, 1]}}]}\n"
-        "augmentation: {choice: [{policy: none}, {flip: 0.5, policy: crop_flip}]}\n"
+        "augmentation: {choice: [{policy: none}, {rotate: 5.0, policy: small_images}]}\n"
         "optimizer: {choice: [{lr: 0.1, name: sgd}, {name: sgd, lr: {uniform: [1, 2]}}, {name: adam}]}"
     )
     assert space.recipe["mixup"].labels == ("alpha=0.0", "1")
-    assert space.recipe["augmentation"].labels == ("none", "crop_flip")
+    assert space.recipe["augmentation"].labels == ("none", "small_images")
     assert space.recipe["optimizer"].labels == ("sgd#0", "sgd#1", "adam")
+
+
+def test_a_space_with_the_earlier_form_of_crop_and_flip_draws_the_parameters_of_its_ledger(load):
+    space = load("augmentation: {choice: [{policy: none}, {policy: crop_flip, min_area: {uniform: [0.2, 0.8]}}]}")
+    seen = set()
+    for params, values in ask(space, 0, 20):
+        recipe = read_recipe(values)
+        seen.add(params["augmentation"])
+        if params["augmentation"] == "none":
+            assert recipe == read_recipe({})
+        else:
+            assert recipe.random_crop.min_area == params["augmentation[crop_flip].min_area"]
+            assert recipe.flip.probability == 0.5
+    assert seen == {"none", "crop_flip"}
 
 
 @pytest.mark.parametrize("source", ["quick", "card"])

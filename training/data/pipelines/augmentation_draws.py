@@ -1,4 +1,4 @@
-"""Draw the changes of a policy for a whole batch: SplitMix64 (Steele et al. 2014) from the seed of each image.
+"""Draw crops, flips and changes for a whole batch: SplitMix64 (Steele et al. 2014) from the seed of each image.
 
 The distributions are those of Albumentations. The tensor and the DALI backend use these draws.
 """
@@ -9,10 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training.techniques.data.augmentation import STRENGTHS, CropFlip, SmallImages
+from training.recipe import Recipe
+from training.techniques.data.augmentation import STRENGTHS, SmallImages
+from training.techniques.data.random_crop import PaddedCrop, ResizedCrop
 
 RATIO = (3 / 4, 4 / 3)  # bounds of a crop's aspect ratio, as in Szegedy et al.
 _TRIES = 10
+_GEOMETRY = np.uint64(0xD1B54A32D192ED03)  # separates the draws of crop and flip from those of the policy
 
 
 @dataclass(frozen=True)
@@ -27,9 +30,11 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class Crops:
-    boxes: np.ndarray  # int64 (N, 4): top, left, height, width in pixels
-    mirrored: np.ndarray  # bool (N,)
+class Geometry:
+    """The crop and the flip of each image of a batch; a field that is None changes none of them."""
+
+    boxes: np.ndarray | None  # int64 (N, 4): top, left, height, width in pixels; outside of the image is black
+    mirrored: np.ndarray | None  # bool (N,)
 
 
 def draw_uniform(seeds: np.ndarray, count: int) -> np.ndarray:
@@ -80,11 +85,31 @@ def draw_choices(seeds: np.ndarray, rounds: int, kinds: int) -> tuple[np.ndarray
     return kind, strength, sign
 
 
-def draw_crops(policy: CropFlip, seeds: np.ndarray, sizes: np.ndarray) -> Crops:
-    """Draw a crop of each image; `sizes` (N, 2) holds height and width in pixels."""
-    numbers = draw_uniform(seeds, 3 + 2 * _TRIES)
+def draw_geometry(recipe: Recipe, seeds: np.ndarray, sizes: np.ndarray) -> Geometry:
+    """Draw the crop and the flip of each image.
+
+    Args:
+        recipe: A resolved recipe.
+        seeds: One seed for each image, uint64 (N,).
+        sizes: Height and width of each image that is cropped, in pixels (N, 2).
+    """
+    numbers, crop = draw_uniform(seeds ^ _GEOMETRY, 3 + 2 * _TRIES), recipe.random_crop
+    mirrored = numbers[:, 2] < recipe.flip.probability if recipe.flip.probability else None
+    if isinstance(crop, ResizedCrop):
+        return Geometry(_draw_boxes(crop.min_area, numbers, sizes), mirrored)
+    if isinstance(crop, PaddedCrop):
+        side = recipe.preprocessing.image_size
+        assert isinstance(side, int)  # resolved
+        border = crop.border(side)
+        corner = np.floor(numbers[:, :2] * (2 * border + 1)) - border
+        return Geometry(np.concatenate([corner, np.full_like(corner, side)], axis=1).astype(np.int64), mirrored)
+    return Geometry(None, mirrored)
+
+
+def _draw_boxes(min_area: float, numbers: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return top, left, height and width of resized crops, int64 (N, 4)."""
     height, width = (column[:, None] for column in sizes.T)
-    area = height * width * (policy.min_area + (1 - policy.min_area) * numbers[:, 3 : 3 + _TRIES])
+    area = height * width * (min_area + (1 - min_area) * numbers[:, 3 : 3 + _TRIES])
     ratio = RATIO[0] * (RATIO[1] / RATIO[0]) ** numbers[:, 3 + _TRIES :]
     # The last column is used if no try fits: the largest crop that the ratio allows, from the middle.
     heights = np.concatenate([np.rint(np.sqrt(area / ratio)), np.minimum(height, np.rint(width / RATIO[0]))], axis=1)
@@ -95,4 +120,4 @@ def draw_crops(policy: CropFlip, seeds: np.ndarray, sizes: np.ndarray) -> Crops:
     extent = np.stack([heights[rows, chosen], widths[rows, chosen]], axis=1)
     place = np.where((chosen == _TRIES)[:, None], 0.5, numbers[:, :2])
     corner = np.floor(place * (sizes - extent + np.where((chosen == _TRIES)[:, None], 0, 1)))
-    return Crops(np.concatenate([corner, extent], axis=1).astype(np.int64), numbers[:, 2] < policy.flip)
+    return np.concatenate([corner, extent], axis=1).astype(np.int64)

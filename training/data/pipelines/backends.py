@@ -11,7 +11,8 @@ from training.data.pipelines.tensor_images import stored_side
 from training.data.preprocessing.transform import fits, is_fitting
 from training.process.optional import is_installed
 from training.recipe import Recipe
-from training.techniques.data.augmentation import CropFlip, FromFile, RandAugment, TrivialAugment
+from training.techniques.data.augmentation import FromFile, RandAugment, TrivialAugment
+from training.techniques.data.random_crop import ResizedCrop
 
 SMALL_SIDE = 64  # on a CPU, crops with a larger side are faster one by one
 MOSTLY = 0.9  # share of JPEG files above which DALI is chosen
@@ -31,7 +32,7 @@ def resolve_backend(recipe: Recipe, data: ImageData, device: str) -> Recipe:
 def _choose(recipe: Recipe, data: ImageData, device: str) -> tuple[str, str]:
     images, side = data.train.images, recipe.preprocessing.image_size
     assert isinstance(side, int)  # resolved
-    crops = isinstance(recipe.augmentation, CropFlip)
+    crops = isinstance(recipe.random_crop, ResizedCrop)
     kept = stored_side(recipe, data.train)
     size = len(images) * kept * kept * 3
     as_they_are = isinstance(images, np.ndarray) and (crops or is_fitting(images[0], recipe.preprocessing))

@@ -1,4 +1,4 @@
-"""A policy as a graph of NVIDIA DALI: decode, crop or fit, move, colour, normalise. The draws are inputs."""
+"""Augmentation as a graph of NVIDIA DALI: decode, crop or fit, mirror, change, normalise. The draws are inputs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import numpy as np
 import torch
 
 from training.contract.specs import Preprocessing
-from training.data.pipelines.augmentation_draws import draw_changes, draw_crops
+from training.data.pipelines.augmentation_draws import draw_changes, draw_geometry
 from training.data.pipelines.dali_choices import change_by_choice, draw_choice_inputs
 from training.data.preprocessing.transform import resized_side
 from training.process.optional import require
 from training.recipe import Recipe
-from training.techniques.data.augmentation import CropFlip, RandAugment, SmallImages, TrivialAugment
+from training.techniques.data.augmentation import RandAugment, SmallImages, TrivialAugment
+from training.techniques.data.random_crop import PaddedCrop, ResizedCrop
 
 if TYPE_CHECKING:
     from nvidia.dali import Pipeline
@@ -44,16 +45,16 @@ def make_pipeline(recipe: Recipe, *, encoded: bool, fitting: bool, threads: int,
     on_gpu, policy = device == "cuda", recipe.augmentation
 
     def graph() -> DataNode:
-        mirror: DataNode | int = 0
-        if isinstance(policy, CropFlip):
-            images, mirror = _crop(_source(encoded), recipe.preprocessing, encoded, on_gpu)
+        if isinstance(recipe.random_crop, ResizedCrop):
+            images = _crop(_source(encoded), recipe.preprocessing, encoded, on_gpu)
         else:
             images = _fit(_source(encoded), recipe.preprocessing, encoded, fitting, on_gpu)
+        images = _place(images, recipe)
         if isinstance(policy, SmallImages):
             images = _change(images, recipe.preprocessing)
         if isinstance(policy, TrivialAugment | RandAugment):
             images = change_by_choice(images, policy, recipe.preprocessing)
-        return _normalise(images, mirror, recipe.preprocessing)
+        return _normalise(images, recipe.preprocessing)
 
     # With a queue of one, the next batch is prepared while the model trains on this one.
     options = {"batch_size": recipe.batch_size, "num_threads": threads, "prefetch_queue_depth": 1, "seed": 0}
@@ -70,15 +71,16 @@ def make_inputs(recipe: Recipe, seeds: np.ndarray, sizes: np.ndarray, fitting: b
     policy, preprocessing = recipe.augmentation, recipe.preprocessing
     side = preprocessing.image_size
     assert isinstance(side, int)  # resolved
-    if isinstance(policy, CropFlip):
-        crops = draw_crops(policy, seeds, sizes)
-        corner, extent = crops.boxes[:, :2], crops.boxes[:, 2:]
-        return _typed(np.int32, corner=corner, extent=extent, mirror=crops.mirrored)
+    geometry = draw_geometry(recipe, seeds, sizes)
     inputs: dict[str, np.ndarray] = {}
-    if not fitting:
+    if geometry.boxes is not None:
+        inputs = _typed(np.int32, start=geometry.boxes[:, :2], extent=geometry.boxes[:, 2:])
+    if geometry.mirrored is not None:
+        inputs |= _typed(np.int32, mirror=geometry.mirrored)
+    if not fitting and not isinstance(recipe.random_crop, ResizedCrop):
         shorter = resized_side(preprocessing)
         scaled = np.maximum(shorter, np.floor(sizes * (shorter / sizes.min(axis=1, keepdims=True)) + 1e-9))
-        inputs = _typed(np.float32, resized=scaled) | _typed(np.int32, corner=np.rint((scaled - side) / 2))
+        inputs |= _typed(np.float32, resized=scaled) | _typed(np.int32, corner=np.rint((scaled - side) / 2))
     if isinstance(policy, TrivialAugment | RandAugment):
         inputs |= draw_choice_inputs(policy, seeds, side)
     if isinstance(policy, SmallImages):
@@ -118,17 +120,16 @@ def _input(name: str, ndim: int, whole: bool = False) -> DataNode:
     return fn.external_source(name=name, dtype=types.INT32 if whole else types.FLOAT, ndim=ndim)
 
 
-def _crop(source: DataNode, preprocessing: Preprocessing, encoded: bool, on_gpu: bool) -> tuple[DataNode, DataNode]:
+def _crop(source: DataNode, preprocessing: Preprocessing, encoded: bool, on_gpu: bool) -> DataNode:
     fn, types, _ = _dali()
 
-    box = {"start": _input("corner", 1, whole=True), "shape": _input("extent", 1, whole=True), "axes": (0, 1)}
+    box = {"start": _input("start", 1, whole=True), "shape": _input("extent", 1, whole=True), "axes": (0, 1)}
     if encoded:
         images = fn.decoders.image_slice(source, device="mixed" if on_gpu else "cpu", output_type=types.RGB, **box)
     else:
         images = fn.slice(source.gpu() if on_gpu else source, **box)
     side = preprocessing.image_size
-    images = fn.resize(images, size=[side, side], interp_type=_interpolation(preprocessing), antialias=True)
-    return images, _input("mirror", 0, whole=True)
+    return fn.resize(images, size=[side, side], interp_type=_interpolation(preprocessing), antialias=True)
 
 
 def _fit(source: DataNode, preprocessing: Preprocessing, encoded: bool, fitting: bool, on_gpu: bool) -> DataNode:
@@ -144,6 +145,16 @@ def _fit(source: DataNode, preprocessing: Preprocessing, encoded: bool, fitting:
     resized = _input("resized", 1)
     images = fn.resize(images, size=resized, interp_type=_interpolation(preprocessing), antialias=True)
     return fn.slice(images, start=_input("corner", 1, whole=True), shape=[side, side], axes=(0, 1))
+
+
+def _place(images: DataNode, recipe: Recipe) -> DataNode:
+    """Shift the images by whole pixels with black from outside, and mirror them."""
+    fn, _, _ = _dali()
+
+    if isinstance(recipe.random_crop, PaddedCrop):
+        box = {"start": _input("start", 1, whole=True), "shape": _input("extent", 1, whole=True), "axes": (0, 1)}
+        images = fn.slice(images, **box, out_of_bounds_policy="pad", fill_values=0)
+    return fn.flip(images, horizontal=_input("mirror", 0, whole=True)) if recipe.flip.probability else images
 
 
 def _change(images: DataNode, preprocessing: Preprocessing) -> DataNode:
@@ -162,14 +173,13 @@ def _change(images: DataNode, preprocessing: Preprocessing) -> DataNode:
     return math.clamp(shifted * _input("gain", 1) + _input("offset", 1), 0.0, 255.0)
 
 
-def _normalise(images: DataNode, mirror: DataNode | int, preprocessing: Preprocessing) -> DataNode:
+def _normalise(images: DataNode, preprocessing: Preprocessing) -> DataNode:
     fn, types, _ = _dali()
 
     assert not isinstance(preprocessing.mean, str)  # resolved
     assert not isinstance(preprocessing.std, str)
     return fn.crop_mirror_normalize(
         images,
-        mirror=mirror,
         mean=[255 * value for value in preprocessing.mean],
         std=[255 * value for value in preprocessing.std],
         dtype=types.FLOAT,

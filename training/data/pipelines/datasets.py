@@ -32,7 +32,7 @@ class TrainImages(Dataset[Batch]):
 
     def __init__(self, part: ImagePart, recipe: Recipe) -> None:
         self.preprocessing = recipe.preprocessing
-        self.augmenter = Augmenter(recipe.augmentation, recipe.preprocessing)
+        self.augmenter = Augmenter(recipe)
         part = part.reduced_to(self.augmenter.needed_side or GAP * resized_side(recipe.preprocessing))
         self.images = part.images if self.augmenter.crops else fit_all(part.images, recipe.preprocessing)
         # Images that are fitted already must not be fitted again, which would crop twice.

@@ -11,12 +11,13 @@ from torch.utils.data import Dataset
 
 from training.data.files.images import ImageFiles, ImagePart
 from training.data.files.sizes import read_sizes
-from training.data.pipelines.augmentation_draws import draw_changes, draw_crops
+from training.data.pipelines.augmentation_draws import draw_changes, draw_geometry
 from training.data.pipelines.sampling import Draw
-from training.data.pipelines.tensor_ops import colour, crop, move, normalise_planes, to_planes
+from training.data.pipelines.tensor_ops import colour, crop, move, normalise_planes, place, to_float
 from training.data.preprocessing.transform import fit, fit_all, resized_side, squeeze_all
 from training.recipe import Recipe
-from training.techniques.data.augmentation import CropFlip, SmallImages
+from training.techniques.data.augmentation import SmallImages
+from training.techniques.data.random_crop import ResizedCrop
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 ON_DEVICE_SHARE = 0.25  # share of a GPU's memory; larger sets stay in main memory and are copied batch by batch
@@ -33,7 +34,7 @@ class TensorImages(Dataset[Batch]):
         self.device = torch.device(device)
         self.pixels = whole.to(self.device) if _fits_on(self.device, whole.nbytes) else whole
         self.labels = torch.from_numpy(part.labels).to(self.device)
-        self.policy, self.preprocessing = recipe.augmentation, recipe.preprocessing
+        self.recipe = recipe
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -53,27 +54,30 @@ class TensorImages(Dataset[Batch]):
         return self._augment(pixels, seeds, positions.numpy()), labels
 
     def _augment(self, pixels: torch.Tensor, seeds: np.ndarray, positions: np.ndarray) -> torch.Tensor:
-        side, interpolation = self.preprocessing.image_size, self.preprocessing.interpolation
+        policy, preprocessing = self.recipe.augmentation, self.recipe.preprocessing
+        side, interpolation = preprocessing.image_size, preprocessing.interpolation
         assert isinstance(side, int)  # resolved
-        if isinstance(self.policy, SmallImages):
-            changes = draw_changes(self.policy, seeds, side)
-            return colour(move(pixels, changes, interpolation), changes, self.preprocessing)
-        images = to_planes(pixels)
-        if isinstance(self.policy, CropFlip):
-            sizes = np.broadcast_to(self.sizes, (len(self), 2))[positions]
-            images = crop(images, draw_crops(self.policy, seeds, sizes), sizes, side, interpolation)
-        return normalise_planes(images, self.preprocessing)
+        sizes = np.broadcast_to(self.sizes, (len(self), 2))[positions]
+        geometry = draw_geometry(self.recipe, seeds, sizes)
+        images = pixels.permute(0, 3, 1, 2)  # a view
+        if isinstance(self.recipe.random_crop, ResizedCrop):
+            images = crop(to_float(images), geometry, sizes, side, interpolation)
+        else:
+            images = place(images, geometry)
+        if isinstance(policy, SmallImages):
+            changes = draw_changes(policy, seeds, side)
+            return colour(move(images, changes, interpolation), changes, preprocessing)
+        return normalise_planes(to_float(images), preprocessing)
 
 
 def stored_side(recipe: Recipe, part: ImagePart) -> int:
     """Return the side, in pixels, of the stored images: the model's, or for crops what the smallest crop needs."""
     side = recipe.preprocessing.image_size
     assert isinstance(side, int)  # resolved
-    if not isinstance(recipe.augmentation, CropFlip):
+    if not isinstance(recipe.random_crop, ResizedCrop):
         return side
-    needed = round(side / recipe.augmentation.min_area**0.5)
     if isinstance(part.images, ImageFiles):
-        return min(needed, max(side, usual_side(part.images)))
+        return min(recipe.random_crop.needed_side(side), max(side, usual_side(part.images)))
     return max(part.images.shape[1:3])
 
 
@@ -86,7 +90,7 @@ def usual_side(images: ImageFiles) -> int:
 def _prepare(part: ImagePart, recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:
     """Return the pixels to store, uint8 (N, height, width, 3), and height and width of the original images."""
     preprocessing = recipe.preprocessing
-    if isinstance(recipe.augmentation, CropFlip):
+    if isinstance(recipe.random_crop, ResizedCrop):
         if not isinstance(part.images, ImageFiles):
             return part.images, np.array(part.images.shape[1:3])
         side = stored_side(recipe, part)

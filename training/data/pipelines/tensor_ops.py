@@ -1,4 +1,4 @@
-"""Apply a policy to a whole batch, with a separate draw for each image: move, colour, crop and normalise."""
+"""Change a whole batch, with a separate draw for each image: crop, shift, mirror, move, colour and normalise."""
 
 from __future__ import annotations
 
@@ -7,31 +7,41 @@ import torch
 from torch.nn import functional as F
 
 from training.contract.specs import Preprocessing
-from training.data.pipelines.augmentation_draws import Changes, Crops
+from training.data.pipelines.augmentation_draws import Changes, Geometry
 
 
-def to_planes(pixels: torch.Tensor) -> torch.Tensor:
-    """Turn uint8 (N, height, width, 3) into float32 (N, 3, height, width), on a scale of 255."""
-    return pixels.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+def to_float(planes: torch.Tensor) -> torch.Tensor:
+    """Turn images (N, 3, height, width) in any layout into contiguous float32."""
+    return planes.to(torch.float32, memory_format=torch.contiguous_format)
 
 
-def move(pixels: torch.Tensor, changes: Changes, interpolation: str) -> torch.Tensor:
+def place(planes: torch.Tensor, geometry: Geometry) -> torch.Tensor:
+    """Shift images (N, 3, side, side) by whole pixels, and mirror them; pixels from outside are black."""
+    if geometry.boxes is not None:
+        side, border = planes.shape[-1], int(np.abs(geometry.boxes[:, :2]).max())
+        top, left = torch.from_numpy(geometry.boxes[:, :2] + border).to(planes.device).unbind(1)
+        windows = F.pad(planes, (border,) * 4).unfold(2, side, 1).unfold(3, side, 1)  # a view
+        planes = windows[torch.arange(len(planes), device=planes.device), :, top, left]
+    if geometry.mirrored is None:
+        return planes
+    mirrored = torch.from_numpy(geometry.mirrored).to(planes.device)
+    return torch.where(mirrored[:, None, None, None], planes.flip(3), planes)
+
+
+def move(planes: torch.Tensor, changes: Changes, interpolation: str) -> torch.Tensor:
     """Shift, rotate and enlarge the images that have such a change; pixels from outside are black.
 
-    Turns uint8 (N, side, side, 3) into float32 (N, 3, side, side), on a scale of 255.
+    Turns images (N, 3, side, side) on a scale of 255, uint8 or float32, into float32.
     """
     if changes.matrix is None or changes.moved is None or not changes.moved.any():
-        return to_planes(pixels)
+        return to_float(planes)
     moved, still = (
-        torch.from_numpy(np.flatnonzero(rows)).to(pixels.device) for rows in (changes.moved, ~changes.moved)
+        torch.from_numpy(np.flatnonzero(rows)).to(planes.device) for rows in (changes.moved, ~changes.moved)
     )
-    side = pixels.shape[1]
-    grid = _make_grid(changes.matrix[changes.moved], side).to(pixels.device)
-    images = torch.empty((len(pixels), 3, side, side), device=pixels.device)
-    images[still] = to_planes(pixels[still])
-    # Only the result is in planes: sampling does not need a copy of the pixels in planes.
-    source = pixels[moved].permute(0, 3, 1, 2).float()
-    images[moved] = F.grid_sample(source, grid, mode=interpolation, align_corners=True)
+    grid = _make_grid(changes.matrix[changes.moved], planes.shape[-1]).to(planes.device)
+    images = torch.empty(planes.shape, device=planes.device)
+    images[still] = planes[still].float()
+    images[moved] = F.grid_sample(planes[moved].float(), grid, mode=interpolation, align_corners=True)
     return images
 
 
@@ -70,21 +80,23 @@ def colour_scale(preprocessing: Preprocessing) -> tuple[np.ndarray, np.ndarray]:
     return (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
 
 
-def crop(images: torch.Tensor, crops: Crops, sizes: np.ndarray, side: int, interpolation: str) -> torch.Tensor:
+def crop(images: torch.Tensor, geometry: Geometry, sizes: np.ndarray, side: int, interpolation: str) -> torch.Tensor:
     """Crop, resize to `side` and mirror by two batched matrix products: float32 (N, 3, side, side).
 
     `sizes` (N, 2) holds height and width for which the crops were drawn; the stored images may have another shape.
     """
+    assert geometry.boxes is not None
     stored = np.array(images.shape[-2:])
-    boxes = crops.boxes * np.tile(stored / sizes, 2)
+    boxes = geometry.boxes * np.tile(stored / sizes, 2)
     placed = torch.from_numpy(boxes.astype(np.float32)).to(images.device)
     rows = _resize_matrix(placed[:, 0], placed[:, 2], int(stored[0]), side, interpolation)
     columns = _resize_matrix(placed[:, 1], placed[:, 3], int(stored[1]), side, interpolation)
-    mirrored = torch.from_numpy(crops.mirrored).to(images.device)
-    columns = torch.where(mirrored[:, None, None], columns.flip(1), columns)
+    if geometry.mirrored is not None:
+        mirrored = torch.from_numpy(geometry.mirrored).to(images.device)
+        columns = torch.where(mirrored[:, None, None], columns.flip(1), columns)
     count, _, height, width = images.shape
     narrow = torch.bmm(images.view(count, 3 * height, width), columns.transpose(1, 2)).view(count, 3, height, side)
-    return rows[:, None] @ narrow
+    return (rows[:, None] @ narrow).clamp_(0, 255)  # bicubic interpolation can leave the range
 
 
 def _resize_matrix(

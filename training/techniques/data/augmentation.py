@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from training.contract.part import Part, RecipeView
+from training.techniques.data.flip import Flip
+from training.techniques.data.random_crop import Crop, NoCrop, ResizedCrop
 
 if TYPE_CHECKING:
     import albumentations as A
@@ -18,8 +20,9 @@ STRENGTHS = 31  # number of strengths of a change in TrivialAugment and RandAugm
 
 class _Policy(Part):
     interactions: ClassVar[str] = (
-        "It comes before the techniques that mix images; the stronger those are, the weaker it can be. Augmented images take "
-        "longer to learn, so the gain shows late, and is small if only the head trains."
+        "It comes after random_crop and flip, which most policies of the literature assume, and before the techniques that mix "
+        "images; the stronger those are, the weaker it can be. Augmented images take longer to learn, so the gain shows late, "
+        "and is small if only the head trains."
     )
 
     policy: str
@@ -34,15 +37,6 @@ class _Policy(Part):
 class NoAugmentation(_Policy):
     policy: Literal["none"] = "none"
 
-    def transforms(self, side: int, interpolation: int) -> list[A.BasicTransform]:
-        """Return the transforms of Albumentations in order, without those that would change nothing.
-
-        Args:
-            side: Side of the model's input, in pixels.
-            interpolation: A constant of OpenCV.
-        """
-        return []
-
 
 class SmallImages(_Policy):
     """For images of about 32×32 whose content fills the frame: small shifts, rotations and changes of colour."""
@@ -56,7 +50,12 @@ class SmallImages(_Policy):
     contrast: float = Field(0.2, ge=0, le=1, description="Largest relative change of contrast.")
     probability: float = Field(0.5, gt=0, le=1, description="Probability of each of the three groups of changes.")
 
-    def transforms(self, side: int, interpolation: int) -> list[A.BasicTransform]:
+    def transforms(self, interpolation: int) -> list[A.BasicTransform]:
+        """Return the transforms of Albumentations in order, without those that would change nothing.
+
+        Args:
+            interpolation: A constant of OpenCV.
+        """
         import albumentations as A
 
         groups: list[A.BasicTransform] = []
@@ -88,25 +87,6 @@ class SmallImages(_Policy):
             f"augmentation.policy=small_images with {', '.join(f'{name}=0' for name in strengths)} changes nothing: "
             "raise one of them or set augmentation={policy: none}."
         )
-
-
-class CropFlip(_Policy):
-    """For photographs: a random resized crop (Szegedy et al. 2015, section 6) and a horizontal flip."""
-
-    policy: Literal["crop_flip"] = "crop_flip"
-    min_area: float = Field(0.08, gt=0, le=1, description="Smallest crop, as a share of the image's area.")
-    flip: float = Field(0.5, ge=0, le=1, description="Probability of a horizontal flip.")
-
-    def transforms(self, side: int, interpolation: int) -> list[A.BasicTransform]:
-        import albumentations as A
-        import cv2
-
-        # Area averaging avoids aliases when a crop shrinks, with any interpolation except nearest.
-        shrink: Literal["image"] | None = None if interpolation == cv2.INTER_NEAREST else "image"
-        crop = A.RandomResizedCrop(
-            (side, side), scale=(self.min_area, 1.0), interpolation=interpolation, area_for_downscale=shrink
-        )
-        return [crop, A.HorizontalFlip(p=self.flip)] if self.flip else [crop]
 
 
 class _OneOfMany(_Policy):
@@ -172,5 +152,29 @@ class FromFile(_Policy):
         return None
 
 
-Policy = NoAugmentation | SmallImages | CropFlip | TrivialAugment | RandAugment | FromFile
+class CropFlip(_Policy):
+    """The earlier form of random_crop and flip. It stays readable: a recipe that has it gets those two in its place."""
+
+    policy: Literal["crop_flip"] = "crop_flip"
+    min_area: float = Field(0.08, gt=0, le=1, description="Value of random_crop.min_area.")
+    flip: float = Field(0.5, ge=0, le=1, description="Value of flip.probability.")
+
+    def conflict(self, recipe: RecipeView) -> str | None:
+        if recipe.part(Crop) == NoCrop() and recipe.part(Flip) == Flip():
+            return None
+        return (
+            "augmentation.policy=crop_flip is the earlier form of random_crop and flip, and one of these is set too: write "
+            f"random_crop={{name: resized, min_area: {self.min_area:g}}} and flip={{probability: {self.flip:g}}} in its place."
+        )
+
+    def successors(self) -> dict[str, Part]:
+        """Return the parts of a recipe that mean the same, by field."""
+        return {
+            "random_crop": ResizedCrop(min_area=self.min_area),
+            "flip": Flip(probability=self.flip),
+            "augmentation": NoAugmentation(backend=self.backend),
+        }
+
+
+Policy = NoAugmentation | SmallImages | TrivialAugment | RandAugment | FromFile | CropFlip
 Augmentation = Annotated[Policy, Field(discriminator="policy")]

@@ -133,10 +133,10 @@ def test_a_full_disk_raises_an_error_and_no_signal(monkeypatch, own_cache):
 def test_files_are_decoded_once_per_machine(photos, monkeypatch):
     values = {"name": "image_folder", "root": str(photos({"cat": 20, "dog": 20}))}
     preprocessing = {"image_size": 12, "crop": 1.0, "interpolation": "bilinear", "mean": [0.5] * 3, "std": [0.2] * 3}
-    for policy in ("small_images", "crop_flip"):
-        recipe = read_recipe(
-            {"data": values, "preprocessing": preprocessing, "augmentation": {"policy": policy, "backend": "tensor"}}
-        )
+    for crop in ("none", "resized"):
+        augmentation = {"policy": "small_images", "backend": "tensor"}
+        parts = {"augmentation": augmentation, "random_crop": {"name": crop}}
+        recipe = read_recipe({"data": values, "preprocessing": preprocessing, **parts})
         data = load_data(recipe.data)
         check_images(data)
         first = [images for images, _ in make_loaders(data, recipe, workers=0).train]

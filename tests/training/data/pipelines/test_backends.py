@@ -12,6 +12,7 @@ from PIL import Image
 
 from training.data.files.decode import UnreadableImage
 from training.data.files.images import ImageData, ImageFiles, ImagePart
+from training.data.pipelines.augmentation_draws import draw_changes, draw_geometry
 from training.data.pipelines.backends import resolve_backend
 from training.data.pipelines.loaders import make_loaders
 from training.data.sources.load_data import load_data
@@ -30,11 +31,16 @@ PARTS = {
     "contrast": {"contrast": 0.4},
     "all": {"translate": 0.05, "scale": 0.05, "rotate": 15.0, "rgb_shift": 15.0, "brightness": 0.2, "contrast": 0.2},
 }
-POLICIES = {name: {"policy": "small_images", **OFF, **fields} for name, fields in PARTS.items()} | {
-    "crop": {"policy": "crop_flip", "flip": 0.0},
-    "large crop": {"policy": "crop_flip", "min_area": 0.7, "flip": 0.0},
-    "flip": {"policy": "crop_flip", "min_area": 1.0, "flip": 0.5},
-    "none": {"policy": "none"},
+RESIZED, PADDED, FLIP = {"name": "resized"}, {"name": "padded", "padding": 0.2}, {"probability": 0.5}
+# Parts of a recipe.
+POLICIES = {name: {"augmentation": {"policy": "small_images", **OFF, **fields}} for name, fields in PARTS.items()} | {
+    "crop": {"random_crop": RESIZED},
+    "large crop": {"random_crop": {**RESIZED, "min_area": 0.7}},
+    "padded": {"random_crop": PADDED},
+    "flip": {"flip": FLIP},
+    "none": {},
+    "crop, flip, all": {"random_crop": RESIZED, "flip": FLIP, "augmentation": {"policy": "small_images"}},
+    "padded, flip, all": {"random_crop": PADDED, "flip": FLIP, "augmentation": {"policy": "small_images"}},
 }
 SIDE = 32
 
@@ -52,10 +58,12 @@ def data_of(images):
     return ImageData("made", ("a", "b"), part, part.select(np.arange(2)), part.select(np.arange(2)))
 
 
-def recipe_of(backend, batch_size=50, **augmentation):
+def recipe_of(backend, batch_size=50, **parts):
     preprocessing = {"image_size": SIDE, "crop": 1.0, "interpolation": "bilinear", "mean": [0.5] * 3, "std": [0.2] * 3}
-    augmentation = {"policy": "small_images", **augmentation, "backend": backend}
-    return read_recipe({"augmentation": augmentation, "preprocessing": preprocessing, "batch_size": batch_size})
+    augmentation = {"policy": "none", **parts.pop("augmentation", {}), "backend": backend}
+    return read_recipe(
+        {"augmentation": augmentation, "preprocessing": preprocessing, "batch_size": batch_size, **parts}
+    )
 
 
 def feed(data, recipe, epochs=(0,), workers=0):
@@ -82,6 +90,24 @@ def test_tensor_and_dali_agree_image_by_image(policy):
         difference = (images - others).abs()
         assert difference.mean() < 0.7  # DALI rounds to whole levels after each step
         assert difference.max() < 6
+
+
+def test_the_crop_of_an_image_does_not_depend_on_its_other_changes():
+    recipe = recipe_of("tensor", **POLICIES["padded, flip, all"])
+    seeds = np.random.default_rng(0).integers(0, 2**63, 4000).astype(np.uint64)
+    geometry = draw_geometry(recipe, seeds, np.full((4000, 2), SIDE))
+    changes = draw_changes(recipe.augmentation, seeds, SIDE)
+    columns = [
+        *geometry.boxes[:, :2].T,
+        geometry.mirrored,
+        changes.moved,
+        changes.matrix[:, 0, 1],
+        changes.matrix[:, 0, 2],
+    ]
+    columns += [changes.matrix[:, 1, 2], *changes.shift.T, changes.gain, changes.offset]
+    related = np.corrcoef(np.array(columns, dtype=float))
+    assert np.abs(related[:3, 3:]).max() < 0.06
+    assert np.abs(related[:3, :3] - np.eye(3)).max() < 0.06
 
 
 def describe(images):
@@ -120,7 +146,7 @@ def test_statistics_of_all_backends_agree_for_each_part_of_the_policy(policy):
 @pytest.mark.parametrize("policy", ["trivial_augment", "rand_augment"])
 def test_dalis_changes_of_each_image_resemble_torchvisions_and_are_repeatable(policy):
     """These are two implementations of the same papers: the statistics over 1,000 draws agree, but not single images."""
-    data, fields = data_of(smooth(250)), {"policy": policy}
+    data, fields = data_of(smooth(250)), {"augmentation": {"policy": policy}, "random_crop": PADDED, "flip": FLIP}
     images, _ = feed(data, recipe_of("dali", **fields), range(4))
     again, _ = feed(data, recipe_of("dali", **fields))
     assert torch.equal(images[: len(again)], again)
@@ -137,22 +163,24 @@ def test_auto_never_loads_whole_batches_for_policies_that_differ_by_image():
     data = data_of(smooth(20))
     for policy in ("trivial_augment", "rand_augment"):
         for device in ("cpu", "cuda"):
-            resolved = resolve_backend(recipe_of("auto", policy=policy), data, device)
+            resolved = resolve_backend(recipe_of("auto", augmentation={"policy": policy}), data, device)
             assert resolved.augmentation.backend == "albumentations"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "policy", ["translate", "rotate", "scale", "rgb_shift", "brightness", "contrast", "flip", "crop"]
+    "policy", ["translate", "rotate", "scale", "rgb_shift", "brightness", "contrast", "flip", "crop", "padded"]
 )
 def test_the_comparison_detects_a_policy_that_is_twice_as_strong(policy):
     """This shows that the tolerance is small enough."""
     fields = POLICIES[policy]
-    strong = (
-        {"flip": 1.0} if policy == "flip" else {"min_area": 0.5} if policy == "crop" else {policy: fields[policy] * 2}
-    )
+    strong = {
+        "flip": {"flip": {"probability": 1.0}},
+        "crop": {"random_crop": {**RESIZED, "min_area": 0.5}},
+        "padded": {"random_crop": {**PADDED, "padding": 0.4}},
+    }.get(policy) or {"augmentation": {**fields["augmentation"], policy: 2 * PARTS[policy][policy]}}
     data = data_of(smooth(400))
-    ours = describe(feed(data, recipe_of("tensor", 100, **{**fields, **strong}), range(10))[0])
+    ours = describe(feed(data, recipe_of("tensor", 100, **strong), range(10))[0])
     theirs = describe(feed(data, recipe_of("albumentations", 100, **fields), range(10))[0])
     apart = []
     for name, one in ours.items():
@@ -165,7 +193,7 @@ def test_the_comparison_detects_a_policy_that_is_twice_as_strong(policy):
 
 
 @pytest.mark.parametrize("backend", ["albumentations", "tensor", "dali"])
-@pytest.mark.parametrize("policy", ["none", "all", "crop"])
+@pytest.mark.parametrize("policy", ["none", "all", "crop, flip, all", "padded, flip, all"])
 def test_batches_follow_from_seed_and_epoch_alone(backend, policy):
     data = data_of(smooth(45))
     recipe = recipe_of(backend, 8, **POLICIES[policy])
@@ -235,7 +263,7 @@ def jpegs(tmp_path):
     return tmp_path / "photos"
 
 
-@pytest.mark.parametrize("policy", ["none", "all", "crop", "flip"])
+@pytest.mark.parametrize("policy", ["none", "all", "crop", "flip", "padded, flip, all"])
 def test_dali_decodes_every_kind_of_file_as_the_others_do(jpegs, policy):
     data = load_data(read_recipe({"data": {"name": "image_folder", "root": str(jpegs)}}).data)
     ours, labels = feed(data, recipe_of("dali", 6, **POLICIES[policy]), [0, 1])
@@ -261,8 +289,8 @@ def test_every_backend_names_a_broken_file(jpegs, backend, damage):
         feed(data, recipe_of(backend, 6))
 
 
-def resolve(data, device="cpu", **augmentation):
-    return resolve_backend(recipe_of("auto", **augmentation), data, device).augmentation.backend
+def resolve(data, device="cpu"):
+    return resolve_backend(recipe_of("auto"), data, device).augmentation.backend
 
 
 def test_auto_chooses_the_tensor_for_images_that_fit_and_logs_the_reason(caplog):
@@ -315,7 +343,7 @@ def test_the_labels_stay_with_their_images():
     data.train.images[:] = np.arange(30, dtype=np.uint8)[:, None, None, None]
     data = replace(data, train=ImagePart(np.arange(30), data.train.images))
     for backend in ("albumentations", "tensor", "dali"):
-        images, labels = feed(data, recipe_of(backend, 7, policy="none"))
+        images, labels = feed(data, recipe_of(backend, 7))
         assert torch.equal(images[:, 0, 0, 0].round().long(), labels)
 
 
@@ -328,7 +356,9 @@ def test_the_tensor_is_several_times_as_fast_as_albumentations():
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        loaders = {backend: make_loaders(data, recipe_of(backend, 128, **PARTS["all"]), workers=0) for backend in best}
+        loaders = {
+            backend: make_loaders(data, recipe_of(backend, 128, **POLICIES["all"]), workers=0) for backend in best
+        }
         for _ in range(4):
             for backend, one in loaders.items():
                 start = time.process_time()

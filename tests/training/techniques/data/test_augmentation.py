@@ -1,18 +1,17 @@
+import json
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from pydantic import TypeAdapter
 from torchvision.transforms import v2
 
-from training.contract.specs import Preprocessing
 from training.data.pipelines.augmenter import Augmenter
 from training.errors import UserError
-from training.recipe import read_recipe
-from training.techniques.data.augmentation import Augmentation
+from training.recipe import RECORDED, Recipe, read_recipe
 
 SIDE = 32
-PREPROCESSING = Preprocessing(image_size=SIDE, crop=1.0, interpolation="bilinear", mean=[0.5] * 3, std=[0.2] * 3)
+PREPROCESSING = {"image_size": SIDE, "crop": 1.0, "interpolation": "bilinear", "mean": [0.5] * 3, "std": [0.2] * 3}
 OFF = {"translate": 0.0, "scale": 0.0, "rotate": 0.0, "rgb_shift": 0.0, "brightness": 0.0, "contrast": 0.0}
 GREY = np.full((SIDE, SIDE, 3), 128, np.uint8)
 BLOB = np.zeros((SIDE, SIDE, 3), np.uint8)
@@ -20,10 +19,13 @@ BLOB[10:22, 13:19] = 200
 PHOTO = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
 
 
-def augmented(image, count=200, **fields):
-    policy = TypeAdapter(Augmentation).validate_python(fields)
-    augment = Augmenter(policy, PREPROCESSING)
+def cropped(image, count=200, **parts):
+    augment = Augmenter(read_recipe({"preprocessing": PREPROCESSING, **parts}))
     return np.stack([augment(image, seed) for seed in range(count)]).astype(float)
+
+
+def augmented(image, count=200, **fields):
+    return cropped(image, count, augmentation=fields)
 
 
 def centres(images):
@@ -101,12 +103,18 @@ def test_a_digit_is_never_mirrored():
     assert (left < right).mean() > 0.95
 
 
-def test_crop_flip_mirrors_with_the_given_probability():
-    ramp = np.repeat(np.arange(60, dtype=np.uint8)[None, :, None] * 4, 40, axis=0).repeat(3, axis=2)
+def ramp(height, width):
+    """Return an image that is black on the left and light on the right."""
+    return np.repeat(np.arange(width, dtype=np.uint8)[None, :, None] * (255 // width), height, axis=0).repeat(3, axis=2)
+
+
+@pytest.mark.parametrize("crop", [{"name": "none"}, {"name": "padded", "padding": 0.1}, {"name": "resized"}])
+def test_flip_mirrors_with_its_probability_after_every_crop(crop):
+    image = ramp(40, 60) if crop["name"] == "resized" else ramp(SIDE, SIDE)
     for probability in (0.0, 0.5, 1.0):
-        images = augmented(ramp, policy="crop_flip", flip=probability)
+        images = cropped(image, random_crop=crop, flip={"probability": probability})
         assert images.shape == (200, SIDE, SIDE, 3)
-        mirrored = images[:, :, 0].mean(axis=(1, 2)) > images[:, :, -1].mean(axis=(1, 2))
+        mirrored = images[:, 8:24, 4].mean(axis=(1, 2)) > images[:, 8:24, -5].mean(axis=(1, 2))
         assert abs(mirrored.mean() - probability) < 0.12
 
 
@@ -114,11 +122,82 @@ def test_min_area_is_the_smallest_share_of_the_image_in_a_crop():
     rows, columns = np.mgrid[:100, :100]
     plane = np.stack([rows, columns, rows], axis=-1).astype(np.uint8)
     for min_area in (0.08, 0.5):
-        images = augmented(plane, policy="crop_flip", min_area=min_area, flip=0.0)
+        images = cropped(plane, random_crop={"name": "resized", "min_area": min_area})
         heights = images[:, -1, :, 0].mean(axis=1) - images[:, 0, :, 0].mean(axis=1)
         widths = images[:, :, -1, 1].mean(axis=1) - images[:, :, 0, 1].mean(axis=1)
         smallest = (heights * widths).min() / (100 * (SIDE - 1) / SIDE) ** 2
         assert min_area * 0.8 < smallest < min_area + 0.15
+
+
+def test_a_padded_crop_shifts_by_whole_pixels_up_to_its_border_and_shows_black():
+    images = cropped(GREY, random_crop={"name": "padded", "padding": 0.125})
+    assert set(np.unique(images)) == {0.0, 128.0}
+    shown = images[..., 0] > 0
+    rows, columns = shown.any(axis=2).sum(axis=1), shown.any(axis=1).sum(axis=1)
+    assert set(rows) == set(columns) == {28, 29, 30, 31, 32}
+    top, left = shown[:, 0].any(axis=1), shown[:, :, 0].any(axis=1)
+    assert 0.4 < top.mean() < 0.7  # shifted up or not at all, in 5 of 9 draws
+    assert 0.4 < left.mean() < 0.7
+
+
+def test_a_padded_crop_has_a_border_of_at_least_one_pixel():
+    images = cropped(GREY, random_crop={"name": "padded", "padding": 0.001})
+    assert len(np.unique(images, axis=0)) == 9
+
+
+GEOMETRY = {"random_crop": {"name": "padded", "padding": 0.3}, "flip": {"probability": 0.5}}
+
+
+@pytest.mark.parametrize("policy", ["trivial_augment", "rand_augment"])
+def test_the_policies_of_torchvision_change_the_cropped_and_mirrored_image(policy):
+    image = ramp(SIDE, SIDE)
+    both = cropped(image, 30, **GEOMETRY, augmentation={"policy": policy})
+    plain = cropped(image, 30, **GEOMETRY).astype(np.uint8)
+    change = Augmenter(read_recipe({"preprocessing": PREPROCESSING, "augmentation": {"policy": policy}}))
+    assert np.array_equal(both, [change(one, seed) for seed, one in enumerate(plain)])
+    assert not np.array_equal(both, plain)
+
+
+def test_small_changes_apply_to_the_cropped_image_with_its_border():
+    shifted = {"policy": "small_images", **OFF, "rgb_shift": 60.0, "probability": 1.0}
+    borders = cropped(GREY, **GEOMETRY, augmentation=shifted).min(axis=(1, 2))
+    assert borders.max() > 40  # the border is black before the shift of the colours
+    assert (borders.min(axis=1) == 0).mean() > 0.5
+
+
+def test_a_pipeline_from_a_file_gets_the_cropped_and_mirrored_image():
+    import albumentations as A
+
+    pipeline = json.dumps(A.to_dict(A.Compose([A.InvertImg(p=1.0)])))
+    images = cropped(BLOB, **GEOMETRY, augmentation={"policy": "file", "pipeline": pipeline})
+    assert np.array_equal(images, 255 - cropped(BLOB, **GEOMETRY))
+
+
+OLD = {"augmentation": {"policy": "crop_flip", "min_area": 0.3, "flip": 0.4, "backend": "dali"}}
+
+
+def test_a_recipe_with_the_earlier_form_of_crop_and_flip_is_read_as_the_fields_of_today():
+    new = {
+        "random_crop": {"name": "resized", "min_area": 0.3},
+        "flip": {"probability": 0.4},
+        "augmentation": {"policy": "none", "backend": "dali"},
+    }
+    for recipe in (
+        read_recipe(OLD),
+        Recipe.model_validate_json(json.dumps(OLD)),
+        Recipe.model_validate(OLD, context=RECORDED),
+    ):
+        assert recipe == read_recipe(new)
+    defaults = read_recipe({"augmentation": {"policy": "crop_flip"}})
+    assert (defaults.random_crop.min_area, defaults.flip.probability) == (0.08, 0.5)
+
+
+def test_the_earlier_form_of_crop_and_flip_beside_the_fields_of_today_is_refused():
+    with pytest.raises(
+        UserError,
+        match=r"policy=crop_flip is the earlier form .*: write random_crop=\{name: resized, min_area: 0\.3\} and flip=\{p",
+    ):
+        read_recipe({**OLD, "flip": {"probability": 0.5}})
 
 
 @pytest.mark.parametrize(
@@ -158,7 +237,12 @@ def test_a_whole_batch_cannot_have_a_different_change_for_each_image():
 
 
 def test_a_seed_gives_the_same_image_in_any_order():
-    augment = Augmenter(TypeAdapter(Augmentation).validate_python({"policy": "small_images"}), PREPROCESSING)
+    parts = {
+        "random_crop": {"name": "padded"},
+        "flip": {"probability": 0.5},
+        "augmentation": {"policy": "small_images"},
+    }
+    augment = Augmenter(read_recipe({"preprocessing": PREPROCESSING, **parts}))
     forward = [augment(BLOB, seed) for seed in range(20)]
     backward = [augment(BLOB, seed) for seed in reversed(range(20))]
     assert all(np.array_equal(a, b) for a, b in zip(forward, reversed(backward), strict=True))
