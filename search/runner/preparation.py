@@ -126,10 +126,12 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
             )
         resolved: dict[str, tuple[dict[str, Any], str]] = {}
         built: set[tuple[Backbone, object]] = set()
-        recipes = [read_recipe(values) for values in inputs]
-        data = _load_checked(recipes[0])  # all recipes of a space have the same data
-        remark = summarise_remarks(list_remarks(data), recipes[0].data)
-        for recipe in recipes:
+        data: ImageData | None = None
+        remark: str | None = None
+        for recipe in map(read_recipe, inputs):
+            if data is None:  # all recipes of a space have the same data
+                data = _load_checked(recipe)
+                remark = summarise_remarks(list_remarks(data), recipe.data)
             meant = resolve_recipe(recipe, data, "cuda" if gpus else "cpu")
             if (model := (recipe.backbone, meant.preprocessing.image_size)) not in built:
                 _check_model(recipe, data, meant)

@@ -75,7 +75,10 @@ class Preprocessing(Part):
         "auto", description="Side of the square input, in pixels."
     )
     crop: Annotated[float, Field(gt=0, le=1)] | Auto = Field(
-        "auto", description="Share of the resized image that the centre crop keeps."
+        "auto",
+        description="Share of the resized image's side that the centre crop keeps. auto: the share of the pretrained "
+        "weights, without them 0.875, if the images are large enough: their shorter side has at least 224 pixels and at "
+        "least image_size / share. Smaller images are used whole.",
     )
     interpolation: Literal["nearest", "bilinear", "bicubic", "auto"] = Field(
         "auto", description="Interpolation of every resize."

@@ -11,6 +11,18 @@ from training.data.files.answers import key_of_files, remember
 from training.data.files.decode import read_size
 from training.process.resources import count_cpus
 
+SAMPLED = 100
+
+
+def sample_sizes(paths: Sequence[str]) -> np.ndarray:
+    """Return height and width of up to a hundred of the images, evenly spread, int64 (N, 2).
+
+    Raises:
+        UnreadableImage: a header cannot be read; the message names the first such file.
+    """
+    chosen = np.linspace(0, len(paths) - 1, min(len(paths), SAMPLED)).astype(int)
+    return read_sizes([paths[index] for index in chosen])
+
 
 def read_sizes(paths: Sequence[str]) -> np.ndarray:
     """Return height and width of each upright image in pixels, int64 (N, 2).

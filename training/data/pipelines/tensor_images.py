@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import Dataset
 
 from training.data.files.images import ImageFiles, ImagePart
-from training.data.files.sizes import read_sizes
+from training.data.files.sizes import read_sizes, sample_sizes
 from training.data.pipelines.augmentation_draws import draw_changes, draw_geometry
 from training.data.pipelines.sampling import Draw
 from training.data.pipelines.tensor_ops import colour, crop, move, normalise_planes, place, to_float
@@ -77,14 +77,10 @@ def stored_side(recipe: Recipe, part: ImagePart) -> int:
     if not isinstance(recipe.random_crop, ResizedCrop):
         return side
     if isinstance(part.images, ImageFiles):
-        return min(recipe.random_crop.needed_side(side), max(side, usual_side(part.images)))
+        return min(
+            recipe.random_crop.needed_side(side), max(side, int(np.median(sample_sizes(part.images.paths).max(axis=1))))
+        )
     return max(part.images.shape[1:3])
-
-
-def usual_side(images: ImageFiles) -> int:
-    """Return the median of the longer sides, in pixels, of up to a hundred files."""
-    paths = [images.paths[index] for index in np.linspace(0, len(images) - 1, min(len(images), 100)).astype(int)]
-    return int(np.median(read_sizes(paths).max(axis=1)))
 
 
 def _prepare(part: ImagePart, recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:

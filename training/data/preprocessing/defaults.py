@@ -11,6 +11,7 @@ from training.contract.specs import InputConfig, Preprocessing
 from training.data.files.answers import key_of_files, remember
 from training.data.files.decode import read_image, read_side
 from training.data.files.images import ImageData, ImagePart
+from training.data.files.sizes import sample_sizes
 from training.process.resources import count_cpus
 
 MEASURED_IMAGES = 10_000
@@ -31,7 +32,19 @@ def resolve_preprocessing(
     if not missing:
         return preprocessing
     found = _read_weights_input(weights_config) if weights_config else _choose_by_data(data, missing)
-    return Preprocessing(**{name: found[name] if name in missing else value for name, value in values.items()})
+    chosen = {name: found[name] if name in missing else value for name, value in values.items()}
+    if "crop" in missing and usual_side(data.train) < max(USUAL_SIDE, chosen["image_size"] / chosen["crop"]):
+        # The share is meant for photographs, whose border matters little. Small images are filled by their object, and a
+        # crop would enlarge them only to cut this away.
+        chosen["crop"] = 1.0
+    return Preprocessing(**chosen)
+
+
+def usual_side(part: ImagePart) -> int:
+    """Return the median of the shorter sides, in pixels, of up to a hundred images."""
+    if isinstance(part.images, np.ndarray):
+        return min(part.images.shape[1:3])
+    return int(np.median(sample_sizes(part.images.paths).min(axis=1)))
 
 
 def _read_weights_input(config: InputConfig) -> dict[str, Any]:
@@ -46,11 +59,10 @@ def _read_weights_input(config: InputConfig) -> dict[str, Any]:
 
 
 def _choose_by_data(data: ImageData, missing: set[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {"interpolation": "bilinear"}
+    found: dict[str, Any] = {"interpolation": "bilinear", "crop": CROP}
     if missing - found.keys():
         side, found["mean"], found["std"] = measure(data.train)
         found["image_size"] = max(min(side, USUAL_SIDE), 8)
-        found["crop"] = CROP if side >= USUAL_SIDE else 1.0  # small images keep their border
     return found
 
 

@@ -40,7 +40,7 @@ def test_fitting_an_image_equals_timms_evaluation_transform(size, interpolation,
 
 
 def test_auto_means_the_weights_own_input():
-    found = resolve_preprocessing(Preprocessing(), made((32, 32)), WEIGHTS)
+    found = resolve_preprocessing(Preprocessing(), made((224, 230)), WEIGHTS)
     assert (found.image_size, found.crop, found.interpolation) == (160, 0.95, "bicubic")
     assert found.mean == [0.485, 0.456, 0.406]
     assert found.std == [0.229, 0.224, 0.225]
@@ -49,8 +49,30 @@ def test_auto_means_the_weights_own_input():
 def test_set_values_stay_unchanged():
     asked = Preprocessing(image_size=48, mean=[0.1, 0.2, 0.3])
     found = resolve_preprocessing(asked, made((32, 32)), WEIGHTS)
-    assert (found.image_size, found.mean, found.crop) == (48, [0.1, 0.2, 0.3], 0.95)
+    assert (found.image_size, found.mean, found.crop) == (48, [0.1, 0.2, 0.3], 1.0)
+    assert resolve_preprocessing(Preprocessing(crop=0.9), made((32, 32)), WEIGHTS).crop == 0.9
     assert resolve_preprocessing(found, made((32, 32)), None) is found
+
+
+@pytest.mark.parametrize(
+    ("size", "image_size", "crop"),
+    [
+        ((32, 32), "auto", 1.0),
+        ((96, 96), 64, 1.0),  # larger than the input, but no photographs
+        ((223, 400), 64, 1.0),
+        ((224, 400), 64, 0.95),
+        ((235, 400), 224, 1.0),  # the crop needs 224 / 0.95 = 235.8 pixels
+        ((236, 400), 224, 0.95),
+    ],
+)
+def test_small_images_are_used_whole_with_the_crop_of_pretrained_weights(size, image_size, crop, tmp_path):
+    preprocessing = Preprocessing(image_size=image_size)
+    assert resolve_preprocessing(preprocessing, made(size), WEIGHTS).crop == crop
+    for number in range(3):
+        Image.new("RGB", size[::-1]).save(tmp_path / f"{number}.png")
+    part = ImagePart(np.array([0, 1, 0]), ImageFiles([str(path) for path in sorted(tmp_path.iterdir())]))
+    files = ImageData("made", ("a", "b"), part, part, part)
+    assert resolve_preprocessing(preprocessing, files, WEIGHTS).crop == crop
 
 
 @pytest.mark.parametrize(
