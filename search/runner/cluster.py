@@ -79,6 +79,8 @@ def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
     every_cpu_trains = cpus_per_trial in (None, 1) and not list(Path("/dev").glob("nvidia[0-9]*"))
     # Otherwise most of those workers would use memory without need.
     settings = RAY_SETTINGS | (PRELOADED if every_cpu_trains else {})
+    # `ray start` uses a token that it finds, but a driver does not. A cluster without a token accepts one.
+    settings |= {"RAY_AUTH_MODE": "token"} if address and _has_token() else {}
     os.environ.update({name: os.environ.get(name, value) for name, value in settings.items()})
     import ray
 
@@ -88,6 +90,7 @@ def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
     # Without an address Ray would join any running cluster; a sweep does this only with --address.
     where: dict[str, Any] = {"address": "local", "include_dashboard": False}
     if address:
+        _check_token(address)
         where = {"address": address, "runtime_env": {"env_vars": RAY_SETTINGS}}
     for is_last in (bool(address), True):  # on a busy machine the first start may exceed Ray's time limit
         try:
@@ -101,6 +104,34 @@ def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
             reason = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
             way_out = "Check the address with `ray status`" if address else "Try again when the machine is less busy"
             raise UserError(f"--address={address or 'local'}: Ray did not start ({reason}). {way_out}.") from error
+
+
+def _has_token() -> bool:
+    is_named = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
+    return is_named or (Path.home() / ".ray" / "auth_token").is_file()
+
+
+def _check_token(address: str) -> None:
+    """Try the token once, because `ray.init` repeats a refusal for 20 seconds and then blames the address.
+
+    Raises:
+        UserError: the cluster needs another token.
+    """
+    from ray._raylet import GcsClient
+    from ray.exceptions import AuthenticationError
+
+    if "://" in address or address == "auto":
+        return
+    try:
+        GcsClient(address=address)
+    except AuthenticationError:
+        used = "not the one of this machine" if _has_token() else "none is on this machine"
+        raise UserError(
+            f"--address={address}: authentication failed, because the cluster needs a token and {used}. Copy the head "
+            "node's ~/.ray/auth_token to the same path here, or set RAY_AUTH_TOKEN."
+        ) from None
+    except Exception as error:  # Ray raises several types; `ray.init` reports them
+        logging.getLogger("search").debug("%s: %s", address, error)
 
 
 def _keep_token_private() -> None:

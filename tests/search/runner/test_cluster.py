@@ -1,9 +1,15 @@
 import os
+import subprocess
+import sys
+import time
 from itertools import product
+from pathlib import Path
 from unittest.mock import Mock, patch
 
+import psutil
 import pytest
 
+from search.cli.mlflow_ui import find_free_port
 from search.runner.cluster import Node, fit_to_cluster, list_nodes, plan_demand, start_ray
 from search.runner.preparation import input_key, inputs_of, prepare_cluster, prepare_machine
 from spaces.load import load_space
@@ -216,3 +222,45 @@ def test_only_this_user_can_read_the_token_of_ray(tmp_path, monkeypatch):
         start_ray(None)
     assert token.stat().st_mode & 0o777 == 0o600
     assert token.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.slow
+def test_a_cluster_with_a_token_is_joined_with_it_and_refused_without(tmp_path, monkeypatch):
+    """Ray reads the token and the mode when it is imported, so each attempt is a process of its own."""
+    home = tmp_path / "home"
+    (home / ".ray").mkdir(parents=True)
+    (home / ".ray" / "auth_token").write_text("a" * 64)
+    port = find_free_port(21_000)
+    unset = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    start = [str(Path(sys.executable).with_name("ray")), "start", "--head", f"--port={port}", "--num-cpus=1", "--block"]
+    start += ["--include-dashboard=false"]
+    code = (
+        "from search.runner.cluster import list_nodes, start_ray\n"
+        "from training.errors import UserError\n"
+        "try:\n"
+        f"    start_ray('127.0.0.1:{port}')\n"
+        "    print(len(list_nodes()), 'node')\n"
+        "except UserError as error:\n"
+        "    print(error)\n"
+    )
+
+    def join(home, **more):
+        command = [sys.executable, "-c", code]
+        return subprocess.run(
+            command, env={**environment, "HOME": str(home), **more}, capture_output=True, text=True, timeout=300
+        ).stdout
+
+    head = subprocess.Popen(start, env={**environment, "HOME": str(home)}, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 120
+        while (joined := join(home)) != "1 node\n" and time.monotonic() < deadline:
+            time.sleep(1)
+        assert joined == "1 node\n"
+        refused = f"--address=127.0.0.1:{port}: authentication failed, because the cluster needs a token and "
+        assert join(tmp_path).startswith(f"{refused}none is on this machine. Copy the head node's")
+        assert join(tmp_path, RAY_AUTH_TOKEN="b" * 64).startswith(f"{refused}not the one of this machine.")
+    finally:
+        for process in [*psutil.Process(head.pid).children(recursive=True), head]:
+            process.kill()
+        head.wait()
