@@ -225,7 +225,14 @@ def run(
 
     opening = [WarmStart(recipes=collect_warm_starts(loaded, map(SweepRecord.open, earlier)))]
     settings = Settings(
-        absolute_uri(tracking_uri), experiment, seed, keep_best, cpus_per_trial, gpus_per_trial, seconds, address
+        absolute_uri(tracking_uri),
+        experiment,
+        seed,
+        keep_best,
+        cpus_per_trial,
+        gpus_per_trial,
+        seconds,
+        _find_address(address),
     )
     console = console or _make_console()
     for note in notes:
@@ -235,15 +242,26 @@ def run(
 
 
 def resume(
-    name: str, *, storage: str | Path = STORAGE, time_budget: str | float | None = None, console: Console | None = None
+    name: str,
+    *,
+    storage: str | Path = STORAGE,
+    time_budget: str | float | None = None,
+    cpus_per_trial: float | None = None,
+    gpus_per_trial: float | None = None,
+    address: str | None = None,
+    tracking_uri: str | None = None,
+    console: Console | None = None,
 ) -> Result:
-    """Continue an interrupted sweep.
+    """Continue an interrupted sweep, on other machines or with another MLflow store if the arguments name them.
+
+    An argument that is left out keeps its earlier value. `address="local"` continues on this machine.
 
     Raises:
         UserError: there is no such sweep, it is completed, or another driver runs it.
         KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
     """
-    return _go_on(name, storage, time_budget, 0, console)
+    changes = _changes(cpus_per_trial, gpus_per_trial, address, tracking_uri)
+    return _go_on(name, storage, time_budget, 0, changes, console)
 
 
 def extend(
@@ -252,16 +270,23 @@ def extend(
     *,
     storage: str | Path = STORAGE,
     time_budget: str | float | None = None,
+    cpus_per_trial: float | None = None,
+    gpus_per_trial: float | None = None,
+    address: str | None = None,
+    tracking_uri: str | None = None,
     console: Console | None = None,
 ) -> Result:
     """Run `trials` additional trials; the sampler uses the results of all earlier trials.
+
+    The other arguments are those of `resume`.
 
     Raises:
         UserError: there is no such sweep, or another driver runs it.
         KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
     """
     check_number("--trials", trials)
-    return _go_on(name, storage, time_budget, trials, console)
+    changes = _changes(cpus_per_trial, gpus_per_trial, address, tracking_uri)
+    return _go_on(name, storage, time_budget, trials, changes, console)
 
 
 def open(name: str, *, storage: str | Path = STORAGE, console: Console | None = None) -> Result:
@@ -297,8 +322,31 @@ def write_report(name: str, out: str | Path | None, tracking_uri: str, experimen
     return page
 
 
+def _changes(
+    cpus_per_trial: float | None, gpus_per_trial: float | None, address: str | None, tracking_uri: str | None
+) -> dict[str, Any]:
+    """Return the settings that a resume changes."""
+    check_share("--cpus-per-trial", cpus_per_trial)
+    check_share("--gpus-per-trial", gpus_per_trial, or_zero=True)
+    given: dict[str, Any] = {"cpus_per_trial": cpus_per_trial, "gpus_per_trial": gpus_per_trial}
+    if tracking_uri is not None:
+        check_store(tracking_uri, EXPERIMENT)
+        given["tracking_uri"] = absolute_uri(tracking_uri)
+    changes = {name: value for name, value in given.items() if value is not None}
+    return changes if address is None else {**changes, "address": _find_address(address)}
+
+
+def _find_address(address: str | None) -> str | None:
+    return None if address == "local" else address
+
+
 def _go_on(
-    name: str, storage: str | Path, time_budget: str | float | None, more: int, console: Console | None
+    name: str,
+    storage: str | Path,
+    time_budget: str | float | None,
+    more: int,
+    changes: dict[str, Any],
+    console: Console | None,
 ) -> Result:
     seconds = _seconds(time_budget)
     from search.storage.folder import open_folder
@@ -308,7 +356,7 @@ def _go_on(
 
     console = console or _make_console()
     with _library_signals():
-        return _result(resume_sweep(folder, console, seconds, more_trials=more), console)
+        return _result(resume_sweep(folder, console, seconds, more_trials=more, changes=changes), console)
 
 
 def _result(end: SweepEnd, console: Console) -> Result:

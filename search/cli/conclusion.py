@@ -37,7 +37,7 @@ def conclude(result: Result) -> None:
     if result.undelivered:
         missing = plural(result.undelivered, "event")
         console.print(f"{missing} did not reach MLflow; what is missing is sent again with sweep resume {record.name}.")
-    console.print(f"MLflow UI: {_describe_ui(record.header.settings.tracking_uri)}")
+    console.print(f"MLflow UI: {_describe_ui(record.recorded_settings.tracking_uri)}")
     if result.state != "interrupted" and not trials.best():
         console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")
     if result.state != "completed":

@@ -20,3 +20,13 @@ TrackingUri = Annotated[
 Experiment = Annotated[str, typer.Option(help="MLflow experiment.")]
 Name = Annotated[str, typer.Argument(help="Name of a sweep; `sweep list` shows them.")]
 TimeBudget = Annotated[str | None, typer.Option(help="Stop after this time, such as `90s`, `15m` or `2h`.")]
+
+# Options of commands that continue a sweep; without them, the sweep keeps its settings.
+OtherCpus = Annotated[float | None, typer.Option("--cpus-per-trial", help="CPUs of each trial from now on.")]
+OtherGpus = Annotated[float | None, typer.Option("--gpus-per-trial", help="GPUs of each trial from now on.")]
+OtherAddress = Annotated[
+    str | None, typer.Option("--address", help="Head node of another Ray cluster; `local`: this machine.")
+]
+OtherStore = Annotated[
+    str | None, typer.Option("--tracking-uri", help="Another MLflow store; it gets the earlier trials too.")
+]

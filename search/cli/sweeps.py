@@ -9,7 +9,19 @@ import typer
 import search
 from analysis import EXPERIMENT, TRACKING_URI
 from search.arguments import check_number
-from search.cli.options import STORAGE, Experiment, Name, Overrides, Storage, TimeBudget, TrackingUri
+from search.cli.options import (
+    STORAGE,
+    Experiment,
+    Name,
+    OtherAddress,
+    OtherCpus,
+    OtherGpus,
+    OtherStore,
+    Overrides,
+    Storage,
+    TimeBudget,
+    TrackingUri,
+)
 from training.errors import UserError
 
 
@@ -56,9 +68,25 @@ def run(
     conclude(result)
 
 
-def resume(name: Name, storage: Storage = STORAGE, time_budget: TimeBudget = None) -> None:
-    """Continue an interrupted sweep from its ledger."""
-    result = search.resume(name, storage=storage, time_budget=time_budget)
+def resume(
+    name: Name,
+    storage: Storage = STORAGE,
+    time_budget: TimeBudget = None,
+    cpus_per_trial: OtherCpus = None,
+    gpus_per_trial: OtherGpus = None,
+    address: OtherAddress = None,
+    tracking_uri: OtherStore = None,
+) -> None:
+    """Continue an interrupted sweep from its ledger, also on other machines or with another MLflow store."""
+    result = search.resume(
+        name,
+        storage=storage,
+        time_budget=time_budget,
+        cpus_per_trial=cpus_per_trial,
+        gpus_per_trial=gpus_per_trial,
+        address=address,
+        tracking_uri=tracking_uri,
+    )
     from search.cli.conclusion import conclude
 
     conclude(result)
@@ -69,9 +97,22 @@ def extend(
     trials: Annotated[int, typer.Option(help="Number of additional trials.")],
     storage: Storage = STORAGE,
     time_budget: TimeBudget = None,
+    cpus_per_trial: OtherCpus = None,
+    gpus_per_trial: OtherGpus = None,
+    address: OtherAddress = None,
+    tracking_uri: OtherStore = None,
 ) -> None:
     """Add trials to a sweep; the sampler uses the results of all earlier trials."""
-    result = search.extend(name, trials, storage=storage, time_budget=time_budget)
+    result = search.extend(
+        name,
+        trials,
+        storage=storage,
+        time_budget=time_budget,
+        cpus_per_trial=cpus_per_trial,
+        gpus_per_trial=gpus_per_trial,
+        address=address,
+        tracking_uri=tracking_uri,
+    )
     from search.cli.conclusion import conclude
 
     conclude(result)

@@ -45,6 +45,7 @@ class Controller:
         seed: int = 0,
         resolve: Callable[[Recipe], Recipe] = lambda recipe: recipe,
         listeners: Iterable[Listener] = (),
+        available: Space | None = None,
     ) -> None:
         """Fold the ledger's events.
 
@@ -54,6 +55,7 @@ class Controller:
             seed: The seed of the sampler.
             resolve: Replaces `auto` in a recipe by its value on these machines.
             listeners: Called with each new event after it is written and folded.
+            available: The part of the space that these machines support, for a sweep that moved to other machines.
         """
         self.space = space
         self.ledger = ledger
@@ -67,6 +69,7 @@ class Controller:
         self.is_over = False  # True when the driver ends; later reports stay in the workers' checkpoints
         self.resolve = resolve
         self.listeners = list(listeners)
+        self.available = available or space
         self.decisions: dict[int, Decision] = {}  # one for each running trial
         for event in ledger.events:
             self._fold(event)
@@ -178,10 +181,16 @@ class Controller:
                 return None
             params, values = asked
             try:
-                return self._start(number, read_recipe(values), params, "sampler")
+                recipe = read_recipe(values)
+                if self.available is not self.space and self.available.encode(recipe) is None:
+                    raise UserError("these machines do not support the recipe")
+                return self._start(number, recipe, params, "sampler")
             except UserError as error:
                 self.record(DrawRefused(trial=number, params=params, reason=str(error)))
-        raise UserError(f"{DRAWS} draws in a row had conflicting techniques. Remove the conflict from the space.")
+        raise UserError(
+            f"{DRAWS} draws in a row had conflicting techniques, or options that these machines do not support. Remove them "
+            "from the space."
+        )
 
     def report(self, number: int, report: Report, worker_seconds: float | None = None) -> Decision:
         """Record an epoch of a worker, and decide whether its trial continues; a repeated epoch is ignored."""

@@ -11,6 +11,7 @@ from search.storage.events import (
     DriverStarted,
     Replication,
     RunsRecorded,
+    SettingsChanged,
     SweepClosed,
     SweepStarted,
     TestOpened,
@@ -55,14 +56,20 @@ class SweepRecord:
         """
         return find_header(self.folder.ledger, self.events)
 
+    @property
+    def recorded_settings(self) -> Settings:
+        """The settings of the last driver, with a masked password."""
+        changes = [event.settings for event in self.events if isinstance(event, SettingsChanged)]
+        return changes[-1] if changes else self.header.settings
+
     @cached_property
     def settings(self) -> Settings:
-        """The settings of the sweep.
+        """The settings of the last driver.
 
         Raises:
             UserError: its store needs a password that is not in the environment.
         """
-        return self.header.settings.completed()
+        return self.recorded_settings.completed()
 
     @cached_property
     def space(self) -> Space:

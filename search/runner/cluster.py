@@ -117,7 +117,7 @@ def _check_token(address: str) -> None:
     Raises:
         UserError: the cluster needs another token.
     """
-    from ray._raylet import GcsClient
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled code
     from ray.exceptions import AuthenticationError
 
     if "://" in address or address == "auto":
@@ -130,7 +130,7 @@ def _check_token(address: str) -> None:
             f"--address={address}: authentication failed, because the cluster needs a token and {used}. Copy the head "
             "node's ~/.ray/auth_token to the same path here, or set RAY_AUTH_TOKEN."
         ) from None
-    except Exception as error:  # Ray raises several types; `ray.init` reports them
+    except Exception as error:  # noqa: BLE001 - `ray.init` reports it
         logging.getLogger("search").debug("%s: %s", address, error)
 
 

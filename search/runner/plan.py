@@ -38,6 +38,7 @@ class Plan:
     demand: Demand
     resolve: Callable[[Recipe], Recipe]
     seconds: dict[str, float]
+    dataset: Dataset | None
 
 
 def make_plan(
@@ -97,11 +98,12 @@ def make_plan(
         tracking.start(patient)
     tracking.wait_ready()
     clock.append(time.perf_counter())
+    dataset = _compare_data(facts, notes)
     notes += {remark for fact in facts if (remark := fact.remark)}  # one line if the machines agree
     for note in notes:
         console.print(note)
     seconds = dict(zip(("ray", "preparation", "store"), (b - a for a, b in pairwise(clock)), strict=True))
-    return Plan(space, demand, make_resolver(facts), seconds)
+    return Plan(space, demand, make_resolver(facts), seconds, dataset)
 
 
 def _start_ray(settings: Settings) -> None:
@@ -118,17 +120,27 @@ def _raise_problems(facts: list[MachineFacts]) -> None:
             raise UserError(fact.problem)
 
 
-def check_data(space: Space) -> Dataset:
-    """Check the data before anything is started, and return its description. Data is never a search parameter.
+def _compare_data(facts: list[MachineFacts], notes: list[str]) -> Dataset | None:
+    """Return the description of the data, and note if machines have other numbers of classes or images."""
+    found = [fact.dataset for fact in facts if fact.dataset]
+    sizes = {tuple(sorted((name, value) for name, value in data.items() if isinstance(value, int))) for data in found}
+    if len(sizes) > 1:
+        notes.append(
+            "The machines do not have the same data: the numbers of classes or images differ. Give all of them the same "
+            "folder, or scores cannot be compared."
+        )
+    return found[0] if found else None
+
+
+def check_data(space: Space) -> None:
+    """Check the data before anything is started. Data is never a search parameter.
 
     Raises:
         UserError: the data is missing, too small to split, or has unreadable images.
     """
     from training.data.files.check import check_images
-    from training.data.sources.identity import identify
     from training.data.sources.load_data import load_data
 
     spec = space.baselines()[0].data
     data = load_data(spec)
     check_images(data)
-    return identify(data, spec)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from search.runner.cluster import Node
 from search.runner.worker import bootstrap, project_root
+from search.storage.events import Dataset
 from spaces.parameters.domains import Choice, Domain
 from spaces.parameters.draws import RandomTrial, count, draw, draw_every
 from spaces.space import Space
@@ -34,6 +35,7 @@ class MachineFacts:
 
     problem: str | None = None  # the reason if no trial can run there
     remark: str | None = None  # a sentence about anomalies of the data
+    dataset: Dataset | None = None
     # Preprocessing and backend, by `input_key`.
     resolved: Mapping[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
     bf16: bool = False
@@ -112,6 +114,7 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
     import torch
 
     from training.data.inspection.remarks import list_remarks, summarise_remarks
+    from training.data.sources.identity import identify
     from training.resolve import resolve_recipe
 
     try:
@@ -128,10 +131,12 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
         built: set[tuple[Backbone, object]] = set()
         data: ImageData | None = None
         remark: str | None = None
+        dataset: Dataset | None = None
         for recipe in map(read_recipe, inputs):
             if data is None:  # all recipes of a space have the same data
                 data = _load_checked(recipe)
                 remark = summarise_remarks(list_remarks(data), recipe.data)
+                dataset = identify(data, recipe.data)
             meant = resolve_recipe(recipe, data, "cuda" if gpus else "cpu")
             if (model := (recipe.backbone, meant.preprocessing.image_size)) not in built:
                 _check_model(recipe, data, meant)
@@ -140,7 +145,7 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
     except UserError as error:
         return MachineFacts(problem=str(error))
     bf16 = bool(gpus) and torch.cuda.is_bf16_supported(including_emulation=False)
-    return MachineFacts(remark=remark, resolved=resolved, bf16=bf16)
+    return MachineFacts(remark=remark, dataset=dataset, resolved=resolved, bf16=bf16)
 
 
 def prepare_cluster(inputs: list[dict[str, Any]], storage: Path, nodes: list[Node], gpus: float) -> list[MachineFacts]:

@@ -16,7 +16,8 @@ from analysis.export.bundle import Source, check_out, export_model, export_recip
 from analysis.formatting import format_score, plural
 from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, interruptible
 from search.runner.preparation import check_recipe
-from search.storage.events import EpochReported, TrialEnded, TrialStarted
+from search.storage.events import EpochReported, SweepStarted, TrialEnded, TrialStarted
+from search.storage.settings import Settings
 from search.tracking.writer import Tracking
 from spaces.load import load_recipe
 from training.contract.specs import FILE_DATA
@@ -50,6 +51,7 @@ def train_single(
         UserError: the recipe, the data or the machine do not allow it.
     """
     from training.data.inspection.remarks import list_remarks, summarise_remarks
+    from training.data.sources.identity import identify
 
     if metric not in (*MAXIMISED, *MINIMISED):
         raise UserError(f"--metric={metric}: choose one of {', '.join((*MAXIMISED, *MINIMISED))}.")
@@ -59,9 +61,9 @@ def train_single(
     _check_free(out, recipe)
     resources = _plan_resources(recipe, source, cpus, device)
     data, _ = check_recipe(recipe, resources.device)
-    tracking = Tracking(
-        tracking_uri, experiment, sweep=out.name, sweep_id=uuid.uuid4().hex, metric=metric, nested=False
-    )
+    sweep_id = uuid.uuid4().hex
+    tracking = Tracking(tracking_uri, experiment, sweep=out.name, sweep_id=sweep_id, metric=metric, nested=False)
+    tracking(SweepStarted(name=out.name, id=sweep_id, settings=Settings(), dataset=identify(data, recipe.data)))
     tracking.start()  # not earlier, so that a refused training creates no database
     tracking.wait_ready()
     export_recipe(recipe, out)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search.core.controller import Controller
 from search.core.record import SweepRecord
@@ -15,14 +15,13 @@ from search.runner.driver import SweepEnd, drive, record_runs
 from search.runner.early_checks import check_early
 from search.runner.interrupt import resumable
 from search.runner.plan import check_data, make_plan
-from search.storage.events import AnyEvent, Dataset, Extension, SweepStarted
+from search.storage.events import AnyEvent, Dataset, Extension, SettingsChanged, SweepStarted
 from search.storage.folder import SweepFolder
 from search.storage.ledger import Ledger
 from search.storage.settings import Settings
 from search.tracking.writer import Tracking
 from spaces.space import Space
 from training.errors import UserError
-from training.recipe import flatten
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,16 +40,16 @@ def run_sweep(
     probe_cluster(settings.address)
     console.print(f"Sweep {folder.name} starts.", markup=False)
     with Phases(console) as phases:
-        dataset = None
         if settings.address is None:
             phases.begin("checking this machine")
             check_early(space, folder.path.parent, settings.cpus_per_trial, settings.gpus_per_trial, phases.begin)
             phases.begin("checking the data")
-            dataset = check_data(space)
+            check_data(space)
         sweep_id = uuid.uuid4().hex
-        tracking = _make_tracking(folder.name, sweep_id, space, settings, dataset)
+        tracking = _make_tracking(folder.name, sweep_id, space, settings)
         plan = make_plan(space, settings, folder.path.parent, tracking, phases, console)
-    header = make_header(folder.name, sweep_id, plan.space, settings, dataset)
+    header = make_header(folder.name, sweep_id, plan.space, settings, plan.dataset)
+    tracking.replay([header])
     create_folder(folder, header, *opening)
     with folder.locked():
         controller = Controller(
@@ -60,9 +59,15 @@ def run_sweep(
 
 
 def resume_sweep(
-    folder: SweepFolder, console: Console, time_budget_seconds: float | None = None, more_trials: int = 0
+    folder: SweepFolder,
+    console: Console,
+    time_budget_seconds: float | None = None,
+    more_trials: int = 0,
+    changes: Mapping[str, Any] | None = None,
 ) -> SweepEnd:
-    """Continue a sweep after any kind of interruption; `more_trials` extends it.
+    """Continue a sweep after any kind of interruption.
+
+    `more_trials` extends it. `changes` has settings that are other than before, such as the cluster or the MLflow store.
 
     Raises:
         UserError: another driver runs it, it is completed, or its space file was changed.
@@ -70,35 +75,48 @@ def resume_sweep(
     with folder.locked():
         record = SweepRecord.open(folder)
         check_frozen_space(record)
-        settings = replace(record.settings, time_budget_seconds=time_budget_seconds)
+        settings = replace(record.recorded_settings, **changes or {}).completed()
+        probe_cluster(settings.address)
         ledger = Ledger(folder.ledger, record.events)
+        masked, before = settings.masked(), record.recorded_settings
+        is_moved = masked.tracking_uri != before.tracking_uri
+        if masked != before:
+            ledger.append(SettingsChanged(settings=masked))
         if more_trials:
             if record.replication is not None:
                 raise UserError(
                     f"{folder.name} is a replication with a fixed list of trials, so it cannot be extended."
                 )
             ledger.append(Extension(trials=more_trials))
-            record = SweepRecord(folder, ledger.events)
-        tracking = _make_tracking(folder.name, record.header.id, record.space, settings, record.header.dataset)
+        record = SweepRecord(folder, ledger.events)
+        settings = replace(settings, time_budget_seconds=time_budget_seconds)
+        tracking = _make_tracking(folder.name, record.header.id, record.space, settings)
         if record.is_done:
-            return _deliver(record, tracking)
+            return _deliver(record, tracking, is_moved)
         console.print(f"Sweep {folder.name} continues after {len(record.trials)} of {record.budget} trials.")
         with resumable(folder.name), Phases(console) as phases:
             # The ledger has all results, so a server that does not answer can get them later.
             plan = make_plan(record.space, settings, folder.path.parent, tracking, phases, console, patient=True)
         tracking.replay(ledger.events)
-        controller = Controller(record.space, ledger, seed=settings.seed, resolve=plan.resolve, listeners=[tracking])
+        controller = Controller(
+            record.space,
+            ledger,
+            seed=settings.seed,
+            resolve=plan.resolve,
+            listeners=[tracking],
+            available=plan.space,
+        )
         controller.take_over()
         return drive(folder, controller, settings, plan, tracking, console)
 
 
-def _deliver(record: SweepRecord, tracking: Tracking) -> SweepEnd:
-    """Send the missing events to MLflow for a sweep whose trials have all ended.
+def _deliver(record: SweepRecord, tracking: Tracking, is_moved: bool) -> SweepEnd:
+    """Send the missing events to MLflow for a sweep whose trials have all ended; a new store gets all of them.
 
     Raises:
         UserError: MLflow already has all events.
     """
-    if record.is_delivered:
+    if record.is_delivered and not is_moved:
         raise UserError(
             f"{record.name} is completed: all {len(record.trials)} trials have ended. To run more trials: "
             f"sweep extend {record.name} --trials N."
@@ -155,14 +173,11 @@ def check_frozen_space(record: SweepRecord) -> None:
         )
 
 
-def _make_tracking(name: str, sweep_id: str, space: Space, settings: Settings, dataset: Dataset | None) -> Tracking:
+def _make_tracking(name: str, sweep_id: str, space: Space, settings: Settings) -> Tracking:
     return Tracking(
         settings.tracking_uri,
         settings.experiment,
         sweep=name,
         sweep_id=sweep_id,
         metric=space.search.metric,
-        space=space.to_yaml(),
-        params=flatten({"search": space.search.model_dump()}),
-        dataset=dataset,
     )

@@ -82,6 +82,13 @@ class Extension(Event):
     trials: int = Field(description="Number of additional trials.")
 
 
+class SettingsChanged(Event):
+    """`sweep resume` or `sweep extend` changed settings, such as the cluster or the MLflow store."""
+
+    event: Literal["settings"] = "settings"
+    settings: Settings = Field(description="All settings from now on.")
+
+
 class DriverStarted(Event):
     """A driver began to run the sweep: at its start, and at each resume."""
 
@@ -183,8 +190,8 @@ class TestScored(TrialEvent):
 
 
 AnyEvent = Annotated[
-    SweepStarted | WarmStart | Replication | Extension | DriverStarted | TrialStarted | EpochReported | TrialResumed
-    | TrialLost | TrialEnded | DrawRefused | SweepClosed | RunsRecorded | TestOpened | TestScored,
+    SweepStarted | WarmStart | Replication | Extension | SettingsChanged | DriverStarted | TrialStarted | EpochReported
+    | TrialResumed | TrialLost | TrialEnded | DrawRefused | SweepClosed | RunsRecorded | TestOpened | TestScored,
     Field(discriminator="event"),
 ]  # fmt: skip
 _CODEC: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)

@@ -6,10 +6,13 @@ from typing import Any
 
 from search.core.trials import UNFINISHED, Trial, Trials
 from search.storage.events import Dataset as DataFacts
+from search.storage.events import SweepStarted
 from search.tracking.entries import STATUS, leaderboard, metrics_of, summary, to_milliseconds
 from search.tracking.mlflow_store import Store
 from search.tracking.run import Run
 from spaces.load import dump_recipe
+from spaces.reading.document import parse_document
+from training.recipe import flatten
 
 PARENT = -1
 
@@ -22,17 +25,14 @@ class SweepRuns:
         sweep: str,
         sweep_id: str,
         *,
-        space: str,
-        params: dict[str, Any],
-        dataset: DataFacts | None,
         nested: bool,
     ) -> None:
         self.sweep = sweep
         self.sweep_id = sweep_id
-        self.space = space
-        self.params = params
-        self.dataset = dataset
         self.nested = nested
+        self.space = ""
+        self.params: dict[str, Any] = {}
+        self.dataset: DataFacts | None = None
         self.store: Store
         self.runs: dict[int, Run] = {}
         self.begun = False
@@ -56,6 +56,12 @@ class SweepRuns:
         """Find the sweep's runs. No run is created yet: a sweep that cannot start leaves no run behind."""
         self.store = store
         self._find()
+
+    def describe(self, header: SweepStarted) -> None:
+        """Take the space and the data of the sweep from the first event of its ledger."""
+        self.space, self.dataset = header.space, header.dataset
+        tree = parse_document(header.space, self.sweep).tree if header.space else {}
+        self.params = flatten({"search": tree.get("search", {})})
 
     def send(self, trial: Trial) -> None:
         """Create the trial's run if it does not exist, and write the entries that it lacks."""

@@ -9,12 +9,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from analysis.formatting import mask_secrets
 from search.core.trials import Trials
-from search.storage.events import AnyEvent, DrawRefused, TrialEvent
-from search.storage.events import Dataset as DataFacts
+from search.storage.events import AnyEvent, DrawRefused, SweepStarted, TrialEvent
 from search.tracking.mlflow_store import is_outage, make_absolute, open_store
 from search.tracking.sweep_runs import SweepRuns
 from training.errors import UserError
@@ -38,15 +36,12 @@ class Tracking:
         sweep: str,
         sweep_id: str,
         metric: str,
-        space: str = "",
-        params: dict[str, Any] | None = None,
-        dataset: DataFacts | None = None,
         nested: bool = True,
     ) -> None:
         self.uri = make_absolute(uri)
         self.experiment = experiment
         self.trials = Trials(metric)
-        self._runs = SweepRuns(sweep, sweep_id, space=space, params=params or {}, dataset=dataset, nested=nested)
+        self._runs = SweepRuns(sweep, sweep_id, nested=nested)
         self._queue: SimpleQueue[list[AnyEvent] | None] = SimpleQueue()
         self._pending: Counter[int] = Counter()  # number of events not delivered yet, by trial
         self._refused = 0
@@ -162,6 +157,8 @@ class Tracking:
     def _fold(self, events: list[AnyEvent]) -> None:
         for event in events:
             self.trials.fold(event)
+            if isinstance(event, SweepStarted):
+                self._runs.describe(event)
             if isinstance(event, DrawRefused) or not isinstance(event, TrialEvent):
                 continue
             if event.trial in self.trials.by_number:

@@ -7,7 +7,8 @@ import numpy as np
 
 from search.core.asha import Decision
 from search.core.controller import Controller
-from search.storage.events import AnyEvent
+from search.storage.events import AnyEvent, SweepStarted
+from search.storage.settings import Settings
 from search.tracking.writer import Tracking
 from training.loop.epoch_report import Report
 
@@ -68,8 +69,9 @@ def simulate(space, seed: int = 0) -> Memory:
 
 
 def send(uri: str, name: str, space, events: list, state: str = "completed") -> None:
-    made = Tracking(uri, EXPERIMENT, sweep=name, sweep_id=name, metric=space.search.metric, space=space.to_yaml())
+    made = Tracking(uri, EXPERIMENT, sweep=name, sweep_id=name, metric=space.search.metric)
     made.start()
     made.wait_ready()
-    made.replay(events)
+    header = SweepStarted(name=name, id=name, space=space.to_yaml(), settings=Settings())
+    made.replay([header, *events])
     assert made.close(state) == 0

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 import search
+from analysis.reading.sweep_tables import load
 from search.runner.interrupt import Interrupted, listen
 from training.errors import UserError
 
@@ -42,6 +43,8 @@ def test_an_opened_sweep_has_its_best_trial_and_exports_it(home):
         (lambda: search.run("quick", time_budget=-1), "--time-budget=-1: give a number from 1"),
         (lambda: search.run("quick", warm_start=["none"]), "--warm-start=none: no such sweep"),
         (lambda: search.extend("none", 3), "none: no such sweep"),
+        (lambda: search.resume("tiny", tracking_uri="nonsense"), "nonsense"),
+        (lambda: search.resume("tiny", cpus_per_trial=float("nan")), "--cpus-per-trial=nan"),
         (lambda: search.open("tiny").export(trial=77), "--trial=0077: tiny has no such trial"),
         (lambda: search.open("tiny").confirm(seeds=1), "--seeds=1: an interval needs at least two seeds"),
     ],
@@ -65,3 +68,38 @@ def test_a_signal_raises_the_exception_that_python_has_for_it_and_handlers_stay(
     with pytest.raises(KeyboardInterrupt, match="Ctrl-C. Continue with: sweep resume tiny"):
         search.extend("tiny", 1, console=QUIET)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+
+
+def test_a_completed_sweep_moves_to_another_store(home, trained_sweep):
+    before = search.resume("tiny", tracking_uri="sqlite:///first.db", console=QUIET).record
+    with pytest.raises(UserError, match="tiny is completed: all 5 trials have ended"):
+        search.resume("tiny", console=QUIET)
+    moved = search.resume("tiny", tracking_uri="sqlite:///other.db", console=QUIET)
+    assert moved.undelivered == 0
+    again = search.open("tiny", console=QUIET).record
+    assert again.settings.tracking_uri == f"sqlite:///{home}/other.db"
+    assert set(again.run_ids) == set(before.run_ids)
+    assert not set(again.run_ids.values()) & set(before.run_ids.values())
+    sweep = load("tiny", again.settings.tracking_uri, again.settings.experiment)
+    assert [round(score, 9) for score in sweep.trials.score] == [round(trial.score, 9) for trial in before.trials]
+    with pytest.raises(UserError, match="--address=127.0.0.1:9: no Ray cluster answers there"):
+        search.resume("tiny", address="127.0.0.1:9", console=QUIET)
+    assert search.open("tiny", console=QUIET).record.settings.address is None
+
+
+def test_a_sweep_continues_with_other_machines_and_remembers_them(home, monkeypatch):
+    import search.runner.sweep as sweep
+
+    plans = []
+
+    def refuse(space, settings, *_, **__):
+        plans.append(settings)
+        raise UserError("no machine")
+
+    monkeypatch.setattr(sweep, "make_plan", refuse)
+    monkeypatch.setattr(sweep, "probe_cluster", lambda address: None)
+    for changes in ({"address": "head:6379", "gpus_per_trial": 0.5}, {"cpus_per_trial": 3}, {"address": "local"}):
+        with pytest.raises(UserError, match="no machine"):
+            search.extend("tiny", 1, **changes, console=QUIET)
+    assert [plan.address for plan in plans] == ["head:6379", "head:6379", None]
+    assert [(plan.gpus_per_trial, plan.cpus_per_trial) for plan in plans] == [(0.5, None), (0.5, 3), (0.5, 3)]

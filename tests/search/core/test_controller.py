@@ -247,3 +247,16 @@ def test_after_a_full_disk_no_trial_is_running(tmp_path, monkeypatch):
     monkeypatch.setattr(controller.ledger, "append", refuse)
     controller.interrupt("the sweep was stopped")
     assert [trial.state for trial in controller.trials] == ["interrupted"]
+
+
+def test_after_a_move_only_recipes_that_the_machines_support_are_started(tmp_path):
+    space = load_space("quick", ["search.trials=40", "search.sampler=random"])
+    available = space.without("precision.mode", ["bf16-mixed"])
+    controller = Controller(space, Ledger(tmp_path / "ledger.jsonl"), available=available)
+    while (trial := controller.next_trial()) is not None:
+        assert trial.recipe.precision.mode == "32-true"
+        controller.end(trial.number, "failed", "x")
+    reasons = {event.reason for event in controller.ledger.events if event.event == "infeasible"}
+    assert reasons == {"these machines do not support the recipe"}
+    again = Controller(space, Ledger(tmp_path / "ledger.jsonl"))
+    assert len(again.trials) == 40

@@ -45,7 +45,7 @@ def drive(tmp_path, monkeypatch):
         monkeypatch.setattr(driver, "_tune", lambda folder, controller, demand, *ways: tune(controller, *ways))
         controller, tracking = Controller(space, Ledger(folder.ledger)), Tracking()
         controller.subscribe(tracking)
-        plan = Plan(space, Demand(1, 0, 2), lambda recipe: recipe, {})
+        plan = Plan(space, Demand(1, 0, 2), lambda recipe: recipe, {}, None)
         run.tracking = tracking
         return driver.drive(folder, controller, Settings("", ""), plan, tracking, make_console())
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from search.storage.events import AnyEvent, SweepStarted, make_event
+from search.storage.settings import Settings
 from search.tracking import mlflow_store
 from search.tracking import writer as tracking
 from search.tracking.writer import Tracking
@@ -39,10 +40,12 @@ def sweep_id() -> str:
     return uuid.uuid4().hex
 
 
-def make_tracking(uri: str, sweep_id: str, *, patient: bool = False, **more) -> Tracking:
-    made = Tracking(
-        uri, EXPERIMENT, sweep="quick-1", sweep_id=sweep_id, metric="val_accuracy", space="format: 1\n", **more
-    )
+SPACE = "format: 1\nsearch: {trials: 3}\n"
+
+
+def make_tracking(uri: str, sweep_id: str, *, patient: bool = False, dataset=None, **more) -> Tracking:
+    made = Tracking(uri, EXPERIMENT, sweep="quick-1", sweep_id=sweep_id, metric="val_accuracy", **more)
+    made(SweepStarted(name="quick-1", id=sweep_id, space=SPACE, settings=Settings(), dataset=dataset))
     made.start(patient)
     return made
 
@@ -201,13 +204,13 @@ def test_an_interrupted_trial_continues_in_the_same_run(uri, sweep_id):
 
 
 def test_artifacts_are_beside_the_database_and_the_recipe_loads(uri, sweep_id):
-    send(uri, sweep_id, timed(*trial(0, "completed"), *trial(1, "completed"), start(2)), params={"search.trials": 3})
+    send(uri, sweep_id, timed(*trial(0, "completed"), *trial(1, "completed"), start(2)))
     runs = read_runs(uri, sweep_id)
     recipe = read_artifact(runs["0001"], "recipe.yaml")
     assert recipe.is_relative_to(Path(uri.removeprefix("sqlite:///")).parent)
     assert load_recipe(recipe) == Recipe(seed=1)
     parent = runs["quick-1"]
-    assert read_artifact(parent, "space.yaml").read_text() == "format: 1\n"
+    assert read_artifact(parent, "space.yaml").read_text() == SPACE
     assert parent.data.params == {"search.trials": "3"}
     rows = list(csv.DictReader(read_artifact(parent, "leaderboard.csv").open()))
     assert [(row["rank"], row["trial"], row["seed"]) for row in rows] == [
