@@ -15,7 +15,7 @@ import math
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,15 +26,7 @@ EPOCH_SECONDS = float(os.environ.get("FAST_EPOCH_SECONDS", "0.2"))
 logger = logging.getLogger("training.fast")
 
 
-@dataclass(frozen=True)
-class Resources:
-    threads: int
-    workers: int
-    device: str
-    gpus: int
-
-
-def train(recipe: Any, folder: Path, *, metric: str, resources: Resources, on_report: Any) -> Any:
+def train(recipe: Any, folder: Path, *, metric: str, resources: object, on_report: Any) -> Any:
     """Behave like `training.train.train`: checkpoint first, then the report; a resume repeats earlier reports first."""
     from training.loop.epoch_report import Outcome, Report
 
@@ -61,7 +53,7 @@ def train(recipe: Any, folder: Path, *, metric: str, resources: Resources, on_re
 def run_trial(config: dict[str, Any]) -> None:
     """Run `search.runner.worker.run_trial` with the fast trainer."""
     module = ModuleType("training.train")
-    module.train, module.Resources = train, Resources  # type: ignore[attr-defined]
+    module.train = train  # type: ignore[attr-defined]
     sys.modules["training.train"] = module
     from search.runner.worker import run_trial
 

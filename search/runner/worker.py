@@ -91,8 +91,9 @@ def run_trial(config: dict[str, Any]) -> None:
 def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None:
     """Train and report each new epoch. Returns a message if the training ended before the last epoch."""
     from training.errors import UserError
+    from training.process.resources import Resources
     from training.recipe import read_recipe
-    from training.train import Resources, train
+    from training.train import train
 
     folder = Path(given.folder)
     folder.mkdir(parents=True, exist_ok=True)
