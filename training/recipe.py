@@ -24,6 +24,7 @@ from training.techniques.data.cutmix import CutMix
 from training.techniques.data.flip import Flip
 from training.techniques.data.fmix import FMix
 from training.techniques.data.label_smoothing import LabelSmoothing
+from training.techniques.data.loss import CrossEntropy, Loss
 from training.techniques.data.mixing import Mixing
 from training.techniques.data.mixup import MixUp
 from training.techniques.data.random_crop import NoCrop, RandomCrop
@@ -76,6 +77,7 @@ class Recipe(Part):
     fmix: FMix = FMix()
     mixing: Mixing = Mixing()
     class_balance: ClassBalance = NoBalance()
+    loss: Loss = CrossEntropy()
     label_smoothing: LabelSmoothing = LabelSmoothing()
     layer_decay: LayerDecay = LayerDecay()
     no_decay: NoDecay = NoDecay()

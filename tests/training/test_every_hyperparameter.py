@@ -83,6 +83,9 @@ SECOND: dict[str, Any] = {
     "fmix.decay": (2.0, {"alpha": 0.4}),
     "mixing.probability": (0.5, {}, {"mixup": {"alpha": 0.4}}),
     "class_balance[weights].power": (1.0, {}, {"data": UNEVEN}),
+    "loss[focal].gamma": 1.0,
+    "loss[poly].epsilon": 2.0,
+    "loss[logit_adjusted].tau": (2.0, {}, {"data": UNEVEN}),
     "label_smoothing.alpha": 0.1,
     **{f"optimizer[{name}].lr": 0.02 for name in OPTIMIZERS},
     **{f"optimizer[{name}].weight_decay": 0.1 for name in OPTIMIZERS},
@@ -228,13 +231,14 @@ def test_recipes_that_differ_in_one_hyperparameter_train_differently(path, weigh
         ("random_crop", "name", ("none", "padded", "resized")),
         ("augmentation", "policy", POLICIES),
         ("class_balance", "name", ("none", "weights", "sampler")),
+        ("loss", "name", ("cross_entropy", "bce", "focal", "poly", "logit_adjusted")),
         ("averaging", "name", ("none", "swa", "ema")),
     ],
 )
 def test_no_two_kinds_train_in_the_same_way(part, key, kinds, weights_after):
     # At the same rate, because otherwise their defaults alone would make the difference.
     shared = {"lr": 0.02} if part == "optimizer" else {}
-    beside = {"class_balance": {"data": UNEVEN}, "averaging": {"epochs": 5}}.get(part, {})
+    beside = {"class_balance": {"data": UNEVEN}, "loss": {"data": UNEVEN}, "averaging": {"epochs": 5}}.get(part, {})
     after = {kind: weights_after({**BASE, **beside, part: {key: kind, **shared}}) for kind in kinds}
     for one, other in combinations(kinds, 2):
         assert differ(after[one], after[other]), (one, other)

@@ -31,6 +31,7 @@ ON = {
     "fmix": {"fmix": {"alpha": 1.0, "decay": 2.0}},
     "mixing": {"mixing": {"probability": 0.5}, "mixup": {"alpha": 0.4}},
     "class_balance": {"class_balance": {"name": "weights", "power": 1.0}},
+    "loss": {"loss": {"name": "focal", "gamma": 1.5}},
     "averaging": {"averaging": {"name": "swa", "start": 0.5}},
     "label_smoothing": {"label_smoothing": {"alpha": 0.1}},
     "layer_decay": {"layer_decay": {"factor": 0.7}},
@@ -200,10 +201,10 @@ def test_a_slot_of_the_set_up_refuses_a_second_technique():
     from torch import nn
 
     setup = TrainingSetup(nn.Linear(1, 1), "cpu", 10, (4, 4), 8)
-    label_smoothing = TypeAdapter(TECHNIQUES["label_smoothing"]).validate_python({"alpha": 0.1})
-    label_smoothing.apply(setup)
-    with pytest.raises(ValueError, match="two techniques set TrainingSetup.criterion"):
-        label_smoothing.apply(setup)
+    mixing = TypeAdapter(TECHNIQUES["mixing"]).validate_python({"probability": 0.5})
+    mixing.apply(setup)
+    with pytest.raises(ValueError, match="two techniques set TrainingSetup.mixing_probability"):
+        mixing.apply(setup)
     setup.set_trainer(precision="32-true")
     with pytest.raises(ValueError, match="two techniques set the Trainer's precision"):
         setup.set_trainer(precision="64-true")

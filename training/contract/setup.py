@@ -20,6 +20,14 @@ UnfreezeStep = tuple[set["nn.Parameter"], list["nn.Module"]]
 BatchTransform = Callable[["torch.Tensor", "torch.Tensor"], tuple["torch.Tensor", "torch.Tensor"]]
 
 
+class Criterion(Protocol):
+    """The mean loss over images, for logits (N, classes) and labels (N,) or shares of the classes (N, classes)."""
+
+    label_smoothing: float
+
+    def __call__(self, logits: torch.Tensor, targets: torch.Tensor, /) -> torch.Tensor: ...
+
+
 class TrainedModule(Protocol):
     """What the callback of a technique can read from the LightningModule in training."""
 
@@ -49,7 +57,7 @@ class TrainingSetup:
     rank: Rank = ALONE  # this process among those of one training
 
     class_weights: torch.Tensor | None = None  # float32 (class_count,): the weight of each class in the loss
-    criterion: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
+    criterion: Criterion | None = None  # None: cross-entropy
     batches_per_step: Callable[[int], int] | None = None  # completed epochs -> forward passes per optimizer step
     lr_factor: float | None = None  # multiplies optimizer.lr for all parameters
     lr_shares: dict[nn.Parameter, float] | None = None  # multiplies the base rate; 1 for parameters not in it

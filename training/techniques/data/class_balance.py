@@ -10,11 +10,15 @@ from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 
 
-class NoBalance(Technique):
+class Balance(Technique):
+    name: str
+
+
+class NoBalance(Balance):
     name: Literal["none"] = "none"
 
 
-class ClassWeights(Technique):
+class ClassWeights(Balance):
     """Weights in the loss that depend on the training images of each class; their mean over all training images is 1."""
 
     interactions: ClassVar[str] = (
@@ -41,7 +45,7 @@ class ClassWeights(Technique):
         setup.class_weights = (weights * counts.sum() / (weights * counts).sum()).float()
 
 
-class BalancedSampler(Technique):
+class BalancedSampler(Balance):
     """Every class is loaded equally often: images of rare classes occur several times per epoch, augmented each time."""
 
     name: Literal["sampler"] = "sampler"

@@ -21,5 +21,7 @@ class LabelSmoothing(Technique):
     def apply(self, setup: TrainingSetup) -> None:
         from torch import nn
 
-        # CrossEntropyLoss also smooths soft targets, so this works together with mixup.
-        setup.criterion = nn.CrossEntropyLoss(setup.class_weights, label_smoothing=self.alpha)
+        if setup.criterion is None:
+            setup.criterion = nn.CrossEntropyLoss(setup.class_weights)
+        # Each loss also smooths soft targets, so this works together with mixup.
+        setup.criterion.label_smoothing = self.alpha

@@ -1,0 +1,116 @@
+"""Loss: what the training minimises in place of the cross-entropy (Lin 2017, Wightman 2021, Menon 2021, Leng 2022)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from training.contract.part import RecipeView
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
+from training.techniques.data.class_balance import Balance, NoBalance
+
+if TYPE_CHECKING:
+    import torch
+
+PRESENT = 0.2  # a class with a larger share of a mixed image counts as present, as in the recipes of Wightman et al.
+
+
+class _Loss(Technique):
+    interactions: ClassVar[str] = (
+        "Every loss takes mixed and smoothed targets. class_balance=weights multiplies the loss of an image by the weight of "
+        "its class. logit_adjusted is refused beside class_balance, because both correct the same imbalance. val_loss remains "
+        "the plain cross-entropy, and so comparable; compare train_loss only between recipes with the same loss. The best "
+        "learning rate depends on the loss. With bce the softmax probabilities are not trained, so val_loss and val_ece "
+        "get worse: search for val_accuracy or val_macro_f1."
+    )
+
+    name: str
+
+    @property
+    def is_on(self) -> bool:
+        return True
+
+    def apply(self, setup: TrainingSetup) -> None:
+        from training.techniques.data.shares_loss import SharesLoss
+
+        setup.criterion = SharesLoss(self, setup.class_count, setup.class_weights)
+
+    def targets(self, shares: torch.Tensor) -> torch.Tensor:
+        """Return the targets (N, classes) before smoothing, for the shares of the classes in each image (N, classes)."""
+        return shares
+
+    def losses(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the loss of each image (N,), for logits and targets (N, classes)."""
+        return -(targets * logits.log_softmax(1)).sum(1)
+
+
+class CrossEntropy(Technique):
+    name: Literal["cross_entropy"] = "cross_entropy"
+
+
+class BinaryCrossEntropy(_Loss):
+    """One yes or no for each class, summed over the classes; both classes of a mixed image are yes (Wightman et al. 2021)."""
+
+    name: Literal["bce"] = "bce"
+
+    def targets(self, shares: torch.Tensor) -> torch.Tensor:
+        return (shares > PRESENT).to(shares.dtype)
+
+    def losses(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        from torch.nn import functional as F
+
+        return F.binary_cross_entropy_with_logits(logits, targets, reduction="none").sum(1)
+
+
+class Focal(_Loss):
+    """Less loss for images that are already predicted with confidence (Lin et al. 2017, equation 4)."""
+
+    name: Literal["focal"] = "focal"
+    gamma: float = Field(2.0, gt=0, le=10, description="The loss is multiplied by (1 - probability)^gamma.")
+
+    def losses(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        log_probabilities = logits.log_softmax(1)
+        # Without the limit, a gamma below 1 would give an infinite gradient at a probability of 1.
+        rest = (-log_probabilities.expm1()).clamp_min(1e-6)
+        return -(targets * rest**self.gamma * log_probabilities).sum(1)
+
+
+class Poly(_Loss):
+    """The first term of the cross-entropy's expansion gets more weight (Leng et al. 2022, section 4)."""
+
+    name: Literal["poly"] = "poly"
+    epsilon: float = Field(1.0, gt=0, le=10, description="The loss gets epsilon · (1 - probability) in addition.")
+
+    def losses(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().losses(logits, targets) + self.epsilon * (1 - (targets * logits.softmax(1)).sum(1))
+
+
+class LogitAdjusted(_Loss):
+    """For long tails: rare classes get larger margins, by adding tau · log(frequency) in training (Menon et al. 2021)."""
+
+    name: Literal["logit_adjusted"] = "logit_adjusted"
+    tau: float = Field(
+        1.0, gt=0, le=10, description="Strength; with 1, the loss treats all classes as equally frequent."
+    )
+
+    def apply(self, setup: TrainingSetup) -> None:
+        import torch
+
+        from training.techniques.data.shares_loss import SharesLoss
+
+        assert setup.class_images is not None
+        counts = torch.tensor(setup.class_images, dtype=torch.float32).clamp_min(1)
+        setup.criterion = SharesLoss(self, setup.class_count, None, self.tau * (counts / counts.sum()).log())
+
+    def conflict(self, recipe: RecipeView) -> str | None:
+        if recipe.part(Balance) == NoBalance():
+            return None
+        return (
+            f"loss.name=logit_adjusted and class_balance.name={recipe.part(Balance).name} would correct the same imbalance "
+            "twice: set class_balance={name: none} or another loss."
+        )
+
+
+Loss = Annotated[CrossEntropy | BinaryCrossEntropy | Focal | Poly | LogitAdjusted, Field(discriminator="name")]
