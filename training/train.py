@@ -26,6 +26,7 @@ from training.loop.classifier import Classifier
 from training.loop.epoch_report import Outcome, Report
 from training.loop.epoch_reporter import EpochReporter
 from training.loop.finders import FindAgain, find_batch_size, find_lr
+from training.loop.found_rates import FoundRates, identify_setup
 from training.loop.job import TrainingJob
 from training.loop.trainer import make_trainer
 from training.model.build import build_model, refuse_single_images
@@ -47,6 +48,7 @@ def train(
     resources: Resources = ONE_CPU,
     on_report: Callable[[Report], bool] = lambda report: True,
     release: bool = False,
+    cache: Path | None = None,
 ) -> Outcome:
     """Train a recipe, or resume from `folder/last.ckpt` if that exists.
 
@@ -61,6 +63,7 @@ def train(
         on_report: Called at the end of each epoch, once its checkpoint is on disk. A resumed training first calls it for
             the epochs in the checkpoint. Training stops when it returns False.
         release: Train on the validation part too; the last epoch then counts as the best.
+        cache: A folder in which trainings share the rates that they find for `auto`; None: each finds its own.
 
     Raises:
         UserError: the data, the weights, the machine or the content of the folder do not allow this recipe.
@@ -68,7 +71,7 @@ def train(
         MemoryError: the system killed the process of another device for memory.
     """
     devices = recipe.data_parallel.devices
-    job = TrainingJob(recipe, folder, metric, resources.divide(devices), release)
+    job = TrainingJob(recipe, folder, metric, resources.divide(devices), release, cache)
     return _train_isolated(job, Rank(0, devices), lead(job, devices, resources.device), on_report)
 
 
@@ -104,13 +107,14 @@ def _train(
     if reporter.stopped or len(reporter.reports) == recipe.epochs:
         return Outcome("stopped" if reporter.stopped else "completed", reporter.recipe, data.classes, reporter.reports)
     with company:
-        state = _train_on(data, job.resources, rank, reporter, checkpoint)
+        state = _train_on(data, job, rank, reporter, checkpoint)
     return Outcome(state, reporter.recipe, data.classes, reporter.reports)
 
 
 def _train_on(
-    data: ImageData, resources: Resources, rank: Rank, reporter: EpochReporter, checkpoint: Path | None
+    data: ImageData, job: TrainingJob, rank: Rank, reporter: EpochReporter, checkpoint: Path | None
 ) -> Literal["completed", "stopped", "diverged"]:
+    resources, rates = job.resources, FoundRates(job.cache, rank)
     threads, device = resources.threads, resources.device
     prepare = partial(_prepare, data, device, rank)
     epoch_size = reporter.recipe.data.epoch_size or len(data.train)
@@ -118,9 +122,13 @@ def _train_on(
     recipe = find_batch_size(reporter.recipe, prepare, threads, epoch_size)
     reporter.stopwatch.stop()
     loaders = make_loaders(data, recipe, workers=resources.workers, device=device, rank=rank)
+
+    def recall(simple: Recipe, test: Callable[[], float]) -> float:
+        return rates.recall(partial(identify_setup, simple, data, resources, rank), test)
+
     try:
         reporter.stopwatch.start("finder")
-        recipe = reporter.recipe = find_lr(recipe, prepare, loaders, threads)
+        recipe = reporter.recipe = find_lr(recipe, prepare, loaders, threads, recall)
         reporter.stopwatch.stop()
         # Lightning calls set_epoch only after the loader workers have started on the first batches.
         cast(ShareSampler, loaders.train.sampler).set_epoch(len(reporter.reports))

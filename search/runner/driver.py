@@ -168,6 +168,7 @@ def _tune(
             loader_workers=workers,
             gpus=demand.gpus,
             losses=trial.losses,
+            cache=str(folder.rates),
         )
 
     tuner = tune.Tuner(

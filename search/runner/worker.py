@@ -51,6 +51,7 @@ class TrialInput:
     loader_workers: int
     gpus: float
     losses: int  # number of workers of this trial that died
+    cache: str  # folder of rates that trials have found
 
 
 class Message(TypedDict, total=False):
@@ -113,7 +114,8 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
             # With a part of a GPU a trial has one device too.
             gpus, share = max(1, int(given.gpus)), min(1.0, given.gpus or 1.0)
             resources = Resources(given.threads, given.loader_workers, device, gpus, share)
-            outcome = train(recipe, folder, metric=given.metric, resources=resources, on_report=on_report)
+            shared: dict[str, Any] = {"metric": given.metric, "cache": Path(given.cache)}
+            outcome = train(recipe, folder, resources=resources, on_report=on_report, **shared)
         return {"end": "diverged", "reason": "the loss became infinite or NaN"} if outcome.state == "diverged" else None
     except UserError as error:
         return {"end": "failed", "reason": str(error)}

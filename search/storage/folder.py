@@ -49,6 +49,11 @@ class SweepFolder:
         return self.path / "ray"
 
     @property
+    def rates(self) -> Path:
+        """The rates that trials have found for `optimizer.lr: auto`."""
+        return self.path / "rates"
+
+    @property
     def trials(self) -> Path:
         return self.path / "trials"
 

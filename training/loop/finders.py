@@ -1,16 +1,12 @@
 """Find the batch size and the learning rate for `auto` before the training, on separate models.
 
-Lightning's finders do not fit. Its `lr_find` runs under the recipe's schedule, writes a checkpoint and changes the random
-states with which the training starts. It also takes the slope over lr instead of log lr, so noise at the lowest rates
-outweighs any fall. Its batch-size finder needs a loader whose batch size it can change.
+Lightning's batch-size finder does not fit: it needs a loader whose batch size it can change.
 """
 
 from __future__ import annotations
 
 import logging
-import math
-import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from typing import cast
@@ -24,6 +20,7 @@ from training.data.pipelines.loaders import Loaders, choose_eval_batch
 from training.data.pipelines.sampling import ShareSampler
 from training.errors import UserError
 from training.loop.classifier import Batch, Classifier
+from training.loop.range_test import fit_quietly, run_range_test
 from training.loop.stopwatch import Stopwatch
 from training.loop.trainer import make_trainer
 from training.process.isolation import isolated_process
@@ -35,47 +32,13 @@ from training.techniques.optimization.averaging import NoAveraging
 from training.techniques.optimization.lr_scaling import LrScaling
 from training.techniques.optimization.schedule import Constant
 
-LOWEST, HIGHEST, STEPS = 1e-7, 10.0, 100
-SMOOTHING = 0.9  # weight of the previous mean loss in each step
-FIRST = 10  # first step whose smoothed loss is reliable
+SAFE_RATE = 1e-7  # stands for a rate that is not known yet
 FACTORS: dict[str, float] = {"auto": 1.0, "auto/3": 1 / 3, "auto*3": 3.0}
-RUN_AWAY = 4.0  # the test ends when the loss exceeds the lowest loss by this factor
 
 Prepare = Callable[[Recipe, tuple[int, ...]], Classifier]
+Recall = Callable[[Recipe, Callable[[], float]], float]
 
 logger = logging.getLogger(__name__)
-
-
-class RangeTest(pl.Callback):
-    """Multiply the rate by a constant factor after each optimizer step, until the loss diverges (Smith 2017)."""
-
-    def __init__(self) -> None:
-        self.lrs = [LOWEST * (HIGHEST / LOWEST) ** (step / (STEPS - 1)) for step in range(STEPS)]
-        self.losses: list[float] = []  # mean over the images of each step
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.shares = [group["lr"] / LOWEST for group in trainer.optimizers[0].param_groups]
-
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.before: tuple[torch.Tensor | float, int] = (0.0, 0)
-
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: object, index: int
-    ) -> None:
-        for group, share in zip(trainer.optimizers[0].param_groups, self.shares, strict=True):
-            group["lr"] = share * self.lrs[trainer.global_step]
-
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: object) -> None:
-        assert isinstance(pl_module, Classifier)
-        if trainer.global_step == len(self.losses):
-            return  # the optimizer step is not complete yet
-        now = pl_module.loss_sum, pl_module.image_count
-        own = float(now[0] - self.before[0]), now[1] - self.before[1]
-        loss_sum, count = map(sum, zip(*pl_module.plan.rank.gather(own), strict=True))
-        self.losses.append(loss_sum / count)
-        self.before = now
-        if not self.losses[-1] < RUN_AWAY * min(self.losses):
-            trainer.should_stop = True
 
 
 class FindAgain(pl.Callback):
@@ -96,7 +59,7 @@ class FindAgain(pl.Callback):
         batches = pl_module.batches_in(trainer.current_epoch)
         with isolated_process(recipe.seed, self.threads):
             plan = replace(deepcopy(pl_module.plan), callbacks=[], batches_per_step=lambda epoch: batches)
-            found = _test_rates(Classifier(_simplify(recipe, LOWEST, recipe.unfreeze.level), plan), loader)
+            found = run_range_test(Classifier(_simplify(recipe, recipe.unfreeze.level), plan), loader)
         cast(ShareSampler, loader.sampler).set_epoch(trainer.current_epoch)
         set_base_rate(trainer, _round(found * FACTORS[recipe.unfreeze.milestone_lr]))
 
@@ -111,8 +74,15 @@ def set_base_rate(trainer: pl.Trainer, lr: float) -> None:
     logger.info("From epoch %d on, the base rate is %g.", trainer.current_epoch + 1, lr)
 
 
-def find_lr(recipe: Recipe, prepare: Prepare, loaders: Loaders, threads: int) -> Recipe:
+def find_lr(recipe: Recipe, prepare: Prepare, loaders: Loaders, threads: int, recall: Recall) -> Recipe:
     """Return the recipe with a number for `optimizer.lr`. The test leaves no trace, not even in random states.
+
+    Args:
+        recipe: The recipe, which may have `auto`.
+        prepare: Builds the classifier of a recipe.
+        loaders: The loaders of the training.
+        threads: The threads of the test.
+        recall: Gets the recipe of the test and the test, and returns the result, which may be known already.
 
     Raises:
         UserError: the loss does not fall at any rate.
@@ -120,45 +90,20 @@ def find_lr(recipe: Recipe, prepare: Prepare, loaders: Loaders, threads: int) ->
     asked = recipe.optimizer.lr
     if not isinstance(asked, str):
         return recipe
-    with isolated_process(recipe.seed, threads):
-        classifier = prepare(_simplify(recipe, LOWEST, recipe.unfreeze.level), loaders.batch_sizes)
-        lr = _round(_test_rates(classifier, loaders.train) * FACTORS[asked])
+    simple = _simplify(recipe, recipe.unfreeze.level)
+
+    def test() -> float:
+        with isolated_process(recipe.seed, threads):
+            return run_range_test(prepare(simple, loaders.batch_sizes), loaders.train)
+
+    lr = _round(recall(simple, test) * FACTORS[asked])
     logger.info("optimizer.lr=%g: %s, by a range test.", lr, asked)
     return recipe.model_copy(update={"optimizer": recipe.optimizer.model_copy(update={"lr": lr})})
-
-
-def _test_rates(classifier: Classifier, batches: Iterable[Batch]) -> float:
-    test = RangeTest()
-    _run(make_trainer(classifier, [test], max_steps=STEPS, max_epochs=-1, limit_val_batches=0), classifier, batches)
-    return suggest(test.lrs, test.losses)
 
 
 def _round(lr: float) -> float:
     """Round to three digits: a range test is no more precise."""
     return float(f"{lr:.3g}")
-
-
-def suggest(lrs: list[float], losses: list[float]) -> float:
-    """Return the rate at which the smoothed loss falls fastest over log lr, before its minimum.
-
-    Args:
-        lrs: The learning rate of each step, rising by a constant factor.
-        losses: The training loss of each step.
-
-    Raises:
-        UserError: the loss does not fall.
-    """
-    mean, smooth = 0.0, []
-    for step, loss in enumerate(losses, start=1):
-        if math.isfinite(loss):
-            mean = SMOOTHING * mean + (1 - SMOOTHING) * loss
-            smooth.append(mean / (1 - SMOOTHING**step))
-    lowest = smooth.index(min(smooth))
-    if lowest <= FIRST:
-        raise UserError(
-            f"optimizer.lr=auto: the training loss falls at no rate from {LOWEST:g} to {HIGHEST:g}. Give a number."
-        )
-    return lrs[min(range(FIRST, lowest), key=lambda step: smooth[step + 1] - smooth[step - 1])]
 
 
 def find_batch_size(recipe: Recipe, prepare: Prepare, threads: int, image_count: int) -> Recipe:
@@ -196,7 +141,7 @@ def find_batch_size(recipe: Recipe, prepare: Prepare, threads: int, image_count:
 
 def _try_steps(recipe: Recipe, prepare: Prepare, size: int) -> None:
     """Take two steps, because the first one creates the optimizer's state, then evaluate."""
-    simple = _simplify(recipe, LOWEST, recipe.unfreeze.deepest)
+    simple = _simplify(recipe, recipe.unfreeze.deepest)
     sized = simple.model_copy(update={"averaging": recipe.averaging, "batch_size": size})
     classifier = prepare(sized, (size, size))
     side = classifier.plan.image_size
@@ -205,14 +150,15 @@ def _try_steps(recipe: Recipe, prepare: Prepare, size: int) -> None:
         batch = torch.zeros(images, 3, side, side), torch.zeros(images, dtype=torch.long)
         return DataLoader([batch] * count, batch_size=None)  # type: ignore[arg-type]
 
-    _run(make_trainer(classifier, [], max_epochs=1), classifier, load(2, size), load(1, choose_eval_batch(sized)))
+    trainer = make_trainer(classifier, [], max_epochs=1)
+    fit_quietly(trainer, classifier, load(2, size), load(1, choose_eval_batch(sized)))
 
 
-def _simplify(recipe: Recipe, lr: float, level: str) -> Recipe:
+def _simplify(recipe: Recipe, level: str) -> Recipe:
     """Return the recipe as it is at the start, without techniques that change over time or take long to start."""
     return recipe.model_copy(
         update={
-            "optimizer": recipe.optimizer.model_copy(update={"lr": lr}),
+            "optimizer": recipe.optimizer.model_copy(update={"lr": SAFE_RATE}),
             "accumulation": Accumulation(batches=recipe.accumulation.batches_in(0)),
             "unfreeze": Unfreeze.model_validate({"level": level}),
             "schedule": Constant(),
@@ -221,11 +167,3 @@ def _simplify(recipe: Recipe, lr: float, level: str) -> Recipe:
             "compilation": Compilation(),
         }
     )
-
-
-def _run(
-    trainer: pl.Trainer, classifier: Classifier, batches: Iterable[Batch], evaluated: Iterable[Batch] | None = None
-) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Lightning gives advice on loader workers and intervals
-        trainer.fit(classifier, batches, evaluated)

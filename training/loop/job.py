@@ -19,10 +19,12 @@ class TrainingJob:
     metric: str
     resources: Resources  # for each process
     release: bool
+    cache: Path | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, from which another process builds the same job."""
-        return {**asdict(self), "recipe": self.recipe.model_dump(), "folder": str(self.folder)}
+        # The first process alone uses the cache.
+        return {**asdict(self), "recipe": self.recipe.model_dump(), "folder": str(self.folder), "cache": None}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainingJob:

@@ -2,6 +2,7 @@ import errno
 import json
 import socket
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from training.errors import UserError
 from training.recipe import Recipe
 
 CONFIG = {"trial": 0, "recipe": Recipe().model_dump(), "gpus": 0, "threads": 1, "loader_workers": 0, "reported": 0}
+CONFIG["cache"] = "rates"
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -81,8 +83,9 @@ def test_a_worker_that_the_system_killed_for_memory_is_recognised(tmp_path):
 def test_a_trial_with_a_part_of_a_gpu_may_fill_that_part_of_its_memory(gpus, share, tmp_path, monkeypatch):
     seen = []
 
-    def train(*arguments, resources, **named):
+    def train(*arguments, resources, cache, **named):
         seen.append(resources.gpu_share)
+        assert cache == Path("rates")
         return SimpleNamespace(state="completed")
 
     monkeypatch.setattr(training.train, "train", train)

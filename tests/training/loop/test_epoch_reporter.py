@@ -123,7 +123,7 @@ def test_training_evaluation_and_checkpoints_are_measured_apart(fit, slow):
 
 def test_a_resumed_training_adds_to_the_seconds_of_the_checkpoint(fit, slow, tmp_path):
     slow(Classifier, "training_step", 1.0)
-    slow(finders, "_test_rates", 50.0)
+    slow(finders, "run_range_test", 50.0)
     auto = {"optimizer": {"name": "sgd", "lr": "auto"}, "backbone": {"name": "test_resnet", "weights": "letters"}}
     fit(folder=tmp_path, **auto, on_report=lambda report: False)
     before, after = (report.metrics for report in fit(folder=tmp_path, **auto).outcome.reports)

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 import training.loop.finders as finders
+import training.loop.range_test as range_test
 from training.callbacks.weight_average import WeightAverage
 from training.errors import UserError
+from training.loop.range_test import list_rates, suggest
 from training.recipe import read_recipe
 from training.resolve import resolve_recipe
 from training.train import Resources, train
@@ -48,7 +50,7 @@ def test_a_found_rate_gives_the_same_weights_as_the_same_rate_in_the_recipe(fit,
 def test_a_resumed_training_does_not_search_again(fit, load_weights, tmp_path, monkeypatch):
     whole = fit(**AUTO)
     fit(folder=tmp_path, **AUTO, on_report=lambda report: False)
-    monkeypatch.setattr(finders, "RangeTest", lambda: pytest.fail("the rate is known"))
+    monkeypatch.setattr(finders, "run_range_test", lambda *_: pytest.fail("the rate is known"))
     resumed = fit(folder=tmp_path, **AUTO)
     assert resumed.outcome.recipe == whole.outcome.recipe
     ours, theirs = load_weights(tmp_path), load_weights(whole.folder)
@@ -60,8 +62,7 @@ def test_a_resumed_training_does_not_search_again(fit, load_weights, tmp_path, m
 
 @pytest.mark.parametrize(("asked", "used"), [("auto", 0.06), ("auto/3", 0.02), ("auto*3", 0.18)])
 def test_a_third_or_three_times_the_found_rate_can_be_used(asked, used, fit, monkeypatch):
-    monkeypatch.setattr(finders, "_run", lambda *_: None)
-    monkeypatch.setattr(finders, "suggest", lambda *_: 0.06)
+    monkeypatch.setattr(finders, "run_range_test", lambda *_: 0.06)
     run = fit(optimizer={"name": "sgd", "lr": asked}, epochs=1)
     assert run.outcome.recipe.optimizer.lr == run.metrics[0]["lr"] == used
 
@@ -89,7 +90,7 @@ def test_at_a_milestone_the_rate_is_found_again_and_a_resume_keeps_it(fit, load_
 
 
 def test_a_rate_found_at_a_milestone_changes_nothing_but_the_rate(fit, load_weights, monkeypatch):
-    monkeypatch.setattr(finders, "suggest", lambda *_: 0.003)  # a third of this is the rate in the recipe
+    monkeypatch.setattr(finders, "run_range_test", lambda *_: 0.003)  # a third of this is the rate in the recipe
     kept = fit(**{**AGAIN, "unfreeze": {"level": "last", "milestones": [1]}})
     found = fit(**AGAIN)
     ours, theirs = load_weights(kept.folder), load_weights(found.folder)
@@ -99,10 +100,32 @@ def test_a_rate_found_at_a_milestone_changes_nothing_but_the_rate(fit, load_weig
 def test_the_rate_is_where_the_loss_falls_fastest_over_its_logarithm():
     lrs = [10 ** (-6 + step / 10) for step in range(70)]
     losses = [2.0 - 1.5 / (1 + math.exp(-8 * (math.log10(lr) + 3))) + max(0.0, math.log10(lr) + 1) ** 3 for lr in lrs]
-    assert 1e-3 < finders.suggest(lrs, losses) < 6e-3  # the mean lags some steps behind the fall at 1e-3
-    assert finders.suggest(lrs, [*losses, math.nan]) == finders.suggest(lrs, losses)
-    with pytest.raises(UserError, match=r"optimizer\.lr=auto: the training loss falls at no rate from 1e-07 to 10"):
-        finders.suggest(lrs, [1.0 + step for step in range(70)])
+    assert 1e-3 < suggest(lrs, losses) < 6e-3  # the mean lags some steps behind the fall at 1e-3
+    assert suggest(lrs, [*losses, math.nan]) == suggest(lrs, losses)
+    with pytest.raises(UserError, match=r"optimizer\.lr=auto: the training loss falls at no rate from 1e-06 to 7\.9"):
+        suggest(lrs, [1.0 + step for step in range(70)])
+
+
+@pytest.mark.parametrize(("epoch_steps", "tested"), [(3, 40), (100, 50), (10_000, 70)])
+def test_a_range_test_takes_half_of_an_epochs_steps_within_bounds(epoch_steps, tested):
+    recipe = read_recipe({"optimizer": {"name": "adam", "lr": "auto"}})
+    rates = list_rates(recipe.optimizer, epoch_steps)
+    assert len(rates) == tested
+    assert rates[0] < 1e-6  # around the default of the optimizer, 0.001
+    assert 0.1 < rates[-1] < 1
+
+
+def test_a_fit_takes_no_more_steps_than_rates_and_as_many_batches_each_as_the_training(fit, monkeypatch):
+    monkeypatch.setattr(range_test, "ABOVE", 1.0)  # at higher rates the test would end early
+    batches = []
+    step = finders.Classifier.training_step
+    monkeypatch.setattr(
+        finders.Classifier,
+        "training_step",
+        lambda self, batch, index: batches.append(self.recipe.optimizer.lr) or step(self, batch, index),
+    )
+    fit(**{**AUTO, "accumulation": {"batches": 2}})
+    assert batches.count(finders.SAFE_RATE) == 40 * 2
 
 
 def test_a_scaled_rate_cannot_be_found():
@@ -182,7 +205,7 @@ def test_no_batch_is_larger_than_an_epoch_and_it_is_tried_at_the_deepest_level(f
     counted = []
     prepare = finders._simplify
     with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.INFO, "training"):
-        patch.setattr(finders, "_simplify", lambda *some: counted.append(some[2]) or prepare(*some))
+        patch.setattr(finders, "_simplify", lambda *some: counted.append(some[1]) or prepare(*some))
         run = fit(batch_size="auto", data={"name": "digits", "train_size": 90}, **gradual)
     assert run.outcome.recipe.batch_size == 64
     assert set(counted) == {"full"}

@@ -1,0 +1,87 @@
+"""Rates that range tests have found, in a folder that the trainings of a sweep share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import torch
+from filelock import FileLock
+
+from training.data.files.images import ImageData
+from training.data.sources.identity import identify
+from training.distributed.rank import Rank
+from training.process.resources import Resources
+from training.recipe import Recipe
+
+logger = logging.getLogger(__name__)
+
+
+class FoundRates:
+    """One small file for each set-up. Trainings that need the same rate at the same time wait for the first of them."""
+
+    def __init__(self, folder: Path | None, rank: Rank) -> None:
+        self.folder = folder if rank.leads else None  # None: every rate is found anew
+        self.rank = rank
+
+    def recall(self, identify: Callable[[], str], find: Callable[[], float]) -> float:
+        """Return the stored rate of a set-up; if there is none, find and store it. All ranks must call this."""
+        key = identify() if self.folder else ""
+        with self._locked(key):
+            if (known := self.rank.gather(self._read(key))[0]) is not None:
+                return known
+            found = find()
+            self._write(key, found)
+            return found
+
+    def _locked(self, key: str) -> AbstractContextManager[object]:
+        """Return the lock of a set-up, which the system releases when a process dies."""
+        if self.folder is None:
+            return nullcontext()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            return FileLock(self.folder / f"{key}.lock").acquire()
+        except (OSError, NotImplementedError) as error:
+            logger.warning("%s: no lock is possible there (%s), so the rate is found again.", self.folder, error)
+            self.folder = None
+            return nullcontext()
+
+    def _read(self, key: str) -> float | None:
+        try:
+            return float((self.folder / key).read_text()) if self.folder else None
+        except (FileNotFoundError, ValueError):  # after a power failure, a file can be empty
+            return None
+
+    def _write(self, key: str, rate: float) -> None:
+        if self.folder:
+            partial = self.folder / f"{key}.partial"
+            partial.write_text(f"{rate}\n")
+            partial.replace(self.folder / key)
+
+
+def identify_setup(simple: Recipe, data: ImageData, resources: Resources, rank: Rank) -> str:
+    """Return a digest of everything that can change the result of a range test.
+
+    Args:
+        simple: The recipe of the test. Its epochs do not matter.
+        data: The images; their pixels, or the names, sizes and times of their files, are part of the digest.
+        resources: The threads and the device of each process.
+        rank: The number of processes is part of the digest.
+    """
+    weights = Path(simple.backbone.weights)
+    facts = {
+        "recipe": simple.model_dump(exclude={"epochs"}),
+        "data": identify(data, simple.data),
+        "weights": [weights.stat().st_size, weights.stat().st_mtime_ns] if weights.is_file() else None,
+        "host": socket.gethostname(),
+        "device": torch.cuda.get_device_name() if resources.device == "cuda" else "cpu",
+        "threads": resources.threads,
+        "ranks": rank.count,
+        "torch": torch.__version__,
+    }
+    return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()

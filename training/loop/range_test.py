@@ -1,0 +1,112 @@
+"""The range test: raise the learning rate step by step until the loss diverges (Smith 2017, section 3.3).
+
+Lightning's `lr_find` does not fit. It runs under the recipe's schedule, writes a checkpoint and changes the random states
+with which the training starts. It also takes the slope over lr instead of log lr, so noise at the lowest rates outweighs
+any fall.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable
+
+import lightning.pytorch as pl
+import torch
+
+from training.errors import UserError
+from training.loop.classifier import Batch, Classifier
+from training.loop.trainer import make_trainer
+from training.techniques.optimization.optimizer import BaseOptimizer
+
+BELOW, ABOVE = 2000.0, 200.0  # lowest and highest rate, relative to the default rate of the optimizer
+EPOCH_SHARE = 0.5  # at most this share of an epoch's steps is tested, but not fewer than FEWEST_STEPS
+FEWEST_STEPS, MOST_STEPS = 40, 70
+SMOOTHED_DECADES = 0.8  # the smoothed loss mostly has the steps of this range of rates, as powers of ten
+RUN_AWAY = 4.0  # the test ends when the loss exceeds the lowest loss by this factor
+
+
+def list_rates(optimizer: BaseOptimizer, epoch_steps: int) -> list[float]:
+    """Return the rates to test, rising by a constant factor; `epoch_steps` are the optimizer steps of one epoch."""
+    usual = type(optimizer).model_fields["lr"].default
+    steps = min(MOST_STEPS, max(FEWEST_STEPS, int(EPOCH_SHARE * epoch_steps)))
+    return [usual / BELOW * (BELOW * ABOVE) ** (step / (steps - 1)) for step in range(steps)]
+
+
+class RangeTest(pl.Callback):
+    """Take one optimizer step at each rate, until the loss diverges."""
+
+    def __init__(self, lrs: list[float]) -> None:
+        self.lrs = lrs
+        self.losses: list[float] = []  # mean over the images of each step
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        groups = trainer.optimizers[0].param_groups
+        self.shares = [group["lr"] / max(group["lr"] for group in groups) for group in groups]
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.before: tuple[torch.Tensor | float, int] = (0.0, 0)
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: object, index: int
+    ) -> None:
+        for group, share in zip(trainer.optimizers[0].param_groups, self.shares, strict=True):
+            group["lr"] = share * self.lrs[trainer.global_step]
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: object) -> None:
+        assert isinstance(pl_module, Classifier)
+        if trainer.global_step == len(self.losses):
+            return  # the optimizer step is not complete yet
+        now = pl_module.loss_sum, pl_module.image_count
+        own = float(now[0] - self.before[0]), now[1] - self.before[1]
+        loss_sum, count = map(sum, zip(*pl_module.plan.rank.gather(own), strict=True))
+        self.losses.append(loss_sum / count)
+        self.before = now
+        if not self.losses[-1] < RUN_AWAY * min(self.losses):
+            trainer.should_stop = True
+
+
+def run_range_test(classifier: Classifier, batches: Iterable[Batch]) -> float:
+    """Train a model at rising rates, and return the one at which its loss falls fastest.
+
+    Raises:
+        UserError: the loss does not fall at any rate.
+    """
+    test = RangeTest(list_rates(classifier.recipe.optimizer, classifier.epoch_steps[0]))
+    trainer = make_trainer(classifier, [test], max_steps=len(test.lrs), max_epochs=-1, limit_val_batches=0)
+    fit_quietly(trainer, classifier, batches)
+    return suggest(test.lrs, test.losses)
+
+
+def suggest(lrs: list[float], losses: list[float]) -> float:
+    """Return the rate at which the smoothed loss falls fastest over log lr, before its minimum.
+
+    Args:
+        lrs: The learning rate of each step, rising by a constant factor.
+        losses: The training loss of each step.
+
+    Raises:
+        UserError: the loss does not fall.
+    """
+    memory = SMOOTHED_DECADES / math.log10(lrs[1] / lrs[0])  # in steps
+    first = round(memory)  # the first step whose smoothed loss is reliable
+    mean, smooth = 0.0, []
+    for step, loss in enumerate(losses, start=1):
+        if math.isfinite(loss):
+            mean += (loss - mean) / memory
+            smooth.append(mean / (1 - (1 - 1 / memory) ** step))
+    lowest = smooth.index(min(smooth))
+    if lowest <= first:
+        raise UserError(
+            f"optimizer.lr=auto: the training loss falls at no rate from {lrs[0]:g} to {lrs[-1]:g}. Give a number."
+        )
+    return lrs[min(range(first, lowest), key=lambda step: smooth[step + 1] - smooth[step - 1])]
+
+
+def fit_quietly(
+    trainer: pl.Trainer, classifier: Classifier, batches: Iterable[Batch], evaluated: Iterable[Batch] | None = None
+) -> None:
+    """Fit without Lightning's advice on loader workers and intervals."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer.fit(classifier, batches, evaluated)
