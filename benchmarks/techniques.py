@@ -72,6 +72,7 @@ VARIANTS: list[Values] = [
     {"augmentation": {"policy": "small_images"}},
     {"augmentation": {"policy": "trivial_augment"}},
     {"augmentation": {"policy": "rand_augment"}},
+    {"augmentation": {"policy": "augmix"}},
     {"random_erasing": {"probability": 0.5}},
     {"mixup": {"alpha": 0.4}},
     {"cutmix": {"alpha": 1.0}},

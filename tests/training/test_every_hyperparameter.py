@@ -30,7 +30,7 @@ WARM_UP = {"warmup_epochs": 1.0}
 RESIZED = {"image_size": 36, "crop": 1.0}
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", "adafactor", "adam8bit")
 UNEVEN = {"name": "digits", "train_size": 45}  # not as many of each class
-POLICIES = ("none", "small_images", "trivial_augment", "rand_augment")
+POLICIES = ("none", "small_images", "trivial_augment", "rand_augment", "augmix")
 SCHEDULES = ("constant", "cosine", "cosine_restarts")
 
 # A second legal value of every field and, if it needs them to have an effect, other fields in and beside its part.
@@ -71,6 +71,9 @@ SECOND: dict[str, Any] = {
         f"augmentation[{name}].backend": ("dali", {"backend": "albumentations"})
         for name in ("trivial_augment", "rand_augment")
     },
+    "augmentation[augmix].severity": 8,
+    "augmentation[augmix].mixture_width": 1,
+    "augmentation[augmix].alpha": 0.2,
     "augmentation[rand_augment].num_ops": 1,
     "augmentation[rand_augment].magnitude": 20,
     "augmentation[crop_flip].min_area": 0.5,
@@ -133,6 +136,7 @@ TESTED_ELSEWHERE = {
     *(f"data[{name}].skip_unreadable" for name in ("image_folder", "manifest")),
     "data[manifest].path",
     "augmentation[none].backend",
+    "augmentation[augmix].backend",
     *(f"augmentation[file].{field}" for field in ("backend", "path", "pipeline")),
 }
 

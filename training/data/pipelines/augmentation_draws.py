@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from training.recipe import Recipe
-from training.techniques.data.augmentation import STRENGTHS, SmallImages
+from training.techniques.data.augmentation import SmallImages
+from training.techniques.data.one_of_many import STRENGTHS
 from training.techniques.data.random_crop import PaddedCrop, ResizedCrop
 
 RATIO = (3 / 4, 4 / 3)  # bounds of a crop's aspect ratio, as in Szegedy et al.

@@ -13,7 +13,8 @@ from PIL import Image
 
 from training.data.pipelines.augmentation_file import build_pipeline
 from training.recipe import Recipe
-from training.techniques.data.augmentation import FromFile, RandAugment, SmallImages, TrivialAugment
+from training.techniques.data.augmentation import FromFile, SmallImages
+from training.techniques.data.one_of_many import OneOfMany
 from training.techniques.data.random_crop import ResizedCrop
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Augmenter:
         # Shorter side, in pixels, from which even the smallest crop is not enlarged.
         self.needed_side = crop.needed_side(side) if isinstance(crop, ResizedCrop) else 0
         self.change: v2.Transform | None = None
-        if isinstance(policy, TrivialAugment | RandAugment):
+        if isinstance(policy, OneOfMany):
             self.change = policy.build(recipe.preprocessing.interpolation)
         self.composes = _compose(recipe, side)
         # Compose(seed=) gives all transforms generators with the same seed, so that all or none apply. Share one instead.

@@ -11,7 +11,8 @@ from training.data.pipelines.tensor_images import stored_side
 from training.data.preprocessing.transform import fits, is_fitting
 from training.process.optional import is_installed
 from training.recipe import Recipe
-from training.techniques.data.augmentation import FromFile, RandAugment, TrivialAugment
+from training.techniques.data.augmentation import FromFile
+from training.techniques.data.one_of_many import OneOfMany
 from training.techniques.data.random_crop import ResizedCrop
 
 SMALL_SIDE = 64  # on a CPU, crops with a larger side are faster one by one
@@ -38,7 +39,7 @@ def _choose(recipe: Recipe, data: ImageData, device: str) -> tuple[str, str]:
     as_they_are = isinstance(images, np.ndarray) and (crops or is_fitting(images[0], recipe.preprocessing))
     if isinstance(recipe.augmentation, FromFile):
         return "albumentations", "the policy is a pipeline of Albumentations"
-    if isinstance(recipe.augmentation, TrivialAugment | RandAugment):
+    if isinstance(recipe.augmentation, OneOfMany):
         return "albumentations", "each image is changed in a different way, so images are loaded one by one"
     if crops and side > SMALL_SIDE and device == "cpu":
         return "albumentations", "on a CPU, large crops are faster one by one than as a batch"

@@ -8,7 +8,7 @@ import numpy as np
 
 from training.contract.specs import Preprocessing
 from training.data.pipelines.augmentation_draws import draw_choices
-from training.techniques.data.augmentation import STRENGTHS, RandAugment, TrivialAugment
+from training.techniques.data.one_of_many import STRENGTHS, RandAugment, TrivialAugment
 
 if TYPE_CHECKING:
     from nvidia.dali.auto_aug.core import _Augmentation

@@ -14,7 +14,8 @@ from training.data.pipelines.dali_choices import change_by_choice, draw_choice_i
 from training.data.preprocessing.transform import resized_side
 from training.process.optional import require
 from training.recipe import Recipe
-from training.techniques.data.augmentation import RandAugment, SmallImages, TrivialAugment
+from training.techniques.data.augmentation import SmallImages
+from training.techniques.data.one_of_many import RandAugment, TrivialAugment
 from training.techniques.data.random_crop import PaddedCrop, ResizedCrop
 
 if TYPE_CHECKING:

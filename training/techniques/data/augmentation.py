@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from training.contract.part import Part, RecipeView
 from training.techniques.data.flip import Flip
+from training.techniques.data.one_of_many import AugMix, RandAugment, TrivialAugment
+from training.techniques.data.policy import BasePolicy
 from training.techniques.data.random_crop import Crop, NoCrop, ResizedCrop
 
 if TYPE_CHECKING:
     import albumentations as A
-    from torchvision.transforms import v2
-
-Backend = Literal["auto", "albumentations", "tensor", "dali"]
-STRENGTHS = 31  # number of strengths of a change in TrivialAugment and RandAugment
 
 
-class _Policy(Part):
-    interactions: ClassVar[str] = (
-        "It comes after random_crop and flip, which most policies of the literature assume, and before the techniques that mix "
-        "images; the stronger those are, the weaker it can be. Augmented images take longer to learn, so the gain shows late, "
-        "and is small if only the head trains."
-    )
-
-    policy: str
-    backend: Backend = Field(
-        "auto",
-        description="How images are loaded. albumentations: one by one, in loader workers (trivial_augment and rand_augment "
-        "come from torchvision). tensor: whole batches of decoded images, on the training device. dali: NVIDIA DALI, which "
-        "also decodes JPEG files. auto: chosen by the data and the device.",
-    )
-
-
-class NoAugmentation(_Policy):
+class NoAugmentation(BasePolicy):
     policy: Literal["none"] = "none"
 
 
-class SmallImages(_Policy):
+class SmallImages(BasePolicy):
     """For images of about 32×32 whose content fills the frame: small shifts, rotations and changes of colour."""
 
     policy: Literal["small_images"] = "small_images"
@@ -89,49 +71,7 @@ class SmallImages(_Policy):
         )
 
 
-class _OneOfMany(_Policy):
-    """A change for each image, drawn from a list, so a batch cannot be changed as a whole."""
-
-    def build(self, interpolation: str) -> v2.Transform:
-        """Return torchvision's transform for a Pillow image."""
-        raise NotImplementedError(f"{type(self).__name__}.build")
-
-    def conflict(self, recipe: RecipeView) -> str | None:
-        if self.backend != "tensor":
-            return None
-        return (
-            f"augmentation.backend=tensor cannot do policy={self.policy}, which changes each image in a different "
-            "way: set backend to albumentations, dali or auto."
-        )
-
-
-class TrivialAugment(_OneOfMany):
-    """One of 14 changes with a random strength for each image; nothing to tune (Müller & Hutter 2021, figure 2)."""
-
-    policy: Literal["trivial_augment"] = "trivial_augment"
-
-    def build(self, interpolation: str) -> v2.Transform:
-        from torchvision.transforms import v2
-
-        return v2.TrivialAugmentWide(interpolation=interpolation, fill=0)
-
-
-class RandAugment(_OneOfMany):
-    """Several of 14 changes one after the other, all with the same strength (Cubuk et al. 2020, section 3)."""
-
-    policy: Literal["rand_augment"] = "rand_augment"
-    num_ops: int = Field(2, ge=1, le=8, description="Number of changes of each image, one after the other.")
-    magnitude: int = Field(
-        9, ge=1, le=STRENGTHS - 1, description=f"Strength of each change, from 0 to {STRENGTHS - 1}."
-    )
-
-    def build(self, interpolation: str) -> v2.Transform:
-        from torchvision.transforms import v2
-
-        return v2.RandAugment(self.num_ops, self.magnitude, STRENGTHS, interpolation=interpolation, fill=0)
-
-
-class FromFile(_Policy):
+class FromFile(BasePolicy):
     """A pipeline that Albumentations saved as JSON or YAML; it gets the images before they are normalised."""
 
     policy: Literal["file"] = "file"
@@ -152,7 +92,7 @@ class FromFile(_Policy):
         return None
 
 
-class CropFlip(_Policy):
+class CropFlip(BasePolicy):
     """The earlier form of random_crop and flip. It stays readable: a recipe that has it gets those two in its place."""
 
     policy: Literal["crop_flip"] = "crop_flip"
@@ -176,5 +116,5 @@ class CropFlip(_Policy):
         }
 
 
-Policy = NoAugmentation | SmallImages | TrivialAugment | RandAugment | FromFile | CropFlip
+Policy = NoAugmentation | SmallImages | TrivialAugment | RandAugment | AugMix | FromFile | CropFlip
 Augmentation = Annotated[Policy, Field(discriminator="policy")]

@@ -161,7 +161,7 @@ def test_dalis_changes_of_each_image_resemble_torchvisions_and_are_repeatable(po
 
 def test_auto_never_loads_whole_batches_for_policies_that_differ_by_image():
     data = data_of(smooth(20))
-    for policy in ("trivial_augment", "rand_augment"):
+    for policy in ("trivial_augment", "rand_augment", "augmix"):
         for device in ("cpu", "cuda"):
             resolved = resolve_backend(recipe_of("auto", augmentation={"policy": policy}), data, device)
             assert resolved.augmentation.backend == "albumentations"

@@ -148,7 +148,7 @@ def test_a_padded_crop_has_a_border_of_at_least_one_pixel():
 GEOMETRY = {"random_crop": {"name": "padded", "padding": 0.3}, "flip": {"probability": 0.5}}
 
 
-@pytest.mark.parametrize("policy", ["trivial_augment", "rand_augment"])
+@pytest.mark.parametrize("policy", ["trivial_augment", "rand_augment", "augmix"])
 def test_the_policies_of_torchvision_change_the_cropped_and_mirrored_image(policy):
     image = ramp(SIDE, SIDE)
     both = cropped(image, 30, **GEOMETRY, augmentation={"policy": policy})
@@ -208,9 +208,13 @@ def test_the_earlier_form_of_crop_and_flip_beside_the_fields_of_today_is_refused
             {"policy": "rand_augment", "num_ops": 3, "magnitude": 20},
             v2.RandAugment(3, 20, interpolation="bilinear", fill=0),
         ),
+        (
+            {"policy": "augmix", "severity": 5, "mixture_width": 2, "alpha": 0.5},
+            v2.AugMix(5, 2, alpha=0.5, interpolation="bilinear", fill=0),
+        ),
     ],
 )
-def test_trivial_and_rand_augment_are_torchvisions_and_leave_its_generator_alone(fields, theirs):
+def test_policies_that_change_each_image_differently_are_torchvisions_and_leave_its_generator_alone(fields, theirs):
     image = PHOTO[:SIDE, :SIDE]
     torch.manual_seed(5)
     before = torch.get_rng_state()
@@ -222,6 +226,16 @@ def test_trivial_and_rand_augment_are_torchvisions_and_leave_its_generator_alone
     assert len(np.unique(ours, axis=0)) > 20
 
 
+def test_augmix_changes_an_image_more_with_its_severity_and_keeps_a_part_of_it():
+    def change(**fields):
+        return np.abs(augmented(BLOB, 100, policy="augmix", **fields) - BLOB).mean()
+
+    assert change(severity=1) < change(severity=5) < change(severity=10)
+    # With a large alpha, the image keeps about half of its share in each draw.
+    kept = augmented(BLOB, 100, policy="augmix", alpha=100.0)[:, 10:22, 13:19].mean(axis=(1, 2, 3))
+    assert kept.min() > 0.35 * 200
+
+
 def test_the_magnitude_and_the_number_of_changes_set_how_far_an_image_is_changed():
     def change(**fields):
         return np.abs(augmented(BLOB, 100, policy="rand_augment", **fields) - BLOB).mean()
@@ -230,9 +244,16 @@ def test_the_magnitude_and_the_number_of_changes_set_how_far_an_image_is_changed
     assert change(num_ops=1) < change(num_ops=4)
 
 
+def test_augmix_with_dali_is_refused():
+    with pytest.raises(
+        UserError, match=r"backend=dali cannot do policy=augmix.*: set backend to albumentations or auto"
+    ):
+        read_recipe({"augmentation": {"policy": "augmix", "backend": "dali"}})
+
+
 def test_a_whole_batch_cannot_have_a_different_change_for_each_image():
-    for policy in ("trivial_augment", "rand_augment"):
-        with pytest.raises(UserError, match=rf"backend=tensor cannot do policy={policy}.*albumentations, dali or auto"):
+    for policy in ("trivial_augment", "rand_augment", "augmix"):
+        with pytest.raises(UserError, match=rf"backend=tensor cannot do policy={policy}.*albumentations.* or auto"):
             read_recipe({"augmentation": {"policy": policy, "backend": "tensor"}})
 
 
