@@ -87,6 +87,7 @@ VARIANTS: list[Values] = [
     {"loss": {"name": "poly"}},
     {"loss": {"name": "logit_adjusted"}},
     {"label_smoothing": {"alpha": 0.1}},
+    {"flip_average": {"enabled": True}},
     {"layer_decay": {"factor": 0.8}},
     {"no_decay": {"enabled": True}, "optimizer": {"name": "momentum", "lr": 0.03, "weight_decay": 1e-4}},
     *(

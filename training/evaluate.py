@@ -11,14 +11,20 @@ from training.data.sources.load_data import load_data
 from training.errors import UserError
 from training.model.backbones import build_bare
 from training.recipe import Recipe
+from training.techniques.model.flip_average import average_flips
 
 
 def restore_model(recipe: Recipe, weights: dict[str, torch.Tensor], class_count: int) -> nn.Module:
-    """Return the trained model in eval mode and float32, as timm or torchvision builds it."""
+    """Return the trained model in eval mode and float32, as timm or torchvision builds it.
+
+    With `flip_average` on, its predictions are the averages.
+    """
     image_size = recipe.preprocessing.image_size
     assert isinstance(image_size, int)  # resolved
     model = build_bare(recipe.backbone, class_count, image_size)
     model.load_state_dict(weights)
+    if recipe.flip_average.is_on:
+        average_flips(model)
     return model.eval()
 
 

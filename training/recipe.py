@@ -30,6 +30,7 @@ from training.techniques.data.mixup import MixUp
 from training.techniques.data.random_crop import NoCrop, RandomCrop
 from training.techniques.data.random_erasing import RandomErasing
 from training.techniques.model.drop_path import DropPath
+from training.techniques.model.flip_average import FlipAverage
 from training.techniques.model.lora import Lora
 from training.techniques.model.unfreeze import Unfreeze
 from training.techniques.optimization.accumulation import Accumulation
@@ -84,6 +85,7 @@ class Recipe(Part):
     optimizer: Optimizer = Momentum()
     schedule: Schedule = Constant()
     averaging: Averaging = NoAveraging()
+    flip_average: FlipAverage = FlipAverage()
     accumulation: Accumulation = Accumulation()
     lr_scaling: LrScaling = LrScaling()
     gradient_clipping: GradientClipping = GradientClipping()

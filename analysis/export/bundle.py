@@ -215,6 +215,7 @@ def summarise(recipe: Recipe, source: Source) -> Summary:
         "std": preprocessing.std,  # type: ignore[typeddict-item]
         "crop": preprocessing.crop,  # type: ignore[typeddict-item]
         "interpolation": preprocessing.interpolation,
+        "flip_average": recipe.flip_average.enabled,
         "seed": recipe.seed,
         "threads": source.threads,
         "python": platform.python_version(),

@@ -64,10 +64,12 @@ def loading_code(summary: Summary) -> str:
             f'T.Compose([T.Resize({int(side / summary["crop"])}, T.InterpolationMode("{summary["interpolation"]}")), '
             f"T.CenterCrop({side}), T.ToTensor(), T.Normalize({mean}, {std})])"
         )
+    average = "plain = model\nmodel = lambda images: (plain(images) + plain(images.flip(3))) / 2\n"
     return (
         f"{imports}from PIL import Image\nfrom safetensors.torch import load_file\n\n"
         f"model = {model}\n"
         'model.load_state_dict(load_file("weights.safetensors"))\n'
+        f"{average if summary.get('flip_average') else ''}"
         f"transform = {transform}\n"
         'probabilities = model(transform(Image.open("image.png").convert("RGB"))[None]).softmax(1)[0]\n'
         f"print({summary['classes']!r}[int(probabilities.argmax())], float(probabilities.max()))\n"
@@ -81,11 +83,12 @@ def _describe_model(summary: Summary) -> str:
         if summary["sweep"]
         else "a recipe that was trained outside a sweep"
     )
+    average = ", the mean over the image and its mirror image" if summary.get("flip_average") else ""
     return (
         f"An image classifier: {backbone['name']} of {backbone['source']}, weights of epoch {summary['best_epoch']} of "
         f"{origin}. It takes RGB images of {side}×{side}: resized with {summary['interpolation']} interpolation until the "
         f"shorter side is {int(side / summary['crop'])}, cropped at the centre, scaled to [0, 1], normalised with mean "
-        f"{summary['mean']} and deviation {summary['std']}. Its output is one logit for each class."
+        f"{summary['mean']} and deviation {summary['std']}. Its output is one logit for each class{average}."
     )
 
 

@@ -39,7 +39,7 @@ class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
     def predict(self, context, model_input, params=None):
         files = list(model_input["image"])
         batches = [files[start : start + BATCH] for start in range(0, len(files), BATCH)]
-        found = [self.model(torch.stack([self.prepare(file) for file in batch])).softmax(1) for batch in batches]
+        found = [self.logits_of(torch.stack([self.prepare(file) for file in batch])).softmax(1) for batch in batches]
         probabilities = torch.cat(found).numpy().astype(float)
         best = probabilities.argmax(axis=1)
         return pd.DataFrame(
@@ -49,6 +49,10 @@ class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
                 "probabilities": probabilities.tolist(),
             }
         )
+
+    def logits_of(self, images):
+        logits = self.model(images)
+        return (logits + self.model(images.flip(3))) / 2 if self.summary.get("flip_average") else logits
 
     def prepare(self, file):
         """The model's input, float32 (3, side, side), from the bytes of an image file, as in training."""

@@ -60,6 +60,7 @@ class Summary(TypedDict):
     std: list[float]
     crop: float
     interpolation: str
+    flip_average: NotRequired[bool]  # absent in exports of earlier versions, which had no such average
     seed: int
     threads: int
     python: str

@@ -127,6 +127,7 @@ TESTED_ELSEWHERE = {
     "data_parallel.strategy",
     "data_parallel.sync_batch_norm",
     "channels_last.enabled",
+    "flip_average.enabled",
     "compilation.backend",
     "cudnn_benchmark.enabled",
     "precision.float32",

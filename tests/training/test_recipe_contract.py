@@ -32,6 +32,7 @@ ON = {
     "mixing": {"mixing": {"probability": 0.5}, "mixup": {"alpha": 0.4}},
     "class_balance": {"class_balance": {"name": "weights", "power": 1.0}},
     "loss": {"loss": {"name": "focal", "gamma": 1.5}},
+    "flip_average": {"flip_average": {"enabled": True}},
     "averaging": {"averaging": {"name": "swa", "start": 0.5}},
     "label_smoothing": {"label_smoothing": {"alpha": 0.1}},
     "layer_decay": {"layer_decay": {"factor": 0.7}},
@@ -77,6 +78,7 @@ OTHERS = {
     "precision.init_scale": [],
     "precision.growth_interval": [],
     "channels_last.enabled": [True],
+    "flip_average.enabled": [True],
     "compilation.backend": ["inductor", "aot_eager"],
     "cudnn_benchmark.enabled": [True],
 }
@@ -106,9 +108,9 @@ def test_the_default_recipe_has_every_technique_off():
 
 
 def describe(setup):
-    """Describe a whole set-up: its parts, the layout of its weights, and whether its model is compiled."""
+    """Describe a whole set-up: its parts, the layout of its weights, and whether its model is compiled or has hooks."""
     layout = [parameter.stride() for parameter in setup.model.parameters()]
-    return repr(setup), layout, setup.model._compiled_call_impl is None
+    return repr(setup), layout, setup.model._compiled_call_impl is None, len(setup.model._forward_hooks)
 
 
 @pytest.mark.parametrize("name", TECHNIQUES)

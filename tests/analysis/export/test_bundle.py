@@ -13,9 +13,12 @@ from PIL import Image
 from analysis.export.bundle import export_recipe, read_export
 from analysis.export.onnx_export import export_onnx, quantise
 from analysis.export.prediction import predict_images
+from training.data.pipelines.loaders import make_eval_loader
 from training.data.sources.load_data import load_data
 from training.errors import UserError
+from training.evaluate import restore_model
 from training.recipe import Recipe
+from training.techniques.model.flip_average import FlipAverage
 
 
 def summary_of(export):
@@ -29,6 +32,12 @@ def code_of_card(export):
 def accuracy_of(table):
     rows = list(csv.DictReader(table.open(encoding="utf-8")))
     return np.mean([row["file"].split("/")[0] == row["label"] for row in rows])
+
+
+@pytest.fixture(scope="module")
+def averaged(make_export):
+    """Train so little that the mirror images of digits change the predictions."""
+    return make_export(flip_average={"enabled": True}, epochs=1)
 
 
 @pytest.mark.parametrize("source", ["timm", "torchvision"])
@@ -66,6 +75,34 @@ def test_predict_reproduces_the_score_and_writes_every_probability(exported, val
         assert sum(shares.values()) == pytest.approx(1, abs=1e-4)
         assert max(shares, key=shares.get) == row["label"]
         assert shares[row["label"]] == float(row["probability"])
+
+
+def test_every_form_of_an_export_averages_over_mirror_images(averaged, validation_files, tmp_path, stranger):
+    """Only then do they reproduce the score. The plain weights give another one."""
+    import onnxruntime
+    import torch
+
+    from analysis.export.served_model import ServedClassifier
+
+    found, score = read_export(averaged), summary_of(averaged)["score"]
+    data = load_data(found.recipe.data)
+    predict_images(averaged, validation_files, tmp_path / "out.csv")
+    assert accuracy_of(tmp_path / "out.csv") == pytest.approx(score)
+    export_onnx(found, data)
+    images, _ = next(iter(make_eval_loader(data.val, found.recipe, workers=0)))
+    logits = onnxruntime.InferenceSession(averaged / "model.onnx").run(None, {"images": images.numpy()})[0]
+    without = found.recipe.model_copy(update={"flip_average": FlipAverage()})
+    plain = restore_model(without, found.model.state_dict(), 10)
+    with torch.inference_mode():
+        expected = (plain(images) + plain(images.flip(3))) / 2
+        assert (plain(images).argmax(1) != expected.argmax(1)).any()
+    assert np.allclose(logits, expected, atol=1e-4)
+    served = ServedClassifier()
+    served.summary, served.model = found.summary, plain
+    assert torch.allclose(served.logits_of(images), expected)
+    code = "from PIL import Image\nImage.new('RGB', (50, 40)).save('image.png')\n" + code_of_card(averaged)
+    assert "plain(images.flip(3))" in code
+    assert stranger(code, averaged).split()[0] in found.classes
 
 
 SLOW = {"name": "momentum", "lr": 0.01}
