@@ -31,6 +31,7 @@ from search.arguments import (
     parse_duration,
 )
 from search.storage.secrets import URI
+from training.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -158,6 +159,8 @@ def run(
     cpus_per_trial: float | None = None,
     gpus_per_trial: float | None = None,
     address: str | None = None,
+    max_concurrent: int | None = None,
+    accelerator: str | None = None,
     storage: str | Path = STORAGE,
     tracking_uri: str | None = None,
     experiment: str = EXPERIMENT,
@@ -180,6 +183,9 @@ def run(
         cpus_per_trial: CPUs of each trial.
         gpus_per_trial: GPUs of each trial; may be a fraction.
         address: The head node of a Ray cluster. Default: this machine.
+        max_concurrent: The number of trials at the same time. If the cluster has less room, the others wait, and an
+            autoscaler sees their demand. Default: as many as there is room for.
+        accelerator: The type of GPU that trials need, such as `A100`. Default: any.
         storage: The folder that holds the sweeps.
         tracking_uri: The MLflow store. Default: `MLFLOW_TRACKING_URI`, else a database in this folder.
         experiment: The MLflow experiment.
@@ -194,10 +200,15 @@ def run(
     """
     check_share("--cpus-per-trial", cpus_per_trial)
     check_share("--gpus-per-trial", gpus_per_trial, or_zero=True)
+    check_number("--max-concurrent", max_concurrent)
     check_number("--trials", trials)
     check_number("--seed", seed, least=0, most=LARGEST_SEED)
     check_number("--keep-best", keep_best)
     seconds = _seconds(time_budget)
+    if accelerator is not None and _find_address(address) is None:
+        raise UserError(
+            f"--accelerator={accelerator}: it chooses among the machines of a cluster. Give --address too, or leave it out."
+        )
     from search.runner.early_checks import leave_out_noise
     from search.storage.folder import new_folder, open_folder
     from search.storage.names import check_name
@@ -233,6 +244,8 @@ def run(
         gpus_per_trial,
         seconds,
         _find_address(address),
+        max_concurrent,
+        accelerator,
     )
     console = console or _make_console()
     for note in notes:

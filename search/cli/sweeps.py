@@ -34,6 +34,10 @@ def run(
     cpus_per_trial: Annotated[float | None, typer.Option(help="CPUs of each trial.")] = None,
     gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs of each trial; may be a fraction.")] = None,
     address: Annotated[str | None, typer.Option(help="Head node of a Ray cluster. Default: this machine.")] = None,
+    max_concurrent: Annotated[
+        int | None, typer.Option(help="Trials at the same time; an autoscaler sees those that have no room yet.")
+    ] = None,
+    accelerator: Annotated[str | None, typer.Option(help="Type of GPU that trials need, such as `A100`.")] = None,
     storage: Storage = STORAGE,
     tracking_uri: TrackingUri = TRACKING_URI,
     experiment: Experiment = EXPERIMENT,
@@ -56,6 +60,8 @@ def run(
         cpus_per_trial=cpus_per_trial,
         gpus_per_trial=gpus_per_trial,
         address=address,
+        max_concurrent=max_concurrent,
+        accelerator=accelerator,
         storage=storage,
         tracking_uri=tracking_uri,
         experiment=experiment,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
@@ -32,7 +33,9 @@ INDENT = 9
 class Progress:
     """Shows a controller's trials while the sweep runs. `deadline` is in seconds since 1970, as in the ledger."""
 
-    def __init__(self, controller: Controller, *, console: Console, slots: int, deadline: float | None = None) -> None:
+    def __init__(
+        self, controller: Controller, *, console: Console, slots: Callable[[], int], deadline: float | None = None
+    ) -> None:
         self.controller = controller
         self.console = console
         self.slots = slots
@@ -51,7 +54,7 @@ class Progress:
             )
             self.live.start()
         else:
-            self.say(f"Up to {plural(self.slots, 'trial')} at a time; each prints a line when it ends.")
+            self.say(f"Up to {plural(self.slots(), 'trial')} at a time; each prints a line when it ends.")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -163,7 +166,7 @@ class Progress:
             for number, t in enumerate(running[:room])
         ]
         # Blank lines keep the height constant between the end of one trial and the start of the next.
-        lines += [Text("")] * (min(room, self.slots) - len(lines))
+        lines += [Text("")] * (min(room, self.slots()) - len(lines))
         return [*lines, _line("", f"… and {len(running) - room} more")] if len(running) > room else lines
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from analysis.formatting import format_seconds
 from search.core.trials import UNFINISHED, Trial
@@ -12,7 +12,7 @@ from search.storage.events import AnyEvent, EpochReported
 class Pace:
     """Epochs per second since the first trial of this session began."""
 
-    def __init__(self, slots: int, deadline: float | None = None) -> None:
+    def __init__(self, slots: Callable[[], int], deadline: float | None = None) -> None:
         self.slots = slots
         self.deadline = deadline
         self.began: float | None = None
@@ -45,7 +45,7 @@ class Pace:
         open_ = [_remaining(trial, lengths) for trial in trials if trial.state in UNFINISHED]
         new = budget - len(trials)
         mean = sum(lengths) / len(lengths)
-        slots = min(self.slots, max(1, len(trials)))
+        slots = max(1, min(self.slots(), len(trials)))
         epochs = max((sum(open_) + new * mean) / slots, *open_, mean if new else 0)
         return epochs * slots * (now - self.began) / self.epochs
 

@@ -17,6 +17,7 @@ from training.errors import UserError
 from training.process.optional import NEEDED_BY, install_line, is_installed
 
 CONNECT_SECONDS = 5.0
+ACCELERATOR = "accelerator_type:"  # begins the name of the resource with which Ray gives the type of a node's GPUs
 
 # Ray reads these when it is imported or started: workers keep the driver's working folder for relative paths, write no
 # result files, get time to clean up after a stopped trial, and do not handle Ctrl-C.
@@ -47,20 +48,6 @@ DEVICES = "data_parallel.devices"
 
 
 @dataclass(frozen=True)
-class Demand:
-    """The CPUs and GPUs of one trial, and the number of trials at the same time."""
-
-    cpus: float
-    gpus: float
-    slots: int
-
-    @property
-    def devices(self) -> int:
-        """The largest number of devices of one trial; with a part of a GPU it is one."""
-        return max(1, int(self.gpus or self.cpus))
-
-
-@dataclass(frozen=True)
 class Node:
     """One machine of the cluster, as Ray counts it."""
 
@@ -68,6 +55,7 @@ class Node:
     host: str
     cpus: float
     gpus: float
+    accelerator: str = ""  # type of the GPUs, such as `A100`, where Ray detects it
 
 
 def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
@@ -79,8 +67,6 @@ def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
     every_cpu_trains = cpus_per_trial in (None, 1) and not list(Path("/dev").glob("nvidia[0-9]*"))
     # Otherwise most of those workers would use memory without need.
     settings = RAY_SETTINGS | (PRELOADED if every_cpu_trains else {})
-    # `ray start` uses a token that it finds, but a driver does not. A cluster without a token accepts one.
-    settings |= {"RAY_AUTH_MODE": "token"} if address and _has_token() else {}
     os.environ.update({name: os.environ.get(name, value) for name, value in settings.items()})
     import ray
 
@@ -90,7 +76,7 @@ def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
     # Without an address Ray would join any running cluster; a sweep does this only with --address.
     where: dict[str, Any] = {"address": "local", "include_dashboard": False}
     if address:
-        _check_token(address)
+        _use_token(address)
         where = {"address": address, "runtime_env": {"env_vars": RAY_SETTINGS}}
     for is_last in (bool(address), True):  # on a busy machine the first start may exceed Ray's time limit
         try:
@@ -106,32 +92,40 @@ def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
             raise UserError(f"--address={address or 'local'}: Ray did not start ({reason}). {way_out}.") from error
 
 
-def _has_token() -> bool:
-    is_named = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
-    return is_named or (Path.home() / ".ray" / "auth_token").is_file()
+def _use_token(address: str) -> None:
+    """Use Ray's token if the cluster needs one: `ray start` uses a token that it finds, but a driver does not.
 
-
-def _check_token(address: str) -> None:
-    """Try the token once, because `ray.init` repeats a refusal for 20 seconds and then blames the address.
+    A driver must not use it without need: nodes without a token cannot answer a driver that has one. Without this check
+    `ray.init` would repeat a refusal for 20 seconds and then blame the address.
 
     Raises:
         UserError: the cluster needs another token.
     """
+    from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+
+    if "://" in address or address == "auto" or not _is_refused(address):
+        return
+    has_token = maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    if has_token and not _is_refused(address):
+        return
+    raise UserError(
+        f"--address={address}: authentication failed, because the cluster needs a token and "
+        f"{'this machine has another one' if has_token else 'this machine has none'}. Copy the head node's "
+        "~/.ray/auth_token to the same path here, or set RAY_AUTH_TOKEN and RAY_AUTH_MODE=token."
+    )
+
+
+def _is_refused(address: str) -> bool:
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled code
     from ray.exceptions import AuthenticationError
 
-    if "://" in address or address == "auto":
-        return
     try:
         GcsClient(address=address)
     except AuthenticationError:
-        used = "not the one of this machine" if _has_token() else "none is on this machine"
-        raise UserError(
-            f"--address={address}: authentication failed, because the cluster needs a token and {used}. Copy the head "
-            "node's ~/.ray/auth_token to the same path here, or set RAY_AUTH_TOKEN."
-        ) from None
+        return True
     except Exception as error:  # noqa: BLE001 - `ray.init` reports it
         logging.getLogger("search").debug("%s: %s", address, error)
+    return False
 
 
 def _keep_token_private() -> None:
@@ -164,11 +158,13 @@ def list_nodes() -> list[Node]:
     """Return the machines that are alive."""
     import ray
 
-    return [
-        Node(n["NodeID"], n["NodeManagerHostname"], n["Resources"].get("CPU", 0), n["Resources"].get("GPU", 0))
-        for n in ray.nodes()
-        if n["Alive"]
-    ]
+    return [_read_node(node) for node in ray.nodes() if node["Alive"]]
+
+
+def _read_node(node: dict[str, Any]) -> Node:
+    has = node["Resources"]
+    types = [name.removeprefix(ACCELERATOR) for name in has if name.startswith(ACCELERATOR)]
+    return Node(node["NodeID"], node["NodeManagerHostname"], has.get("CPU", 0), has.get("GPU", 0), "".join(types[:1]))
 
 
 def this_machine() -> Node:
@@ -180,29 +176,17 @@ def this_machine() -> Node:
     return Node("", socket.gethostname(), os.cpu_count() or 1, gpus)
 
 
-def plan_demand(nodes: list[Node], cpus: float | None, gpus: float | None) -> Demand:
-    """Return the demand of each trial: by default one GPU and its share of the CPUs, or one CPU if there are no GPUs.
+def fit_to_cluster(
+    space: Space, can_bf16: bool, has_gpus: bool, devices: int = 1, some_can: bool = False
+) -> tuple[Space, list[str]]:
+    """Remove the options that a machine does not support, or that need more devices than a trial gets.
 
-    Raises:
-        UserError: no machine has enough.
-    """
-    if gpus is None:
-        gpus = 1.0 if any(node.gpus for node in nodes) else 0.0
-    if cpus is None:
-        shares = [node.cpus // node.gpus for node in nodes if node.gpus]
-        cpus = max(1.0, float(int(min(shares) * gpus))) if gpus and shares else 1.0
-    most_gpus, most_cpus = max(node.gpus for node in nodes), max(node.cpus for node in nodes)
-    is_here = [node.host for node in nodes] == [socket.gethostname()]
-    largest = "this machine has" if is_here else "a trial runs on one machine, and the largest of the cluster has"
-    for option, requested, most in (("--gpus-per-trial", gpus, most_gpus), ("--cpus-per-trial", cpus, most_cpus)):
-        if requested > most:
-            raise UserError(f"{option}={requested:g}: {largest} {most:g}. Give a smaller number.")
-    slots = sum(int(min(node.cpus // cpus, node.gpus // gpus if gpus else node.cpus)) for node in nodes)
-    return Demand(cpus, gpus, slots)
-
-
-def fit_to_cluster(space: Space, can_bf16: bool, has_gpus: bool, devices: int = 1) -> tuple[Space, list[str]]:
-    """Remove the options that no machine supports, or that need more devices than a trial gets.
+    Args:
+        space: The space.
+        can_bf16: Whether all GPUs have bfloat16 and TF32 arithmetic.
+        has_gpus: Whether trials run on GPUs.
+        devices: The number of devices of a trial.
+        some_can: Whether some GPUs have bfloat16, which the sentence then mentions.
 
     Returns:
         The space, and a sentence for each removal.
@@ -220,6 +204,8 @@ def fit_to_cluster(space: Space, can_bf16: bool, has_gpus: bool, devices: int = 
     if has_gpus and can_bf16:
         return space, notes
     reason = "the GPUs here have neither bfloat16 nor TF32 arithmetic" if has_gpus else "no GPU here"
+    if some_can:
+        reason = "some GPUs here have neither bfloat16 nor TF32 arithmetic; --accelerator TYPE leaves them out"
     for path, impossible in (NEEDS_NEW_GPU if has_gpus else NEEDS_GPU).items():
         if out := sorted(space.values_of(path) & impossible):
             space, note = _take_out(space, path, out, reason)

@@ -17,8 +17,8 @@ from search.core.controller import Controller
 from search.core.record import SweepRecord
 from search.core.trials import Trial
 from search.display.progress import Progress
+from search.runner.capacity import Capacity
 from search.runner.checkpoints import Checkpoints
-from search.runner.cluster import Demand
 from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, Request, interruptible
 from search.runner.plan import Plan
 from search.runner.worker import TrialInput, bootstrap, project_root
@@ -26,12 +26,13 @@ from search.storage.events import DriverStarted, RunsRecorded, SweepClosed, Swee
 from search.storage.folder import SweepFolder
 from search.storage.settings import Settings
 from search.tracking.writer import Tracking
-from training.contract.specs import FILE_DATA
 from training.errors import UserError
 from training.process.resources import split_cpus
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+PENDING = 100_000  # Tune must ask whenever a worker could be free; the searcher itself starts no more trials than fit
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,14 @@ def drive(
     budget = settings.time_budget_seconds
     deadline = time.time() + budget if budget else math.inf
     controller.record(_describe_driver(plan))
-    progress = Progress(controller, console=console, slots=plan.demand.slots, deadline=deadline if budget else None)
+    progress = Progress(
+        controller, console=console, slots=lambda: plan.capacity.slots, deadline=deadline if budget else None
+    )
     controller.subscribe(Checkpoints(folder, controller.trials, settings.keep_best))
     controller.subscribe(progress)
     with interruptible() as request:
         with progress:
-            crash = _run_trials(folder, controller, plan.demand, request, deadline, progress)
+            crash = _run_trials(folder, controller, plan.capacity, settings, request, deadline, progress)
         state: SweepState = "interrupted"
         if controller.is_done:
             state = "completed"
@@ -81,20 +84,26 @@ def drive(
 
 
 def _describe_driver(plan: Plan) -> DriverStarted:
-    demand = plan.demand
+    demand = plan.capacity.demand
     threads, _ = split_cpus(demand.cpus, in_memory=True)
     return DriverStarted(
         pid=os.getpid(),
         host=socket.gethostname(),
         threads=threads,
-        slots=demand.slots,
+        slots=plan.capacity.slots,
         gpus=demand.gpus,
         seconds=plan.seconds,
     )
 
 
 def _run_trials(
-    folder: SweepFolder, controller: Controller, demand: Demand, request: Request, deadline: float, progress: Progress
+    folder: SweepFolder,
+    controller: Controller,
+    capacity: Capacity,
+    settings: Settings,
+    request: Request,
+    deadline: float,
+    progress: Progress,
 ) -> Exception | None:
     """Let Ray Tune run trials until the sweep should stop. Returns an exception of our code that ended it earlier."""
 
@@ -110,7 +119,7 @@ def _run_trials(
 
     crash = None
     try:
-        _tune(folder, controller, demand, should_stop, leave)
+        _tune(folder, controller, capacity, settings.cpus_per_trial is None, should_stop, leave)
     except Interrupted:
         pass  # the request has recorded the signal
     except Exception as error:  # noqa: BLE001 - the caller raises it, when the ledger and MLflow are closed
@@ -144,11 +153,12 @@ def record_runs(controller: Controller, tracking: Tracking, undelivered: int) ->
 def _tune(
     folder: SweepFolder,
     controller: Controller,
-    demand: Demand,
+    capacity: Capacity,
+    uses_share: bool,
     should_stop: Callable[[], bool],
     leave: Callable[[], None],
 ) -> None:
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(demand.slots)  # otherwise reused workers are idle
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(PENDING)
     from ray import tune
 
     from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher, SweepStopper
@@ -156,27 +166,26 @@ def _tune(
     # Errors when Tune saves its own state do not matter, because the ledger is the state.
     logging.getLogger("ray.tune.execution.experiment_state").setLevel(logging.CRITICAL)
 
+    demand = capacity.demand
+
     def make_input(trial: Trial) -> TrialInput:
-        threads, workers = split_cpus(demand.cpus, trial.recipe.data.name not in FILE_DATA)
         return TrialInput(
             trial.number,
             trial.recipe.model_dump(),
             str(folder.trial(trial.number)),
             controller.space.search.metric,
             reported=trial.epoch,
-            threads=threads,
-            loader_workers=workers,
+            cpus=demand.cpus,
+            uses_share=uses_share,
             gpus=demand.gpus,
             losses=trial.losses,
             cache=str(folder.rates),
         )
 
     tuner = tune.Tuner(
-        tune.with_resources(
-            bootstrap(project_root(), "search.runner.worker", "run_trial"), {"cpu": demand.cpus, "gpu": demand.gpus}
-        ),
+        tune.with_resources(bootstrap(project_root(), "search.runner.worker", "run_trial"), demand.resources),
         tune_config=tune.TuneConfig(
-            search_alg=LedgerSearcher(controller, make_input, demand.slots),
+            search_alg=LedgerSearcher(controller, make_input, capacity.look),
             scheduler=LedgerScheduler(controller, should_stop),
             num_samples=-1,
             reuse_actors=True,

@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from search.runner.cluster import fit_to_cluster, plan_demand, this_machine
+from search.runner.capacity import plan_demand
+from search.runner.cluster import fit_to_cluster, this_machine
 from search.runner.preparation import inputs_of
 from spaces.space import Space
 from training.errors import UserError

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from analysis.export.writable import made_for_now
 from analysis.formatting import plural
 from search.display.phases import Phases
-from search.runner.cluster import Demand, fit_to_cluster, list_nodes, plan_demand, start_ray
+from search.runner.capacity import Capacity, plan_demand
+from search.runner.cluster import fit_to_cluster, list_nodes, start_ray
 from search.runner.early_checks import nearest_folder
 from search.runner.interrupt import Interrupted, listen
 from search.storage.events import Dataset
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """The prepared sweep: the space without unsupported options, the demand of a trial, `auto`, and the times."""
+    """The prepared sweep: the space without unsupported options, the room for trials, `auto`, and the times."""
 
     space: Space
-    demand: Demand
+    capacity: Capacity
     resolve: Callable[[Recipe], Recipe]
     seconds: dict[str, float]
     dataset: Dataset | None
@@ -51,7 +52,15 @@ def make_plan(
     patient: bool = False,
 ) -> Plan:
     """Start Ray and fit the space to the machines, while the MLflow store opens."""
-    from search.runner.preparation import inputs_of, make_resolver, prepare_cluster, prepare_machine
+    from search.runner.preparation import (
+        compare_versions,
+        follow_preparation,
+        inputs_of,
+        make_resolver,
+        prepare_cluster,
+        prepare_machine,
+        start_preparing,
+    )
 
     is_local, is_server = settings.address is None, settings.tracking_uri.startswith("http")
     if is_server:
@@ -77,19 +86,22 @@ def make_plan(
     phases.begin("preparing this machine: weights, image sizes" if here else "listing the machines of the cluster")
     facts = [here.result()] if here else []
     _raise_problems(facts)
-    nodes = list_nodes()
-    demand = plan_demand(nodes, settings.cpus_per_trial, settings.gpus_per_trial)
+    can_grow = not is_local and settings.max_concurrent is not None
+    demand = plan_demand(list_nodes(), settings.cpus_per_trial, settings.gpus_per_trial, settings.accelerator, can_grow)
+    nodes = [node for node in list_nodes() if demand.slots_on(node)]
     space, notes = fit_to_cluster(space, can_bf16=True, has_gpus=demand.gpus > 0, devices=demand.devices)
-    if demand.gpus or not facts:
+    if nodes and (demand.gpus or not facts):
         phases.begin(f"preparing {plural(len(nodes), 'machine')}: data, weights, image sizes")
         with made_for_now(storage):  # each machine must find it
             facts = prepare_cluster(inputs, storage, nodes, demand.gpus)
         _raise_problems(facts)
         if died := len(nodes) - len(facts):
             notes.append(f"{died} of {len(nodes)} machines died during the preparation; trials start on the others.")
-    if demand.gpus:
+        notes += compare_versions(facts)
+    if demand.gpus and facts:
+        can = [fact.bf16 for fact in facts]
         space, more = fit_to_cluster(
-            space, can_bf16=any(fact.bf16 for fact in facts), has_gpus=True, devices=demand.devices
+            space, can_bf16=all(can), has_gpus=True, devices=demand.devices, some_can=any(can) and not all(can)
         )
         notes += more
     clock.append(time.perf_counter())
@@ -103,7 +115,15 @@ def make_plan(
     for note in notes:
         console.print(note)
     seconds = dict(zip(("ray", "preparation", "store"), (b - a for a, b in pairwise(clock)), strict=True))
-    return Plan(space, demand, make_resolver(facts), seconds, dataset)
+    capacity = Capacity(
+        demand,
+        nodes,
+        most=settings.max_concurrent,
+        look=None if is_local else list_nodes,
+        prepare=lambda node: follow_preparation(start_preparing(inputs, storage, node, demand.gpus)),
+        say=lambda line: console.print(line, markup=False),
+    )
+    return Plan(space, capacity, make_resolver(facts), seconds, dataset)
 
 
 def _start_ray(settings: Settings) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,6 +23,8 @@ from training.recipe import Recipe, read_recipe
 from training.techniques.model.unfreeze import Unfreeze
 
 if TYPE_CHECKING:
+    from ray import ObjectRef
+
     from training.data.files.images import ImageData
 
 COMBINATIONS = 200  # up to this number all are prepared; else so many random ones, and trials prepare the others
@@ -39,6 +43,8 @@ class MachineFacts:
     # Preprocessing and backend, by `input_key`.
     resolved: Mapping[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
     bf16: bool = False
+    host: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)  # of the software that decides the results
 
 
 def inputs_of(space: Space) -> list[Recipe]:
@@ -143,9 +149,38 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> 
                 built.add(model)
             resolved[input_key(recipe)] = meant.preprocessing.model_dump(), meant.augmentation.backend
     except UserError as error:
-        return MachineFacts(problem=str(error))
+        return MachineFacts(problem=str(error), host=os.uname().nodename)
     bf16 = bool(gpus) and torch.cuda.is_bf16_supported(including_emulation=False)
-    return MachineFacts(remark=remark, dataset=dataset, resolved=resolved, bf16=bf16)
+    return MachineFacts(
+        remark=remark,
+        dataset=dataset,
+        resolved=resolved,
+        bf16=bf16,
+        host=os.uname().nodename,
+        versions=list_versions(),
+    )
+
+
+def list_versions() -> dict[str, str]:
+    """Return the versions of the software that decides the results. Ray itself refuses another version of Ray."""
+    from importlib.metadata import version
+
+    code = hashlib.blake2b(digest_size=4)
+    for room in ("training", "spaces", "analysis", "search"):
+        for path in sorted((Path(project_root()) / room).rglob("*.py")):
+            code.update(path.read_bytes())
+    libraries = {name: version(name) for name in ("torch", "torchvision", "timm", "lightning")}
+    return {"Python": platform.python_version(), **libraries, "this program's code": code.hexdigest()}
+
+
+def compare_versions(facts: list[MachineFacts]) -> list[str]:
+    """Return a sentence for each machine whose software is not that of this one."""
+    own, notes = list_versions(), []
+    for fact in facts:
+        differs = [name for name, version in fact.versions.items() if version != own[name]]
+        if other := [f"{name} {fact.versions[name]} ({own[name]} here)" for name in differs]:
+            notes.append(f"{fact.host} has {', '.join(other)}: its results may differ.")
+    return notes
 
 
 def prepare_cluster(inputs: list[dict[str, Any]], storage: Path, nodes: list[Node], gpus: float) -> list[MachineFacts]:
@@ -156,18 +191,9 @@ def prepare_cluster(inputs: list[dict[str, Any]], storage: Path, nodes: list[Nod
     """
     import ray
     from ray.exceptions import NodeDiedError, TaskUnschedulableError, WorkerCrashedError
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    prepare = ray.remote(max_retries=2)(bootstrap(project_root(), "search.runner.preparation", "prepare_machine"))
-    answers = []
-    for node in nodes:
-        here = NodeAffinitySchedulingStrategy(node.id, soft=False)
-        own = min(gpus, node.gpus)
-        # The task requests no CPU: Ray may keep one reserved for a driver that was killed, and never release it.
-        task = prepare.options(num_cpus=0, num_gpus=own, scheduling_strategy=here)
-        answers.append(task.remote(str(storage), inputs, own))
     facts, reason = [], ""
-    for answer in answers:
+    for answer in [start_preparing(inputs, storage, node, gpus) for node in nodes]:
         try:
             facts.append(ray.get(answer))
         except (NodeDiedError, TaskUnschedulableError, WorkerCrashedError) as error:
@@ -177,10 +203,49 @@ def prepare_cluster(inputs: list[dict[str, Any]], storage: Path, nodes: list[Nod
     return facts
 
 
+def start_preparing(inputs: list[dict[str, Any]], storage: Path, node: Node, gpus: float) -> ObjectRef[MachineFacts]:
+    """Start a task that prepares one machine of a cluster."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    prepare = ray.remote(max_retries=2)(bootstrap(project_root(), "search.runner.preparation", "prepare_machine"))
+    here = NodeAffinitySchedulingStrategy(node.id, soft=False)
+    own = min(gpus, node.gpus)
+    # The task requests no CPU: Ray may keep one reserved for a driver that was killed, and never release it.
+    task = prepare.options(num_cpus=0, num_gpus=own, scheduling_strategy=here)
+    answer: ObjectRef[MachineFacts] = task.remote(str(storage), inputs, own)
+    return answer
+
+
+def follow_preparation(answer: ObjectRef[MachineFacts]) -> Callable[[], str | None]:
+    """Return a function for the result: None while the task runs, "" if trials can run on the machine, else the problem."""
+    import ray
+    from ray.exceptions import RayError
+
+    def result() -> str | None:
+        if not ray.wait([answer], timeout=0)[0]:
+            return None
+        try:
+            return ray.get(answer).problem or ""
+        except RayError as error:
+            return str(error).split("\n")[0].rstrip(".")
+
+    return result
+
+
 def make_resolver(facts: list[MachineFacts]) -> Callable[[Recipe], Recipe]:
-    """Return a function that replaces `auto` by the values that the machines found; a trial resolves all others."""
+    """Return a function that replaces `auto` by the values that the machines found.
+
+    Where machines found different values, as with and without a GPU, each trial resolves its own recipe.
+    """
+    found: dict[str, list[tuple[dict[str, Any], str]]] = {}
+    for fact in facts:
+        for key, answer in fact.resolved.items():
+            found.setdefault(key, []).append(answer)
     known = {
-        key: (Preprocessing(**values), backend) for fact in facts for key, (values, backend) in fact.resolved.items()
+        key: (Preprocessing(**answers[0][0]), answers[0][1])
+        for key, answers in found.items()
+        if all(answer == answers[0] for answer in answers)
     }
 
     def resolve(recipe: Recipe) -> Recipe:

@@ -41,7 +41,7 @@ class _Unpickled:
 class LedgerSearcher(_Unpickled, Searcher):
     """Returns trials to resume, then new trials, at most as many as there are slots."""
 
-    def __init__(self, controller: Controller, make_input: MakeInput, slots: int) -> None:
+    def __init__(self, controller: Controller, make_input: MakeInput, slots: Callable[[], int]) -> None:
         super().__init__()
         self.controller = controller
         self.make_input = make_input
@@ -50,7 +50,7 @@ class LedgerSearcher(_Unpickled, Searcher):
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]
         running = sum(trial.state == "running" for trial in self.controller.trials)
         # A trial that is drawn too early cannot use the reports of the running trials.
-        if running >= self.slots or self.controller.fatal:
+        if running >= self.slots() or self.controller.fatal:
             return None
         if (trial := self.controller.next_trial()) is not None:
             return asdict(self.make_input(trial))

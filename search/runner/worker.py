@@ -47,8 +47,8 @@ class TrialInput:
     folder: str
     metric: str
     reported: int  # last epoch that the driver has received
-    threads: int
-    loader_workers: int
+    cpus: float
+    uses_share: bool  # whether the trial may use all CPUs that belong to its GPUs on the worker's node
     gpus: float
     losses: int  # number of workers of this trial that died
     cache: str  # folder of rates that trials have found
@@ -91,8 +91,9 @@ def run_trial(config: dict[str, Any]) -> None:
 
 def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None:
     """Train and report each new epoch. Returns a message if the training ended before the last epoch."""
+    from training.contract.specs import FILE_DATA
     from training.errors import UserError
-    from training.process.resources import Resources
+    from training.process.resources import Resources, split_cpus
     from training.recipe import read_recipe
     from training.train import train
 
@@ -113,7 +114,9 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
             recipe = read_recipe(given.recipe)
             # With a part of a GPU a trial has one device too.
             gpus, share = max(1, int(given.gpus)), min(1.0, given.gpus or 1.0)
-            resources = Resources(given.threads, given.loader_workers, device, gpus, share)
+            cpus = _count_cpus(given)
+            threads, workers = split_cpus(cpus, recipe.data.name not in FILE_DATA)
+            resources = Resources(threads, workers, device, gpus, share)
             shared: dict[str, Any] = {"metric": given.metric, "cache": Path(given.cache)}
             outcome = train(recipe, folder, resources=resources, on_report=on_report, **shared)
         return {"end": "diverged", "reason": "the loss became infinite or NaN"} if outcome.state == "diverged" else None
@@ -130,6 +133,19 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
         if isinstance(error, torch.OutOfMemoryError | MemoryError):
             return {"end": "out_of_memory", "reason": str(error).split("\n")[0] or "out of memory"}
         return _describe_failure(error, folder)
+
+
+def _count_cpus(given: TrialInput) -> float:
+    """Return the CPUs of this trial; with a GPU also those that its share of this node adds."""
+    if not (given.gpus and given.uses_share):
+        return given.cpus
+    import ray
+
+    from search.runner.capacity import share_of
+    from search.runner.cluster import list_nodes
+
+    here = ray.get_runtime_context().get_node_id()
+    return next((share_of(node, given.cpus, given.gpus) for node in list_nodes() if node.id == here), given.cpus)
 
 
 def _describe_failure(error: Exception, folder: Path) -> Message:

@@ -21,6 +21,8 @@ class Settings:
     gpus_per_trial: float | None = None
     time_budget_seconds: float | None = None
     address: str | None = None
+    max_concurrent: int | None = None
+    accelerator: str | None = None
 
     def masked(self) -> Settings:
         """Return the settings with a masked password, as the ledger keeps them."""

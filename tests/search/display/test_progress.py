@@ -56,7 +56,7 @@ def make_console(width=80, height=24, terminal=True):
     )
 
 
-def draw(sweep, width=80, height=24, slots=2):
+def draw(sweep, width=80, height=24, slots=lambda: 2):
     """The live part as lines."""
     progress = Progress(sweep.controller, console=make_console(width, height), slots=slots)
     console = make_console(width, height)
@@ -70,7 +70,7 @@ def draw(sweep, width=80, height=24, slots=2):
 def play(sweep, **options):
     """A sweep's lines where output is no terminal."""
     console = make_console(terminal=False)
-    progress = Progress(sweep.controller, console=console, slots=2, **options)
+    progress = Progress(sweep.controller, console=console, slots=lambda: 2, **options)
     sweep.listeners.append(progress)
     return progress, lambda: console.file.getvalue().splitlines()
 
@@ -123,7 +123,7 @@ def test_rungs_at_the_epoch_of_a_later_rung_are_not_drawn():
 
 def test_drawing_works_while_rungs_change():
     sweep = Sweep()
-    progress = Progress(sweep.controller, console=make_console(), slots=2)
+    progress = Progress(sweep.controller, console=make_console(), slots=lambda: 2)
     progress.render()
 
     def change():
@@ -142,7 +142,7 @@ def test_a_thousand_trials_are_drawn_quickly_and_fit_the_height(width, height):
         if trial >= 20:
             sweep.end(trial, "stopped")
     started = time.perf_counter()
-    lines = draw(sweep, width, height, slots=20)
+    lines = draw(sweep, width, height, slots=lambda: 20)
     assert time.perf_counter() - started < 0.5
     assert lines[0] == "running 20 · stopped 980, of 1000"
     assert lines[-1] == ("… and 12 more" if height > 12 else "… and 16 more")
@@ -159,7 +159,7 @@ def test_the_height_stays_while_one_trial_ends_and_the_next_begins():
 
 def test_drawing_works_while_trials_start():
     sweep = Sweep(budget=5000)
-    progress = Progress(sweep.controller, console=make_console(), slots=2)
+    progress = Progress(sweep.controller, console=make_console(), slots=lambda: 2)
     sweep.listeners.append(progress)
     adding = threading.Thread(
         target=lambda: [sweep.start(trial) or sweep.report(trial, 1, 0.5) for trial in range(2000)]
@@ -173,7 +173,7 @@ def test_drawing_works_while_trials_start():
 def test_a_live_display_prints_each_reason_of_failure_once_and_clears_the_rest():
     sweep = Sweep()
     console = make_console()
-    with Progress(sweep.controller, console=console, slots=2) as progress:
+    with Progress(sweep.controller, console=console, slots=lambda: 2) as progress:
         sweep.listeners.append(progress)
         progress.say("Starting Ray …")
         for trial in range(3):
@@ -216,7 +216,7 @@ def test_without_a_terminal_a_line_of_progress_appears_once_a_minute():
 
 def make_pace(deadline=None):
     """Two slots, 100 s, 20 epochs: 10 s an epoch in each slot."""
-    sweep, pace = Sweep(), Pace(2, deadline)
+    sweep, pace = Sweep(), Pace(lambda: 2, deadline)
     sweep.listeners.append(lambda event: pace.add(event) if event.event != "end" else None)
     sweep.now = 0.0
     for trial in range(2):

@@ -10,7 +10,8 @@ import psutil
 import pytest
 
 from search.cli.mlflow_ui import find_free_port
-from search.runner.cluster import Node, fit_to_cluster, list_nodes, plan_demand, start_ray
+from search.runner.capacity import plan_demand
+from search.runner.cluster import Node, fit_to_cluster, list_nodes, start_ray
 from search.runner.preparation import input_key, inputs_of, prepare_cluster, prepare_machine
 from spaces.load import load_space
 from training.errors import UserError
@@ -22,21 +23,21 @@ SERVERS = [Node("a", "one", 32, 4), Node("b", "two", 16, 4)]
 
 
 def test_without_gpus_a_trial_gets_one_cpu():
-    assert plan_demand(LAPTOP, None, None).slots == 8
+    assert plan_demand(LAPTOP, None, None).count_slots(LAPTOP) == 8
 
 
 def test_with_gpus_a_trial_gets_one_and_its_share_of_the_cpus():
     demand = plan_demand(SERVERS, None, None)
-    assert (demand.cpus, demand.gpus, demand.slots) == (4, 1, 8)
+    assert (demand.cpus, demand.gpus, demand.count_slots(SERVERS)) == (4, 1, 8)
 
 
 def test_a_fraction_of_a_gpu_holds_more_trials():
     demand = plan_demand(SERVERS, None, 0.5)
-    assert (demand.cpus, demand.slots) == (2, 16)
+    assert (demand.cpus, demand.count_slots(SERVERS)) == (2, 16)
 
 
 def test_a_trial_can_run_on_a_cpu_although_there_are_gpus():
-    assert plan_demand(SERVERS, 1, 0).slots == 48
+    assert plan_demand(SERVERS, 1, 0).count_slots(SERVERS) == 48
 
 
 @pytest.mark.parametrize(
@@ -236,11 +237,13 @@ def test_a_cluster_with_a_token_is_joined_with_it_and_refused_without(tmp_path, 
     start = [str(Path(sys.executable).with_name("ray")), "start", "--head", f"--port={port}", "--num-cpus=1", "--block"]
     start += ["--include-dashboard=false"]
     code = (
+        "import ray\n"
         "from search.runner.cluster import list_nodes, start_ray\n"
         "from training.errors import UserError\n"
         "try:\n"
         f"    start_ray('127.0.0.1:{port}')\n"
-        "    print(len(list_nodes()), 'node')\n"
+        "    counter = ray.remote(type('Counter', (), {'count': lambda self: len(list_nodes())})).remote()\n"
+        "    print(ray.get(counter.count.remote()), 'node')\n"
         "except UserError as error:\n"
         "    print(error)\n"
     )
@@ -258,8 +261,8 @@ def test_a_cluster_with_a_token_is_joined_with_it_and_refused_without(tmp_path, 
             time.sleep(1)
         assert joined == "1 node\n"
         refused = f"--address=127.0.0.1:{port}: authentication failed, because the cluster needs a token and "
-        assert join(tmp_path).startswith(f"{refused}none is on this machine. Copy the head node's")
-        assert join(tmp_path, RAY_AUTH_TOKEN="b" * 64).startswith(f"{refused}not the one of this machine.")
+        assert join(tmp_path).startswith(f"{refused}this machine has none. Copy the head node's")
+        assert join(tmp_path, RAY_AUTH_TOKEN="b" * 64).startswith(f"{refused}this machine has another one.")
     finally:
         for process in [*psutil.Process(head.pid).children(recursive=True), head]:
             process.kill()

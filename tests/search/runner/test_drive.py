@@ -9,7 +9,8 @@ from search.core.controller import Controller
 from search.core.record import SweepRecord
 from search.display.tables import make_console
 from search.runner import driver
-from search.runner.cluster import Demand
+from search.runner.capacity import Capacity, Demand
+from search.runner.cluster import Node
 from search.runner.interrupt import Interrupted
 from search.runner.plan import Plan
 from search.runner.sweep import create_folder, make_header
@@ -42,10 +43,12 @@ def drive(tmp_path, monkeypatch):
     create_folder(folder, make_header("mine", "1", space, Settings()))
 
     def run(tune):
-        monkeypatch.setattr(driver, "_tune", lambda folder, controller, demand, *ways: tune(controller, *ways))
+        monkeypatch.setattr(
+            driver, "_tune", lambda folder, controller, capacity, uses_share, *ways: tune(controller, *ways)
+        )
         controller, tracking = Controller(space, Ledger(folder.ledger)), Tracking()
         controller.subscribe(tracking)
-        plan = Plan(space, Demand(1, 0, 2), lambda recipe: recipe, {}, None)
+        plan = Plan(space, Capacity(Demand(1, 0), [Node("a", "here", 2, 0)]), lambda recipe: recipe, {}, None)
         run.tracking = tracking
         return driver.drive(folder, controller, Settings("", ""), plan, tracking, make_console())
 

@@ -14,7 +14,7 @@ from search.runner.worker import bootstrap, killed_for_memory, run_trial
 from training.errors import UserError
 from training.recipe import Recipe
 
-CONFIG = {"trial": 0, "recipe": Recipe().model_dump(), "gpus": 0, "threads": 1, "loader_workers": 0, "reported": 0}
+CONFIG = {"trial": 0, "recipe": Recipe().model_dump(), "gpus": 0, "cpus": 1.0, "uses_share": False, "reported": 0}
 CONFIG["cache"] = "rates"
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
