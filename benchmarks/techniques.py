@@ -92,12 +92,15 @@ VARIANTS: list[Values] = [
     {"no_decay": {"enabled": True}, "optimizer": {"name": "momentum", "lr": 0.03, "weight_decay": 1e-4}},
     *(
         {"optimizer": {"name": name}}
-        for name in ("sgd", "adagrad", "rmsprop", "adam", "adamw", "adafactor", "adam8bit")
+        for name in ("sgd", "adagrad", "rmsprop", "adam", "adamw", "nadamw", "lion", "lamb", "adan", "muon")
     ),
+    *({"optimizer": {"name": name}} for name in ("adafactor", "adam8bit")),
     {"optimizer": {"name": "nesterov", "lr": 0.03}},
     {"schedule": {"name": "constant"}},
     {"schedule": {"name": "cosine", "warmup_epochs": 1.0}},
     {"schedule": {"name": "cosine_restarts"}},
+    {"schedule": {"name": "linear"}},
+    {"schedule": {"name": "trapezoid"}},
     {"accumulation": {"batches": 2}},
     {"lr_scaling": {"rule": "linear", "reference": 64}},
     {"gradient_clipping": {"value": 1.0}},

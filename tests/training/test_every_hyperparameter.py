@@ -28,10 +28,11 @@ BASE: dict[str, Any] = {
 }
 WARM_UP = {"warmup_epochs": 1.0}
 RESIZED = {"image_size": 36, "crop": 1.0}
-OPTIMIZERS = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", "adafactor", "adam8bit")
+TIMM = ("nadamw", "lion", "lamb", "adan", "muon")
+OPTIMIZERS = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", "adafactor", "adam8bit", *TIMM)
 UNEVEN = {"name": "digits", "train_size": 45}  # not as many of each class
 POLICIES = ("none", "small_images", "trivial_augment", "rand_augment", "augmix")
-SCHEDULES = ("constant", "cosine", "cosine_restarts")
+SCHEDULES = ("constant", "cosine", "cosine_restarts", "linear", "trapezoid")
 
 # A second legal value of every field and, if it needs them to have an effect, other fields in and beside its part.
 SECOND: dict[str, Any] = {
@@ -92,10 +93,17 @@ SECOND: dict[str, Any] = {
     "label_smoothing.alpha": 0.1,
     **{f"optimizer[{name}].lr": 0.02 for name in OPTIMIZERS},
     **{f"optimizer[{name}].weight_decay": 0.1 for name in OPTIMIZERS},
-    **{f"optimizer[{name}].momentum": 0.5 for name in ("momentum", "nesterov")},
-    **{f"optimizer[{name}].{beta}": 0.5 for name in ("adam", "adamw", "adam8bit") for beta in ("beta1", "beta2")},
+    **{f"optimizer[{name}].momentum": 0.5 for name in ("momentum", "nesterov", "muon")},
+    **{
+        f"optimizer[{name}].{beta}": 0.5
+        for name in ("adam", "adamw", "adam8bit", *TIMM[:4])
+        for beta in ("beta1", "beta2")
+    },
+    "optimizer[adan].beta3": 0.5,
     **{f"schedule[{name}].warmup_epochs": 0.5 for name in SCHEDULES},
     **{f"schedule[{name}].start_factor": (0.3, WARM_UP) for name in SCHEDULES},
+    **{f"schedule[{name}].final_factor": 0.5 for name in SCHEDULES[1:]},
+    "schedule[trapezoid].decay_share": 0.6,
     "schedule[cosine_restarts].cycles": 3,
     "schedule[cosine_restarts].cycle_factor": 3,
     "averaging[swa].start": (0.25, {"start": 0.5}, {"epochs": 4}),

@@ -17,7 +17,7 @@ import torch
 from training.errors import UserError
 from training.loop.classifier import Batch, Classifier
 from training.loop.trainer import make_trainer
-from training.techniques.optimization.optimizer import BaseOptimizer
+from training.techniques.optimization.optimizer_base import BaseOptimizer
 
 BELOW, ABOVE = 2000.0, 200.0  # lowest and highest rate, relative to the default rate of the optimizer
 EPOCH_SHARE = 0.5  # at most this share of an epoch's steps is tested, but not fewer than FEWEST_STEPS

@@ -59,7 +59,10 @@ RECIPES = {
         "gradient_clipping": {"value": 0.5},
         "schedule": {"name": "cosine"},
     },
-    **{name: {"optimizer": {"name": name}} for name in ("adagrad", "rmsprop", "adafactor")},
+    **{
+        name: {"optimizer": {"name": name}}
+        for name in ("adagrad", "rmsprop", "adafactor", "nadamw", "lion", "lamb", "adan", "muon")
+    },
 }
 
 

@@ -17,7 +17,9 @@ from training.techniques.compute.compilation import Compilation
 from training.techniques.compute.precision import Precision
 from training.techniques.model.lora import Lora
 from training.techniques.model.unfreeze import Unfreeze
-from training.techniques.optimization.optimizer import BaseOptimizer
+from training.techniques.optimization.optimizer_base import BaseOptimizer
+
+SHARDED = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw")  # optimizers that were tried with fsdp
 
 
 class DataParallel(Technique):
@@ -27,8 +29,8 @@ class DataParallel(Technique):
         "sync_batch_norm; mixup, cutmix and fmix mix within a share. A last batch with fewer than two images for each device "
         "is dropped. batch_size=auto works on one device only. fsdp changes memory and time only, except for rounding: use "
         "it with activation_checkpointing for backbones that do not fit into one device. It cannot be combined with "
-        "milestone_lr, lora, channels_last, compilation, adafactor, adam8bit and 16-mixed. Several devices help if a batch "
-        "keeps each busy; the more devices a trial has, the fewer are left for other trials."
+        "milestone_lr, lora, channels_last, compilation, 16-mixed, adafactor, adam8bit and timm's optimizers. Several devices "
+        "help if a batch keeps each busy; the more devices a trial has, the fewer are left for other trials."
     )
 
     devices: int = Field(
@@ -75,7 +77,7 @@ def _find_undivided(recipe: RecipeView) -> str | None:
         return f"unfreeze.milestone_lr={rate}"
     if (lora := recipe.part(Lora)).is_on:
         return f"lora.rank={lora.rank}"
-    if (optimizer := recipe.part(BaseOptimizer).name) in ("adafactor", "adam8bit"):
+    if (optimizer := recipe.part(BaseOptimizer).name) not in SHARDED:
         return f"optimizer.name={optimizer}"
     if recipe.part(Precision).mode == "16-mixed":
         return "precision.mode=16-mixed"

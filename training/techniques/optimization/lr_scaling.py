@@ -9,7 +9,7 @@ from pydantic import Field
 from training.contract.part import MOST, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.optimization.optimizer import BaseOptimizer
+from training.techniques.optimization.optimizer_base import BaseOptimizer
 
 REFERENCE = 256
 

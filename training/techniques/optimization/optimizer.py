@@ -6,50 +6,22 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import Part, RecipeView
+from training.contract.part import RecipeView
 from training.techniques.compute.precision import Precision
+from training.techniques.optimization.optimizer_base import (
+    BaseOptimizer,
+    Beta1,
+    Beta2,
+    Lr,
+    LrDecay,
+    MomentumFactor,
+    WeightDecay,
+)
+from training.techniques.optimization.timm_optimizers import Adan, Lamb, Lion, Muon, NAdamW
 
 if TYPE_CHECKING:
     import torch
     from torch.optim.optimizer import ParamsT
-
-
-AutoLr = Literal["auto", "auto/3", "auto*3"]
-Lr = Annotated[
-    Annotated[float, Field(gt=0)] | AutoLr,
-    Field(
-        description="Learning rate at the peak of the schedule; auto: found by a range test before training (Smith 2017); "
-        "auto/3 and auto*3: a third of it, or three times as much."
-    ),
-]
-WeightDecay = Annotated[float, Field(ge=0, description="L2 penalty, added to the gradient.")]
-LrDecay = Annotated[float, Field(ge=0, description="Decoupled weight decay per unit of lr.")]
-MomentumFactor = Annotated[float, Field(gt=0, lt=1, description="Share of the last step that is added to the next.")]
-Beta1 = Annotated[float, Field(ge=0, lt=1, description="Decay rate of the mean of gradients.")]
-Beta2 = Annotated[float, Field(ge=0, lt=1, description="Decay rate of the mean of squared gradients.")]
-
-
-class BaseOptimizer(Part):
-    """The fields that every optimizer has."""
-
-    name: str
-    lr: Lr
-    weight_decay: float
-
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        """Build the optimizer for parameters or groups of parameters."""
-        raise NotImplementedError(f"{type(self).__name__}.build")
-
-    def options_from_zero(self, matrix: torch.Tensor) -> dict[str, Any]:
-        """Return this optimizer's own options for a matrix (out, in) or a kernel (out, in, h, w) that starts at zero."""
-        return {}
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the fields by the names that the libraries use."""
-        values = self.model_dump(exclude={"name"})
-        if "beta1" in values:
-            values["betas"] = values.pop("beta1"), values.pop("beta2")
-        return values
 
 
 class Sgd(BaseOptimizer):
@@ -182,9 +154,9 @@ class Adafactor(BaseOptimizer):
         arguments = self.arguments()
         return Adafactor(parameters, d=arguments.pop("clip"), **arguments)
 
-    def options_from_zero(self, matrix: torch.Tensor) -> dict[str, Any]:
+    def options_for(self, parameter: torch.Tensor, *, starts_at_zero: bool, is_in_head: bool) -> dict[str, Any]:
         # The paper's lower bound of the size, 1e-3, is meant for vectors. Steps relative to it hardly move a matrix.
-        return {"eps": (None, (3 * matrix[0].numel()) ** -0.5)}
+        return {"eps": (None, (3 * parameter[0].numel()) ** -0.5)} if starts_at_zero else {}
 
 
 class Adam8bit(BaseOptimizer):
@@ -221,5 +193,19 @@ class Adam8bit(BaseOptimizer):
 
 
 Optimizer = Annotated[
-    Sgd | Momentum | Nesterov | Adagrad | RmsProp | Adam | AdamW | Adafactor | Adam8bit, Field(discriminator="name")
+    Sgd
+    | Momentum
+    | Nesterov
+    | Adagrad
+    | RmsProp
+    | Adam
+    | AdamW
+    | NAdamW
+    | Lion
+    | Lamb
+    | Adan
+    | Muon
+    | Adafactor
+    | Adam8bit,
+    Field(discriminator="name"),
 ]

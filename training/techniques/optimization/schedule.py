@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 START_FACTOR = 1e-4
 
 Curve = Callable[[int], float]  # completed optimizer steps -> factor on lr for the next one
+FinalFactor = Annotated[float, Field(ge=0, lt=1, description="Factor on lr at the end of each descent.")]
 
 
 class BaseSchedule(Part):
@@ -83,19 +84,62 @@ class Constant(BaseSchedule):
 
 class Cosine(BaseSchedule):
     name: Literal["cosine"] = "cosine"
+    final_factor: FinalFactor = 0.0
 
     def after_warmup(self, steps: int) -> Curve:
-        return lambda step: _descend(step / steps)
+        return lambda step: _descend(step / steps, self.final_factor)
+
+
+class Linear(BaseSchedule):
+    """A straight descent (Defazio et al. 2023)."""
+
+    name: Literal["linear"] = "linear"
+    final_factor: FinalFactor = 0.0
+
+    def after_warmup(self, steps: int) -> Curve:
+        return lambda step: 1 - (1 - self.final_factor) * step / steps
+
+
+class Trapezoid(BaseSchedule):
+    """Warm-up, a constant rate, then a straight cool-down (Zhai et al. 2022; Hägele et al. 2024, section 3)."""
+
+    interactions: ClassVar[str] = (
+        "trapezoid has its gain in the cool-down: trials that are stopped before it are compared at the full rate."
+    )
+
+    name: Literal["trapezoid"] = "trapezoid"
+    decay_share: float = Field(
+        0.2, gt=0, lt=1, description="Share of the training in which the rate falls, at its end."
+    )
+    final_factor: FinalFactor = 0.0
+
+    def after_warmup(self, steps: int) -> Curve:
+        return lambda step: 1.0  # the cool-down is a share of the whole training
+
+    def curve(self, epoch_steps: Sequence[int]) -> Curve:
+        total = sum(epoch_steps)
+        decay = max(1, round(self.decay_share * total))
+        rise = super().curve(epoch_steps)
+        return lambda step: (
+            rise(step) * (1 - (1 - self.final_factor) * max(0, min(step, total) - (total - decay)) / decay)
+        )
+
+    def conflict(self, recipe: RecipeView) -> str | None:
+        if self.warmup_epochs + self.decay_share * recipe.epochs > recipe.epochs:
+            return (
+                f"schedule.warmup_epochs={self.warmup_epochs:g} and schedule.decay_share={self.decay_share:g} overlap in "
+                f"epochs={recipe.epochs}: shorten one of them."
+            )
+        return super().conflict(recipe)
 
 
 class CosineRestarts(BaseSchedule):
     name: Literal["cosine_restarts"] = "cosine_restarts"
-    cycles: int = Field(
-        2, ge=2, le=1000, description="Number of descents to zero; a single one would be the plain cosine."
-    )
+    cycles: int = Field(2, ge=2, le=1000, description="Number of descents; a single one would be the plain cosine.")
     cycle_factor: int = Field(
         1, ge=1, le=1000, description="Length of each cycle, divided by the length of the one before."
     )
+    final_factor: FinalFactor = 0.0
 
     def after_warmup(self, steps: int) -> Curve:
         # The fixed cycle lengths of CosineAnnealingWarmRestarts seldom add up to the length of the training, so the last
@@ -105,7 +149,7 @@ class CosineRestarts(BaseSchedule):
         def factor(step: int) -> float:
             start = max([0, *(end for end in ends[:-1] if end <= step)])
             end = next((end for end in ends if end > step), steps)
-            return _descend((step - start) / (end - start))
+            return _descend((step - start) / (end - start), self.final_factor)
 
         return factor
 
@@ -136,8 +180,8 @@ def count_steps(epochs: float, epoch_steps: Sequence[int]) -> float:
     return sum(epoch_steps[:whole]) + (epochs - whole) * sum(epoch_steps[whole : whole + 1])
 
 
-def _descend(share: float) -> float:
-    return 0.5 * (1 + math.cos(math.pi * share))
+def _descend(share: float, final: float) -> float:
+    return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * share))
 
 
-Schedule = Annotated[Constant | Cosine | CosineRestarts, Field(discriminator="name")]
+Schedule = Annotated[Constant | Cosine | CosineRestarts | Linear | Trapezoid, Field(discriminator="name")]

@@ -95,7 +95,9 @@ def test_the_average_is_scored_and_saved_without_extra_epochs(technique, model, 
 
 def test_between_two_minima_of_warm_restarts_the_scores_do_not_change(fit):
     run = fit(**SHARED, schedule=RESTARTS, averaging={"name": "swa", "start": 0.1})
-    first, second, third, fourth = ({**metrics, "lr": 0, "train_loss": 0} for metrics in run.metrics)
+    first, second, third, fourth = (
+        {**metrics, "lr": 0, "train_loss": 0, "train_accuracy": 0} for metrics in run.metrics
+    )
     assert first != second
     assert second == third
     assert third != fourth

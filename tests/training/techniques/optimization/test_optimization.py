@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 
 import pytest
+import timm
+import timm.optim
 import torch
 from pydantic import TypeAdapter
 from torch import nn
@@ -21,14 +23,20 @@ DIRECT = {
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.03, weight_decay=0.01),
     "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.03, alpha=0.8, momentum=0.5, weight_decay=0.01),
     "adafactor": lambda p: torch.optim.Adafactor(p, lr=0.03, beta2_decay=-0.5, d=1.2, weight_decay=0.01),
+    "nadamw": lambda p: timm.optim.NAdamW(p, lr=0.03, betas=(0.8, 0.95), weight_decay=0.01),
+    "lion": lambda p: timm.optim.Lion(p, lr=0.03, betas=(0.8, 0.95), weight_decay=0.01),
+    "lamb": lambda p: timm.optim.Lamb(p, lr=0.03, betas=(0.8, 0.95), weight_decay=0.01, max_grad_norm=1e9),
+    "adan": lambda p: timm.optim.Adan(p, lr=0.03, betas=(0.8, 0.95, 0.7), weight_decay=0.01),
+    "muon": lambda p: timm.optim.Muon(p, lr=0.03, momentum=0.8, nesterov=True, weight_decay=0.01),
     "adam": lambda p: torch.optim.Adam(p, lr=0.03, betas=(0.8, 0.95), weight_decay=0.01),
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.03, betas=(0.8, 0.95), weight_decay=0.01),
 }
 OWN = {
     "rmsprop": {"alpha": 0.8, "momentum": 0.5},
     "adafactor": {"beta2_decay": -0.5, "clip": 1.2},
-    **{name: {"momentum": 0.8} for name in ("momentum", "nesterov")},
-    **{name: {"beta1": 0.8, "beta2": 0.95} for name in ("adam", "adamw")},
+    **{name: {"momentum": 0.8} for name in ("momentum", "nesterov", "muon")},
+    **{name: {"beta1": 0.8, "beta2": 0.95} for name in ("adam", "adamw", "nadamw", "lion", "lamb")},
+    "adan": {"beta1": 0.8, "beta2": 0.95, "beta3": 0.7},
 }
 
 
@@ -48,7 +56,7 @@ def descend(model, optimizer, steps=6):
 
 
 @pytest.mark.parametrize("name", DIRECT)
-def test_an_optimizer_steps_as_torchs_does(name):
+def test_an_optimizer_steps_as_that_of_its_library_does(name):
     ours = nn.Linear(5, 3)
     theirs = copy.deepcopy(ours)
     values = {"name": name, "lr": 0.03, "weight_decay": 0.01, **OWN.get(name, {})}
@@ -90,6 +98,23 @@ def test_the_state_of_8_bit_adam_takes_8_bits_and_trains_as_well():
 def test_8_bit_adam_is_refused_in_float64():
     with pytest.raises(UserError, match=r"adam8bit does not support float64 weights: set another precision\.mode"):
         read_recipe({"optimizer": {"name": "adam8bit"}, "precision": {"mode": "64-true"}})
+
+
+def test_muon_steps_kernels_and_leaves_the_head_and_vectors_to_adam(fit):
+    run = fit(optimizer={"name": "muon"}, epochs=1, unfreeze={"level": "most"}, layer_decay={"factor": 0.9})
+    saved = torch.load(run.folder / "last.ckpt", weights_only=True)
+    states = saved["optimizer_states"][0]
+    kinds = {}
+    model = timm.create_model("test_resnet", num_classes=10)
+    shapes = {
+        "head": {(10, model.fc.in_features)},
+        "kernel": {tuple(p.shape) for p in model.parameters() if p.ndim == 4},
+    }
+    for state in states["state"].values():
+        tensor = state["momentum_buffer"] if state["use_muon"] else state["exp_avg"]
+        kind = next((kind for kind, known in shapes.items() if tuple(tensor.shape) in known), "vector")
+        kinds.setdefault(kind, set()).add(bool(state["use_muon"]))
+    assert kinds == {"head": {False}, "kernel": {True}, "vector": {False}}
 
 
 def size(weights, part):

@@ -11,6 +11,7 @@ from timm.scheduler import CosineLRScheduler
 from torch.optim import lr_scheduler as reference
 
 from training.errors import UserError
+from training.recipe import read_recipe
 from training.techniques.optimization.schedule import CosineRestarts, Schedule
 
 LR = 0.4
@@ -66,6 +67,36 @@ def test_cosine_with_warm_up_equals_timms():
         theirs.step_update(step)
         expected.append(over.param_groups[0]["lr"])
     assert ours(5, 8, name="cosine", warmup_epochs=1.0, start_factor=0.01)[:40] == pytest.approx(expected, abs=1e-12)
+
+
+def test_linear_equals_torchs():
+    over = optimizer()
+    expected = rates(reference.LinearLR(over, start_factor=1.0, end_factor=0.1, total_iters=40), over, 40)
+    assert ours(5, 8, name="linear", final_factor=0.1) == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_trapezoid_equals_torchs_three_pieces_in_sequence():
+    over = optimizer()
+    rise = reference.LinearLR(over, start_factor=1e-3, total_iters=8)
+    fall = reference.LinearLR(over, start_factor=1.0, end_factor=0.05, total_iters=12)
+    flat = reference.ConstantLR(over, factor=1.0)
+    sequence = reference.SequentialLR(over, [rise, flat, fall], milestones=[8, 28])
+    fields = {"warmup_epochs": 1.0, "start_factor": 1e-3, "decay_share": 0.3, "final_factor": 0.05}
+    assert ours(5, 8, name="trapezoid", **fields) == pytest.approx(rates(sequence, over, 40), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["cosine", "cosine_restarts"])
+def test_a_cosine_can_end_above_zero(name):
+    over = optimizer()
+    found, steps = ours(4, 5, name=name, final_factor=0.25), 20 if name == "cosine" else 10
+    expected = rates(reference.CosineAnnealingLR(over, steps, eta_min=LR * 0.25), over, steps)
+    assert found[: steps - 1] == pytest.approx(expected[: steps - 1], abs=1e-12)
+    assert found[-1] == pytest.approx(LR * 0.25)
+
+
+def test_a_warm_up_and_a_cool_down_that_overlap_are_refused():
+    with pytest.raises(UserError, match=r"warmup_epochs=8 and schedule\.decay_share=0\.4 overlap in epochs=10"):
+        read_recipe({"schedule": {"name": "trapezoid", "warmup_epochs": 8.0, "decay_share": 0.4}})
 
 
 def test_restarts_of_equal_length_equal_torchs_warm_restarts():

@@ -1,0 +1,111 @@
+"""Optimizers that timm adds to those of torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from training.techniques.optimization.optimizer_base import BaseOptimizer, Beta1, Beta2, Lr, LrDecay, MomentumFactor
+
+if TYPE_CHECKING:
+    import torch
+    from torch.optim.optimizer import ParamsT
+
+
+class NAdamW(BaseOptimizer):
+    """AdamW with Nesterov's momentum (Dozat 2016)."""
+
+    name: Literal["nadamw"] = "nadamw"
+    lr: Lr = 0.001
+    beta1: Beta1 = 0.9
+    beta2: Beta2 = 0.999
+    weight_decay: LrDecay = 0.01
+
+    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
+        from timm.optim import NAdamW as Optimizer
+
+        return Optimizer(parameters, **self.arguments())
+
+
+class Lion(BaseOptimizer):
+    """Move each weight by lr, in the direction of the sign of the mean gradient (Chen et al. 2023, algorithm 2)."""
+
+    interactions: ClassVar[str] = (
+        "Every step of lion has the full size, so its lr is a third to a tenth of that of adamw, and its weight_decay as many "
+        "times larger. It stores one mean instead of two, and suits large batches."
+    )
+
+    name: Literal["lion"] = "lion"
+    lr: Lr = 0.0001
+    beta1: Beta1 = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1, description="Decay rate of the stored mean of gradients.")] = 0.99
+    weight_decay: LrDecay = 0.0
+
+    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
+        from timm.optim import Lion as Optimizer
+
+        return Optimizer(parameters, **self.arguments())
+
+
+class Lamb(BaseOptimizer):
+    """Adam whose step for each tensor is as long as lr times the tensor (You et al. 2020, algorithm 2)."""
+
+    interactions: ClassVar[str] = (
+        "lamb is made for batches of thousands of images. It does not bound the gradient itself, as timm's does by default: "
+        "gradient_clipping does. With no_decay, the parameters without decay take plain steps of adam."
+    )
+
+    name: Literal["lamb"] = "lamb"
+    lr: Lr = 0.005
+    beta1: Beta1 = 0.9
+    beta2: Beta2 = 0.999
+    weight_decay: float = Field(
+        0.01, gt=0, description="Share of the weights in the direction of a step; with 0 it would be adam."
+    )
+
+    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
+        from timm.optim import Lamb as Optimizer
+
+        return Optimizer(parameters, max_grad_norm=None, **self.arguments())
+
+
+class Adan(BaseOptimizer):
+    """Adam with Nesterov's momentum from the difference of two gradients (Xie et al. 2024, algorithm 1)."""
+
+    interactions: ClassVar[str] = "adan stores four tensors for each weight, adamw two."
+
+    name: Literal["adan"] = "adan"
+    lr: Lr = 0.001
+    beta1: Beta1 = 0.98
+    beta2: Annotated[float, Field(ge=0, lt=1, description="Decay rate of the mean difference of two gradients.")] = 0.92
+    beta3: Annotated[float, Field(ge=0, lt=1, description="Decay rate of the mean of squares.")] = 0.99
+    weight_decay: LrDecay = 0.0
+
+    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
+        from timm.optim import Adan as Optimizer
+
+        return Optimizer(parameters, **self.arguments())
+
+
+class Muon(BaseOptimizer):
+    """Momentum whose step for each matrix is made orthogonal (Jordan et al. 2024; steps as in Liu et al. 2025)."""
+
+    interactions: ClassVar[str] = (
+        "muon steps matrices and kernels; the head and all vectors take steps of nadamw at the same lr. Steps have the size of "
+        "those of adamw (Liu et al. 2025, section 2.2), so both have the same domain of lr. The products take time, most "
+        "of all with small batches."
+    )
+
+    name: Literal["muon"] = "muon"
+    lr: Lr = 0.001
+    momentum: MomentumFactor = 0.95
+    weight_decay: LrDecay = 0.0
+
+    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
+        from timm.optim import Muon as Optimizer
+
+        return Optimizer(parameters, nesterov=True, **self.arguments())
+
+    def options_for(self, parameter: torch.Tensor, *, starts_at_zero: bool, is_in_head: bool) -> dict[str, Any]:
+        return {"use_fallback": True} if is_in_head else {}
