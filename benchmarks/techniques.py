@@ -89,6 +89,7 @@ VARIANTS: list[Values] = [
     {"label_smoothing": {"alpha": 0.1}},
     {"flip_average": {"enabled": True}},
     {"layer_decay": {"factor": 0.8}},
+    {"head_rate": {"factor": 10.0}},
     {"no_decay": {"enabled": True}, "optimizer": {"name": "momentum", "lr": 0.03, "weight_decay": 1e-4}},
     *(
         {"optimizer": {"name": name}}

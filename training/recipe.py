@@ -36,6 +36,7 @@ from training.techniques.model.unfreeze import Unfreeze
 from training.techniques.optimization.accumulation import Accumulation
 from training.techniques.optimization.averaging import Averaging, NoAveraging
 from training.techniques.optimization.gradient_clipping import GradientClipping
+from training.techniques.optimization.head_rate import HeadRate
 from training.techniques.optimization.layer_decay import LayerDecay
 from training.techniques.optimization.lr_scaling import LrScaling
 from training.techniques.optimization.no_decay import NoDecay
@@ -81,6 +82,7 @@ class Recipe(Part):
     loss: Loss = CrossEntropy()
     label_smoothing: LabelSmoothing = LabelSmoothing()
     layer_decay: LayerDecay = LayerDecay()
+    head_rate: HeadRate = HeadRate()
     no_decay: NoDecay = NoDecay()
     optimizer: Optimizer = Momentum()
     schedule: Schedule = Constant()

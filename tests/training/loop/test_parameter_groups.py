@@ -79,6 +79,17 @@ def test_layer_decay_gives_the_adapters_of_a_frozen_backbone_different_rates():
     assert rates["head.weight"] == 0.01 > adapters[-1]
 
 
+@pytest.mark.parametrize("beside", [{}, {"layer_decay": {"factor": 0.7}}])
+def test_everything_below_the_head_has_a_fraction_of_its_rate(beside):
+    plain, changed = (timm.create_model("test_resnet", num_classes=10) for _ in range(2))
+    before = by_name(plain, prepare(plain, **beside)[1].param_groups, "lr")
+    after = by_name(changed, prepare(changed, **beside, head_rate={"factor": 10.0})[1].param_groups, "lr")
+    head = {"fc.weight", "fc.bias"}
+    assert {name: after[name] for name in head} == dict.fromkeys(head, 0.01)
+    expected = {name: rate / 10 for name, rate in before.items() if name not in head}
+    assert {name: after[name] for name in expected} == pytest.approx(expected)
+
+
 def test_no_decay_alone_groups_as_timm_does():
     model = timm.create_model("test_vit", num_classes=10)
     _, optimizer, _ = prepare(model, no_decay={"enabled": True})
@@ -168,6 +179,9 @@ def test_the_scaled_rate_is_the_metric(fit):
     ("fields", "reason"),
     [
         ({"layer_decay": {"factor": 0.5}, "unfreeze": {"level": "last"}}, "does nothing while unfreeze.level=last"),
+        ({"head_rate": {"factor": 2.0}, "unfreeze": {"level": "last"}}, "does nothing while unfreeze.level=last"),
+        ({"unfreeze": {"level": "most", "milestones": [1], "to_full": True}}, "needs level=last and one milestone"),
+        ({"unfreeze": {"level": "last", "to_full": True}}, "needs level=last and one milestone"),
         ({"no_decay": {"enabled": True}}, "does nothing while optimizer.weight_decay is 0"),
         ({"lr_scaling": {"reference": 64}}, "does nothing while lr_scaling.rule is none"),
         ({"unfreeze": {"milestone_lr": "auto"}}, "milestone_lr=auto does nothing without unfreeze.milestones"),
@@ -213,6 +227,19 @@ def test_milestones_unfreeze_layers_with_their_statistics_and_other_layers_conti
     ]  # fmt: skip
     plain = fit(**{**GRADUAL, "unfreeze": {"level": "full"}})
     assert [m["lr"] for m in run.metrics] == [m["lr"] for m in plain.metrics]
+
+
+def test_a_milestone_can_unfreeze_everything_at_once_and_resumes(fit, load_weights, tmp_path):
+    fields = {**GRADUAL, "epochs": 2, "unfreeze": {"level": "last", "milestones": [1], "to_full": True}}
+    fit(folder=tmp_path, **fields, on_report=lambda report: False)
+    before = load_weights(tmp_path)
+    fit(folder=tmp_path, **fields)
+    after = load_weights(tmp_path)
+    whole = load_weights(fit(**fields).folder)
+    assert {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])} == {
+        name.split(".")[0] for name in before
+    }
+    assert all(torch.equal(whole[name], after[name]) for name in whole)
 
 
 def test_momentum_of_the_head_survives_a_milestone(fit, tmp_path):

@@ -53,6 +53,7 @@ RECIPES = {
     "grouped": {
         "optimizer": {"name": "adam8bit", "lr": 0.01, "weight_decay": 0.1},
         "layer_decay": {"factor": 0.7},
+        "head_rate": {"factor": 5.0},
         "no_decay": {"enabled": True},
         "lr_scaling": {"rule": "sqrt"},
         "accumulation": {"schedule": [[1, 2], [3, 1]]},

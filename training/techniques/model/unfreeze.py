@@ -21,7 +21,8 @@ class Unfreeze(Technique):
     interactions: ClassVar[str] = (
         "It has little use without pretrained weights. last is ahead after few epochs and seldom at the end, so early stopping "
         "favours it unless trials are compared within their level. The fewer parameters train, the higher the learning rate "
-        "can be, and the less regularisation is needed. With milestones, level is the one at the start. The schedule ignores "
+        "can be, and the less regularisation is needed. With milestones, level is the one at the start. to_full trains the "
+        "head first, so that its random start does not distort pretrained features (Kumar et al. 2022). The schedule ignores "
         "milestones; choose its restarts so that they coincide."
     )
 
@@ -33,7 +34,9 @@ class Unfreeze(Technique):
         description="Epochs after which the next level trains (Howard & Ruder 2018): from last, [3, 6] means most after 3 and "
         "full after 6.",
     )
-
+    to_full: bool = Field(
+        False, description="From last, the milestone unfreezes everything at once (linear probing, then fine-tuning)."
+    )
     milestone_lr: Literal["keep", "auto", "auto/3", "auto*3"] = Field(
         "keep", description="Base rate from each milestone on: keep it, or find it again like optimizer.lr=auto."
     )
@@ -41,21 +44,32 @@ class Unfreeze(Technique):
     @property
     def deepest(self) -> str:
         """The level at the end of training."""
-        return LEVELS[min(LEVELS.index(self.level) + len(self.milestones), 2)]
+        return self.levels[-1]
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The level at the start, and that after each milestone."""
+        if self.to_full:
+            return self.level, "full"
+        first = LEVELS.index(self.level)
+        return LEVELS[first : first + len(self.milestones) + 1]
 
     def apply(self, setup: TrainingSetup) -> None:
         from training.callbacks.unfreezing import UnfreezeAtMilestones
 
-        first = LEVELS.index(self.level)
-        levels = LEVELS[first : first + len(self.milestones) + 1]
         # In reverse order, so that the model ends at the first level.
-        steps = [set_level(setup.model, level) for level in reversed(levels)][::-1]
+        steps = [set_level(setup.model, level) for level in reversed(self.levels)][::-1]
         setup.frozen.extend(steps[0][1])
         if self.milestones:
             setup.unfreeze_steps.update(zip(self.milestones, steps[1:], strict=True))
             setup.callbacks.append(UnfreezeAtMilestones(setup.frozen, setup.unfreeze_steps))
 
     def conflict(self, recipe: RecipeView) -> str | None:
+        if self.to_full and (self.level != "last" or len(self.milestones) != 1):
+            return (
+                f"unfreeze.to_full=true does not fit unfreeze.level={self.level} with milestones={self.milestones}: it needs "
+                "level=last and one milestone. Or leave to_full out."
+            )
         if not self.milestones:
             if self.milestone_lr == "keep":
                 return None
