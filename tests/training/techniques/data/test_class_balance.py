@@ -101,7 +101,7 @@ def test_the_epochs_of_a_balanced_sampler_are_windows_of_one_stream_that_follows
 
 
 def test_a_balanced_batch_mixes_images_of_the_same_class_as_often_as_chance():
-    """Without random partners it is 1.6 %: each round of the sampler has every class once."""
+    """Between neighbours it is 1.2 %: each round of the sampler has every class once."""
     setup = TrainingSetup(torch.nn.Flatten(), "cpu", 9, (), 8)
     MixUp(alpha=1.0).apply(setup)
     labels = np.repeat(np.arange(9), 40)
