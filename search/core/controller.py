@@ -12,6 +12,7 @@ from search.storage.events import (
     DrawRefused,
     EndState,
     EpochReported,
+    LossCause,
     Origin,
     Replication,
     ReplicationTrial,
@@ -29,7 +30,8 @@ from training.loop.epoch_report import Report
 from training.recipe import Recipe, read_recipe
 
 DRAWS = 200  # attempts to draw a recipe without conflicts
-RESTARTS = 3  # largest number of restarts of a trial whose workers die
+RESTARTS = 3  # largest number of restarts of a trial whose workers die by themselves
+PREEMPTIONS = 100  # on a spot market they are ordinary; the limit ends a trial that takes its machine down each time
 
 Listener = Callable[[AnyEvent], None]
 
@@ -219,13 +221,16 @@ class Controller:
         if not self.is_over and self.trials.by_number[number].state in UNFINISHED:
             self.record(TrialEnded(trial=number, state=state, reason=reason))
 
-    def lose(self, number: int, reason: str) -> None:
-        """Record that a trial's worker died. The trial is restarted from its last checkpoint, at most `RESTARTS` times."""
-        if self.is_over or self.trials.by_number[number].state not in UNFINISHED:
+    def lose(self, number: int, reason: str, cause: LossCause = "worker") -> None:
+        """Record that a trial lost its worker. The trial is restarted from its last checkpoint, up to a limit."""
+        trial = self.trials.by_number[number]
+        if self.is_over or trial.state not in UNFINISHED:
             return
-        self.record(TrialLost(trial=number, reason=reason))
-        if self.trials.by_number[number].losses > RESTARTS:
-            self.end(number, "failed", f"{RESTARTS + 1} of its workers died, the last because: {reason}")
+        self.record(TrialLost(trial=number, reason=reason, cause=cause))
+        if trial.crashes > RESTARTS:
+            self.end(number, "failed", f"{trial.crashes} of its workers died, the last because: {reason}")
+        elif trial.preemptions > PREEMPTIONS:
+            self.end(number, "failed", f"{trial.preemptions} of its machines were lost, the last because: {reason}")
 
     def _start(self, number: int, recipe: Recipe, params: Params | None, origin: Origin) -> Trial:
         self.record(TrialStarted(trial=number, recipe=self.resolve(recipe), params=params, origin=origin))

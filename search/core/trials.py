@@ -37,7 +37,8 @@ class Trial:
     reason: str = ""
     ended: float | None = None
     reports: list[EpochReported] = field(default_factory=list)
-    losses: int = 0  # number of its workers that died
+    crashes: int = 0  # number of its workers that died by themselves
+    preemptions: int = 0  # number of its workers that were lost with their node, or were drained
 
     @property
     def name(self) -> str:
@@ -86,7 +87,9 @@ class Trials:
         elif isinstance(event, TrialResumed):
             trial.state, trial.reason, trial.ended = "running", "", None
         elif isinstance(event, TrialLost):
-            trial.state, trial.reason, trial.losses = "interrupted", event.reason, trial.losses + 1
+            trial.state, trial.reason = "interrupted", event.reason
+            trial.crashes += event.cause == "worker"
+            trial.preemptions += event.cause == "preemption"
         elif isinstance(event, TrialEnded):
             trial.state, trial.reason, trial.ended = event.state, event.reason, event.time
 

@@ -178,7 +178,7 @@ def _tune(
             cpus=demand.cpus,
             uses_share=uses_share,
             gpus=demand.gpus,
-            losses=trial.losses,
+            crashes=trial.crashes,
             cache=str(folder.rates),
         )
 

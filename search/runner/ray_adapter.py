@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ray.tune.execution.tune_controller import TuneController
     from ray.tune.experiment import Trial as RayTrial
 
+# Parts of Ray's messages about a worker that was lost with its node, or ended by the SIGTERM of a drain or an eviction.
+PREEMPTED = ("its node has died", "temporarily unavailable", "received a SIGTERM", "receives a SIGTERM", "preempted")
+
 MakeInput = Callable[[Trial], TrialInput]
 
 
@@ -105,7 +108,8 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         if "low on memory" in reason or "OutOfMemory" in reason:
             self.controller.end(number, "out_of_memory", reason)
         else:
-            self.controller.lose(number, reason)
+            text = str(trial.get_error() or "")
+            self.controller.lose(number, reason, "preemption" if any(map(text.__contains__, PREEMPTED)) else "worker")
 
     def on_trial_complete(self, tune_controller: TuneController, trial: RayTrial, result: dict[str, Any]) -> None:
         # Ray also calls this for trials that the end of the sweep interrupts.
@@ -126,7 +130,8 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
 def describe_death(trial: RayTrial) -> str:
     """Return in one line why a trial's worker died."""
     lines = [line.strip() for line in str(trial.get_error() or "").splitlines()]
-    telling = [line for line in lines if "memory" in line.lower() or "died" in line or "killed" in line]
+    words = ("memory", "died", "killed", "unavailable")
+    telling = [line for line in lines if any(word in line.lower() for word in words)]
     return (telling or lines or ["the worker died"])[0][:300]
 
 

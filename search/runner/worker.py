@@ -50,7 +50,7 @@ class TrialInput:
     cpus: float
     uses_share: bool  # whether the trial may use all CPUs that belong to its GPUs on the worker's node
     gpus: float
-    losses: int  # number of workers of this trial that died
+    crashes: int  # number of workers of this trial that died by themselves
     cache: str  # folder of rates that trials have found
 
 
@@ -100,7 +100,7 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
     folder = Path(given.folder)
     folder.mkdir(parents=True, exist_ok=True)
     device: Literal["cpu", "cuda"] = "cuda" if given.gpus else "cpu"
-    if killed_for_memory(folder) and given.losses:
+    if killed_for_memory(folder) and given.crashes:
         return {"end": "out_of_memory", "reason": "the system killed its worker for memory"}
 
     began = time.perf_counter()

@@ -17,6 +17,7 @@ State = Literal["running", "paused", "completed", "stopped", "diverged", "out_of
 EndState = Literal["paused", "completed", "stopped", "diverged", "out_of_memory", "failed", "interrupted"]
 SweepState = Literal["completed", "interrupted", "time_budget"]
 Origin = Literal["baseline", "sampler", "warm_start", "listed", "single"]
+LossCause = Literal["worker", "preemption"]
 ReplicationKind = Literal["confirm", "ablate"]
 Dataset = Mapping[str, bool | int | float | str | None]  # name, digest and sizes of the data
 StepPoint = tuple[int, float, float]  # optimizer steps done, learning rate, training loss
@@ -138,6 +139,9 @@ class TrialLost(TrialEvent):
 
     event: Literal["lost"] = "lost"
     reason: str = Field(description="The reason that Ray gives.")
+    cause: LossCause = Field(
+        "worker", description="Whether the worker died by itself, or its node was lost or drained."
+    )
 
 
 class TrialEnded(TrialEvent):

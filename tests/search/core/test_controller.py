@@ -260,3 +260,17 @@ def test_after_a_move_only_recipes_that_the_machines_support_are_started(tmp_pat
     assert reasons == {"these machines do not support the recipe"}
     again = Controller(space, Ledger(tmp_path / "ledger.jsonl"))
     assert len(again.trials) == 40
+
+
+def test_a_trial_that_loses_its_machines_goes_on_and_one_that_crashes_does_not(tmp_path):
+    controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
+    trial = controller.next_trial()
+    for _ in range(20):
+        controller.lose(trial.number, "its node has died", "preemption")
+        assert controller.next_trial() is trial
+    for _ in range(4):
+        assert trial.state != "failed"
+        controller.lose(trial.number, "segmentation fault")
+    assert (trial.state, trial.reason) == ("failed", "4 of its workers died, the last because: segmentation fault")
+    again = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl")).trials.by_number[trial.number]
+    assert (again.crashes, again.preemptions, again.state) == (4, 20, "failed")

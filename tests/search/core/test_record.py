@@ -32,7 +32,7 @@ def test_a_ledger_from_before_events_had_types_is_read_completely(old):
     states = {trial.number: trial.state for trial in old.trials}
     assert states == {**dict.fromkeys((0, 1, 2, 3, 5, 6, 7), "completed"), 4: "diverged"}
     assert old.trials.best().number == 7
-    assert old.trials.by_number[5].losses == 1
+    assert old.trials.by_number[5].crashes == 1
     assert old.state == "completed"
     assert old.is_done
     assert old.is_delivered

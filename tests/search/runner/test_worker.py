@@ -19,7 +19,7 @@ CONFIG["cache"] = "rates"
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
-def have_it_end(how, folder, monkeypatch, losses=0):
+def have_it_end(how, folder, monkeypatch, crashes=0):
     """Return the messages of a worker whose training returns or raises this."""
 
     def train(*arguments, **named):
@@ -30,7 +30,7 @@ def have_it_end(how, folder, monkeypatch, losses=0):
     recorded = []
     monkeypatch.setattr(training.train, "train", train)
     monkeypatch.setattr(ray.tune, "report", lambda message: recorded.append(json.loads(message["message"])))
-    run_trial({**CONFIG, "folder": str(folder), "metric": "val_accuracy", "losses": losses})
+    run_trial({**CONFIG, "folder": str(folder), "metric": "val_accuracy", "crashes": crashes})
     return recorded
 
 
@@ -65,7 +65,7 @@ def test_a_full_disk_ends_the_sweep_and_not_the_trial(tmp_path, monkeypatch):
 
 def test_a_trial_whose_worker_was_killed_for_memory_is_not_tried_again(tmp_path, monkeypatch):
     monkeypatch.setattr("search.runner.worker.killed_for_memory", lambda folder: True)
-    (recorded,) = have_it_end(AssertionError("it was tried"), tmp_path, monkeypatch, losses=1)
+    (recorded,) = have_it_end(AssertionError("it was tried"), tmp_path, monkeypatch, crashes=1)
     assert recorded["end"] == "out_of_memory"
 
 
@@ -89,7 +89,7 @@ def test_a_trial_with_a_part_of_a_gpu_may_fill_that_part_of_its_memory(gpus, sha
         return SimpleNamespace(state="completed")
 
     monkeypatch.setattr(training.train, "train", train)
-    run_trial({**CONFIG, "folder": str(tmp_path), "metric": "val_accuracy", "losses": 0, "gpus": gpus})
+    run_trial({**CONFIG, "folder": str(tmp_path), "metric": "val_accuracy", "crashes": 0, "gpus": gpus})
     assert seen == [share]
 
 
