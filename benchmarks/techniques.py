@@ -82,6 +82,8 @@ VARIANTS: list[Values] = [
     {"class_balance": {"name": "sampler"}},
     {"averaging": {"name": "swa"}},
     {"averaging": {"name": "ema"}},
+    {"sharpness": {"name": "sam"}},
+    {"sharpness": {"name": "asam"}},
     {"loss": {"name": "bce"}},
     {"loss": {"name": "focal"}},
     {"loss": {"name": "poly"}},

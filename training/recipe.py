@@ -42,6 +42,7 @@ from training.techniques.optimization.lr_scaling import LrScaling
 from training.techniques.optimization.no_decay import NoDecay
 from training.techniques.optimization.optimizer import Momentum, Optimizer
 from training.techniques.optimization.schedule import Constant, Schedule
+from training.techniques.optimization.sharpness import NoSharpness, Sharpness
 
 # Validation context of a recipe from a ledger: it was valid when it was written, so a conflict that only a later version
 # has does not make it unreadable.
@@ -88,6 +89,7 @@ class Recipe(Part):
     schedule: Schedule = Constant()
     averaging: Averaging = NoAveraging()
     flip_average: FlipAverage = FlipAverage()
+    sharpness: Sharpness = NoSharpness()
     accumulation: Accumulation = Accumulation()
     lr_scaling: LrScaling = LrScaling()
     gradient_clipping: GradientClipping = GradientClipping()

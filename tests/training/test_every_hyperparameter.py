@@ -114,6 +114,8 @@ SECOND: dict[str, Any] = {
     "optimizer[rmsprop].momentum": 0.5,
     "optimizer[adafactor].beta2_decay": -0.2,
     "optimizer[adafactor].clip": 2.0,
+    "sharpness[sam].rho": 0.2,
+    "sharpness[asam].rho": 1.0,
     "layer_decay.factor": 0.5,
     "head_rate.factor": 5.0,
     "no_decay.enabled": (True, {}, {"optimizer": {"name": "adamw"}}),
@@ -248,6 +250,7 @@ def test_recipes_that_differ_in_one_hyperparameter_train_differently(path, weigh
         ("class_balance", "name", ("none", "weights", "sampler")),
         ("loss", "name", ("cross_entropy", "bce", "focal", "poly", "logit_adjusted")),
         ("averaging", "name", ("none", "swa", "ema")),
+        ("sharpness", "name", ("none", "sam", "asam")),
     ],
 )
 def test_no_two_kinds_train_in_the_same_way(part, key, kinds, weights_after):

@@ -33,6 +33,7 @@ ON = {
     "class_balance": {"class_balance": {"name": "weights", "power": 1.0}},
     "loss": {"loss": {"name": "focal", "gamma": 1.5}},
     "flip_average": {"flip_average": {"enabled": True}},
+    "sharpness": {"sharpness": {"name": "sam", "rho": 0.1}},
     "averaging": {"averaging": {"name": "swa", "start": 0.5}},
     "label_smoothing": {"label_smoothing": {"alpha": 0.1}},
     "layer_decay": {"layer_decay": {"factor": 0.7}},

@@ -28,6 +28,10 @@ class Criterion(Protocol):
     def __call__(self, logits: torch.Tensor, targets: torch.Tensor, /) -> torch.Tensor: ...
 
 
+# The trained weights and their gradients -> the change of each weight.
+FindPoint = Callable[[list["torch.Tensor"], list["torch.Tensor"]], list["torch.Tensor"]]
+
+
 class TrainedModule(Protocol):
     """What the callback of a technique can read from the LightningModule in training."""
 
@@ -58,6 +62,7 @@ class TrainingSetup:
 
     class_weights: torch.Tensor | None = None  # float32 (class_count,): the weight of each class in the loss
     criterion: Criterion | None = None  # None: cross-entropy
+    find_worst_point: FindPoint | None = None  # where a second pass computes the gradient of each batch
     batches_per_step: Callable[[int], int] | None = None  # completed epochs -> forward passes per optimizer step
     lr_factor: float | None = None  # multiplies optimizer.lr for all parameters
     lr_shares: dict[nn.Parameter, float] | None = None  # multiplies the base rate; 1 for parameters not in it

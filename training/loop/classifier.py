@@ -15,6 +15,7 @@ from training.distributed.sharding import gather_whole
 from training.errors import Diverged
 from training.loop.metrics import measure
 from training.loop.parameter_groups import group_parameters
+from training.loop.second_pass import SecondPass
 from training.recipe import Recipe
 from training.techniques.data.mixing import change_batch
 from training.techniques.optimization.accumulation import weigh_batches
@@ -38,6 +39,7 @@ class Classifier(pl.LightningModule):
         self.criterion = plan.criterion or nn.CrossEntropyLoss(weight=plan.class_weights)
         self.epoch_steps = [-(-len(plan.batch_sizes) // self.batches_in(epoch)) for epoch in range(recipe.epochs)]
         self.step_stride = -(-sum(self.epoch_steps) // STEP_POINTS)
+        self.second_pass = SecondPass(self.model, plan.find_worst_point) if plan.find_worst_point else None
         self.train()  # Lightning keeps the modes from the start of a fit
 
     def train(self, mode: bool = True) -> Classifier:
@@ -84,7 +86,13 @@ class Classifier(pl.LightningModule):
         classes = targets if targets.dim() == 1 else targets.argmax(1)
         self.correct = self.correct + (logits.detach().argmax(1) == classes).sum()
         self._record(loss.detach(), len(images), batch_index)
+        if self.second_pass:
+            loss = self.second_pass.compute(loss, lambda: self.loss_of(self.model(images), targets))
         return loss * self.loss_weights[batch_index]
+
+    def on_after_backward(self) -> None:
+        if self.second_pass:
+            self.second_pass.restore()
 
     def loss_of(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the mean loss over the images; `targets` are labels (N,) or shares of the classes (N, classes)."""

@@ -52,6 +52,7 @@ RECIPES = {
         "activation_checkpointing": {"enabled": True},
         "channels_last": {"enabled": True},
     },
+    "two passes": {"sharpness": {"name": "asam"}, "mixup": {"alpha": 0.4}, "drop_path": {"rate": 0.3}},
     "64 bits": {"precision": {"mode": "64-true"}, "loss": {"name": "bce"}, "mixup": {"alpha": 0.4}},
     "compiled": {"compilation": {"backend": "aot_eager"}, "epochs": 2, "flip_average": {"enabled": True}},
     "grouped": {

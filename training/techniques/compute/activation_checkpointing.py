@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -69,20 +68,6 @@ def recompute(block: nn.Module, *inputs: object, **named: Any) -> torch.Tensor:
 
 def _make_contexts(block: nn.Module) -> tuple[AbstractContextManager, AbstractContextManager]:
     """Return the contexts of the first and of the second computation of a block."""
-    return nullcontext(), _on_copies_of_statistics(block)
+    from training.model.batch_statistics import on_copies_of_statistics
 
-
-@contextmanager
-def _on_copies_of_statistics(block: nn.Module) -> Iterator[None]:
-    """Compute with copies of BatchNorm's statistics, so that they do not count a batch twice."""
-    from torch.nn.modules.batchnorm import _BatchNorm
-
-    norms = [m for m in block.modules() if isinstance(m, _BatchNorm)]
-    kept = [(norm, name, buffer) for norm in norms for name, buffer in norm.named_buffers(recurse=False)]
-    for norm, name, buffer in kept:
-        setattr(norm, name, buffer.clone())
-    try:
-        yield
-    finally:
-        for norm, name, buffer in kept:
-            setattr(norm, name, buffer)
+    return nullcontext(), on_copies_of_statistics(block)
