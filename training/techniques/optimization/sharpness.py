@@ -49,10 +49,11 @@ class _Nearby(Technique):
         raise NotImplementedError(f"{type(self).__name__}.find_worst_point")
 
     def conflict(self, recipe: RecipeView) -> str | None:
-        if recipe.part(Precision).mode == "16-mixed":
-            return f"sharpness.name={self.name} needs an unscaled gradient: set precision.mode=bf16-mixed or 32-true."
+        # In the order in which a space draws the fields, because it calls this before all of them are drawn.
         if (devices := recipe.part(DataParallel).devices) > 1:
             return f"sharpness.name={self.name} works on one device, not on data_parallel.devices={devices}: set 1."
+        if recipe.part(Precision).mode == "16-mixed":
+            return f"sharpness.name={self.name} needs an unscaled gradient: set precision.mode=bf16-mixed or 32-true."
         if recipe.part(Compilation).is_on:
             return f"sharpness.name={self.name} changes weights between two passes: set compilation.backend=none."
         return None
