@@ -81,8 +81,12 @@ def assert_same(one: Path, other: Path, *outcomes):
 def test_a_stopped_and_resumed_training_on_two_devices_ends_as_on_one(strategy, tmp_path):
     recipe = {
         "epochs": 2,
+        "random_crop": {"name": "padded"},
+        "flip": {"probability": 0.5},
         "augmentation": {"policy": "small_images"},
         "class_balance": {"name": "weights", "power": 1.0},
+        "loss": {"name": "focal"},
+        "flip_average": {"enabled": True},
         "label_smoothing": {"alpha": 0.1},
         "accumulation": {"batches": 2},
         "gradient_clipping": {"value": 1.0},
