@@ -27,6 +27,16 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True)
+def few_validation_images(request, monkeypatch):
+    """Leave out most validation images, on which these tests would spend more time than on training.
+
+    The processes of further devices do not see this change, and tests of data sources count the images.
+    """
+    if not {"distributed", "data"} & set(request.path.parts):
+        monkeypatch.setattr("training.data.sources.digits.HELD_OUT", 80)
+
+
 @pytest.fixture
 def tiny_recipe():
     """Build a small recipe: `tiny_recipe(epochs=3, optimizer={...})`."""
