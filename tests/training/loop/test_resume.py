@@ -87,7 +87,11 @@ def assert_same(one, other, load_weights):
         assert all(torch.equal(first[name], second[name]) for name in first), which
 
 
-@pytest.mark.parametrize("name", RECIPES)
+# These share their code with others in the list.
+RARE = {"compiled", "adagrad", "rmsprop", "nadamw", "lion", "lamb", "adan"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in RARE else n for n in RECIPES])
 def test_a_stopped_training_continues_to_the_same_numbers(name, fit, load_weights, tmp_path):
     recipe = {"epochs": 4, **RECIPES[name]}
     whole = fit(**recipe)

@@ -25,9 +25,9 @@ def dtypes(monkeypatch):
         seen["loss"].add(loss.dtype)
         return loss
 
-    def watch_validation(self, batch, index, dataloader_idx=0):
-        step(self, batch, index, dataloader_idx)
-        seen["validation"] |= {column.dtype for columns in self.validated for column in columns[2:]}
+    def watch_validation(self, batch, index):
+        step(self, batch, index)
+        seen["validation"] |= {column.dtype for column in self.validated[-1][2:]}
 
     monkeypatch.setattr(Classifier, "training_step", watch)
     monkeypatch.setattr(Classifier, "validation_step", watch_validation)
