@@ -37,7 +37,7 @@ class Lion(BaseOptimizer):
     )
 
     name: Literal["lion"] = "lion"
-    lr: Lr = 0.0001
+    lr: Lr = 0.0003
     beta1: Beta1 = 0.9
     beta2: Annotated[float, Field(ge=0, lt=1, description="Decay rate of the stored mean of gradients.")] = 0.99
     weight_decay: LrDecay = 0.0
@@ -92,13 +92,13 @@ class Muon(BaseOptimizer):
     """Momentum whose step for each matrix is made orthogonal (Jordan et al. 2024; steps as in Liu et al. 2025)."""
 
     interactions: ClassVar[str] = (
-        "muon steps matrices and kernels; the head and all vectors take steps of nadamw at the same lr. Steps have the size of "
-        "those of adamw (Liu et al. 2025, section 2.2), so both have the same domain of lr. The products take time, most "
-        "of all with small batches."
+        "muon steps matrices and kernels; the head and all vectors take steps of nadamw at the same lr. Steps are "
+        "scaled to the size of those of adamw (Liu et al. 2025, section 2.2), so both have the same domain of lr. The products "
+        "take time, most of all with small batches."
     )
 
     name: Literal["muon"] = "muon"
-    lr: Lr = 0.001
+    lr: Lr = 0.003
     momentum: MomentumFactor = 0.95
     weight_decay: LrDecay = 0.0
 
