@@ -111,6 +111,13 @@ def test_the_statistics_of_batch_norm_are_those_of_the_first_pass(fit, load_weig
             torch.testing.assert_close(sharp[name], plain[name], rtol=1e-5, atol=1e-6)
 
 
+def test_recomputed_activations_are_those_at_the_worst_point(fit, load_weights):
+    fields = {"sharpness": {"name": "sam", "rho": 0.5}, "optimizer": {"name": "sgd", "lr": 0.05}, "epochs": 1}
+    plain = load_weights(fit(**fields).folder)
+    recomputed = load_weights(fit(**fields, activation_checkpointing={"enabled": True}).folder)
+    assert all(torch.equal(plain[name], recomputed[name]) for name in plain)
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
