@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Docker images often set it; every process then compiles torch and the other libraries again, which takes 10 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-all docs docs-site check lock clean
+.PHONY: setup demo test test-all gpu docs docs-site check lock clean
 
 setup: $(READY)
 
@@ -29,6 +29,11 @@ test: setup
 # Also real sweeps with kills, long chaos, notebooks and studies over seeds; a file stays with one worker.
 test-all: setup
 	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile
+
+# For a machine with a GPU, at most eight minutes. It installs nothing: benchmarks/gpu.py lists what PYTHON must have.
+gpu:
+	PYTHONPATH=. $(PYTHON) -m pytest -q -m gpu $$(grep -rl --include="*.py" "mark[.]gpu" tests/training)
+	PYTHONPATH=. $(PYTHON) benchmarks/gpu.py
 
 # These pages are generated: techniques from docstrings, the full space and measured costs; commands; the ledger's format.
 docs: setup
