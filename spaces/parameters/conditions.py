@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from pydantic import ValidationError
 
@@ -131,7 +131,11 @@ class Retrace:
 def _conflicts(fields: dict[str, object]) -> bool:
     """Whether an active technique conflicts with one of the fields drawn so far."""
     draft = cast(Recipe, _Draft({field: value for field, value in fields.items() if value is not None}))
-    return any(_conflict(part, draft) for part in fields.values() if isinstance(part, Part))
+    return any(_conflict(part, draft) for part in fields.values() if _can_conflict(part))
+
+
+def _can_conflict(part: object) -> TypeGuard[Part]:
+    return isinstance(part, Part) and type(part).conflict is not Part.conflict
 
 
 def _conflict(part: Part, draft: Recipe) -> str | None:

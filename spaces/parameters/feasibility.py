@@ -17,7 +17,7 @@ from training.recipe import Recipe, read_recipe
 if TYPE_CHECKING:
     from spaces.space import Space
 
-DRAWS = 200
+DRAWS = 64
 
 
 def check_feasible(space: Space, document: Document) -> None:

@@ -36,7 +36,7 @@ def apply_overrides(document: Document, overrides: Sequence[str]) -> Document:
         value = parse_yaml(text, override)
         inner = _set(document.tree.get(section), None, _SECTIONS[section], (section,), steps[1:], value, override)
         tree = {**document.tree, section: inner}
-        if section == "recipe":
+        if section == "recipe" and len(steps) > 1:
             tree = _forget_choice(tree, str(steps[1]))
         document = replace(document, tree=tree, places=_move(document.places, steps, override))
     return document

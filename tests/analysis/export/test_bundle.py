@@ -114,7 +114,12 @@ CHANGED_WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGED_WEIGHTS)
+RARE = {"an average of the last epochs", "another layout"}
+
+
+@pytest.mark.parametrize(
+    "change", [pytest.param(c, marks=pytest.mark.slow) if c in RARE else c for c in CHANGED_WEIGHTS]
+)
 def test_weights_of_a_technique_load_into_the_plain_model_and_reproduce_the_score(
     change, make_export, validation_files, tmp_path
 ):

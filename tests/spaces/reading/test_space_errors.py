@@ -76,7 +76,7 @@ MISTAKES = {
     "fixed conflict": ("epochs: 3\nschedule: {name: cosine, warmup_epochs: 5}", "every recipe of this space conflicts"),
     "most draws conflict": (
         "epochs: 3\nschedule: {name: cosine, warmup_epochs: {uniform: [1, 9]}}",
-        "of 200 random recipes of this space conflict, most of them so: schedule.warmup_epochs",
+        "of 64 random recipes of this space conflict, most of them so: schedule.warmup_epochs",
     ),
 }
 

@@ -16,10 +16,11 @@ from training.recipe import Recipe, read_recipe
 from training.score_metrics import MAXIMISED, MINIMISED
 
 
+@pytest.mark.parametrize("draws", [100, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", bundled_names())
-def test_every_random_draw_of_a_bundled_space_is_valid(name):
-    space, trial = load_space(name), RandomTrial(seed=1)
-    for _ in range(500):
+def test_every_random_draw_of_a_bundled_space_is_valid(name, draws):
+    space, trial = load_space(name), RandomTrial(seed=draws)
+    for _ in range(draws):
         read_recipe(space.suggest(trial))
 
 
@@ -29,8 +30,9 @@ def test_a_space_comes_back_from_its_file(tmp_path, name):
         name, ["search.trials=7", "optimizer={name: sgd, weight_decay: 1e-4, lr: {log_uniform: [1e-7, 0.1]}}"]
     )
     (tmp_path / "space.yaml").write_text(space.to_yaml())
-    assert load_space(tmp_path / "space.yaml") == space
-    assert load_space(tmp_path / "space.yaml").to_yaml() == space.to_yaml()
+    again = load_space(tmp_path / "space.yaml")
+    assert again == space
+    assert again.to_yaml() == space.to_yaml()
 
 
 def test_the_quick_space_searches_the_seven_techniques_on_the_demo_data():

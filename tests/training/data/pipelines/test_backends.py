@@ -80,7 +80,12 @@ def feed(data, recipe, epochs=(0,), workers=0):
     return (images * 0.2 + 0.5) * 255, labels
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+# `make test` runs the policies that contain the others.
+ALL_PARTS = ("none", "crop, flip, all", "padded, flip, all")
+EACH = [policy if policy in ALL_PARTS else pytest.param(policy, marks=pytest.mark.slow) for policy in POLICIES]
+
+
+@pytest.mark.parametrize("policy", EACH)
 def test_tensor_and_dali_agree_image_by_image(policy):
     for shape in ((SIDE, SIDE), (44, 60)):
         data = data_of(smooth(60, *shape))
@@ -193,7 +198,7 @@ def test_the_comparison_detects_a_policy_that_is_twice_as_strong(policy):
 
 
 @pytest.mark.parametrize("backend", ["albumentations", "tensor", "dali"])
-@pytest.mark.parametrize("policy", ["none", "all", "crop, flip, all", "padded, flip, all"])
+@pytest.mark.parametrize("policy", [pytest.param("none", marks=pytest.mark.slow), *ALL_PARTS[1:]])
 def test_batches_follow_from_seed_and_epoch_alone(backend, policy):
     data = data_of(smooth(45))
     recipe = recipe_of(backend, 8, **POLICIES[policy])
