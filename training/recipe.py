@@ -19,16 +19,16 @@ from training.techniques.compute.cudnn_benchmark import CudnnBenchmark
 from training.techniques.compute.data_parallel import DataParallel
 from training.techniques.compute.precision import Precision
 from training.techniques.data.augmentation import Augmentation, CropFlip, NoAugmentation
-from training.techniques.data.class_balance import ClassBalance, NoBalance
 from training.techniques.data.cutmix import CutMix
 from training.techniques.data.flip import Flip
 from training.techniques.data.fmix import FMix
-from training.techniques.data.label_smoothing import LabelSmoothing
-from training.techniques.data.loss import CrossEntropy, Loss
 from training.techniques.data.mixing import Mixing
 from training.techniques.data.mixup import MixUp
 from training.techniques.data.random_crop import NoCrop, RandomCrop
 from training.techniques.data.random_erasing import RandomErasing
+from training.techniques.loss.class_balance import ClassBalance, NoBalance
+from training.techniques.loss.label_smoothing import LabelSmoothing
+from training.techniques.loss.losses import CrossEntropy, Loss
 from training.techniques.model.drop_path import DropPath
 from training.techniques.model.flip_average import FlipAverage
 from training.techniques.model.lora import Lora

@@ -18,7 +18,7 @@ from training.data.preprocessing.transform import fit_all, resized_side
 from training.distributed.rank import ALONE, Rank
 from training.errors import UserError
 from training.recipe import Recipe
-from training.techniques.data.class_balance import BalancedSampler
+from training.techniques.loss.class_balance import BalancedSampler
 
 if TYPE_CHECKING:
     from training.data.pipelines.dali_loader import DaliLoader

@@ -17,10 +17,10 @@ from training.loop.classifier import Classifier
 from training.recipe import read_recipe
 from training.techniques.data.cutmix import CutMix
 from training.techniques.data.fmix import FMix, draw_mask
-from training.techniques.data.label_smoothing import LabelSmoothing
 from training.techniques.data.mixing import Mixing, change_batch
 from training.techniques.data.mixup import MixUp
 from training.techniques.data.random_erasing import RandomErasing
+from training.techniques.loss.label_smoothing import LabelSmoothing
 
 CLASSES = 10
 

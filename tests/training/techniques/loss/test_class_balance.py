@@ -15,9 +15,9 @@ from training.data.pipelines.sampling import EpochSampler
 from training.data.sources.load_data import load_data
 from training.loop.classifier import Classifier
 from training.resolve import resolve_recipe
-from training.techniques.data.class_balance import ClassWeights
-from training.techniques.data.label_smoothing import LabelSmoothing
 from training.techniques.data.mixup import MixUp
+from training.techniques.loss.class_balance import ClassWeights
+from training.techniques.loss.label_smoothing import LabelSmoothing
 
 COUNTS = (100, 20, 5)
 

@@ -11,9 +11,9 @@ from training.contract.setup import TrainingSetup
 from training.errors import UserError
 from training.loop.classifier import Classifier
 from training.recipe import read_recipe
-from training.techniques.data.class_balance import ClassWeights
-from training.techniques.data.label_smoothing import LabelSmoothing
-from training.techniques.data.loss import BinaryCrossEntropy, Focal, LogitAdjusted, Poly
+from training.techniques.loss.class_balance import ClassWeights
+from training.techniques.loss.label_smoothing import LabelSmoothing
+from training.techniques.loss.losses import BinaryCrossEntropy, Focal, LogitAdjusted, Poly
 
 COUNTS = (100, 20, 5)
 LOSSES = [BinaryCrossEntropy(), Focal(gamma=1.5), Poly(epsilon=2.0), LogitAdjusted(tau=0.8)]

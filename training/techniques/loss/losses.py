@@ -9,7 +9,7 @@ from pydantic import Field
 from training.contract.part import RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.data.class_balance import Balance, NoBalance
+from training.techniques.loss.class_balance import Balance, NoBalance
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +33,7 @@ class _Loss(Technique):
         return True
 
     def apply(self, setup: TrainingSetup) -> None:
-        from training.techniques.data.shares_loss import SharesLoss
+        from training.techniques.loss.shares_loss import SharesLoss
 
         setup.criterion = SharesLoss(self, setup.class_count, setup.class_weights)
 
@@ -98,7 +98,7 @@ class LogitAdjusted(_Loss):
     def apply(self, setup: TrainingSetup) -> None:
         import torch
 
-        from training.techniques.data.shares_loss import SharesLoss
+        from training.techniques.loss.shares_loss import SharesLoss
 
         assert setup.class_images is not None
         counts = torch.tensor(setup.class_images, dtype=torch.float32).clamp_min(1)
