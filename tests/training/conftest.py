@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from training.data.sources import digits, load_data
 from training.recipe import read_recipe
 from training.train import train
 
@@ -27,14 +28,20 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.fixture(autouse=True)
-def few_validation_images(request, monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def few_validation_images(request):
     """Leave out most validation images, on which these tests would spend more time than on training.
 
     The processes of further devices do not see this change, and tests of data sources count the images.
     """
-    if not {"distributed", "data"} & set(request.path.parts):
-        monkeypatch.setattr("training.data.sources.digits.HELD_OUT", 80)
+    if {"distributed", "data"} & set(request.path.parts):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digits, "HELD_OUT", 80)
+        load_data._load_digits_once.cache_clear()
+        yield
+    load_data._load_digits_once.cache_clear()  # other tests of this process must not get these images
 
 
 @pytest.fixture
