@@ -57,6 +57,7 @@ def read_from_server(uri: str, experiment: str, name: str, keys: list[str]) -> F
         pd.DataFrame([run.data.tags for run in trials], index=known),
         pd.DataFrame([run.data.params for run in trials], index=known),
         {key: as_points(list(_history(client, list(known), key)), known) for key in keys},
+        next(dict(run.data.metrics) for run in runs if run.info.run_id == sweep.run_id),
     )
 
 

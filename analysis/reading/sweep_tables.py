@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -32,6 +32,7 @@ class Sweep:
     `started` and `ended` are in seconds since 1970.
     `curves` has a row for each epoch of each trial: `trial`, `epoch`, `score` (the best so far), then the metrics, and
     `seconds` if they were read.
+    `figures` has the metrics of the sweep's own run, such as those of the linear probe.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Sweep:
     space: Space
     trials: pd.DataFrame
     curves: pd.DataFrame
+    figures: dict[str, float] = field(default_factory=dict)
 
     @property
     def metric(self) -> str:
@@ -88,7 +90,7 @@ def load(
     found = read(tracking_uri, experiment, name, keys)
     space = parse_space(found.space, "space.yaml")
     curves = _tidy_curves(found)
-    return Sweep(name, found.run_id, found.state, space, _tidy_trials(found, curves), curves)
+    return Sweep(name, found.run_id, found.state, space, _tidy_trials(found, curves), curves, found.figures)
 
 
 def _tidy_curves(found: Found) -> pd.DataFrame:

@@ -27,6 +27,7 @@ class Found:
     tags: pd.DataFrame
     params: pd.DataFrame
     points: dict[str, Points]
+    figures: dict[str, float]  # the metrics of the sweep's own run
 
 
 def as_points(rows: Sequence[tuple[str, int, float]], known: pd.Index) -> Points:

@@ -11,6 +11,7 @@ from scipy.stats import fisher_exact
 from analysis.effects.search_parameters import is_interval, list_levels, list_parameters, matches, scale
 from analysis.effects.selection import Candidate, judge_best
 from analysis.formatting import plural
+from analysis.report.probe import compare_with_probe
 from analysis.report.significance import describe_lead, describe_ties
 from spaces.parameters.domains import Choice, Interval, IntUniform, LogUniform, find_parameters, format_value
 from spaces.schema import slot_of
@@ -28,11 +29,18 @@ LOST = {"diverged": "diverged", "failed": "failed", "out_of_memory": "ran out of
 def list_cautions(sweep: Sweep, effects: pd.DataFrame) -> list[str]:
     """All warnings; `effects` is the table of `measure_effects`."""
     return [
+        *_warn_of_probe(sweep),
         *_warn_of_noise(sweep),
         *_warn_of_edges(sweep),
         *_warn_of_few(sweep, effects),
         *_warn_of_losses(sweep),
     ]
+
+
+def _warn_of_probe(sweep: Sweep) -> Iterator[str]:
+    if len(sweep.completed):
+        best = sweep.completed.iloc[0]
+        yield from compare_with_probe(sweep.metric, sweep.figures, f"{best.trial:04d}", best.score)
 
 
 def _warn_of_edges(sweep: Sweep) -> Iterator[str]:

@@ -22,6 +22,7 @@ from analysis.report.plots.cost_plots import plot_costs, plot_equal_time
 from analysis.report.plots.curve_plots import plot_curves, plot_parallel, plot_progress, plot_timeline
 from analysis.report.plots.effect_plots import plot_effects, plot_importance, plot_isolation
 from analysis.report.plots.plot_style import to_svg
+from analysis.report.probe import describe_probe
 from analysis.report.score_costs import Savings, compare_at_equal_time, measure_savings
 from training.errors import UserError
 
@@ -197,7 +198,11 @@ def render_report(findings: Findings) -> str:
         title=sweep.name,
         facts=_facts(findings),
         baseline=describe_baseline(sweep),
-        gist=[*describe_effects(findings), *describe_interactions(findings)],
+        gist=[
+            *describe_effects(findings),
+            *describe_interactions(findings),
+            *describe_probe(sweep.metric, sweep.figures),
+        ],
         cautions=findings.cautions,
         costs=list(describe_costs(findings)),
         effects=list(_effect_rows(findings)),

@@ -10,6 +10,7 @@ from search.storage.events import (
     AnyEvent,
     EpochReported,
     Extension,
+    FeaturesProbed,
     Origin,
     State,
     TrialEnded,
@@ -69,6 +70,7 @@ class Trials:
         self.metric = metric
         self.by_number: dict[int, Trial] = {}
         self.extra = 0  # trials added after the start
+        self.probe: FeaturesProbed | None = None
         for event in events:
             self.fold(event)
 
@@ -79,6 +81,8 @@ class Trials:
             return
         if isinstance(event, Extension):
             self.extra += event.trials
+        if isinstance(event, FeaturesProbed):
+            self.probe = event
         trial = self.by_number.get(getattr(event, "trial", -1))
         if trial is None:
             return

@@ -15,10 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.formatting import format_score, format_seconds, plural
+from analysis.report.probe import describe_probe
 from search.core.trials import UNFINISHED, Trial, Trials
 from search.display.recipe_text import baseline_of, cut, describe_recipe, format_counts, format_state
 from search.display.time_left import Pace
-from search.storage.events import AnyEvent, TrialEnded
+from search.storage.events import AnyEvent, FeaturesProbed, TrialEnded
 
 if TYPE_CHECKING:
     from search.core.controller import Controller
@@ -79,6 +80,9 @@ class Progress:
 
     def __call__(self, event: AnyEvent) -> None:
         """Update the display for one event of the controller."""
+        if isinstance(event, FeaturesProbed):
+            for sentence in describe_probe(self.controller.trials.metric, event.figures()):
+                self.say(sentence)
         if event.event in ("start", "resume", "report"):
             self.pace.add(event)
         if isinstance(event, TrialEnded):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from analysis.effects.selection import Candidate, Selection, judge_best
+from analysis.report.probe import compare_with_probe, describe_probe
 from analysis.report.significance import describe_lead
 from analysis.report.significance import describe_ties as describe_selection
 from search.core.trials import Trials
@@ -23,6 +24,17 @@ def compare_with_baseline(trials: Trials) -> list[str]:
         return []
     sentence = describe_lead(trials.metric, found)
     return [sentence] if sentence else []
+
+
+def describe_frozen(trials: Trials) -> list[str]:
+    """Say what classifiers on frozen features reach, and whether the best trial is better."""
+    if trials.probe is None:
+        return []
+    figures, best = trials.probe.figures(), trials.best()
+    sentences = [*describe_probe(trials.metric, figures)]
+    if best is not None and best.score is not None:
+        sentences += compare_with_probe(trials.metric, figures, best.name, best.score)
+    return sentences
 
 
 def judge(trials: Trials) -> Selection | None:

@@ -17,7 +17,7 @@ from analysis.formatting import format_score, format_seconds, plural
 from search.core.trials import Trial, Trials
 from search.display.columns import Column, Columns, make_console
 from search.display.recipe_text import baseline_of, describe_recipe, format_state, short_recipe
-from search.display.significance import compare_with_baseline, describe_ties
+from search.display.significance import compare_with_baseline, describe_frozen, describe_ties
 from spaces.parameters.domains import format_value
 from training.recipe import Recipe, flatten
 from training.score_metrics import COST
@@ -35,7 +35,12 @@ def leaderboard(trials: Trials, limit: int = 10) -> RenderableType:
     ranked, baseline = trials.ranked(), baseline_of(trials)
     rows = [_leader(rank, trial, trials.metric, baseline) for rank, trial in enumerate(ranked[:limit], start=1)]
     more = [Text(f"… and {len(ranked) - limit} more", style="dim")] if len(ranked) > limit else []
-    sentences = [*_describe_failures(trials), *describe_ties(trials), *compare_with_baseline(trials)]
+    sentences = [
+        *_describe_failures(trials),
+        *describe_ties(trials),
+        *compare_with_baseline(trials),
+        *describe_frozen(trials),
+    ]
     space = [Text("")] if rows else []
     return Group(Columns(LEADERS, rows, whole=1), *more, *space, *(Text(sentence) for sentence in sentences))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from analysis.formatting import format_effect, format_score
+from analysis.report.probe import describe_probe
 from analysis.report.sweep_report import (
     Findings,
     describe_baseline,
@@ -42,7 +43,11 @@ def report_sweep(name: str, out: Path, tracking_uri: str, experiment: str, conso
     findings = write_report(name, out, tracking_uri, experiment)
     console.print(Columns(COLUMNS, list(_rows(findings))))
     console.print(Text(f"{describe_baseline(findings.sweep)} They compare scores at full length."), style="dim")
-    for sentence in (*describe_interactions(findings), *describe_costs(findings)):
+    for sentence in (
+        *describe_interactions(findings),
+        *describe_costs(findings),
+        *describe_probe(findings.sweep.metric, findings.sweep.figures),
+    ):
         console.print(Text(sentence))
     for sentence in findings.cautions:
         console.print(Text.assemble(("! ", "bold yellow"), sentence))

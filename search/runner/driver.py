@@ -161,12 +161,18 @@ def _tune(
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(PENDING)
     from ray import tune
 
+    from search.runner.probe import Probe
     from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher, SweepStopper
 
     # Errors when Tune saves its own state do not matter, because the ledger is the state.
     logging.getLogger("ray.tune.execution.experiment_state").setLevel(logging.CRITICAL)
 
-    demand = capacity.demand
+    demand, probe = capacity.demand, Probe(controller)
+    controller.subscribe(probe)
+
+    def stop_or_collect() -> bool:
+        probe.collect()  # Tune calls this in each pass of its loop
+        return should_stop()
 
     def make_input(trial: Trial) -> TrialInput:
         return TrialInput(
@@ -195,8 +201,11 @@ def _tune(
             storage_path=str(folder.ray),
             name=time.strftime("%Y%m%d-%H%M%S"),
             verbose=0,
-            stop=SweepStopper(should_stop, leave),
+            stop=SweepStopper(stop_or_collect, leave),
             failure_config=tune.FailureConfig(max_failures=0),  # the controller restarts trials and counts the restarts
         ),
     )
-    tuner.fit()
+    try:
+        tuner.fit()
+    finally:
+        probe.close(lambda: controller.is_done and not should_stop())

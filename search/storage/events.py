@@ -102,6 +102,31 @@ class DriverStarted(Event):
     seconds: dict[str, float] = Field({}, description="Time that each phase of the start took.")
 
 
+class FeaturesProbed(Event):
+    """Two classifiers on the features of the frozen backbone were scored in validation, beside the first trials."""
+
+    event: Literal["probe"] = "probe"
+    backbone: str = Field(description="Name of the backbone.")
+    linear: dict[str, float] = Field(description="Validation metrics of the logistic regression, by name.")
+    linear_standard_error: float = Field(description="Standard error of its metric that the search ranks by.")
+    neighbours: dict[str, float] = Field(
+        description="Validation metrics of the k-nearest-neighbour classifier, by name."
+    )
+    train_images: int = Field(description="Number of training images that were used.")
+    val_images: int = Field(description="Number of validation images that were used.")
+    seconds: float = Field(description="Time that both took, with the loading of the data.")
+
+    def figures(self) -> dict[str, float]:
+        """Return the metrics of the sweep's own run in MLflow."""
+        return {
+            **{f"probe_{name}": value for name, value in self.linear.items()},
+            **{f"neighbours_{name}": value for name, value in self.neighbours.items()},
+            "probe_standard_error": self.linear_standard_error,
+            "probe_train_images": self.train_images,
+            "probe_seconds": self.seconds,
+        }
+
+
 class TrialStarted(TrialEvent):
     """A trial begins with this recipe."""
 
@@ -194,7 +219,8 @@ class TestScored(TrialEvent):
 
 
 AnyEvent = Annotated[
-    SweepStarted | WarmStart | Replication | Extension | SettingsChanged | DriverStarted | TrialStarted | EpochReported
+    SweepStarted | WarmStart | Replication | Extension | SettingsChanged | DriverStarted | FeaturesProbed
+    | TrialStarted | EpochReported
     | TrialResumed | TrialLost | TrialEnded | DrawRefused | SweepClosed | RunsRecorded | TestOpened | TestScored,
     Field(discriminator="event"),
 ]  # fmt: skip

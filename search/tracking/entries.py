@@ -60,7 +60,7 @@ def dataset_of(facts: DataFacts) -> DatasetInput:
 
 
 def summary(trials: Trials, stamp: int) -> list[Metric]:
-    """Return the sweep's own metrics: counts of states, and the best trial. Their step is the number of trials."""
+    """Return the sweep's own metrics: states, the best trial and the linear probe. Their step is the number of trials."""
     from mlflow.entities import Metric
 
     count = trials.count()
@@ -68,6 +68,8 @@ def summary(trials: Trials, stamp: int) -> list[Metric]:
     if best := trials.best():
         assert best.score is not None
         values |= {f"best_{trials.metric}": best.score, "best_trial": best.number}
+    if trials.probe:
+        values |= trials.probe.figures()
     return [Metric(name, value, stamp, len(trials)) for name, value in values.items()]
 
 

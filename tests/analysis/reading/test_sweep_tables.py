@@ -48,6 +48,8 @@ def test_a_server_gives_the_same_tables_as_its_database(uri, sweep, serve_mlflow
     found = load("made-up-1", f"http://127.0.0.1:{serve_mlflow(uri)}")
     pd.testing.assert_frame_equal(found.trials, sweep.trials, check_like=True)
     pd.testing.assert_frame_equal(found.curves, sweep.curves, check_like=True)
+    assert found.figures == sweep.figures
+    assert sweep.figures["best_val_accuracy"] == sweep.completed.score.iloc[0]
 
 
 @pytest.mark.parametrize(

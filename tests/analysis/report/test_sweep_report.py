@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from analysis.reading.sweep_tables import load
+from analysis.report.cautions import list_cautions
 from analysis.report.sweep_report import find, render_report
 from search.followup.report import report_sweep
 from training.errors import UserError
@@ -37,6 +38,20 @@ def test_ids_of_its_pictures_do_not_collide(page):
 def test_the_page_has_verdicts_warnings_and_costs(page):
     for words in ("label_smoothing = alpha 0.01 to 0.3", "harmful", "diverged", "early saved", "ran to full length"):
         assert words in page
+
+
+def test_the_page_has_the_linear_probe_and_warns_if_no_trial_beats_it(findings):
+    figures = {
+        "probe_val_accuracy": 0.999,
+        "probe_standard_error": 0.001,
+        "probe_seconds": 3,
+        "probe_train_images": 200,
+    }
+    sweep = replace(findings.sweep, figures=figures)
+    cautions = list_cautions(sweep, findings.effects)
+    page = render_report(replace(findings, sweep=sweep, cautions=cautions))
+    assert "A linear probe on frozen features reaches 99.9 ± 0.1 %. It took 3 s and used 200 training images." in page
+    assert "Fine-tuning does not beat the linear probe" in page
 
 
 def test_names_are_escaped(findings):
