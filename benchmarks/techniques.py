@@ -32,6 +32,7 @@ from torch.profiler import ProfilerActivity, profile
 from analysis.effects.intervals import paired_interval
 from analysis.report.technique_cards import COSTS, technique_names
 from analysis.report.technique_page import describe_gain, describe_times
+from spaces.examples import list_examples
 from training.errors import UserError
 from training.recipe import Recipe, flatten, read_recipe
 from training.train import Resources, train
@@ -57,63 +58,8 @@ MODELS: dict[str, Values] = {
     },
 }
 DEMO_ROUNDS = 3  # rounds of the demo for each round of the other model: they are short, and accuracy needs many seeds
-# The first part in each row is the technique; it needs the others.
-VARIANTS: list[Values] = [
-    {"data_parallel": {"devices": 2}},
-    {"data_parallel": {"devices": 2, "strategy": "fsdp"}},
-    {"unfreeze": {"level": "last"}},
-    {"unfreeze": {"level": "most"}},
-    {"lora": {"rank": 8}, "unfreeze": {"level": "last"}},
-    {"drop_path": {"rate": 0.1}},
-    {"activation_checkpointing": {"enabled": True}},
-    {"random_crop": {"name": "padded"}},
-    {"random_crop": {"name": "resized", "min_area": 0.5}},
-    {"flip": {"probability": 0.5}},
-    {"augmentation": {"policy": "small_images"}},
-    {"augmentation": {"policy": "trivial_augment"}},
-    {"augmentation": {"policy": "rand_augment"}},
-    {"augmentation": {"policy": "augmix"}},
-    {"random_erasing": {"probability": 0.5}},
-    {"mixup": {"alpha": 0.4}},
-    {"cutmix": {"alpha": 1.0}},
-    {"fmix": {"alpha": 1.0}},
-    {"mixing": {"probability": 0.5}, "mixup": {"alpha": 0.4}},
-    {"class_balance": {"name": "weights"}},
-    {"class_balance": {"name": "sampler"}},
-    {"averaging": {"name": "swa"}},
-    {"averaging": {"name": "ema"}},
-    {"sharpness": {"name": "sam"}},
-    {"sharpness": {"name": "asam"}},
-    {"loss": {"name": "bce"}},
-    {"loss": {"name": "focal"}},
-    {"loss": {"name": "poly"}},
-    {"loss": {"name": "logit_adjusted"}},
-    {"label_smoothing": {"alpha": 0.1}},
-    {"flip_average": {"enabled": True}},
-    {"layer_decay": {"factor": 0.8}},
-    {"head_rate": {"factor": 10.0}},
-    {"no_decay": {"enabled": True}, "optimizer": {"name": "momentum", "lr": 0.03, "weight_decay": 1e-4}},
-    *(
-        {"optimizer": {"name": name}}
-        for name in ("sgd", "adagrad", "rmsprop", "adam", "adamw", "nadamw", "lion", "lamb", "adan", "muon")
-    ),
-    *({"optimizer": {"name": name}} for name in ("adafactor", "adam8bit")),
-    {"optimizer": {"name": "nesterov", "lr": 0.03}},
-    {"schedule": {"name": "constant"}},
-    {"schedule": {"name": "cosine", "warmup_epochs": 1.0}},
-    {"schedule": {"name": "cosine_restarts"}},
-    {"schedule": {"name": "linear"}},
-    {"schedule": {"name": "trapezoid"}},
-    {"accumulation": {"batches": 2}},
-    {"lr_scaling": {"rule": "linear", "reference": 64}},
-    {"gradient_clipping": {"value": 1.0}},
-    {"precision": {"mode": "bf16-mixed"}},
-    {"precision": {"mode": "16-mixed"}},
-    {"precision": {"float32": "high"}},
-    {"channels_last": {"enabled": True}},
-    {"compilation": {"backend": "inductor"}},
-    {"cudnn_benchmark": {"enabled": True}},
-]
+# The first part in each is the technique; it needs the others.
+VARIANTS: list[Values] = [example for name in technique_names() for example in list_examples(name)]
 
 
 def measure(recipe: Recipe, resources: Resources) -> dict[str, float]:
@@ -209,7 +155,9 @@ def main() -> None:
     parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
     if missing := set(technique_names()) - {next(iter(variant)) for variant in VARIANTS}:
-        raise SystemExit(f"No variant measures {', '.join(sorted(missing))}: add one to VARIANTS.")
+        raise SystemExit(
+            f"Nothing measures {', '.join(sorted(missing))}: give each a line of examples in its own file."
+        )
     variants = [v for v in VARIANTS if not arguments.only or next(iter(v)) in arguments.only]
     threads = len(os.sched_getaffinity(0))
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -14,6 +14,7 @@ from typing import Annotated, Literal, TypedDict, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from spaces.examples import list_examples
 from spaces.load import load_space
 from spaces.parameters.domains import Tree, format_value, unparse
 from spaces.reading.document import did_you_mean
@@ -70,8 +71,8 @@ class Costs(TypedDict):
 class Card:
     """All that is known about one technique.
 
-    `name` is the field of a recipe, `kinds` has a sentence for each kind if there are several, `domain` is YAML from the
-    full space, and `costs` is empty if none were measured.
+    `name` is the field of a recipe, `kinds` has a sentence for each kind if there are several, `example` switches it on and
+    has the form of overrides, `domain` is YAML from the full space, and `costs` is empty if none were measured.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Card:
     interactions: str
     kinds: dict[str, str]
     hyperparameters: tuple[Hyperparameter, ...]
+    example: str
     domain: str
     costs: tuple[Cost, ...]
 
@@ -127,6 +129,7 @@ def _read_card(name: str) -> Card:
         interactions=" ".join(interactions),
         kinds=kinds,
         hyperparameters=tuple(_list_hyperparameters(slot)),
+        example=" ".join(f"{part}={format_value(values)}" for part, values in next(list_examples(name), {}).items()),
         domain=dump_yaml({name: unparse(full_space()[name])}) if name in full_space() else "",
         costs=tuple(cost for cost in read_costs()["costs"] if cost["technique"] == name),
     )

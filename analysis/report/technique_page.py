@@ -48,6 +48,7 @@ def format_card(card: Card) -> str:
             _hyperparameter_table(card),
             f"*Interactions.* {card.interactions}",
             "",
+            *([f"*Example.* `{card.example}`", ""] if card.example else []),
             f"*Suggested domain.*\n\n```yaml\n{card.domain}```",
             "",
             *_describe_costs(card),

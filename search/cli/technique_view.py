@@ -38,6 +38,7 @@ def show_card(card: Card, width: int) -> RenderableType:
         *_show_fields(card, width),
         *_head("Interactions"),
         *_wrap(card.interactions, width),
+        *([*_head("Example"), *_wrap(card.example, width)] if card.example else []),
         *_head("Suggested domain"),
         *(Text(line, no_wrap=True) for line in card.domain.splitlines()),
         *_head("Cost"),

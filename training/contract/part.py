@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+Examples = tuple[dict[str, Any], ...]  # values of recipes
 AnyPart = TypeVar("AnyPart", bound="Part")
 MOST = (
     1_000_000  # upper bound of counts in a recipe; a larger number is a typing error and would exhaust memory or time
@@ -29,6 +30,10 @@ class Part(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
     interactions: ClassVar[str] = ""  # how it behaves together with other techniques; printed on its card
+    # Recipes with the part switched on, and with what it needs; the part is the first entry of each. The contract tests
+    # train them, the benchmark measures them, and the card shows them.
+    examples: ClassVar[Examples] = ()
+    changes_weights: ClassVar[bool] = True  # False: it changes only speed, memory or predictions
 
     def conflict(self, recipe: RecipeView) -> str | None:
         """Return one sentence about a conflict with another part of this recipe; None if there is no conflict."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from training.contract.part import RecipeView
+from training.contract.part import Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.errors import UserError
@@ -26,6 +26,8 @@ class ActivationCheckpointing(Technique):
         "It helps with large images, batches and backbones. Frozen blocks store no activations, so it is refused with "
         "unfreeze.level=last, unless lora trains adapters in them."
     )
+    examples: ClassVar[Examples] = ({"activation_checkpointing": {"enabled": True}},)
+    changes_weights: ClassVar[bool] = False
 
     enabled: bool = Field(False, description="Store only the input of each block for the backward pass.")
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 
@@ -15,6 +16,8 @@ class ChannelsLast(Technique):
         "It changes speed only, except for rounding. The gain is largest for convolutions in 16-mixed or bf16-mixed on tensor "
         "cores, and small for transformers."
     )
+    examples: ClassVar[Examples] = ({"channels_last": {"enabled": True}},)
+    changes_weights: ClassVar[bool] = False
 
     enabled: bool = Field(False, description="Store weights and images in the layout (N, height, width, channels).")
 

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.errors import UserError
@@ -18,6 +19,8 @@ class Compilation(Technique):
         "The first steps take half a minute, and so does each new batch size, image size or mode: use it for long trials only. "
         "It changes speed only, except for rounding and for random draws inside the model, which differ."
     )
+    examples: ClassVar[Examples] = ({"compilation": {"backend": "inductor"}},)
+    changes_weights: ClassVar[bool] = False
 
     backend: Literal["none", "inductor", "aot_eager"] = Field(
         "none",

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.errors import UserError
@@ -16,6 +17,8 @@ class CudnnBenchmark(Technique):
         "It changes speed only, except for rounding, but the fastest algorithm may differ from run to run: results no longer "
         "repeat to the last digit. Each new batch size or image size is timed again."
     )
+    examples: ClassVar[Examples] = ({"cudnn_benchmark": {"enabled": True}},)
+    changes_weights: ClassVar[bool] = False
 
     enabled: bool = Field(False, description="cuDNN chooses algorithms by timing instead of by rules. Needs a GPU.")
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import RecipeView
+from training.contract.part import Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.techniques.compute.channels_last import ChannelsLast
@@ -32,6 +32,11 @@ class DataParallel(Technique):
         "milestone_lr, lora, channels_last, compilation, 16-mixed, adafactor, adam8bit and timm's optimizers. Several devices "
         "help if a batch keeps each busy; the more devices a trial has, the fewer are left for other trials."
     )
+    examples: ClassVar[Examples] = (
+        {"data_parallel": {"devices": 2}},
+        {"data_parallel": {"devices": 2, "strategy": "fsdp"}},
+    )
+    changes_weights: ClassVar[bool] = False
 
     devices: int = Field(
         1, ge=1, le=1024, description="GPUs of one trial; without GPUs, processes that share its CPUs."

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import MOST, RecipeView
+from training.contract.part import MOST, Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.errors import UserError
@@ -25,6 +25,11 @@ class Precision(Technique):
         "search them inside that option. On a CPU without bfloat16 arithmetic bf16-mixed is slower than 32-true. 64-true is "
         "for checks. The scores of a training are measured in its mode, and the exported model computes in float32: after "
         "bf16-mixed, both differed by at most one of 350 images in six trainings on digits."
+    )
+    examples: ClassVar[Examples] = (
+        {"precision": {"mode": "bf16-mixed"}},
+        {"precision": {"mode": "16-mixed"}},
+        {"precision": {"float32": "high"}},
     )
 
     mode: Mode = Field("32-true", description="mixed: autocast with float32 weights; 16-mixed also scales the loss.")

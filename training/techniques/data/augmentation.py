@@ -24,13 +24,23 @@ class SmallImages(BasePolicy):
     """For images of about 32×32 whose content fills the frame: small shifts, rotations and changes of colour."""
 
     policy: Literal["small_images"] = "small_images"
-    translate: float = Field(0.05, ge=0, le=1, description="Largest shift, as a share of the image's side.")
-    scale: float = Field(0.05, ge=0, lt=1, description="Largest enlargement: 0.05 means a factor from 1.0 to 1.05.")
-    rotate: float = Field(15.0, ge=0, le=180, description="Largest rotation in both directions, in degrees.")
-    rgb_shift: float = Field(15.0, ge=0, le=255, description="Largest shift of each colour, on a scale of 255.")
-    brightness: float = Field(0.2, ge=0, le=1, description="Largest relative change of brightness.")
-    contrast: float = Field(0.2, ge=0, le=1, description="Largest relative change of contrast.")
-    probability: float = Field(0.5, gt=0, le=1, description="Probability of each of the three groups of changes.")
+    translate: float = Field(
+        0.05, ge=0, le=1, description="Largest shift, as a share of the image's side.", examples=[0.3]
+    )
+    scale: float = Field(
+        0.05, ge=0, lt=1, description="Largest enlargement: 0.05 means a factor from 1.0 to 1.05.", examples=[0.4]
+    )
+    rotate: float = Field(
+        15.0, ge=0, le=180, description="Largest rotation in both directions, in degrees.", examples=[45.0]
+    )
+    rgb_shift: float = Field(
+        15.0, ge=0, le=255, description="Largest shift of each colour, on a scale of 255.", examples=[60.0]
+    )
+    brightness: float = Field(0.2, ge=0, le=1, description="Largest relative change of brightness.", examples=[0.5])
+    contrast: float = Field(0.2, ge=0, le=1, description="Largest relative change of contrast.", examples=[0.5])
+    probability: float = Field(
+        0.5, gt=0, le=1, description="Probability of each of the three groups of changes.", examples=[0.9]
+    )
 
     def transforms(self, interpolation: int) -> list[A.BasicTransform]:
         """Return the transforms of Albumentations in order, without those that would change nothing.
@@ -96,8 +106,8 @@ class CropFlip(BasePolicy):
     """The earlier form of random_crop and flip. It stays readable: a recipe that has it gets those two in its place."""
 
     policy: Literal["crop_flip"] = "crop_flip"
-    min_area: float = Field(0.08, gt=0, le=1, description="Value of random_crop.min_area.")
-    flip: float = Field(0.5, ge=0, le=1, description="Value of flip.probability.")
+    min_area: float = Field(0.08, gt=0, le=1, description="Value of random_crop.min_area.", examples=[0.5])
+    flip: float = Field(0.5, ge=0, le=1, description="Value of flip.probability.", examples=[1.0])
 
     def conflict(self, recipe: RecipeView) -> str | None:
         if recipe.part(Crop) == NoCrop() and recipe.part(Flip) == Flip():

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from training.contract.part import RecipeView
+from training.contract.part import Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.techniques.data.partners import pair_at_random, refuse_single
@@ -18,6 +18,7 @@ class CutMix(Technique):
         "It suits objects that fill the frame better than small ones, because a cut may miss a small object. It slows "
         "learning, so it costs accuracy in short trainings."
     )
+    examples: ClassVar[Examples] = ({"cutmix": {"alpha": 1.0}},)
 
     alpha: float = Field(
         0.0, ge=0, description="The share λ that stays is drawn from Beta(α, α) once per batch; 0: off."

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from training.contract.part import Part
+from training.contract.part import Examples, Part
 
 if TYPE_CHECKING:
     import albumentations as A
@@ -17,6 +17,7 @@ class Flip(Part):
         "It comes after random_crop and before the policy of augmentation, with every backend. It suits photographs. Leave it "
         "off if a mirrored image can have another label or does not occur, as with digits, text and road signs."
     )
+    examples: ClassVar[Examples] = ({"flip": {"probability": 0.5}},)
 
     probability: float = Field(0.0, ge=0, le=1, description="Probability that an image is mirrored.")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from training.contract.part import RecipeView
+from training.contract.part import Examples, RecipeView
 from training.contract.setup import BatchTransform, TrainingSetup
 from training.contract.technique import Technique
 from training.techniques.data.partners import pair_at_random, refuse_single
@@ -23,12 +23,16 @@ class FMix(Technique):
         "If mixup or cutmix is on too, each batch gets one of them. Its patches have irregular shapes, so they cover small "
         "objects less often than a rectangle does. It slows learning, so it costs accuracy in short trainings."
     )
+    examples: ClassVar[Examples] = ({"fmix": {"alpha": 1.0}},)
 
     alpha: float = Field(
         0.0, ge=0, description="The share λ that stays is drawn from Beta(α, α) once per batch; 0: off."
     )
     decay: float = Field(
-        DECAY, gt=0, description="The noise falls with 1/frequency^decay: a higher value gives larger patches."
+        DECAY,
+        gt=0,
+        description="The noise falls with 1/frequency^decay: a higher value gives larger patches.",
+        examples=[2.0],
     )
 
     def apply(self, setup: TrainingSetup) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from training.contract.part import RecipeView
+from training.contract.part import Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.techniques.data.cutmix import CutMix
@@ -25,6 +25,7 @@ class Mixing(Technique):
         "It needs mixup, cutmix or fmix. If several are on, each mixed batch draws one of them with equal probability, so each "
         "alpha has less effect. Batches that are not mixed keep hard labels."
     )
+    examples: ClassVar[Examples] = ({"mixing": {"probability": 0.5}, "mixup": {"alpha": 0.4}},)
 
     probability: float = Field(1.0, gt=0, le=1, description="Probability that a batch is mixed.")
 

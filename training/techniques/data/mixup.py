@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from training.contract.part import RecipeView
+from training.contract.part import Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.techniques.data.partners import pair_at_random, refuse_single
@@ -17,6 +17,7 @@ class MixUp(Technique):
         "If cutmix or fmix is on too, each batch gets one of them. Label smoothing softens the mixed targets further. It slows "
         "learning, so it helps with many epochs, and costs accuracy with few or if only the head trains."
     )
+    examples: ClassVar[Examples] = ({"mixup": {"alpha": 0.4}},)
 
     alpha: float = Field(
         0.0, ge=0, description="The weight λ of an image is drawn from Beta(α, α) once per batch; 0: off."

@@ -48,9 +48,11 @@ class RandAugment(OneOfMany):
     """Several of 14 changes one after the other, all with the same strength (Cubuk et al. 2020, section 3)."""
 
     policy: Literal["rand_augment"] = "rand_augment"
-    num_ops: int = Field(2, ge=1, le=8, description="Number of changes of each image, one after the other.")
+    num_ops: int = Field(
+        2, ge=1, le=8, description="Number of changes of each image, one after the other.", examples=[1]
+    )
     magnitude: int = Field(
-        9, ge=1, le=STRENGTHS - 1, description=f"Strength of each change, from 0 to {STRENGTHS - 1}."
+        9, ge=1, le=STRENGTHS - 1, description=f"Strength of each change, from 0 to {STRENGTHS - 1}.", examples=[20]
     )
 
     def build(self, interpolation: str) -> v2.Transform:
@@ -65,12 +67,15 @@ class AugMix(OneOfMany):
     backends: ClassVar[tuple[str, ...]] = ("albumentations",)
 
     policy: Literal["augmix"] = "augmix"
-    severity: int = Field(3, ge=1, le=10, description="Strength of each change.")
-    mixture_width: int = Field(3, ge=1, le=10, description="Number of chains; each has one to three changes.")
+    severity: int = Field(3, ge=1, le=10, description="Strength of each change.", examples=[8])
+    mixture_width: int = Field(
+        3, ge=1, le=10, description="Number of chains; each has one to three changes.", examples=[1]
+    )
     alpha: float = Field(
         1.0,
         gt=0,
         description="The chains' shares are drawn from a Dirichlet, that of the image from a Beta distribution.",
+        examples=[0.2],
     )
 
     def build(self, interpolation: str) -> v2.Transform:

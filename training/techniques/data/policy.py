@@ -24,4 +24,5 @@ class BasePolicy(Part):
         description="How images are loaded. albumentations: one by one, in loader workers (trivial_augment, rand_augment "
         "and augmix come from torchvision). tensor: whole batches of decoded images, on the training device. dali: NVIDIA "
         "DALI, which also decodes JPEG files. auto: chosen by the data and the device.",
+        examples=["albumentations", "tensor", "dali"],
     )

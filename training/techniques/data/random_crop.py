@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import Part
+from training.contract.part import Examples, Part
 
 if TYPE_CHECKING:
     import albumentations as A
@@ -43,6 +43,7 @@ class PaddedCrop(Crop):
         gt=0,
         le=0.5,
         description="Width of the border, as a share of the image's side, at least 1 pixel; 0.125: 4 of 32 pixels.",
+        examples=[0.25],
     )
 
     def border(self, side: int) -> int:
@@ -58,6 +59,7 @@ class PaddedCrop(Crop):
 class ResizedCrop(Crop):
     """For photographs: a rectangle of random area and aspect ratio, from the whole image, resized to the input."""
 
+    examples: ClassVar[Examples] = ({"random_crop": {"name": "resized", "min_area": 0.5}},)
     name: Literal["resized"] = "resized"
     min_area: float = Field(0.08, gt=0, le=1, description="Smallest crop, as a share of the image's area.")
 

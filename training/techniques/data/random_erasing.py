@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from training.contract.part import RecipeView
+from training.contract.part import Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 
@@ -24,9 +24,12 @@ class RandomErasing(Technique):
         "It comes after the augmentation policy and before mixing; with cutmix or fmix an image loses pixels twice. If the "
         "class of an image shows in one small place, erasing makes the label wrong: lower max_area."
     )
+    examples: ClassVar[Examples] = ({"random_erasing": {"probability": 0.5}},)
 
     probability: float = Field(0.0, ge=0, le=1, description="Probability that a rectangle of an image is erased.")
-    max_area: float = Field(MAX_AREA, gt=0.02, le=1, description="Largest rectangle, as a share of the image's area.")
+    max_area: float = Field(
+        MAX_AREA, gt=0.02, le=1, description="Largest rectangle, as a share of the image's area.", examples=[0.1]
+    )
 
     def apply(self, setup: TrainingSetup) -> None:
         from timm.data.random_erasing import RandomErasing as Eraser

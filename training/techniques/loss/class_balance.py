@@ -29,7 +29,11 @@ class ClassWeights(Balance):
 
     name: Literal["weights"] = "weights"
     power: float = Field(
-        0.5, gt=0, le=1, description="Weight ∝ count^-power; with 1, all classes have the same total weight."
+        0.5,
+        gt=0,
+        le=1,
+        description="Weight ∝ count^-power; with 1, all classes have the same total weight.",
+        examples=[1.0],
     )
 
     @property

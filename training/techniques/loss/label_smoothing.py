@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 
@@ -15,6 +16,7 @@ class LabelSmoothing(Technique):
         "It smooths mixed targets too, so strong smoothing and mixing add up. It lowers the confidence: watch val_ece. "
         "val_loss remains the plain cross-entropy, and so comparable."
     )
+    examples: ClassVar[Examples] = ({"label_smoothing": {"alpha": 0.1}},)
 
     alpha: float = Field(0.0, ge=0, lt=1, description="Weight of the uniform distribution.")
 

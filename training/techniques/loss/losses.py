@@ -68,7 +68,9 @@ class Focal(_Loss):
     """Less loss for images that are already predicted with confidence (Lin et al. 2017, equation 4)."""
 
     name: Literal["focal"] = "focal"
-    gamma: float = Field(2.0, gt=0, le=10, description="The loss is multiplied by (1 - probability)^gamma.")
+    gamma: float = Field(
+        2.0, gt=0, le=10, description="The loss is multiplied by (1 - probability)^gamma.", examples=[1.0]
+    )
 
     def losses(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         log_probabilities = logits.log_softmax(1)
@@ -81,7 +83,9 @@ class Poly(_Loss):
     """The first term of the cross-entropy's expansion gets more weight (Leng et al. 2022, section 4)."""
 
     name: Literal["poly"] = "poly"
-    epsilon: float = Field(1.0, gt=0, le=10, description="The loss gets epsilon · (1 - probability) in addition.")
+    epsilon: float = Field(
+        1.0, gt=0, le=10, description="The loss gets epsilon · (1 - probability) in addition.", examples=[2.0]
+    )
 
     def losses(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return super().losses(logits, targets) + self.epsilon * (1 - (targets * logits.softmax(1)).sum(1))
@@ -92,7 +96,11 @@ class LogitAdjusted(_Loss):
 
     name: Literal["logit_adjusted"] = "logit_adjusted"
     tau: float = Field(
-        1.0, gt=0, le=10, description="Strength; with 1, the loss treats all classes as equally frequent."
+        1.0,
+        gt=0,
+        le=10,
+        description="Strength; with 1, the loss treats all classes as equally frequent.",
+        examples=[2.0],
     )
 
     def apply(self, setup: TrainingSetup) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from training.contract.part import RecipeView
+from training.contract.part import Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.errors import UserError
@@ -21,12 +21,14 @@ class DropPath(Technique):
         "A regulariser for long trainings of deep backbones, together with mixing and smoothing; in short trainings it costs "
         "accuracy. Frozen blocks drop nothing, so it is refused with unfreeze.level=last."
     )
+    examples: ClassVar[Examples] = ({"drop_path": {"rate": 0.1}},)
 
     rate: float = Field(
         0.0,
         ge=0,
         lt=1,
         description="Share of images that skip the branch of the last block; it rises from 0 in the first. 0: no change.",
+        examples=[0.5],
     )
 
     def apply(self, setup: TrainingSetup) -> None:

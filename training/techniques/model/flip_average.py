@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 
@@ -20,6 +21,8 @@ class FlipAverage(Technique):
         "time and memory. Train with flip, and leave both off if a mirrored image can have another label. "
         "weights.safetensors holds the plain model, so other programs that load it have to average themselves."
     )
+    examples: ClassVar[Examples] = ({"flip_average": {"enabled": True}},)
+    changes_weights: ClassVar[bool] = False
 
     enabled: bool = Field(False, description="Average over the mirror image in every prediction.")
 

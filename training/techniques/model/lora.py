@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from training.contract.part import RecipeView
+from training.contract.part import Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.errors import UserError
@@ -28,10 +28,11 @@ class Lora(Technique):
         "BatchNorm keeps its statistics, and dropout and drop path stay off. Grouped and depthwise convolutions get no "
         "adapter; neither do layers whose weights are read without a call, such as attention in torchvision's ViT and Swin."
     )
+    examples: ClassVar[Examples] = ({"lora": {"rank": 8}, "unfreeze": {"level": "last"}},)
 
-    rank: int = Field(0, ge=0, le=4096, description="Rank of each adapter; 0: no adapters.")
+    rank: int = Field(0, ge=0, le=4096, description="Rank of each adapter; 0: no adapters.", examples=[2])
     alpha: float = Field(
-        ALPHA, gt=0, description="Weight of the adapters: their product is multiplied by alpha / rank."
+        ALPHA, gt=0, description="Weight of the adapters: their product is multiplied by alpha / rank.", examples=[2.0]
     )
 
     def apply(self, setup: TrainingSetup) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import MOST, RecipeView
+from training.contract.part import MOST, Examples, RecipeView
 from training.contract.setup import TrainingSetup, UnfreezeStep
 from training.contract.technique import Technique
 
@@ -25,6 +25,11 @@ class Unfreeze(Technique):
         "head first, so that its random start does not distort pretrained features (Kumar et al. 2022). The schedule ignores "
         "milestones; choose its restarts so that they coincide."
     )
+    examples: ClassVar[Examples] = (
+        {"unfreeze": {"level": "last"}},
+        {"unfreeze": {"level": "most"}},
+        {"unfreeze": {"level": "last", "milestones": [1]}},
+    )
 
     level: Literal["last", "most", "full"] = Field(
         "full", description="last: the head trains; most: the later half of the stages too; full: everything."
@@ -35,10 +40,14 @@ class Unfreeze(Technique):
         "full after 6.",
     )
     to_full: bool = Field(
-        False, description="From last, the milestone unfreezes everything at once (linear probing, then fine-tuning)."
+        False,
+        description="From last, the milestone unfreezes everything at once (linear probing, then fine-tuning).",
+        examples=[True],
     )
     milestone_lr: Literal["keep", "auto", "auto/3", "auto*3"] = Field(
-        "keep", description="Base rate from each milestone on: keep it, or find it again like optimizer.lr=auto."
+        "keep",
+        description="Base rate from each milestone on: keep it, or find it again like optimizer.lr=auto.",
+        examples=["auto/3"],
     )
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from training.contract.part import MOST, RecipeView
+from training.contract.part import MOST, Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 
@@ -24,10 +24,13 @@ class Accumulation(Technique):
         "batch_size images at a time. There are fewer optimizer steps, and so fewer steps for schedules and averages. A "
         "schedule that raises batches late has the effect of a falling learning rate (Smith et al. 2018)."
     )
+    examples: ClassVar[Examples] = ({"accumulation": {"batches": 2}},)
 
     batches: int = Field(1, ge=1, le=MOST, description="Forward passes per optimizer step.")
     schedule: list[Change] = Field(
-        [], description="Replaces batches: [[3, 2], [6, 4]] means 1 at first, 2 after 3 epochs and 4 after 6."
+        [],
+        description="Replaces batches: [[3, 2], [6, 4]] means 1 at first, 2 after 3 epochs and 4 after 6.",
+        examples=[[[1, 2]]],
     )
 
     def apply(self, setup: TrainingSetup) -> None:

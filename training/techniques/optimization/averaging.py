@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import RecipeView
+from training.contract.part import Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.techniques.optimization.schedule import BaseSchedule, CosineRestarts, count_steps
@@ -32,6 +32,7 @@ class Swa(Technique):
         "new mean of swa costs a forward pass over the training images, which counts as training time. ema averages from "
         "the first epoch on, so all rungs include it; the longer its half-life, the later it helps."
     )
+    examples: ClassVar[Examples] = ({"averaging": {"name": "swa"}}, {"averaging": {"name": "swa", "lr_factor": 0.5}})
 
     name: Literal["swa"] = "swa"
     start: float = Field(
@@ -39,12 +40,13 @@ class Swa(Technique):
         gt=0,
         lt=1,
         description="Share of the training after which weights are averaged; at least two moments are.",
+        examples=[0.25],
     )
     lr_factor: Annotated[float, Field(gt=0)] | None = Field(
         None, description="Constant factor on lr from the start on; null: the schedule continues."
     )
     annealing_epochs: float = Field(
-        0.0, ge=0, description="Length of the transition from the schedule's rate to lr_factor."
+        0.0, ge=0, description="Length of the transition from the schedule's rate to lr_factor.", examples=[0.5]
     )
 
     @property
@@ -116,6 +118,7 @@ class Ema(Technique):
         gt=0,
         le=0.5,
         description="Latest share of the steps so far that has half of the weight; 0.5 is a plain mean.",
+        examples=[0.2],
     )
 
     @property

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import RecipeView
+from training.contract.part import Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 
@@ -16,10 +16,13 @@ class GradientClipping(Technique):
         "It allows a higher learning rate for sgd, momentum and nesterov; Adam and its variants bound their steps already. "
         "With accumulation the gradient of the whole group is clipped; with 16-mixed it is unscaled first."
     )
+    examples: ClassVar[Examples] = ({"gradient_clipping": {"value": 1.0}},)
 
-    value: float = Field(0.0, ge=0, description="Largest norm, or largest absolute value of an entry; 0: no clipping.")
+    value: float = Field(
+        0.0, ge=0, description="Largest norm, or largest absolute value of an entry; 0: no clipping.", examples=[0.01]
+    )
     algorithm: Literal["norm", "value"] = Field(
-        "norm", description="Bound the norm of the gradient, or the value of each entry."
+        "norm", description="Bound the norm of the gradient, or the value of each entry.", examples=["value"]
     )
 
     def apply(self, setup: TrainingSetup) -> None:

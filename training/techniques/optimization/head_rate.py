@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from training.contract.part import RecipeView
+from training.contract.part import Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.techniques.model.lora import Lora
@@ -18,6 +18,7 @@ class HeadRate(Technique):
         "The head gets the base rate, which the schedule changes and the lr metric shows, and everything below it the base "
         "rate divided by the factor. With layer_decay each layer's rate is divided by the factor too."
     )
+    examples: ClassVar[Examples] = ({"head_rate": {"factor": 10.0}},)
 
     factor: float = Field(
         1.0, ge=1, le=1e6, description="Learning rate of the head, divided by that of the rest of the model."

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from training.contract.part import RecipeView
+from training.contract.part import Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.techniques.model.lora import Lora
@@ -19,6 +19,7 @@ class LayerDecay(Technique):
         "most of the backbone training, and is a soft form of unfreeze; with lora it applies to the adapters too. A layer is "
         "a block in timm's models and a stage in torchvision's, so the same factor has less effect in torchvision's."
     )
+    examples: ClassVar[Examples] = ({"layer_decay": {"factor": 0.8}},)
 
     factor: float = Field(
         1.0, gt=0, le=1, description="Learning rate of a layer, divided by that of the layer above it."

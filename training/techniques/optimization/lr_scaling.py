@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import MOST, RecipeView
+from training.contract.part import MOST, Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.techniques.optimization.optimizer_base import BaseOptimizer
@@ -21,9 +21,12 @@ class LrScaling(Technique):
         "accumulation.schedule the effective batch of the first epoch counts, as there the batch grows instead of a falling "
         "rate."
     )
+    examples: ClassVar[Examples] = ({"lr_scaling": {"rule": "linear", "reference": 64}},)
 
     rule: Literal["none", "linear", "sqrt"] = Field(
-        "none", description="Multiply optimizer.lr by effective batch / reference (linear) or its square root (sqrt)."
+        "none",
+        description="Multiply optimizer.lr by effective batch / reference (linear) or its square root (sqrt).",
+        examples=["sqrt"],
     )
     reference: int = Field(
         REFERENCE, ge=1, le=MOST, description="Effective batch, in images, at which optimizer.lr applies unscaled."

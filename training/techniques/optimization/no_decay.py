@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from training.contract.part import RecipeView
+from training.contract.part import Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.techniques.optimization.optimizer_base import BaseOptimizer
@@ -17,6 +17,9 @@ class NoDecay(Technique):
     interactions: ClassVar[str] = (
         "The larger the optimizer's weight_decay, the larger its effect; without weight_decay it is refused. timm models can "
         "name further parameters without decay, such as position embeddings and class tokens."
+    )
+    examples: ClassVar[Examples] = (
+        {"no_decay": {"enabled": True}, "optimizer": {"name": "momentum", "lr": 0.03, "weight_decay": 1e-4}},
     )
 
     enabled: bool = Field(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import RecipeView
+from training.contract.part import Examples, RecipeView
 from training.techniques.compute.precision import Precision
 from training.techniques.optimization.optimizer_base import (
     BaseOptimizer,
@@ -61,6 +61,7 @@ class Momentum(BaseOptimizer):
 class Nesterov(BaseOptimizer):
     """Momentum with the gradient at the point to which it leads (Sutskever et al. 2013, section 2)."""
 
+    examples: ClassVar[Examples] = ({"optimizer": {"name": "nesterov", "lr": 0.03}},)
     name: Literal["nesterov"] = "nesterov"
     lr: Lr = 0.05
     momentum: MomentumFactor = 0.9
@@ -91,7 +92,9 @@ class RmsProp(BaseOptimizer):
     name: Literal["rmsprop"] = "rmsprop"
     lr: Lr = 0.001
     alpha: Beta2 = 0.99
-    momentum: float = Field(0.0, ge=0, lt=1, description="Share of the last step that is added to the next.")
+    momentum: float = Field(
+        0.0, ge=0, lt=1, description="Share of the last step that is added to the next.", examples=[0.5]
+    )
     weight_decay: WeightDecay = 0.0
 
     def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
@@ -123,7 +126,8 @@ class AdamW(BaseOptimizer):
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.999
     weight_decay: Annotated[
-        LrDecay, Field(gt=0, description="Decoupled weight decay per unit of lr; with 0 it would be adam.")
+        LrDecay,
+        Field(gt=0, description="Decoupled weight decay per unit of lr; with 0 it would be adam.", examples=[0.1]),
     ] = 0.01
 
     def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
@@ -143,9 +147,12 @@ class Adafactor(BaseOptimizer):
     name: Literal["adafactor"] = "adafactor"
     lr: Lr = 0.01
     beta2_decay: float = Field(
-        -0.8, lt=0, description="Exponent: the mean of squares has the decay rate 1 - step^beta2_decay."
+        -0.8,
+        lt=0,
+        description="Exponent: the mean of squares has the decay rate 1 - step^beta2_decay.",
+        examples=[-0.2],
     )
-    clip: float = Field(1.0, ge=1, description="Largest root mean square of a step, before lr.")
+    clip: float = Field(1.0, ge=1, description="Largest root mean square of a step, before lr.", examples=[2.0])
     weight_decay: LrDecay = 0.0
 
     def build(self, parameters: ParamsT) -> torch.optim.Optimizer:

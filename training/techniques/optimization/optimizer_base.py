@@ -18,14 +18,17 @@ Lr = Annotated[
     Annotated[float, Field(gt=0)] | AutoLr,
     Field(
         description="Learning rate at the peak of the schedule; auto: found by a range test before training (Smith 2017); "
-        "auto/3 and auto*3: a third of it, or three times as much."
+        "auto/3 and auto*3: a third of it, or three times as much.",
+        examples=[0.02],
     ),
 ]
-WeightDecay = Annotated[float, Field(ge=0, description="L2 penalty, added to the gradient.")]
-LrDecay = Annotated[float, Field(ge=0, description="Decoupled weight decay per unit of lr.")]
-MomentumFactor = Annotated[float, Field(gt=0, lt=1, description="Share of the last step that is added to the next.")]
-Beta1 = Annotated[float, Field(ge=0, lt=1, description="Decay rate of the mean of gradients.")]
-Beta2 = Annotated[float, Field(ge=0, lt=1, description="Decay rate of the mean of squared gradients.")]
+WeightDecay = Annotated[float, Field(ge=0, description="L2 penalty, added to the gradient.", examples=[0.1])]
+LrDecay = Annotated[float, Field(ge=0, description="Decoupled weight decay per unit of lr.", examples=[0.1])]
+MomentumFactor = Annotated[
+    float, Field(gt=0, lt=1, description="Share of the last step that is added to the next.", examples=[0.5])
+]
+Beta1 = Annotated[float, Field(ge=0, lt=1, description="Decay rate of the mean of gradients.", examples=[0.5])]
+Beta2 = Annotated[float, Field(ge=0, lt=1, description="Decay rate of the mean of squared gradients.", examples=[0.5])]
 
 
 class BaseOptimizer(Part):

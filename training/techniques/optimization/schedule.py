@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import Part, RecipeView
+from training.contract.part import Examples, Part, RecipeView
 from training.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 START_FACTOR = 1e-4
 
 Curve = Callable[[int], float]  # completed optimizer steps -> factor on lr for the next one
-FinalFactor = Annotated[float, Field(ge=0, lt=1, description="Factor on lr at the end of each descent.")]
+FinalFactor = Annotated[
+    float, Field(ge=0, lt=1, description="Factor on lr at the end of each descent.", examples=[0.5])
+]
 
 
 class BaseSchedule(Part):
@@ -28,7 +30,9 @@ class BaseSchedule(Part):
     )
 
     warmup_epochs: float = Field(0.0, ge=0, description="Length of the linear warm-up; 0: start at the full rate.")
-    start_factor: float = Field(START_FACTOR, gt=0, le=1, description="Factor on lr at the start of the warm-up.")
+    start_factor: float = Field(
+        START_FACTOR, gt=0, le=1, description="Factor on lr at the start of the warm-up.", examples=[0.3]
+    )
 
     def build(
         self, optimizer: torch.optim.Optimizer, epoch_steps: Sequence[int]
@@ -76,6 +80,7 @@ class BaseSchedule(Part):
 
 
 class Constant(BaseSchedule):
+    examples: ClassVar[Examples] = ({"schedule": {"name": "constant", "warmup_epochs": 1.0}},)
     name: Literal["constant"] = "constant"
 
     def after_warmup(self, steps: int) -> Curve:
@@ -83,6 +88,7 @@ class Constant(BaseSchedule):
 
 
 class Cosine(BaseSchedule):
+    examples: ClassVar[Examples] = ({"schedule": {"name": "cosine", "warmup_epochs": 1.0}},)
     name: Literal["cosine"] = "cosine"
     final_factor: FinalFactor = 0.0
 
@@ -93,6 +99,7 @@ class Cosine(BaseSchedule):
 class Linear(BaseSchedule):
     """A straight descent (Defazio et al. 2023)."""
 
+    examples: ClassVar[Examples] = ({"schedule": {"name": "linear", "warmup_epochs": 1.0}},)
     name: Literal["linear"] = "linear"
     final_factor: FinalFactor = 0.0
 
@@ -106,10 +113,11 @@ class Trapezoid(BaseSchedule):
     interactions: ClassVar[str] = (
         "trapezoid has its gain in the cool-down: trials that are stopped before it are compared at the full rate."
     )
+    examples: ClassVar[Examples] = ({"schedule": {"name": "trapezoid", "warmup_epochs": 1.0}},)
 
     name: Literal["trapezoid"] = "trapezoid"
     decay_share: float = Field(
-        0.2, gt=0, lt=1, description="Share of the training in which the rate falls, at its end."
+        0.2, gt=0, lt=1, description="Share of the training in which the rate falls, at its end.", examples=[0.6]
     )
     final_factor: FinalFactor = 0.0
 
@@ -134,10 +142,13 @@ class Trapezoid(BaseSchedule):
 
 
 class CosineRestarts(BaseSchedule):
+    examples: ClassVar[Examples] = ({"schedule": {"name": "cosine_restarts", "warmup_epochs": 1.0}},)
     name: Literal["cosine_restarts"] = "cosine_restarts"
-    cycles: int = Field(2, ge=2, le=1000, description="Number of descents; a single one would be the plain cosine.")
+    cycles: int = Field(
+        2, ge=2, le=1000, description="Number of descents; a single one would be the plain cosine.", examples=[3]
+    )
     cycle_factor: int = Field(
-        1, ge=1, le=1000, description="Length of each cycle, divided by the length of the one before."
+        1, ge=1, le=1000, description="Length of each cycle, divided by the length of the one before.", examples=[3]
     )
     final_factor: FinalFactor = 0.0
 

@@ -63,7 +63,7 @@ class Sam(_Nearby):
     """Sharpness-aware minimisation: the worst point on a sphere around the weights."""
 
     name: Literal["sam"] = "sam"
-    rho: float = Field(0.05, gt=0, description="Distance of the point from the weights.")
+    rho: float = Field(0.05, gt=0, description="Distance of the point from the weights.", examples=[0.2])
 
     def find_worst_point(self, weights: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         import torch
@@ -76,7 +76,9 @@ class Asam(_Nearby):
     """Adaptive SAM: distances are relative to the size of each weight, so scaling a layer changes nothing."""
 
     name: Literal["asam"] = "asam"
-    rho: float = Field(0.5, gt=0, description="Distance of the point from the weights, relative to their sizes.")
+    rho: float = Field(
+        0.5, gt=0, description="Distance of the point from the weights, relative to their sizes.", examples=[1.0]
+    )
 
     def find_worst_point(self, weights: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         import torch

@@ -39,7 +39,9 @@ class Lion(BaseOptimizer):
     name: Literal["lion"] = "lion"
     lr: Lr = 0.0003
     beta1: Beta1 = 0.9
-    beta2: Annotated[float, Field(ge=0, lt=1, description="Decay rate of the stored mean of gradients.")] = 0.99
+    beta2: Annotated[
+        float, Field(ge=0, lt=1, description="Decay rate of the stored mean of gradients.", examples=[0.5])
+    ] = 0.99
     weight_decay: LrDecay = 0.0
 
     def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
@@ -61,7 +63,10 @@ class Lamb(BaseOptimizer):
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.999
     weight_decay: float = Field(
-        0.01, gt=0, description="Share of the weights in the direction of a step; with 0 it would be adam."
+        0.01,
+        gt=0,
+        description="Share of the weights in the direction of a step; with 0 it would be adam.",
+        examples=[0.1],
     )
 
     def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
@@ -78,8 +83,10 @@ class Adan(BaseOptimizer):
     name: Literal["adan"] = "adan"
     lr: Lr = 0.001
     beta1: Beta1 = 0.98
-    beta2: Annotated[float, Field(ge=0, lt=1, description="Decay rate of the mean difference of two gradients.")] = 0.92
-    beta3: Annotated[float, Field(ge=0, lt=1, description="Decay rate of the mean of squares.")] = 0.99
+    beta2: Annotated[
+        float, Field(ge=0, lt=1, description="Decay rate of the mean difference of two gradients.", examples=[0.5])
+    ] = 0.92
+    beta3: Annotated[float, Field(ge=0, lt=1, description="Decay rate of the mean of squares.", examples=[0.5])] = 0.99
     weight_decay: LrDecay = 0.0
 
     def build(self, parameters: ParamsT) -> torch.optim.Optimizer:

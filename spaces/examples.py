@@ -1,0 +1,30 @@
+"""Example recipes of each technique, as its own file declares them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from spaces.schema import slot_of
+from training.contract.part import Part
+from training.errors import UserError
+from training.recipe import Recipe, read_recipe
+
+
+def list_examples(field: str) -> Iterator[dict[str, Any]]:
+    """The values of example recipes for every kind of a technique; this technique is the first entry of each."""
+    slot = slot_of(Recipe, field)
+    kinds = cast(dict[str, type[Part]], slot.members if slot.discriminator else {"": slot.parts[0]})
+    for kind, part in kinds.items():
+        plain = {field: {slot.discriminator: kind}}
+        if part.examples:
+            yield from part.examples
+        elif kind and _is_on(field, plain):
+            yield plain  # most kinds of an optimizer or of a loss need nothing else
+
+
+def _is_on(field: str, values: dict[str, Any]) -> bool:
+    try:
+        return getattr(read_recipe(values), field) != getattr(Recipe(), field)
+    except UserError:  # it has a field without a default
+        return False
