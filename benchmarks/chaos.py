@@ -104,7 +104,15 @@ class Scene:
         command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{self.folder}/server.db"]
         log = (self.folder / "server.log").open("a")
-        self.server = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, start_new_session=True)
+        # MLflow's job runner is seven more processes, which a sweep does not use.
+        self.server = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
 
     def server_answers(self) -> bool:
         try:

@@ -11,6 +11,7 @@ The checks and their messages are those of the command, so a message names an op
 
 from __future__ import annotations
 
+import getpass
 import os
 import signal
 import threading
@@ -29,6 +30,7 @@ from search.arguments import (
     check_share,
     check_store,
     parse_duration,
+    parse_tags,
 )
 from search.storage.secrets import URI
 from training.errors import UserError
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from search.core.trials import Trial
     from search.followup.findings import Ablation, Confirmation
     from search.runner.driver import SweepEnd
+    from search.storage.folder import SweepFolder
+    from spaces.space import Space
 
 STORAGE = Path("sweeps")
 
@@ -167,6 +171,9 @@ def run(
     seed: int = 0,
     warm_start: Iterable[str] = (),
     keep_best: int = 5,
+    owner: str | None = None,
+    tags: Iterable[str] = (),
+    or_resume: bool = False,
     console: Console | None = None,
 ) -> Result:
     """Search a space: first the baseline, then recipes that the sampler proposes; ASHA stops the worst early.
@@ -192,6 +199,9 @@ def run(
         seed: The seed of the search; the recipe has its own seed.
         warm_start: Earlier sweeps; this one begins with their best recipes.
         keep_best: The number of completed trials that keep their weights.
+        owner: Who runs the sweep, for `sweep list --owner`. Default: the user of this process.
+        tags: Texts such as `"team=vision"`, for `sweep list --tag`.
+        or_resume: Continue the sweep `name` if it exists, so that a scheduler can start the same call again.
         console: A Rich console for progress. Default: the terminal or the notebook.
 
     Raises:
@@ -205,6 +215,9 @@ def run(
     check_number("--seed", seed, least=0, most=LARGEST_SEED)
     check_number("--keep-best", keep_best)
     seconds = _seconds(time_budget)
+    named_tags = parse_tags(tags)
+    if or_resume and name is None:
+        raise UserError("--or-resume: give the name of the sweep with --name, or leave --or-resume out.")
     if accelerator is not None and _find_address(address) is None:
         raise UserError(
             f"--accelerator={accelerator}: it chooses among the machines of a cluster. Give --address too, or leave it out."
@@ -227,6 +240,9 @@ def run(
     loaded = absolute_paths(load_space(space, sized))
     check_backbones(loaded.recipe)
     loaded, notes = leave_out_noise(loaded)
+    if or_resume and name is not None and (home / name).exists():
+        changes = _changes(cpus_per_trial, gpus_per_trial, address or "local", tracking_uri)
+        return _resume_same(open_folder(home, name), loaded, changes, seconds, console)
     folder = new_folder(home, name, loaded.name)
     from search.core.record import SweepRecord
     from search.followup.warm_start import collect_warm_starts
@@ -246,6 +262,8 @@ def run(
         _find_address(address),
         max_concurrent,
         accelerator,
+        owner if owner is not None else getpass.getuser(),
+        named_tags,
     )
     console = console or _make_console()
     for note in notes:
@@ -302,12 +320,33 @@ def extend(
     return _go_on(name, storage, time_budget, trials, changes, console)
 
 
-def open(name: str, *, storage: str | Path = STORAGE, console: Console | None = None) -> Result:
+def open(
+    name: str,
+    *,
+    storage: str | Path = STORAGE,
+    tracking_uri: str | None = None,
+    experiment: str = EXPERIMENT,
+    console: Console | None = None,
+) -> Result:
     """Open an existing sweep, also while it runs.
+
+    Args:
+        name: The sweep.
+        storage: The folder that holds the sweeps.
+        tracking_uri: An MLflow store to read the sweep from, where this machine does not have its folder. Its weights
+            are then not available.
+        experiment: The experiment in that store.
+        console: A Rich console. Default: the terminal or the notebook.
 
     Raises:
         UserError: there is no such sweep, or its ledger is damaged.
     """
+    if tracking_uri is not None:
+        from search.storage.names import check_name
+        from search.tracking.remote import fetch_record
+
+        copy = fetch_record(absolute_uri(tracking_uri), experiment, check_name(name))
+        return Result(copy, copy.state, 0, console or _make_console())
     from search.core.record import SweepRecord
     from search.storage.folder import open_folder
 
@@ -333,6 +372,37 @@ def write_report(name: str, out: str | Path | None, tracking_uri: str, experimen
 
     report_sweep(name, page, tracking_uri, experiment, console)
     return page
+
+
+def _resume_same(
+    folder: SweepFolder, space: Space, changes: dict[str, Any], seconds: float | None, console: Console | None
+) -> Result:
+    """Continue a sweep, or return it if it is completed.
+
+    Raises:
+        UserError: the sweep has another space.
+    """
+    from search.core.record import SweepRecord
+    from search.runner.sweep import resume_sweep
+
+    record = SweepRecord.open(folder)
+    # Machines may have narrowed the techniques of the recorded space, so only these parts can be compared.
+    for part in ("search", "data", "epochs"):
+        was, now = (_read_part(each, part) for each in (record.space, space))
+        if was != now:
+            raise UserError(
+                f"--or-resume: the sweep {folder.name} exists with another value of {part}. Give the space with which it "
+                "was started, or another --name."
+            )
+    console = console or _make_console()
+    if record.is_done and record.is_delivered:
+        return Result(record, "completed", 0, console)
+    with _library_signals():
+        return _result(resume_sweep(folder, console, seconds, changes=changes), console)
+
+
+def _read_part(space: Space, part: str) -> object:
+    return space.search if part == "search" else space.recipe.get(part)
 
 
 def _changes(

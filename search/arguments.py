@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,8 @@ STORES = r"(https?|(postgresql|mysql|mssql)(\+\w+)?)://.|sqlite:///.|databricks"
 DATABASE = b"SQLite format 3\0"  # the first bytes of every SQLite file
 
 
+PLACES = (("data", "root"), ("data", "path"), ("backbone", "weights"))  # fields with a path
+NO_FILE = ("none", "pretrained", "letters")  # values of backbone.weights that are not files
 LONGEST_SECONDS = 366 * 24 * 3600
 MOST_OF_ANYTHING = 1_000_000
 MOST_THREADS = 1024  # torch aborts the process when the system refuses it more
@@ -35,6 +39,21 @@ def parse_duration(text: str) -> float:
     if seconds > LONGEST_SECONDS:
         raise UserError(f"--time-budget={text}: longer than a year. Give less, or leave it out to run all trials.")
     return float(seconds)
+
+
+def parse_tags(texts: Iterable[str]) -> dict[str, str]:
+    """Return the names and values of tags such as `team=vision`.
+
+    Raises:
+        UserError: a text has no name or no value, or its name has other characters than MLflow allows.
+    """
+    tags = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (equals and value and re.fullmatch(r"[\w.-]{1,200}", name)):
+            raise UserError(f"--tag={text}: write it as name=value, such as team=vision.")
+        tags[name] = value
+    return tags
 
 
 def absolute_uri(uri: str) -> str:
@@ -108,25 +127,42 @@ def _read_start(file: Path) -> bytes:
 
 def absolute_paths(space: Space) -> Space:
     """Make the paths in a space absolute, and copy the content of files into it, so that it is valid everywhere."""
+    return take_in_files(change_places(space, lambda field, place: os.path.abspath(os.path.expanduser(place))))
+
+
+def change_places(space: Space, change: Callable[[str, str], str]) -> Space:
+    """Replace each path of images or weights in a space, also inside choices, by `change(field, path)`."""
     recipe: dict[str, Any] = dict(space.recipe)
-    given = recipe.get("data", {})
-    paths = {name: os.path.abspath(os.path.expanduser(given[name])) for name in ("root", "path") if given.get(name)}
-    if paths:
-        recipe["data"] = {**given, **paths}
-    weights = recipe.get("backbone", {}).get("weights")
-    if isinstance(weights, str) and weights not in ("none", "pretrained", "letters"):
-        recipe["backbone"] = {**recipe["backbone"], "weights": os.path.abspath(os.path.expanduser(weights))}
-    if "augmentation" in recipe:
-        recipe["augmentation"] = _take_in_files(recipe["augmentation"])
+    for part, name in PLACES:
+        if part in recipe:
+            recipe[part] = _change_field(recipe[part], name, partial(change, f"{part}.{name}"))
     return replace(space, recipe=recipe)
 
 
-def _take_in_files(augmentation: Any) -> Any:
+def _change_field(part: Any, name: str, change: Callable[[str], str]) -> Any:
+    if isinstance(part, Mapping):
+        return {**part, name: _change_texts(part[name], change)} if part.get(name) else part
+    return replace(part, options=tuple(_change_field(option, name, change) for option in part.options))
+
+
+def _change_texts(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return value if value in NO_FILE or "://" in value else change(value)
+    return replace(value, options=tuple(_change_texts(option, change) for option in value.options))
+
+
+def take_in_files(space: Space) -> Space:
     """Copy the content of a policy's file into the space: a resume must not need the file, or read a changed one."""
+    if "augmentation" not in space.recipe:
+        return space
+    return replace(space, recipe={**space.recipe, "augmentation": _take_in_policy(space.recipe["augmentation"])})
+
+
+def _take_in_policy(augmentation: Any) -> Any:
     from spaces.parameters.domains import Choice
 
     if isinstance(augmentation, Choice):
-        return replace(augmentation, options=tuple(map(_take_in_files, augmentation.options)))
+        return replace(augmentation, options=tuple(map(_take_in_policy, augmentation.options)))
     path = augmentation.get("path")
     if not isinstance(path, str) or augmentation.get("pipeline"):
         return augmentation

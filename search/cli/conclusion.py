@@ -14,6 +14,7 @@ from search.core.record import SweepRecord
 from search.display.tables import leaderboard
 from search.followup.trial_export import export_trial
 from search.storage.secrets import URI
+from search.tracking.remote import publish_export
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,11 +22,14 @@ if TYPE_CHECKING:
     from search.api import Result
 
 
-def conclude(result: Result) -> None:
+def conclude(result: Result, publish: bool = False) -> None:
     """Print a search's leaderboard, export its best trial, and print how to continue.
+
+    With `publish` the export is attached to the sweep's run in MLflow.
 
     Raises:
         typer.Exit: the sweep was interrupted, or no trial completed.
+        UserError: the export cannot be attached.
     """
     record, trials, console = result.record, result.record.trials, result.console
     if record.replication is not None:
@@ -33,7 +37,10 @@ def conclude(result: Result) -> None:
         return
     console.print(leaderboard(trials))
     if trials.best():
-        console.print(export_trial(record, None, None).sentence)
+        exported = export_trial(record, None, None)
+        console.print(exported.sentence)
+        if publish:
+            publish_export(record, exported.folder)
     if result.undelivered:
         missing = plural(result.undelivered, "event")
         console.print(f"{missing} did not reach MLflow; what is missing is sent again with sweep resume {record.name}.")

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from analysis.formatting import mask_secrets
-from search.cli import ingredients, results, sweeps
+from search.cli import ingredients, results, submit, sweeps
 from search.cli.output import guard_output, report_lost_output
 from search.cli.usage import UsageError, describe_usage, make_plain
 from search.runner.interrupt import Interrupted, leave_on_signals, listen
@@ -34,6 +34,7 @@ COMMANDS = (
     sweeps.run,
     sweeps.resume,
     sweeps.extend,
+    submit.submit,
     ingredients.space,
     ingredients.techniques,
     ingredients.data,
@@ -67,8 +68,14 @@ def _keep_signals(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
+# `submit` passes on what it does not know to `run`.
+FORWARDING: Any = {
+    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
+    "options_metavar": "SPACE [PATH=VALUE]... [OPTIONS]",
+}
 for command in COMMANDS:
-    app.command(command.__name__.rstrip("_"))(_keep_signals(command))
+    more = FORWARDING if command is submit.submit else {}
+    app.command(command.__name__.rstrip("_"), **more)(_keep_signals(command))
 
 
 def main() -> None:

@@ -21,6 +21,12 @@ Experiment = Annotated[str, typer.Option(help="MLflow experiment.")]
 Name = Annotated[str, typer.Argument(help="Name of a sweep; `sweep list` shows them.")]
 TimeBudget = Annotated[str | None, typer.Option(help="Stop after this time, such as `90s`, `15m` or `2h`.")]
 
+# Options of commands that can read a sweep of another machine.
+FromStore = Annotated[
+    str | None,
+    typer.Option("--tracking-uri", help="Read the sweep from this MLflow store, not from the storage folder."),
+]
+
 # Options of commands that continue a sweep; without them, the sweep keeps its settings.
 OtherCpus = Annotated[float | None, typer.Option("--cpus-per-trial", help="CPUs of each trial from now on.")]
 OtherGpus = Annotated[float | None, typer.Option("--gpus-per-trial", help="GPUs of each trial from now on.")]

@@ -11,7 +11,8 @@ import search
 from analysis import EXPERIMENT, TRACKING_URI
 from analysis.formatting import plural
 from search.arguments import absolute_uri, check_database
-from search.cli.options import STORAGE, Experiment, Name, Storage, TrackingUri
+from search.cli.options import STORAGE, Experiment, FromStore, Name, Storage, TrackingUri
+from search.storage.names import check_name
 from training.errors import UserError
 
 
@@ -65,8 +66,24 @@ def export(
         str | None, typer.Option(help="Write all trials as an Optuna study, such as sqlite:///study.db.", metavar="URL")
     ] = None,
     storage: Storage = STORAGE,
+    tracking_uri: FromStore = None,
+    experiment: Experiment = EXPERIMENT,
 ) -> None:
     """Write the best trial's recipe, weights, summary and card, ready for `sweep train` and `sweep predict`."""
+    if tracking_uri is not None:
+        if trial is not None or onnx or int8 or register is not None or optuna is not None:
+            raise UserError(
+                f"--tracking-uri: the store has the export of the best trial only. For other trials and forms, export "
+                f"{name} where its storage folder is."
+            )
+        from analysis.export.bundle import check_out
+        from search.tracking.remote import fetch_export
+
+        out = out or Path("exports") / check_name(name)
+        check_out(out)
+        fetch_export(absolute_uri(tracking_uri), experiment, name, out)
+        print(f"Copied the export of {name}'s best trial to {out}.")
+        return
     from search.storage.folder import open_folder
 
     folder = open_folder(storage.absolute(), name)

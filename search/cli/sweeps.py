@@ -8,10 +8,11 @@ import typer
 
 import search
 from analysis import EXPERIMENT, TRACKING_URI
-from search.arguments import check_number
+from search.arguments import absolute_uri, check_number, parse_tags
 from search.cli.options import (
     STORAGE,
     Experiment,
+    FromStore,
     Name,
     OtherAddress,
     OtherCpus,
@@ -22,6 +23,7 @@ from search.cli.options import (
     TimeBudget,
     TrackingUri,
 )
+from search.storage.names import check_name
 from training.errors import UserError
 
 
@@ -46,6 +48,16 @@ def run(
         list[str] | None, typer.Option(help="Begin with the best recipes of this earlier sweep; may be repeated.")
     ] = None,
     keep_best: Annotated[int, typer.Option(min=1, help="Number of completed trials that keep their weights.")] = 5,
+    owner: Annotated[str | None, typer.Option(help="Who runs the sweep. Default: the user of this process.")] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="Tag of the sweep in MLflow, such as `team=vision`; may be repeated.")
+    ] = None,
+    or_resume: Annotated[
+        bool, typer.Option("--or-resume", help="Continue the sweep `--name` if it exists, as after a restarted job.")
+    ] = False,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Attach the best trial's export to the sweep's run in MLflow.")
+    ] = False,
 ) -> None:
     """Search a space: first the baseline, then recipes that the sampler proposes; ASHA stops the worst early.
 
@@ -68,10 +80,13 @@ def run(
         seed=seed,
         warm_start=warm_start or [],
         keep_best=keep_best,
+        owner=owner,
+        tags=tag or [],
+        or_resume=or_resume,
     )
     from search.cli.conclusion import conclude
 
-    conclude(result)
+    conclude(result, publish)
 
 
 def resume(
@@ -124,8 +139,16 @@ def extend(
     conclude(result)
 
 
-def stop(name: Name, storage: Storage = STORAGE) -> None:
-    """End a running sweep as Ctrl-C would; it can be resumed."""
+def stop(
+    name: Name, storage: Storage = STORAGE, tracking_uri: FromStore = None, experiment: Experiment = EXPERIMENT
+) -> None:
+    """End a running sweep as Ctrl-C would; it can be resumed. With --tracking-uri also from another machine."""
+    if tracking_uri is not None:
+        from search.tracking.remote import request_stop
+
+        request_stop(absolute_uri(tracking_uri), experiment, check_name(name))
+        print(f"{name} will end when its driver has read the request, within about 10 seconds.")
+        return
     from search.storage.folder import open_folder
 
     folder = open_folder(storage.absolute(), name)
@@ -135,8 +158,25 @@ def stop(name: Name, storage: Storage = STORAGE) -> None:
     print(f"{name} will end when its driver has read the request. Continue with: sweep resume {name}")
 
 
-def list_(storage: Storage = STORAGE) -> None:
-    """List the sweeps in the storage folder."""
+def list_(
+    storage: Storage = STORAGE,
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="List the sweeps in this MLflow store, not those in the storage folder.")
+    ] = None,
+    experiment: Experiment = EXPERIMENT,
+    owner: Annotated[str | None, typer.Option(help="Only the sweeps of this user; needs --tracking-uri.")] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="Only sweeps with this tag, such as `team=vision`; needs --tracking-uri.")
+    ] = None,
+) -> None:
+    """List the sweeps in the storage folder, or in an MLflow store."""
+    if tracking_uri is not None:
+        from search.cli.remote_list import print_remote
+
+        print_remote(absolute_uri(tracking_uri), experiment, owner, parse_tags(tag or []))
+        return
+    if owner is not None or tag:
+        raise UserError("--owner and --tag: these are in the MLflow store. Name it with --tracking-uri.")
     from search.display.sweep_list import describe_sweeps
     from search.display.tables import make_console, sweeps_table
     from search.storage.folder import list_folders
@@ -153,12 +193,14 @@ def show(
     name: Name,
     limit: Annotated[int, typer.Option(min=1, help="Number of trials to list.")] = 20,
     storage: Storage = STORAGE,
+    tracking_uri: FromStore = None,
+    experiment: Experiment = EXPERIMENT,
 ) -> None:
     """Show a sweep's leaderboard with standard errors, and how many trials may be the best."""
     check_number("--limit", limit)
     from search.display.tables import leaderboard
 
-    result = search.open(name, storage=storage)
+    result = search.open(name, storage=storage, tracking_uri=tracking_uri, experiment=experiment)
     result.console.print(leaderboard(result.record.trials, limit=limit))
 
 

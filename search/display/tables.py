@@ -159,6 +159,46 @@ SWEEPS = [
 ]
 
 
+@dataclass(frozen=True)
+class RemoteRow:
+    """One row of `sweep list --tracking-uri`. `started` is in seconds since 1970."""
+
+    name: str
+    state: str
+    done: int
+    metric: str
+    score: float | None
+    started: float
+    owner: str
+    tags: str
+
+
+REMOTE_SWEEPS = [
+    Column("name"),
+    Column("state"),
+    Column("trials", right=True),
+    Column("best score", right=True),
+    Column("metric", rank=2),
+    Column("started", rank=1),
+    Column("owner"),
+    Column("tags"),
+]
+
+
+def remote_table(rows: Sequence[RemoteRow]) -> RenderableType:
+    """Return the table of the sweeps in an MLflow store, in the given order."""
+    return Columns(REMOTE_SWEEPS, [_remote_cells(row) for row in rows]) if rows else Text("No such sweeps there.")
+
+
+def _remote_cells(row: RemoteRow) -> list[str]:
+    score = format_score(row.metric, row.score, None) if row.metric else ""
+    return [row.name, row.state, str(row.done), score, row.metric, _format_start(row.started), row.owner, row.tags]
+
+
+def _format_start(started: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(started))
+
+
 def sweeps_table(rows: Sequence[SweepRow]) -> RenderableType:
     """Return the table of the sweeps, in the given order."""
     return Columns(SWEEPS, [_sweep_cells(row) for row in rows]) if rows else Text("No sweeps here yet.")
@@ -171,6 +211,6 @@ def _sweep_cells(row: SweepRow) -> list[str]:
         f"{row.done}/{row.total}",
         format_score(row.metric, row.score, row.standard_error),
         row.metric,
-        time.strftime("%Y-%m-%d %H:%M", time.localtime(row.started)),
+        _format_start(row.started),
         str(row.folder),
     ]

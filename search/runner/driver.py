@@ -61,9 +61,15 @@ def drive(
     )
     controller.subscribe(Checkpoints(folder, controller.trials, settings.keep_best))
     controller.subscribe(progress)
+
+    def is_stop_requested() -> bool:
+        return folder.stop_request.exists() or tracking.stop_requested
+
     with interruptible() as request:
         with progress:
-            crash = _run_trials(folder, controller, plan.capacity, settings, request, deadline, progress)
+            crash = _run_trials(
+                folder, controller, plan.capacity, settings, request, deadline, progress, is_stop_requested
+            )
         state: SweepState = "interrupted"
         if controller.is_done:
             state = "completed"
@@ -104,11 +110,12 @@ def _run_trials(
     request: Request,
     deadline: float,
     progress: Progress,
+    is_stop_requested: Callable[[], bool],
 ) -> Exception | None:
     """Let Ray Tune run trials until the sweep should stop. Returns an exception of our code that ended it earlier."""
 
     def should_stop() -> bool:
-        return time.time() > deadline or request() or folder.stop_request.exists() or bool(controller.fatal)
+        return time.time() > deadline or request() or is_stop_requested() or bool(controller.fatal)
 
     def leave() -> None:
         _settle(controller, request)

@@ -46,7 +46,7 @@ def run_sweep(
             phases.begin("checking the data")
             check_data(space)
         sweep_id = uuid.uuid4().hex
-        tracking = _make_tracking(folder.name, sweep_id, space, settings)
+        tracking = _make_tracking(folder, sweep_id, space, settings)
         plan = make_plan(space, settings, folder.path.parent, tracking, phases, console)
     header = make_header(folder.name, sweep_id, plan.space, settings, plan.dataset)
     tracking.replay([header])
@@ -90,7 +90,7 @@ def resume_sweep(
             ledger.append(Extension(trials=more_trials))
         record = SweepRecord(folder, ledger.events)
         settings = replace(settings, time_budget_seconds=time_budget_seconds)
-        tracking = _make_tracking(folder.name, record.header.id, record.space, settings)
+        tracking = _make_tracking(folder, record.header.id, record.space, settings)
         if record.is_done:
             return _deliver(record, tracking, is_moved)
         console.print(f"Sweep {folder.name} continues after {len(record.trials)} of {record.budget} trials.")
@@ -173,11 +173,12 @@ def check_frozen_space(record: SweepRecord) -> None:
         )
 
 
-def _make_tracking(name: str, sweep_id: str, space: Space, settings: Settings) -> Tracking:
+def _make_tracking(folder: SweepFolder, sweep_id: str, space: Space, settings: Settings) -> Tracking:
     return Tracking(
         settings.tracking_uri,
         settings.experiment,
-        sweep=name,
+        sweep=folder.name,
         sweep_id=sweep_id,
         metric=space.search.metric,
+        ledger=folder.ledger,
     )

@@ -27,6 +27,7 @@ class SweepFolder:
     """`<storage>/<name>`: `space.yaml`, `ledger.jsonl`, `trials/0007/`, `ray/`."""
 
     path: Path
+    known_running: bool | None = None  # for a copy from another machine, whose lock cannot be seen here
 
     @property
     def name(self) -> str:
@@ -87,6 +88,8 @@ class SweepFolder:
 
     def is_running(self) -> bool:
         """Return whether a driver has the lock."""
+        if self.known_running is not None:
+            return self.known_running
         if not (self.path / "lock").exists():
             return False
         lock = FileLock(self.path / "lock")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from analysis import EXPERIMENT, TRACKING_URI
 from analysis.formatting import mask_secrets
@@ -23,6 +24,8 @@ class Settings:
     address: str | None = None
     max_concurrent: int | None = None
     accelerator: str | None = None
+    owner: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     def masked(self) -> Settings:
         """Return the settings with a masked password, as the ledger keeps them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search.storage.events import Dataset as DataFacts
@@ -70,6 +71,15 @@ class Run:
                 raise
             # A store for artifacts may need its own credentials. Metrics must not depend on them.
             self._note_refusal(error, file)
+
+    def log_file(self, file: Path, folder: str | None = None) -> None:
+        """Copy a file to the run's artifacts; an earlier copy is replaced."""
+        try:
+            self.client.log_artifact(self.id, str(file), folder)
+        except Exception as error:
+            if is_outage(error):
+                raise
+            self._note_refusal(error, file.name)
 
     def log_dataset(self, dataset: DataFacts) -> None:
         """Log the data that the run was trained on. MLflow keeps one entry for all runs."""

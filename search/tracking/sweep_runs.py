@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from search.core.trials import UNFINISHED, Trial, Trials
@@ -15,6 +16,8 @@ from spaces.reading.document import parse_document
 from training.recipe import flatten
 
 PARENT = -1
+STOP = "stop_requested"  # a tag of the sweep's run
+TAG = "tag."  # begins the names of tags that the user gave
 
 
 class SweepRuns:
@@ -33,6 +36,7 @@ class SweepRuns:
         self.space = ""
         self.params: dict[str, Any] = {}
         self.dataset: DataFacts | None = None
+        self.tags: dict[str, str] = {}
         self.store: Store
         self.runs: dict[int, Run] = {}
         self.begun = False
@@ -60,6 +64,9 @@ class SweepRuns:
     def describe(self, header: SweepStarted) -> None:
         """Take the space and the data of the sweep from the first event of its ledger."""
         self.space, self.dataset = header.space, header.dataset
+        # MLflow's UI shows this tag as the user who started the run.
+        owner = {"mlflow.user": header.settings.owner} if header.settings.owner else {}
+        self.tags = {f"{TAG}{name}": value for name, value in header.settings.tags.items()} | owner
         tree = parse_document(header.space, self.sweep).tree if header.space else {}
         self.params = flatten({"search": tree.get("search", {})})
 
@@ -80,7 +87,7 @@ class SweepRuns:
         run.write(trial.state, status, trial.reason, end_time, metrics=metrics, params=params if is_new else None)
         run.reports = len(trial.reports)
 
-    def finish(self, state: str, trials: Trials, last_time: float) -> None:
+    def finish(self, state: str, trials: Trials, last_time: float, ledger: Path | None = None) -> None:
         """End every run: no run may have the status RUNNING after the end of its sweep."""
         if self.unsure:
             self._find()  # a request that failed here may still have created a run
@@ -92,18 +99,31 @@ class SweepRuns:
         if self.nested and PARENT in self.runs:
             run = self.runs[PARENT]
             run.log_text("leaderboard.csv", leaderboard(trials))
+            if ledger is not None:
+                run.log_file(ledger)
             run.write(state, STATUS.get(state, "FINISHED"), end_time=stamp, metrics=summary(trials, stamp))
 
     def _begin(self, started: float) -> None:
         """Create or reopen the sweep's own run, once."""
         if not self.nested or self.begun:
             return
-        run = self.runs.get(PARENT) or self._create(PARENT, self.sweep, started, {})
+        run = self.runs.get(PARENT) or self._create(PARENT, self.sweep, started, self.tags)
         if is_new := run.params < max(1, len(self.params)):
             run.log_text("space.yaml", self.space)
             self._log_dataset(run)
         run.write("running", "RUNNING", params=self.params if is_new else None)
+        self.store.client.set_tag(run.id, STOP, "")  # a request to an earlier driver
         self.begun = True
+
+    def is_stop_requested(self) -> bool:
+        """Whether `sweep stop` asked this driver to end, from another machine."""
+        return bool(self.store.client.get_run(self.runs[PARENT].id).data.tags.get(STOP))
+
+    def publish(self, trials: Trials, ledger: Path, last_time: float) -> None:
+        """Copy the ledger and the summary to the sweep's run, so that other machines can read the sweep from there."""
+        run, stamp = self.runs[PARENT], to_milliseconds(last_time)
+        run.log_file(ledger)
+        run.write("running", "RUNNING", metrics=summary(trials, stamp))
 
     def _log_dataset(self, run: Run) -> None:
         if self.dataset is not None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from analysis.formatting import mask_secrets
@@ -19,13 +20,16 @@ from training.errors import UserError
 
 FLUSH_SECONDS = 2.0  # each call costs about 10 ms of the driver's CPU, even with few entries
 LONGEST_WAIT_SECONDS = 15.0
+PUBLISH_SECONDS = 30.0  # between two copies of the ledger; longer if a copy takes long
+STOP_SECONDS = 5.0  # between two looks at requests to stop
 logger = logging.getLogger("search")
 
 
 class Tracking:
     """Accepts the ledger's events without blocking or failing; a thread folds and sends them.
 
-    With `nested=False` it logs a single training: trial 0 is the only run, named `sweep`, without a parent.
+    With `nested=False` it logs a single training: trial 0 is the only run, named `sweep`, without a parent. The file
+    `ledger` is copied to the sweep's run from time to time, and at the end.
     """
 
     def __init__(
@@ -37,10 +41,14 @@ class Tracking:
         sweep_id: str,
         metric: str,
         nested: bool = True,
+        ledger: Path | None = None,
     ) -> None:
         self.uri = make_absolute(uri)
         self.experiment = experiment
         self.trials = Trials(metric)
+        self.stop_requested = False  # by `sweep stop` on another machine
+        self._ledger = ledger
+        self._next_publication = self._next_look = 0.0
         self._runs = SweepRuns(sweep, sweep_id, nested=nested)
         self._queue: SimpleQueue[list[AnyEvent] | None] = SimpleQueue()
         self._pending: Counter[int] = Counter()  # number of events not delivered yet, by trial
@@ -183,18 +191,33 @@ class Tracking:
             self._progress = time.monotonic()
         return self._finish()
 
+    def _publish(self) -> None:
+        """Copy the ledger to the sweep's run, and look whether another machine asked to stop the sweep."""
+        if self._ledger is None or not self._runs.begun:
+            return
+        began = time.monotonic()
+        if began >= self._next_publication:
+            self._runs.publish(self.trials, self._ledger, self._last_time)
+            took = time.monotonic() - began
+            self._next_publication = began + max(PUBLISH_SECONDS, 20 * took)
+        if began >= self._next_look:
+            self.stop_requested = self._runs.is_stop_requested()
+            self._next_look = began + STOP_SECONDS
+
     def _finish(self) -> bool:
         try:
-            if self._closing is not None and self._queue.empty():
-                self._runs.finish(self._closing, self.trials, self._last_time)
+            if self._closing is None:
+                self._publish()
+            elif self._queue.empty():
+                self._runs.finish(self._closing, self.trials, self._last_time, self._ledger)
                 self._closed = True
         except Exception as error:
             if is_outage(error):
                 self._note_outage(error)
                 return False
             self._refused += 1
-            self._closed = True
-            logger.exception("MLflow refused the end of the sweep")
+            self._closed = self._closing is not None
+            logger.exception("MLflow refused what the sweep's own run logged")
         if self._failures > 1:
             logger.warning("MLflow answers again; all missing entries were sent.")
         self._failures = 0

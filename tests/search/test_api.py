@@ -103,3 +103,41 @@ def test_a_sweep_continues_with_other_machines_and_remembers_them(home, monkeypa
             search.extend("tiny", 1, **changes, console=QUIET)
     assert [plan.address for plan in plans] == ["head:6379", "head:6379", None]
     assert [(plan.gpus_per_trial, plan.cpus_per_trial) for plan in plans] == [(0.5, None), (0.5, 3), (0.5, 3)]
+
+
+def test_a_call_that_a_scheduler_repeats_continues_the_sweep_or_returns_it(home, monkeypatch):
+    import search.runner.sweep as sweep
+
+    space, again = str(home / "sweeps" / "tiny" / "space.yaml"), {"name": "tiny", "or_resume": True, "console": QUIET}
+    resumed = []
+
+    def resume_sweep(folder, console, seconds=None, more_trials=0, changes=None):
+        resumed.append(changes)
+        raise UserError("resumed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sweep, "resume_sweep", resume_sweep)
+        with pytest.raises(UserError, match="resumed"):  # MLflow lacks its results
+            search.run(space, tracking_uri="sqlite:///first.db", gpus_per_trial=0.5, **again)
+    assert resumed == [{"gpus_per_trial": 0.5, "tracking_uri": f"sqlite:///{home}/first.db", "address": None}]
+    search.resume("tiny", tracking_uri="sqlite:///first.db", console=QUIET)
+    monkeypatch.setattr(sweep, "resume_sweep", resume_sweep)
+    assert search.run(space, tracking_uri="sqlite:///first.db", **again).state == "completed"
+    for change, words in ((["data.train_size=50"], "another value of data"), (["search.trials=9"], "value of search")):
+        with pytest.raises(UserError, match=words):
+            search.run(space, change, **again)
+    with pytest.raises(UserError, match="--or-resume: give the name"):
+        search.run(space, or_resume=True)
+    with pytest.raises(UserError, match="--tag=vision: write it as name=value"):
+        search.run(space, tags=["vision"])
+
+
+def test_paths_inside_choices_become_absolute_too(home):
+    from search.arguments import absolute_paths
+    from spaces.load import load_space
+
+    options = "{choice: [{name: resnet18, weights: mine.safetensors}, {name: resnet18, weights: none}]}"
+    space = absolute_paths(load_space("quick", [f"backbone={options}"]))
+    assert [option["weights"] for option in space.recipe["backbone"].options] == [f"{home}/mine.safetensors", "none"]
+    space = absolute_paths(load_space("quick", ["backbone.weights={choice: [letters, mine.safetensors]}"]))
+    assert space.recipe["backbone"]["weights"].options == ("letters", f"{home}/mine.safetensors")

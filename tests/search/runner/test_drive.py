@@ -27,6 +27,7 @@ class Tracking:
 
     run_ids: ClassVar[dict] = {}
     closed = None
+    stop_requested = False
 
     def __call__(self, event):
         pass
@@ -92,6 +93,18 @@ def test_the_first_ctrl_c_writes_the_ledger_before_it_waits_for_the_workers(driv
     assert drive(tune).state == "interrupted"
     assert states(drive.folder) == (["interrupted"] * 2, "interrupted")
     assert "Press it again" in capsys.readouterr().out
+
+
+def test_a_request_from_another_machine_ends_the_sweep(drive):
+    def tune(controller, should_stop, leave):
+        start_two(controller)
+        assert not should_stop()
+        drive.tracking.stop_requested = True
+        assert should_stop()
+        leave()
+
+    assert drive(tune).state == "interrupted"
+    assert states(drive.folder) == (["interrupted"] * 2, "interrupted")
 
 
 def test_after_a_second_ctrl_c_no_trial_is_running(drive, capsys):
