@@ -116,10 +116,10 @@ def _train_on(
 ) -> Literal["completed", "stopped", "diverged"]:
     resources, rates = job.resources, FoundRates(job.cache, rank)
     threads, device = resources.threads, resources.device
-    prepare = partial(_prepare, data, device, rank)
+    build = partial(prepare, data, device, rank)
     epoch_size = reporter.recipe.data.epoch_size or len(data.train)
     reporter.stopwatch.start("finder")
-    recipe = find_batch_size(reporter.recipe, prepare, threads, epoch_size)
+    recipe = find_batch_size(reporter.recipe, build, threads, epoch_size)
     reporter.stopwatch.stop()
     loaders = make_loaders(data, recipe, workers=resources.workers, device=device, rank=rank)
 
@@ -128,16 +128,17 @@ def _train_on(
 
     try:
         reporter.stopwatch.start("finder")
-        recipe = reporter.recipe = find_lr(recipe, prepare, loaders, threads, recall)
+        recipe = reporter.recipe = find_lr(recipe, build, loaders, threads, recall)
         reporter.stopwatch.stop()
         # Lightning calls set_epoch only after the loader workers have started on the first batches.
         cast(ShareSampler, loaders.train.sampler).set_epoch(len(reporter.reports))
-        return _fit(prepare(recipe, loaders.batch_sizes), loaders, reporter, checkpoint, threads)
+        return _fit(build(recipe, loaders.batch_sizes), loaders, reporter, checkpoint, threads)
     finally:
         loaders.close()
 
 
-def _prepare(data: ImageData, device: str, rank: Rank, recipe: Recipe, batch_sizes: tuple[int, ...]) -> Classifier:
+def prepare(data: ImageData, device: str, rank: Rank, recipe: Recipe, batch_sizes: tuple[int, ...]) -> Classifier:
+    """Build the model of a resolved recipe, and let the techniques change its set-up."""
     image_size = recipe.preprocessing.image_size
     assert isinstance(image_size, int)  # resolved
     model = build_model(recipe.backbone, len(data.classes), image_size)

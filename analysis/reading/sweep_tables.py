@@ -18,7 +18,7 @@ from spaces.space import Space
 from training.score_metrics import COST
 
 SCORE = ("score", "standard_error", "best_epoch")
-CURVES = ("val_loss", "val_ece", "train_loss", *COST, "peak_memory_mb")
+CURVES = ("val_loss", "val_ece", "train_loss", "lr", *COST, "peak_memory_mb")
 FACTS = ["trial", "state", "reason", "origin", "is_baseline", "score", "standard_error", "best_epoch", "epochs_done"]
 FACTS += ["seconds", "memory_mb", "ece", "started", "ended"]
 

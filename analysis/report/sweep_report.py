@@ -22,6 +22,7 @@ from analysis.report.plots.cost_plots import plot_costs, plot_equal_time
 from analysis.report.plots.curve_plots import plot_curves, plot_parallel, plot_progress, plot_timeline
 from analysis.report.plots.effect_plots import plot_effects, plot_importance, plot_isolation
 from analysis.report.plots.plot_style import to_svg
+from analysis.report.plots.rate_plots import plot_winner_rates
 from analysis.report.probe import describe_probe
 from analysis.report.score_costs import Savings, compare_at_equal_time, measure_savings
 from training.errors import UserError
@@ -193,6 +194,8 @@ def render_report(findings: Findings) -> str:
     }
     if len(findings.importance):
         plots["importance"] = lambda: plot_importance(findings.importance)
+    if len(best := sweep.completed) and sweep.curves[sweep.curves.trial == best.trial.iloc[0]]["lr"].notna().any():
+        plots["rates"] = lambda: plot_winner_rates(sweep)
     return render_template(
         "report.html.j2",
         title=sweep.name,

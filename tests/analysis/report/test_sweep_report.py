@@ -3,11 +3,13 @@
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from analysis.reading.sweep_tables import load
 from analysis.report.cautions import list_cautions
+from analysis.report.plots.rate_plots import STEPS, plan_factors, plot_winner_rates
 from analysis.report.sweep_report import find, render_report
 from search.followup.report import report_sweep
 from training.errors import UserError
@@ -52,6 +54,19 @@ def test_the_page_has_the_linear_probe_and_warns_if_no_trial_beats_it(findings):
     page = render_report(replace(findings, sweep=sweep, cautions=cautions))
     assert "A linear probe on frozen features reaches 99.9 ± 0.1 %. It took 3 s and used 200 training images." in page
     assert "Fine-tuning does not beat the linear probe" in page
+
+
+def test_the_planned_rate_goes_through_the_logged_rates_of_the_best_trial(findings):
+    sweep, best = findings.sweep, findings.sweep.completed.iloc[0].copy()
+    best["schedule.name"], best["schedule.final_factor"] = "cosine", 0.1
+    _, factors = plan_factors(best)
+    curves = sweep.curves.assign(lr=0.05 * factors[STEPS * sweep.curves.epoch.to_numpy()])
+    trials = sweep.trials.assign(**{"schedule.name": "cosine", "schedule.final_factor": 0.1})
+    shown = replace(sweep, trials=trials, curves=curves)
+    planned, logged = plot_winner_rates(shown).axes[0].lines
+    assert planned.get_ydata()[[0, -1]] == pytest.approx([0.05, 0.005])
+    assert np.interp(logged.get_xdata(), planned.get_xdata(), planned.get_ydata()) == pytest.approx(logged.get_ydata())
+    assert "The learning rate of the best trial" in render_report(replace(findings, sweep=shown))
 
 
 def test_names_are_escaped(findings):

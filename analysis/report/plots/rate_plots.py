@@ -1,0 +1,76 @@
+"""Plots of learning rates: those that a recipe plans, and those that the best trial of a sweep logged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from pydantic import TypeAdapter
+
+from analysis.report.plots.plot_style import BLUE, ORANGE, finish, new_figure
+from training.techniques.optimization.averaging import Averaging, Swa
+from training.techniques.optimization.schedule import Schedule
+
+if TYPE_CHECKING:
+    from analysis.reading.sweep_tables import Sweep
+    from training.rate_plan import RatePlan
+
+DRAWN = 8  # groups drawn at most
+STEPS = 100  # points of the planned curve in each epoch
+
+
+def plot_plan(plan: RatePlan) -> Figure:
+    """The rate of each optimizer step, with a line for each group of parameters; its x axis counts epochs."""
+    figure, axes = new_figure(8.2, 3.4)
+    ends = np.cumsum(plan.epoch_steps)
+    places = np.interp(np.arange(ends[-1]), [0, *ends], np.arange(len(ends) + 1))
+    shown = plan.groups if len(plan.groups) <= DRAWN else [*plan.groups[: DRAWN - 1], plan.groups[-1]]
+    for place, group in enumerate(shown):
+        colour = colormaps["viridis"](place / len(shown))
+        axes.plot(places, group.rates, color=colour, label=f"{group.first} … {group.last}")
+    axes.set(xlabel="epochs done", ylabel="learning rate")
+    if len(plan.groups) > 1:
+        axes.legend(fontsize=7)
+    figure.patch.set_facecolor("white")
+    return figure
+
+
+def plot_winner_rates(sweep: Sweep) -> Figure:
+    """The rate that the best trial logged after each epoch, over the rate that its schedule plans."""
+    best = sweep.completed.iloc[0]
+    logged = sweep.curves[(sweep.curves.trial == best.trial) & sweep.curves["lr"].notna()]
+    figure, axes = new_figure(8.2, 2.6)
+    epochs, factors = plan_factors(best)
+    at_ends = factors[np.minimum(logged.epoch.to_numpy() * STEPS, len(factors) - 1)]
+    if at_ends.max(initial=0) > 0:
+        # The plan is relative: the base rate may have been found in training, or scaled with the batch.
+        top = int(at_ends.argmax())
+        axes.plot(epochs, factors * logged["lr"].iloc[top] / at_ends[top], color=BLUE, label="planned")
+    axes.plot(logged.epoch, logged["lr"], "o", color=ORANGE, markersize=4, label="logged")
+    axes.set(xlabel="epochs done", ylabel="learning rate", ylim=(0, None))
+    axes.legend(fontsize=8)
+    return finish(figure)
+
+
+def plan_factors(trial: pd.Series) -> tuple[np.ndarray, np.ndarray]:
+    """Return epochs done, in steps of 0.01, and the factor on the base rate there, by the trial's schedule and averaging."""
+    epoch_steps = [STEPS] * int(trial["epochs"])
+    curve = _read_part(Schedule, trial, "schedule").curve(epoch_steps)
+    averaging = _read_part(Averaging, trial, "averaging")
+    if isinstance(averaging, Swa) and averaging.lr_factor is not None:
+        curve = averaging.change_curve(curve, epoch_steps)
+    steps = np.arange(sum(epoch_steps) + 1)
+    return steps / STEPS, np.array([curve(step) for step in steps])
+
+
+def _read_part(kind: Any, trial: pd.Series, name: str) -> Any:
+    """Read a part of the recipe from a row of the table, in which whole numbers may be floats and other options are NaN."""
+    values = {
+        column.removeprefix(f"{name}."): value
+        for column, value in trial.items()
+        if str(column).startswith(f"{name}.") and not (isinstance(value, float) and np.isnan(value))
+    }
+    return TypeAdapter(kind).validate_python(values, strict=False)

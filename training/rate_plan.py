@@ -1,0 +1,110 @@
+"""The learning rate of each optimizer step of a recipe, without training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LambdaLR
+
+from training.callbacks.weight_average import AveragingRate
+from training.data.pipelines.loaders import list_batch_sizes
+from training.data.sources.load_data import load_data
+from training.distributed.rank import Rank
+from training.loop.classifier import Classifier
+from training.process.isolation import isolated_process
+from training.recipe import Recipe
+from training.resolve import resolve_recipe
+from training.techniques.compute.activation_checkpointing import ActivationCheckpointing
+from training.techniques.compute.channels_last import ChannelsLast
+from training.techniques.compute.compilation import Compilation
+from training.techniques.compute.cudnn_benchmark import CudnnBenchmark
+from training.techniques.compute.data_parallel import DataParallel
+from training.techniques.compute.precision import Precision
+from training.train import prepare
+
+# They change no rate, and some of them need a GPU.
+PLAIN: dict[str, Any] = {
+    "data_parallel": DataParallel(),
+    "activation_checkpointing": ActivationCheckpointing(),
+    "precision": Precision(),
+    "channels_last": ChannelsLast(),
+    "compilation": Compilation(),
+    "cudnn_benchmark": CudnnBenchmark(),
+}
+
+
+@dataclass(frozen=True)
+class RateGroup:
+    """Parameters with the same learning rate."""
+
+    first: str  # name of the first parameter in the order of the model
+    last: str
+    numbers: int  # of all its parameters together
+    rates: tuple[float, ...]  # learning rate of each optimizer step
+
+
+@dataclass(frozen=True)
+class RatePlan:
+    """The optimizer steps of a training and their learning rates; the group with the highest rate comes first."""
+
+    epoch_images: int
+    epoch_steps: tuple[int, ...]  # optimizer steps of each epoch
+    step_images: tuple[int, ...]  # images of the first step of each epoch
+    groups: tuple[RateGroup, ...]
+    notes: tuple[str, ...]  # sentences about what is found only in training
+
+
+def plan_rates(recipe: Recipe) -> RatePlan:
+    """Build a training as `train` does, and read the rate of each step. No weights are fetched.
+
+    Raises:
+        UserError: the data or the backbone is not available, the recipe has `batch_size=auto`, or too few steps.
+    """
+    data = load_data(recipe.data)
+    resolved = resolve_recipe(recipe, data, "cpu")
+    notes = _list_notes(resolved)
+    backbone = resolved.backbone.model_copy(update={"weights": "none"})
+    changes = {**PLAIN, "backbone": backbone}
+    if isinstance(resolved.optimizer.lr, str):
+        changes["optimizer"] = resolved.optimizer.model_copy(update={"lr": 1.0})
+    plain = resolved.model_copy(update=changes)
+    assert isinstance(plain.batch_size, int)  # resolved
+    images = plain.data.epoch_size or len(data.train)
+    batches = list_batch_sizes(images, plain.batch_size, Rank(0, recipe.data_parallel.devices))
+    with isolated_process(plain.seed, torch.get_num_threads()):
+        classifier = prepare(data, "cpu", Rank(0, 1), plain, batches)
+        groups = _read_groups(classifier)
+    first = [sum(batches[: classifier.batches_in(epoch)]) for epoch in range(plain.epochs)]
+    return RatePlan(sum(batches), tuple(classifier.epoch_steps), tuple(first), groups, notes)
+
+
+def _list_notes(recipe: Recipe) -> tuple[str, ...]:
+    notes = []
+    if isinstance(recipe.optimizer.lr, str):
+        notes.append(f"optimizer.lr={recipe.optimizer.lr} is found in training: the rates below are multiples of it.")
+    if recipe.unfreeze.milestone_lr != "keep":
+        notes.append(f"unfreeze.milestone_lr={recipe.unfreeze.milestone_lr} changes the rates after each milestone.")
+    return tuple(notes)
+
+
+def _read_groups(classifier: Classifier) -> tuple[RateGroup, ...]:
+    configured: Any = classifier.configure_optimizers()
+    schedule: LambdaLR = configured["lr_scheduler"]["scheduler"]
+    curves = list(schedule.lr_lambdas)
+    for callback in classifier.plan.callbacks:
+        if isinstance(callback, AveragingRate):
+            curves = [callback.change_curve(curve, classifier.epoch_steps) for curve in curves]
+    members: dict[tuple[float, ...], list[torch.nn.Parameter]] = {}
+    for base, curve, group in zip(schedule.base_lrs, curves, schedule.optimizer.param_groups, strict=True):
+        rates = tuple(float(base) * curve(step) for step in range(sum(classifier.epoch_steps)))
+        members.setdefault(rates, []).extend(group["params"])
+    names = {parameter: name for name, parameter in classifier.model.named_parameters()}
+    places = {parameter: place for place, parameter in enumerate(names)}
+    found = []
+    for rates, parameters in members.items():
+        ordered = sorted(parameters, key=places.__getitem__)
+        count = sum(parameter.numel() for parameter in ordered)
+        found.append(RateGroup(names[ordered[0]], names[ordered[-1]], count, rates))
+    return tuple(sorted(found, key=lambda group: -max(group.rates)))
