@@ -104,6 +104,8 @@ def run(rounds: int, variants: list[Values], resources: Resources) -> list[dict[
             print(f"{model}: round {number + 1} of {count}", flush=True)
             bare.append(measure(read_recipe({**common, "seed": number}), resources))
             for position, variant in enumerate(variants):
+                if variant.get("backbone", common["backbone"]) != common["backbone"]:
+                    continue  # it needs pretrained weights, and another model would not compare
                 if position in seen or number == 0:
                     measured = attempt({**common, **variant, "seed": number}, resources, measure)
                     if measured:

@@ -31,12 +31,14 @@ from training.techniques.loss.label_smoothing import LabelSmoothing
 from training.techniques.loss.losses import CrossEntropy, Loss
 from training.techniques.model.drop_path import DropPath
 from training.techniques.model.flip_average import FlipAverage
+from training.techniques.model.head_dropout import HeadDropout
 from training.techniques.model.lora import Lora
 from training.techniques.model.unfreeze import Unfreeze
 from training.techniques.optimization.accumulation import Accumulation
 from training.techniques.optimization.averaging import Averaging, NoAveraging
 from training.techniques.optimization.gradient_clipping import GradientClipping
 from training.techniques.optimization.head_rate import HeadRate
+from training.techniques.optimization.l2_sp import L2Sp
 from training.techniques.optimization.layer_decay import LayerDecay
 from training.techniques.optimization.lr_scaling import LrScaling
 from training.techniques.optimization.no_decay import NoDecay
@@ -70,6 +72,7 @@ class Recipe(Part):
     unfreeze: Unfreeze = Unfreeze()
     lora: Lora = Lora()
     drop_path: DropPath = DropPath()
+    head_dropout: HeadDropout = HeadDropout()
     activation_checkpointing: ActivationCheckpointing = ActivationCheckpointing()
     random_crop: RandomCrop = NoCrop()
     flip: Flip = Flip()
@@ -85,6 +88,7 @@ class Recipe(Part):
     layer_decay: LayerDecay = LayerDecay()
     head_rate: HeadRate = HeadRate()
     no_decay: NoDecay = NoDecay()
+    l2_sp: L2Sp = L2Sp()
     optimizer: Optimizer = Momentum()
     schedule: Schedule = Constant()
     averaging: Averaging = NoAveraging()

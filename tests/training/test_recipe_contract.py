@@ -52,9 +52,10 @@ def test_the_default_recipe_has_every_technique_off():
 
 
 def describe(setup):
-    """Describe a whole set-up: its parts, the layout of its weights, and whether its model is compiled or has hooks."""
-    layout = [parameter.stride() for parameter in setup.model.parameters()]
-    return repr(setup), layout, setup.model._compiled_call_impl is None, len(setup.model._forward_hooks)
+    """Describe a set-up: its parts, the layout of its weights, which of them train, hooks, and compilation."""
+    layout = [(parameter.stride(), parameter.requires_grad) for parameter in setup.model.parameters()]
+    hooks = [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in setup.model.modules()]
+    return repr(setup), layout, setup.model._compiled_call_impl is None, hooks
 
 
 @pytest.mark.parametrize("name", TECHNIQUES)

@@ -28,6 +28,14 @@ class Criterion(Protocol):
     def __call__(self, logits: torch.Tensor, targets: torch.Tensor, /) -> torch.Tensor: ...
 
 
+@dataclass(frozen=True)
+class Pull:
+    """A pull of a parameter: `strength` times its distance from `towards` is added to its gradient; None means zero."""
+
+    strength: float
+    towards: torch.Tensor | None
+
+
 # The trained weights and their gradients -> the change of each weight.
 FindPoint = Callable[[list["torch.Tensor"], list["torch.Tensor"]], list["torch.Tensor"]]
 
@@ -67,6 +75,7 @@ class TrainingSetup:
     lr_factor: float | None = None  # multiplies optimizer.lr for all parameters
     lr_shares: dict[nn.Parameter, float] | None = None  # multiplies the base rate; 1 for parameters not in it
     undecayed: set[nn.Parameter] | None = None  # weight decay does not apply to these
+    pulls: dict[nn.Parameter, Pull] | None = None  # added to the gradients before each optimizer step
     zero_matrices: set[nn.Parameter] | None = None  # matrices and kernels that are zero before training
     unfreeze_steps: dict[int, UnfreezeStep] = field(default_factory=dict)  # completed epochs -> what trains afterwards
     batch_transforms: list[BatchTransform] = field(default_factory=list)  # each of them changes every training batch
@@ -94,10 +103,8 @@ class TrainingSetup:
 
     def replace_parameters(self, new: dict[nn.Parameter, nn.Parameter]) -> None:
         """Replace stored references to parameters after these have been replaced in the model."""
-        if self.lr_shares is not None:
-            shares = {new[parameter]: share for parameter, share in self.lr_shares.items()}
-            self.lr_shares.clear()
-            self.lr_shares.update(shares)
+        _replace_keys(self.lr_shares or {}, new)
+        _replace_keys(self.pulls or {}, new)
         for chosen in (
             self.undecayed or set(),
             self.zero_matrices or set(),
@@ -113,3 +120,9 @@ class TrainingSetup:
         if taken:
             raise ValueError(f"two techniques set the Trainer's {', '.join(sorted(taken))}")
         self.trainer.update(arguments)
+
+
+def _replace_keys(values: dict[nn.Parameter, Any], new: dict[nn.Parameter, nn.Parameter]) -> None:
+    replaced = {new[parameter]: value for parameter, value in values.items()}
+    values.clear()
+    values.update(replaced)

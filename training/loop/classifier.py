@@ -10,8 +10,8 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import nn
 from torch.nn import functional as F
 
-from training.contract.setup import TrainingSetup
-from training.distributed.sharding import gather_whole
+from training.contract.setup import Pull, TrainingSetup
+from training.distributed.sharding import divide_like, gather_whole
 from training.errors import Diverged
 from training.loop.metrics import measure
 from training.loop.parameter_groups import group_parameters
@@ -67,6 +67,13 @@ class Classifier(pl.LightningModule):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.model(images)
 
+    def on_train_start(self) -> None:
+        # Only now the weights have their final device and type, and are divided among the ranks.
+        pulls = self.plan.pulls or {}
+        for parameter, pull in pulls.items():
+            if pull.towards is not None:
+                pulls[parameter] = Pull(pull.strength, divide_like(pull.towards.to(parameter.dtype), parameter))
+
     def on_train_epoch_start(self) -> None:
         # Lightning's GradientAccumulationScheduler does only this; the weights of the last group are added here.
         self.batches_per_step = self.trainer.accumulate_grad_batches = self.batches_in(self.current_epoch)
@@ -93,6 +100,14 @@ class Classifier(pl.LightningModule):
     def on_after_backward(self) -> None:
         if self.second_pass:
             self.second_pass.restore()
+
+    @torch.no_grad()
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        # The gradients are complete: accumulated, averaged over the ranks and unscaled. Clipping follows.
+        for parameter, pull in (self.plan.pulls or {}).items():
+            if parameter.grad is not None:
+                distance = parameter if pull.towards is None else parameter - pull.towards
+                parameter.grad.add_(distance, alpha=pull.strength)
 
     def loss_of(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the mean loss over the images; `targets` are labels (N,) or shares of the classes (N, classes)."""

@@ -156,11 +156,12 @@ def _try_steps(recipe: Recipe, prepare: Prepare, size: int) -> None:
 
 def _simplify(recipe: Recipe, level: str) -> Recipe:
     """Return the recipe as it is at the start, without techniques that change over time or take long to start."""
+    adapts = recipe.unfreeze.adapt_statistics and level == recipe.unfreeze.level
     return recipe.model_copy(
         update={
             "optimizer": recipe.optimizer.model_copy(update={"lr": SAFE_RATE}),
             "accumulation": Accumulation(batches=recipe.accumulation.batches_in(0)),
-            "unfreeze": Unfreeze.model_validate({"level": level}),
+            "unfreeze": Unfreeze.model_validate({"level": level, "adapt_statistics": adapts}),
             "schedule": Constant(),
             "averaging": NoAveraging(),
             "lr_scaling": LrScaling(),

@@ -55,7 +55,7 @@ def refuse_single_images(recipe: Recipe, model: nn.Module, image_size: int) -> N
     if recipe.batch_size != 1:
         return
     tried = copy.deepcopy(model).train()
-    _, frozen = set_level(tried, recipe.unfreeze.deepest)
+    _, frozen = set_level(tried, recipe.unfreeze.deepest, recipe.unfreeze.adapt_statistics)
     for module in frozen:
         module.eval()
     try:

@@ -92,6 +92,8 @@ def test_a_stopped_and_resumed_training_on_two_devices_ends_as_on_one(strategy, 
         "gradient_clipping": {"value": 1.0},
         "layer_decay": {"factor": 0.7},
         "no_decay": {"enabled": True},
+        "backbone": {"name": "test_resnet", "weights": "letters"},
+        "l2_sp": {"alpha": 0.1, "beta": 0.1},
         "optimizer": {"name": "momentum", "lr": 0.05, "weight_decay": 0.1},
         "averaging": {"name": "ema"},
         "activation_checkpointing": {"enabled": True},
@@ -118,7 +120,12 @@ def test_a_training_that_unfreezes_and_averages_ends_on_two_devices_as_on_one(st
         "optimizer": {"name": "sgd", "lr": 0.01},
         "lr_scaling": {"rule": "linear", "reference": 14},
         # The gradients of unfrozen parameters are averaged as well.
-        "unfreeze": {"level": "most", "milestones": [1], "milestone_lr": "auto/3" if strategy == "ddp" else "keep"},
+        "unfreeze": {
+            "level": "most",
+            "milestones": [1],
+            "milestone_lr": "auto/3" if strategy == "ddp" else "keep",
+            "adapt_statistics": True,
+        },
         "averaging": {"name": "swa", "start": 0.3},
     }
     alone = run(tmp_path / "alone", 1, **recipe)

@@ -29,10 +29,11 @@ class NoDecay(Technique):
     def apply(self, setup: TrainingSetup) -> None:
         model = setup.model
         named = model.no_weight_decay() if hasattr(model, "no_weight_decay") else ()  # type: ignore[operator]
+        # Lengths of the rows of kernels (lora.dora) and scales of layers can have further dimensions of one entry.
         setup.undecayed = {
             parameter
             for name, parameter in model.named_parameters()
-            if parameter.ndim <= 1 or any(fnmatch(name, pattern) for pattern in named)
+            if parameter.squeeze().ndim <= 1 or any(fnmatch(name, pattern) for pattern in named)
         }
 
     def conflict(self, recipe: RecipeView) -> str | None:

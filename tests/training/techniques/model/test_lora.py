@@ -23,12 +23,12 @@ BUILDERS = {
 }
 
 
-def adapt(name, level):
+def adapt(name, level, **fields):
     """A set-up with adapters, and its weights before training."""
     torch.manual_seed(0)
     setup = TrainingSetup(BUILDERS[name](), "cpu", 10, (4,), 32)
     Unfreeze(level=level).apply(setup)
-    Lora(rank=2, alpha=16.0).apply(setup)
+    Lora(rank=2, alpha=16.0, **fields).apply(setup)
     return setup, {key: value.clone() for key, value in setup.model.state_dict().items()}
 
 
@@ -44,9 +44,10 @@ def train_a_little(setup):
         optimizer.step()
 
 
+@pytest.mark.parametrize("fields", [{}, {"dora": True, "rank_stabilised": True}], ids=["lora", "dora"])
 @pytest.mark.parametrize("name", BUILDERS)
-def test_adapters_and_the_head_alone_move_and_merging_changes_nothing(name):
-    setup, before = adapt(name, "last")
+def test_adapters_and_the_head_alone_move_and_merging_changes_nothing(name, fields):
+    setup, before = adapt(name, "last", **fields)
     train_a_little(setup)
     after = setup.model.state_dict()
     head = {"fc.", "classifier.", "head.", "heads."}
@@ -60,6 +61,45 @@ def test_adapters_and_the_head_alone_move_and_merging_changes_nothing(name):
     images = torch.randn(4, 3, 32, 32)
     with torch.no_grad():
         assert torch.allclose(plain.eval()(images), setup.model.eval()(images), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["timm test_resnet", "timm test_vit"])
+def test_dora_starts_as_the_plain_model_and_trains_the_length_of_each_row(name):
+    images = torch.randn(4, 3, 32, 32)
+    torch.manual_seed(0)
+    plain = BUILDERS[name]().eval()
+    setup, before = adapt(name, "last", dora=True)
+    with torch.no_grad():
+        assert torch.equal(setup.model.eval()(images), plain(images))
+    train_a_little(setup)
+    after, merged = setup.model.state_dict(), setup.plain_weights(setup.model)
+    lengths = [key for key in after if "lora_magnitude_vector" in key]
+    assert len(lengths) == sum(".lora_A" in key for key in after) > 3
+    for key in lengths:
+        assert not torch.equal(after[key], before[key])
+        rows = merged[key.partition("lora_magnitude_vector")[0] + "weight"].flatten(1)
+        torch.testing.assert_close(rows.norm(dim=1), after[key].flatten())
+
+
+def test_rank_stabilised_adapters_of_rank_4_train_like_plain_ones_with_twice_the_alpha(fit, load_weights):
+    fields = {"unfreeze": {"level": "last"}, "epochs": 1}
+    ours = load_weights(fit(**fields, lora={"rank": 4, "alpha": 8.0, "rank_stabilised": True}).folder, "best")
+    theirs = load_weights(fit(**fields, lora={"rank": 4, "alpha": 16.0}).folder, "best")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_weight_without_a_direction_is_refused_by_dora():
+    setup = TrainingSetup(BUILDERS["timm test_resnet"](), "cpu", 10, (4,), 32)
+    Unfreeze(level="last").apply(setup)
+    setup.model.layer1[0].conv1.weight.data[3] = 0
+    with pytest.raises(UserError, match=r"lora\.dora=true: the layer layer1\.0\.conv1 of ResNet has outputs"):
+        Lora(rank=2, dora=True).apply(setup)
+
+
+def test_dora_does_not_fit_channels_last():
+    fields = {"lora": {"rank": 2, "dora": True}, "unfreeze": {"level": "last"}, "channels_last": {"enabled": True}}
+    with pytest.raises(UserError, match=r"channels_last\.enabled=true does not fit lora\.dora=true"):
+        read_recipe(fields)
 
 
 def test_with_most_the_first_half_is_adapted_and_the_later_half_trains_normally():
@@ -92,8 +132,8 @@ def test_the_best_weights_are_those_of_the_plain_model_changed_by_the_rank(fit, 
 def test_full_freezes_nothing_to_adapt():
     with pytest.raises(UserError, match=r"unfreeze\.level=full freezes none: set unfreeze\.level=last or most"):
         read_recipe({"lora": {"rank": 4}})
-    with pytest.raises(UserError, match=r"lora\.alpha does nothing while lora\.rank is 0"):
-        read_recipe({"lora": {"alpha": 4.0}})
+    with pytest.raises(UserError, match=r"lora\.alpha and lora\.dora do nothing while lora\.rank is 0"):
+        read_recipe({"lora": {"alpha": 4.0, "dora": True}})
 
 
 def test_a_model_without_a_layer_to_adapt_is_refused():

@@ -7,7 +7,9 @@ import torchvision
 from torch import nn
 
 from training.contract.setup import TrainingSetup
+from training.errors import UserError
 from training.model.stages import head_of, stages_of
+from training.recipe import read_recipe
 from training.techniques.model.unfreeze import Unfreeze, find_frozen
 
 # One family a row, as both libraries name it.
@@ -99,8 +101,6 @@ def test_most_of_a_resnet18_is_layer3_layer4_and_the_head(source):
 
 
 def test_a_model_without_known_stages_is_refused_for_most_alone():
-    from training.errors import UserError
-
     class Unknown(nn.Sequential):
         pass
 
@@ -132,38 +132,120 @@ def test_the_head_of_a_distilled_model_is_both_its_heads():
     assert len(list(head_of(build("timm", "deit_tiny_distilled_patch16_224")).parameters())) == 4
 
 
-@pytest.mark.parametrize("level", ["last", "most", "full"])
-def test_a_fit_changes_only_the_parameters_of_the_level(level, fit, load_weights, monkeypatch, tiny_recipe):
+@pytest.fixture
+def watched_fit(fit, load_weights, monkeypatch):
+    """Train, and return the names of the weights that changed, and of those that stayed."""
+
+    def run(**fields):
+        import training.train as module
+
+        initial, build_model = {}, module.build_model
+
+        def remember(*arguments):
+            model = build_model(*arguments)
+            initial.update({name: value.clone() for name, value in model.state_dict().items()})
+            return model
+
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "build_model", remember)
+            final = load_weights(fit(**fields).folder)
+        moved = {name for name in final if not torch.equal(final[name], initial[name])}
+        return moved, final.keys() - moved
+
+    return run
+
+
+def is_statistic(name):
+    return "running" in name or "tracked" in name
+
+
+def test_norm_bias_trains_the_head_biases_and_norms_and_measures_statistics(watched_fit, monkeypatch):
     monkeypatch.undo()
-    initial = {}
+    moved, still = watched_fit(unfreeze={"level": "norm_bias"}, optimizer={"name": "sgd", "lr": 0.01})
+    assert {name.split(".")[0] for name in moved} >= {"bn1", "layer1", "layer4", "fc"}
+    assert still
+    assert all(name.endswith("weight") and ("conv" in name or "downsample" in name) for name in still)
+    assert not {name for name in still if "bn" in name or is_statistic(name)}
 
-    class Watch(torch.optim.SGD):
-        pass
 
-    import training.train as module
+def test_norm_bias_keeps_drop_path_on_in_every_block():
+    from training.techniques.model.drop_path import DropPath
 
-    build_model = module.build_model
+    model = timm.create_model("test_resnet", num_classes=10)
+    setup = TrainingSetup(model, "cpu", 10, (4,), 32)
+    Unfreeze(level="norm_bias").apply(setup)
+    DropPath(rate=0.5).apply(setup)
+    model.train()
+    for module in setup.frozen:
+        module.eval()
+    assert model.layer4[0].drop_path.training
 
-    def remember(*arguments):
-        model = build_model(*arguments)
-        initial.update({name: value.clone() for name, value in model.state_dict().items()})
-        return model
 
-    monkeypatch.setattr(module, "build_model", remember)
-    run = fit(unfreeze={"level": level}, optimizer={"name": "sgd", "lr": 0.01})
-    final = load_weights(run.folder)
-    moved = {name for name in final if not torch.equal(final[name], initial[name])}
+def test_norm_bias_of_a_transformer_trains_one_dimension_alone():
+    model = build("timm", "test_vit")
+    names = trained(model, "norm_bias")
+    shapes = {name: parameter.ndim for name, parameter in model.named_parameters()}
+    assert {"blocks.0.norm1.weight", "blocks.0.attn.qkv.bias", "patch_embed.proj.bias", "head.weight"} <= names
+    assert {name for name in names if shapes[name] > 1} == {"head.weight"}
+
+
+def test_statistics_of_frozen_stages_adapt_only_if_asked_and_their_scales_stay(watched_fit, monkeypatch):
+    monkeypatch.undo()
+    sgd = {"name": "sgd", "lr": 0.01}
+    moved, still = watched_fit(unfreeze={"level": "last", "adapt_statistics": True}, optimizer=sgd)
+    assert {name for name in moved if not is_statistic(name)} == {"fc.weight", "fc.bias"}
+    assert not {name for name in still if is_statistic(name)}
+    moved, _ = watched_fit(unfreeze={"level": "last"}, optimizer=sgd)
+    assert moved == {"fc.weight", "fc.bias"}
+
+
+def test_swa_refreshes_statistics_that_adapt_and_leaves_others(watched_fit, monkeypatch):
+    monkeypatch.undo()
+    fields = {"averaging": {"name": "swa", "start": 0.1}, "optimizer": {"name": "sgd", "lr": 0.01}}
+    moved, _ = watched_fit(unfreeze={"level": "most"}, **fields)
+    assert not {name for name in moved if name.startswith(("bn1", "layer1"))}
+    moved, _ = watched_fit(unfreeze={"level": "most", "adapt_statistics": True}, **fields)
+    assert {name for name in moved if name.startswith(("bn1", "layer1"))} >= {"bn1.running_mean", "bn1.running_var"}
+
+
+def test_dropout_in_a_frozen_part_stays_off_when_its_statistics_adapt():
+    model = nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.BatchNorm1d(4)), nn.Linear(4, 2))
+    setup = TrainingSetup(model, "cpu", 10, (4,), 32)
+    Unfreeze(level="last", adapt_statistics=True).apply(setup)
+    model.train()
+    for module in setup.frozen:
+        module.eval()
+    assert not model[0][1].training
+    assert model[0][2].training
+
+
+def test_adapting_statistics_is_refused_where_it_does_nothing():
+    with pytest.raises(UserError, match=r"adapt_statistics=true does nothing with unfreeze\.level=full"):
+        read_recipe({"unfreeze": {"adapt_statistics": True}})
+    with pytest.raises(UserError, match=r"the frozen part of VisionTransformer has no BatchNorm"):
+        Unfreeze(level="last", adapt_statistics=True).apply(
+            TrainingSetup(build("timm", "test_vit"), "cpu", 10, (4,), 32)
+        )
+
+
+def test_from_norm_bias_a_milestone_leads_to_everything():
+    recipe = read_recipe({"unfreeze": {"level": "norm_bias", "milestones": [2]}, "epochs": 4})
+    assert recipe.unfreeze.levels == ("norm_bias", "full")
+    with pytest.raises(UserError, match=r"milestones=\[2, 3\]: from unfreeze\.level=norm_bias there are fewer levels"):
+        read_recipe({"unfreeze": {"level": "norm_bias", "milestones": [2, 3]}, "epochs": 4})
+
+
+@pytest.mark.parametrize("level", ["last", "most", "full"])
+def test_a_fit_changes_only_the_parameters_of_the_level(level, watched_fit, monkeypatch):
+    monkeypatch.undo()
+    moved, kept = watched_fit(unfreeze={"level": level}, optimizer={"name": "sgd", "lr": 0.01})
     frozen_parts = {
         "last": ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4"),
         "most": ("conv1", "bn1", "layer1", "layer2"),
     }
-    statistics = {name for name in final if "running" in name or "tracked" in name}
-    parameters = final.keys() - statistics
-    still = {name for name in final if name.split(".")[0] in frozen_parts.get(level, ())}
-    assert still <= final.keys() - moved  # BatchNorm statistics among them, through all the epochs and validations
-    assert parameters - still <= moved
-    assert statistics - still <= moved
-    assert run.metrics[0]["train_loss"] > 0
+    # BatchNorm statistics among them, through all the epochs and validations
+    still = {name for name in moved | kept if name.split(".")[0] in frozen_parts.get(level, ())}
+    assert kept == still
 
 
 def test_no_activation_is_stored_for_the_backward_pass_below_the_trained_layers():
