@@ -70,7 +70,7 @@ def test_the_command_shows_all_techniques_or_one(capsys):
     assert "gradient_clipping" in capsys.readouterr().out
     app(["techniques", "unfreeze"], standalone_mode=False)
     shown = capsys.readouterr().out
-    assert "last, most or full" in shown
+    assert "last, most, norm_bias or full" in shown
     assert "Yosinski" in shown
 
 

@@ -28,11 +28,12 @@ ALPHA = 8.0
 class Lora(Technique):
     interactions: ClassVar[str] = (
         "Adapters are added to the layers that unfreeze.level freezes: with last and norm_bias to the whole backbone, with "
-        "most to its first half, while the later half trains normally. With full nothing is frozen, and lora is refused. "
-        "With last and most, dropout and drop path stay off in the frozen layers, and their BatchNorm keeps its statistics "
-        "unless unfreeze.adapt_statistics is on. Grouped and depthwise convolutions get no adapter; neither do layers whose "
-        "weights are read without a call, such as attention in torchvision's ViT and Swin. dora computes each adapted "
-        "weight as a whole in every pass, which takes time and memory; the exported model is as fast as any other. With rank_stabilised, one alpha suits several ranks."
+        "most to its first half, while the later half trains normally. With full nothing is frozen, and lora is refused. With"
+        " last and most, dropout and drop path stay off in the frozen layers, and their BatchNorm keeps its statistics unless"
+        " unfreeze.adapt_statistics is on. Grouped and depthwise convolutions get no adapter; neither do layers whose weights"
+        " are read without a call, such as attention in torchvision's ViT and Swin. dora computes each adapted weight as a "
+        "whole in every pass, which takes time and memory; the exported model is as fast as any other. With rank_stabilised, "
+        "one alpha suits several ranks."
     )
     examples: ClassVar[Examples] = (
         {"lora": {"rank": 8}, "unfreeze": {"level": "last"}},
