@@ -1,5 +1,7 @@
 """The room for trials follows nodes as they join and leave, and machines that differ."""
 
+import signal
+
 import pytest
 
 from search.core.trials import Trials
@@ -144,15 +146,16 @@ def test_a_node_that_joins_a_running_sweep_gets_trials(tmp_path, monkeypatch):
     monkeypatch.setenv("FAST_EPOCH_SECONDS", "0.5")  # the workers read it from the node
     (tmp_path / "space.yaml").write_text(SPACE)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    options = ("--name", "joined", "--trials", "12", "--address", cluster.address)
+    options = ("--name", "joined", "--trials", "1000", "--address", cluster.address)
     driver = start(tmp_path, "run", "space.yaml", *options, "search.scheduler={name: none}", command=FAST)
     ledger = tmp_path / "sweeps" / "joined" / "ledger.jsonl"
     try:
         wait_for(ledger, lambda events: any(event.event == "report" for event in events), driver)
         cluster.add_node(num_cpus=1)
-        wait_for(ledger, lambda events: count_running(events) == 2, driver)
+        wait_for(ledger, lambda events: count_running(events) == 2, driver)  # however long its preparation takes
+        driver.send_signal(signal.SIGINT)
         assert "joined and is being prepared" in driver.communicate(timeout=500)[0]
-        assert driver.returncode == 0
+        assert driver.returncode == 130
     finally:
         driver.kill()
         cluster.shutdown()
