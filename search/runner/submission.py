@@ -7,6 +7,7 @@ import logging
 import shlex
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
 ROOMS = ("search", "analysis", "spaces", "training")
+# Loggers of Ray that report each step of the transfer; they have levels of their own.
+NOISY = ("ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk", "ray._private")
+AGENT_SECONDS = 90.0  # the longest wait for a head node that has just started
 SPACE_FILE = "space.yaml"
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc")
 
@@ -51,18 +55,23 @@ def submit_job(address: str, job: Job) -> str:
     client = _connect(address)
     with tempfile.TemporaryDirectory() as folder:
         _pack(Path(folder), job.space)
-        try:
-            return str(
-                client.submit_job(
-                    entrypoint=job.command,
-                    submission_id=f"{job.name}-{uuid.uuid4().hex[:8]}",
-                    runtime_env={"working_dir": folder},
-                    metadata={"sweep": job.name},
+        deadline = time.monotonic() + AGENT_SECONDS
+        while True:
+            try:
+                return str(
+                    client.submit_job(
+                        entrypoint=job.command,
+                        submission_id=f"{job.name}-{uuid.uuid4().hex[:8]}",
+                        runtime_env={"working_dir": folder},
+                        metadata={"sweep": job.name},
+                    )
                 )
-            )
-        except (RuntimeError, ConnectionError, ValueError) as error:
-            reason = str(error).strip().split("\n")[0].rstrip(".")
-            raise UserError(f"--address={address}: the cluster refused the job ({reason}).") from error
+            except (RuntimeError, ConnectionError, ValueError) as error:
+                if "try again later" in str(error) and time.monotonic() < deadline:
+                    time.sleep(1.0)
+                    continue
+                reason = str(error).strip().split("\n")[0].rstrip(".")
+                raise UserError(f"--address={address}: the cluster refused the job ({reason}).") from error
 
 
 def follow_job(address: str, job_id: str) -> bool:
@@ -83,9 +92,11 @@ def _connect(address: str) -> JobSubmissionClient:
         raise UserError(f"--address={address}: jobs go to the head node's dashboard. Write it as http://HEAD:8265.")
     require("sweep submit", "aiohttp")
     probe_cluster(address)
-    logging.getLogger("ray").setLevel(logging.ERROR)  # Ray also prints its way out of a missing token
     from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
     from ray.job_submission import JobSubmissionClient
+
+    for name in NOISY:
+        logging.getLogger(name).setLevel(logging.ERROR)
 
     maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
     try:

@@ -3,6 +3,7 @@
 import getpass
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -158,11 +159,12 @@ def free_port():
 def test_a_sweep_runs_as_a_job_and_a_job_that_starts_again_continues_it(tmp_path):
     programs = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "RAY_AUTH_MODE": "disabled"}
-    port, dashboard = free_port(), free_port()
+    port, dashboard, agent = free_port(), free_port(), free_port()
     head = subprocess.Popen(
         [
             *(programs / "ray", "start", "--head", "--block", f"--port={port}", f"--dashboard-port={dashboard}"),
             *("--num-cpus=1", f"--temp-dir=/tmp/submit-{port}", "--disable-usage-stats"),
+            f"--dashboard-agent-listen-port={agent}",
         ],
         env=environment,
         stdout=subprocess.DEVNULL,
@@ -200,3 +202,4 @@ def test_a_sweep_runs_as_a_job_and_a_job_that_starts_again_continues_it(tmp_path
     finally:
         head.terminate()
         head.wait(30)
+        shutil.rmtree(f"/tmp/submit-{port}", ignore_errors=True)
