@@ -19,7 +19,7 @@ def restore_model(recipe: Recipe, weights: dict[str, torch.Tensor], class_count:
 
     With `flip_average` on, its predictions are the averages.
     """
-    image_size = recipe.preprocessing.image_size
+    image_size = recipe.evaluation_preprocessing.image_size
     assert isinstance(image_size, int)  # resolved
     model = build_bare(recipe.backbone, class_count, image_size)
     model.load_state_dict(weights)

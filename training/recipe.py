@@ -24,12 +24,14 @@ from training.techniques.data.flip import Flip
 from training.techniques.data.fmix import FMix
 from training.techniques.data.mixing import Mixing
 from training.techniques.data.mixup import MixUp
+from training.techniques.data.progressive_resizing import ProgressiveResizing
 from training.techniques.data.random_crop import NoCrop, RandomCrop
 from training.techniques.data.random_erasing import RandomErasing
 from training.techniques.loss.class_balance import ClassBalance, NoBalance
 from training.techniques.loss.label_smoothing import LabelSmoothing
 from training.techniques.loss.losses import CrossEntropy, Loss
 from training.techniques.model.drop_path import DropPath
+from training.techniques.model.evaluation_size import EvaluationSize
 from training.techniques.model.flip_average import FlipAverage
 from training.techniques.model.head_dropout import HeadDropout
 from training.techniques.model.lora import Lora
@@ -77,6 +79,7 @@ class Recipe(Part):
     random_crop: RandomCrop = NoCrop()
     flip: Flip = Flip()
     augmentation: Augmentation = NoAugmentation()
+    progressive_resizing: ProgressiveResizing = ProgressiveResizing()
     random_erasing: RandomErasing = RandomErasing()
     mixup: MixUp = MixUp()
     cutmix: CutMix = CutMix()
@@ -93,6 +96,7 @@ class Recipe(Part):
     schedule: Schedule = Constant()
     averaging: Averaging = NoAveraging()
     flip_average: FlipAverage = FlipAverage()
+    evaluation_size: EvaluationSize = EvaluationSize()
     sharpness: Sharpness = NoSharpness()
     accumulation: Accumulation = Accumulation()
     lr_scaling: LrScaling = LrScaling()
@@ -120,6 +124,13 @@ class Recipe(Part):
     def flat(self) -> dict[str, Any]:
         """The values by their dotted path, such as `optimizer.lr`; lists are values."""
         return flatten(self.model_dump())
+
+    @property
+    def evaluation_preprocessing(self) -> Preprocessing:
+        """The preprocessing of images in validation, scores and predictions; that of the training must be resolved."""
+        side = self.preprocessing.image_size
+        assert isinstance(side, int)  # resolved
+        return self.preprocessing.model_copy(update={"image_size": self.evaluation_size.scale(side)})
 
     def techniques(self) -> Iterator[Technique]:
         """Return the techniques that are on, in the order of application."""

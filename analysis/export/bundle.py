@@ -189,7 +189,7 @@ def summarise(recipe: Recipe, source: Source) -> Summary:
     """The summary of an export."""
     from training.model.backbones import size_arguments
 
-    preprocessing = recipe.preprocessing
+    preprocessing = recipe.evaluation_preprocessing
     image_size = preprocessing.image_size
     assert isinstance(image_size, int)  # resolved
     return {

@@ -77,7 +77,7 @@ def _list_images(images: Path) -> tuple[list[str], Path]:
 
 def _batches(paths: list[str], recipe: Recipe, unreadable: list[str]) -> Iterator[tuple[list[str], torch.Tensor]]:
     """Batches of names and images, float32 (N, 3, side, side); unreadable files are added to `unreadable`."""
-    preprocessing = recipe.preprocessing
+    preprocessing = recipe.evaluation_preprocessing
     for start in range(0, len(paths), BATCH):
         names, pixels = [], []
         for path in paths[start : start + BATCH]:

@@ -68,6 +68,7 @@ class TrainingSetup:
     class_images: tuple[int, ...] | None = None  # training images of each class
     rank: Rank = ALONE  # this process among those of one training
 
+    evaluated_size: int | None = None  # side of the images in an evaluation, in pixels; None: image_size
     class_weights: torch.Tensor | None = None  # float32 (class_count,): the weight of each class in the loss
     criterion: Criterion | None = None  # None: cross-entropy
     find_worst_point: FindPoint | None = None  # where a second pass computes the gradient of each batch

@@ -26,6 +26,7 @@ from training.loop.trainer import make_trainer
 from training.process.isolation import isolated_process
 from training.recipe import Recipe
 from training.techniques.compute.compilation import Compilation
+from training.techniques.data.progressive_resizing import ProgressiveResizing
 from training.techniques.model.unfreeze import Unfreeze
 from training.techniques.optimization.accumulation import Accumulation
 from training.techniques.optimization.averaging import NoAveraging
@@ -142,16 +143,19 @@ def find_batch_size(recipe: Recipe, prepare: Prepare, threads: int, image_count:
 def _try_steps(recipe: Recipe, prepare: Prepare, size: int) -> None:
     """Take two steps, because the first one creates the optimizer's state, then evaluate."""
     simple = _simplify(recipe, recipe.unfreeze.deepest)
-    sized = simple.model_copy(update={"averaging": recipe.averaging, "batch_size": size})
+    # Small images of the first epochs would make a batch fit that does not fit later.
+    changes = {"averaging": recipe.averaging, "batch_size": size, "progressive_resizing": ProgressiveResizing()}
+    sized = simple.model_copy(update=changes)
     classifier = prepare(sized, (size, size))
     side = classifier.plan.image_size
+    evaluated = classifier.plan.evaluated_size or side
 
-    def load(count: int, images: int) -> DataLoader[Batch]:
+    def load(count: int, images: int, side: int) -> DataLoader[Batch]:
         batch = torch.zeros(images, 3, side, side), torch.zeros(images, dtype=torch.long)
         return DataLoader([batch] * count, batch_size=None)  # type: ignore[arg-type]
 
     trainer = make_trainer(classifier, [], max_epochs=1)
-    fit_quietly(trainer, classifier, load(2, size), load(1, choose_eval_batch(sized)))
+    fit_quietly(trainer, classifier, load(2, size, side), load(1, choose_eval_batch(sized), evaluated))
 
 
 def _simplify(recipe: Recipe, level: str) -> Recipe:

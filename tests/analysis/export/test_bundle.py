@@ -105,6 +105,25 @@ def test_every_form_of_an_export_averages_over_mirror_images(averaged, validatio
     assert stranger(code, averaged).split()[0] in found.classes
 
 
+def test_every_form_of_an_export_predicts_at_the_size_of_the_evaluation(
+    make_export, validation_files, tmp_path, stranger
+):
+    import onnxruntime
+
+    export = make_export(evaluation_size={"factor": 1.25}, epochs=1)
+    summary = summary_of(export)
+    assert summary["input_size"] == [3, 40, 40]
+    predict_images(export, validation_files, tmp_path / "out.csv")
+    assert accuracy_of(tmp_path / "out.csv") == pytest.approx(summary["score"])
+    found = read_export(export)
+    data = load_data(found.recipe.data)
+    assert export_onnx(found, data)["images"] == 350
+    (asked,) = onnxruntime.InferenceSession(export / "model.onnx").get_inputs()
+    assert asked.shape[1:] == [3, 40, 40]
+    code = "from PIL import Image\nImage.new('RGB', (50, 40)).save('image.png')\n" + code_of_card(export)
+    assert stranger(code + "print(transform(Image.open('image.png')).shape[-1])\n", export).split()[-1] == "40"
+
+
 SLOW = {"name": "momentum", "lr": 0.01}
 CHANGED_WEIGHTS = {
     "merged adapters": {"lora": {"rank": 2}, "unfreeze": {"level": "last"}, "optimizer": SLOW},

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 
+from training.contract.specs import Preprocessing
 from training.data.files.images import ImageData, ImageFiles, ImagePart
 from training.data.pipelines.datasets import GAP, Batch, EvalImages, EvalPixels, EvalTensor, TrainImages, keep_batch
 from training.data.pipelines.sampling import EpochSampler, ShareSampler
@@ -92,7 +93,9 @@ def _make_train_loader(
     if recipe.augmentation.backend == "tensor":
         return DataLoader(TensorImages(part, recipe, device), **order, **_options(recipe.seed, 0, "cpu"))
     images = TrainImages(part, recipe)
-    return DataLoader(images, **order, **_options(recipe.seed, _needed(workers, images.images, recipe), device))
+    return DataLoader(
+        images, **order, **_options(recipe.seed, _needed(workers, images.images, recipe.preprocessing), device)
+    )
 
 
 def make_eval_loader(
@@ -103,7 +106,7 @@ def make_eval_loader(
     Raises:
         UnreadableImage: a file cannot be read; this is raised here only for parts that are decoded in advance.
     """
-    preprocessing = recipe.preprocessing
+    preprocessing = recipe.evaluation_preprocessing
     pixels = fit_all(part.reduced_to(GAP * resized_side(preprocessing)).images, preprocessing)
     dataset: Dataset[Batch]
     if isinstance(pixels, ImageFiles) or pixels.shape[1] != preprocessing.image_size:
@@ -115,7 +118,7 @@ def make_eval_loader(
     # Each rank gets the same number of batches, because ranks that share a model wait for each other in every batch.
     count = -(-len(part) // (choose_eval_batch(recipe) * rank.count))
     batches = np.array_split(rank.share(range(len(part))), count)
-    options = _options(recipe.seed, min(count, _needed(workers, pixels, recipe)), device)
+    options = _options(recipe.seed, min(count, _needed(workers, pixels, preprocessing)), device)
     return DataLoader(dataset, batch_sampler=[batch.tolist() for batch in batches], **options)
 
 
@@ -124,7 +127,7 @@ def choose_eval_batch(recipe: Recipe) -> int:
 
     An evaluation stores no activations, so it then takes no more memory than the training.
     """
-    size = recipe.preprocessing.image_size
+    size = recipe.evaluation_preprocessing.image_size
     assert isinstance(recipe.batch_size, int)  # resolved
     assert isinstance(size, int)  # resolved
     trained = recipe.batch_size // recipe.data_parallel.devices
@@ -149,9 +152,9 @@ def _refuse_too_few(epoch_size: int, val_count: int, rank: Rank) -> None:
         )
 
 
-def _needed(workers: int, images: np.ndarray | ImageFiles, recipe: Recipe) -> int:
+def _needed(workers: int, images: np.ndarray | ImageFiles, preprocessing: Preprocessing) -> int:
     """Return the number of workers. Small images in memory need none: preparing them is faster than sending them."""
-    size = recipe.preprocessing.image_size
+    size = preprocessing.image_size
     assert isinstance(size, int)  # resolved
     return 0 if isinstance(images, np.ndarray) and size <= SMALL_SIDE else workers
 

@@ -1,0 +1,65 @@
+"""Progressive resizing: begin with small images, which are faster, and grow to the full size (Tan & Le 2021, section 4)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from training.contract.part import Examples, RecipeView
+from training.contract.setup import TrainingSetup
+from training.contract.technique import Technique
+
+GRID = 8  # sides are multiples of it, in pixels
+GROWTH = 0.7
+
+
+class ProgressiveResizing(Technique):
+    """Batches are resized on the training device, so loading takes as long as before."""
+
+    interactions: ClassVar[str] = (
+        "Validation uses the full size, so the first epochs, and the first rungs, score lower than without it. The time of a "
+        "step shrinks with the area of the images; compare at equal seconds. It follows random_crop and augmentation, and "
+        "comes before random_erasing and mixing. compilation compiles anew for new sizes. Backbones with a fixed input "
+        "size, such as most transformers, are refused."
+    )
+    examples: ClassVar[Examples] = (
+        {"progressive_resizing": {"start": 0.5}},
+        {"progressive_resizing": {"start": 0.5, "growth": 0.4}},
+    )
+
+    start: float = Field(
+        1.0, ge=0.25, le=1, description="Side of the images in the first epoch, divided by the full side."
+    )
+    growth: float = Field(
+        GROWTH, gt=0, le=1, description="Share of the epochs in which the side grows; then it stays at the full side."
+    )
+
+    def apply(self, setup: TrainingSetup) -> None:
+        from training.callbacks.resizing import BatchResizing
+        from training.model.input_size import refuse_size
+
+        refuse_size(setup.model, self.side_in(0, 1, setup.image_size), f"progressive_resizing.start={self.start:g}")
+        resizing = BatchResizing(self.side_in, setup.image_size)
+        setup.callbacks.append(resizing)
+        setup.batch_transforms.append(resizing.resize)
+
+    def side_in(self, epoch: int, epochs: int, full: int) -> int:
+        """Return the side of the training images after `epoch` completed epochs, a multiple of 8 pixels or the full side."""
+        share = epoch / (self.growth * epochs)
+        if share >= 1:
+            return full
+        side = full * (self.start + (1 - self.start) * share)
+        return min(full, max(GRID, GRID * round(side / GRID)))
+
+    def conflict(self, recipe: RecipeView) -> str | None:
+        if not self.is_on:
+            return None
+        if self.start == 1:
+            return f"progressive_resizing.growth={self.growth:g} does nothing while start is 1.0: set a start."
+        if recipe.batch_size == 1:
+            return (
+                f"progressive_resizing.start={self.start:g} with batch_size=1: BatchNorm may see one value per channel of a "
+                "small image. Set batch_size=2 or more, with accumulation.batches for larger steps."
+            )
+        return None
