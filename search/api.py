@@ -174,6 +174,7 @@ def run(
     owner: str | None = None,
     tags: Iterable[str] = (),
     or_resume: bool = False,
+    with_: Iterable[str | Path] = (),
     console: Console | None = None,
 ) -> Result:
     """Search a space: first the baseline, then recipes that the sampler proposes; ASHA stops the worst early.
@@ -202,12 +203,14 @@ def run(
         owner: Who runs the sweep, for `sweep list --owner`. Default: the user of this process.
         tags: Texts such as `"team=vision"`, for `sweep list --tag`.
         or_resume: Continue the sweep `name` if it exists, so that a scheduler can start the same call again.
+        with_: Python files with techniques of your own; they stay loaded in this process.
         console: A Rich console for progress. Default: the terminal or the notebook.
 
     Raises:
         UserError: something is wrong with the space, the data, the machines or the store; nothing was made.
         KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
     """
+    _load(with_)
     check_share("--cpus-per-trial", cpus_per_trial)
     check_share("--gpus-per-trial", gpus_per_trial, or_zero=True)
     check_number("--max-concurrent", max_concurrent)
@@ -281,16 +284,19 @@ def resume(
     gpus_per_trial: float | None = None,
     address: str | None = None,
     tracking_uri: str | None = None,
+    with_: Iterable[str | Path] = (),
     console: Console | None = None,
 ) -> Result:
     """Continue an interrupted sweep, on other machines or with another MLflow store if the arguments name them.
 
     An argument that is left out keeps its earlier value. `address="local"` continues on this machine.
+    `with_` gives the files of own techniques again, unchanged: the sweep records a hash of them and no code.
 
     Raises:
         UserError: there is no such sweep, it is completed, or another driver runs it.
         KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
     """
+    _load(with_)
     changes = _changes(cpus_per_trial, gpus_per_trial, address, tracking_uri)
     return _go_on(name, storage, time_budget, 0, changes, console)
 
@@ -305,6 +311,7 @@ def extend(
     gpus_per_trial: float | None = None,
     address: str | None = None,
     tracking_uri: str | None = None,
+    with_: Iterable[str | Path] = (),
     console: Console | None = None,
 ) -> Result:
     """Run `trials` additional trials; the sampler uses the results of all earlier trials.
@@ -315,6 +322,7 @@ def extend(
         UserError: there is no such sweep, or another driver runs it.
         KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
     """
+    _load(with_)
     check_number("--trials", trials)
     changes = _changes(cpus_per_trial, gpus_per_trial, address, tracking_uri)
     return _go_on(name, storage, time_budget, trials, changes, console)
@@ -326,6 +334,7 @@ def open(
     storage: str | Path = STORAGE,
     tracking_uri: str | None = None,
     experiment: str = EXPERIMENT,
+    with_: Iterable[str | Path] = (),
     console: Console | None = None,
 ) -> Result:
     """Open an existing sweep, also while it runs.
@@ -341,6 +350,7 @@ def open(
     Raises:
         UserError: there is no such sweep, or its ledger is damaged.
     """
+    _load(with_)
     if tracking_uri is not None:
         from search.storage.names import check_name
         from search.tracking.remote import fetch_record
@@ -352,6 +362,12 @@ def open(
 
     record = SweepRecord.open(open_folder(Path(storage).absolute(), name))
     return Result(record, record.state, 0, console or _make_console())
+
+
+def _load(files: Iterable[str | Path]) -> None:
+    from training.own import load
+
+    load(files)
 
 
 def write_report(name: str, out: str | Path | None, tracking_uri: str, experiment: str, console: Console) -> Path:

@@ -19,7 +19,7 @@ from spaces.reading.yaml_values import dump_yaml
 from spaces.search import Search
 from spaces.space import Space
 from training.errors import UserError
-from training.recipe import RECORDED, Recipe, read_recipe
+from training.recipe import RECORDED, Recipe, find_other_code, read_recipe
 
 BUNDLED = Path(__file__).parent
 FORMAT = 1
@@ -145,6 +145,8 @@ def _read_section(section: str, part: type[BaseModel], document: Document) -> di
     tree = parse({} if values is None else values, (section,), document)
     if not isinstance(tree, dict):
         raise document.error((section,), f"{section} takes a mapping, with one line for each part of it.")
+    if problem := find_other_code(values) if part is Recipe else None:
+        raise UserError(f"{document.name}: {problem}")
     check_part(tree, part, (section,), document)
     return tree
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from training.errors import plain_reason
+from training.recipe import AFTER_A_NEW_FIELD
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,3 +68,6 @@ def slot_of(model: type[BaseModel], field: str) -> Slot:
     choices = get_args(annotation) if info.discriminator else (annotation,)
     is_part = all(isinstance(choice, type) and issubclass(choice, BaseModel) for choice in choices)
     return Slot(choices if is_part else (), str(info.discriminator) if info.discriminator else None, info)
+
+
+AFTER_A_NEW_FIELD.append(slot_of.cache_clear)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
 
 from training.contract.part import MOST
-from training.recipe import Recipe
+from training.recipe import AFTER_A_NEW_FIELD, Recipe
 from training.score_metrics import MAXIMISED
 
 Metric = Literal["val_accuracy", "val_balanced_accuracy", "val_macro_f1", "val_loss", "val_ece"]
@@ -52,7 +52,7 @@ class Search(_Section):
     sampler: Literal["tpe", "random", "grid"] = Field("tpe", description="The method that proposes the next recipe.")
     scheduler: Annotated[AshaScheduler | NoScheduler, Field(discriminator="name")] = AshaScheduler()
     baseline: Recipe = Field(
-        Recipe(),
+        default_factory=Recipe,
         description="The baseline's choices; the recipe's default for every search parameter that is not named.",
     )
 
@@ -63,3 +63,6 @@ class Search(_Section):
     @property
     def maximise(self) -> bool:
         return self.metric in MAXIMISED
+
+
+AFTER_A_NEW_FIELD.append(lambda: Search.model_rebuild(force=True))

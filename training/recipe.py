@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    ValidationInfo,
+    model_serializer,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from training.contract.part import MOST, AnyPart, Part
+from training.contract.part import CODE, MOST, AnyPart, Part
 from training.contract.specs import Backbone, Data, Digits, Preprocessing
 from training.contract.technique import Technique
 from training.errors import UserError
@@ -47,6 +56,9 @@ from training.techniques.optimization.no_decay import NoDecay
 from training.techniques.optimization.optimizer import Momentum, Optimizer
 from training.techniques.optimization.schedule import Constant, Schedule
 from training.techniques.optimization.sharpness import NoSharpness, Sharpness
+
+# Called when Recipe has a new field, because a pydantic model contains a copy of the schema of each model in it.
+AFTER_A_NEW_FIELD: list[Callable[[], object]] = []
 
 # Validation context of a recipe from a ledger: it was valid when it was written, so a conflict that only a later version
 # has does not make it unreadable.
@@ -106,8 +118,37 @@ class Recipe(Part):
     compilation: Compilation = Compilation()
     cudnn_benchmark: CudnnBenchmark = CudnnBenchmark()
 
+    _own: ClassVar[dict[str, str]] = {}  # techniques that are not bundled, with version and hash of their source
+
+    @classmethod
+    def own_techniques(cls) -> Mapping[str, str]:
+        """The techniques that are not bundled, each with the version and the hash of its source."""
+        return cls._own
+
+    @classmethod
+    def add_technique(cls, name: str, kind: type[Technique], code: str) -> None:
+        """Give the recipes of this process one more technique, which is applied after the others."""
+        cls._own[name] = code
+        cls.__pydantic_fields__[name] = FieldInfo(annotation=kind, default=kind())
+        cls._rebuild()
+
+    @classmethod
+    def forget_own_techniques(cls) -> None:
+        """Remove the techniques that were added."""
+        for name in cls._own:
+            del cls.__pydantic_fields__[name]
+        cls._own.clear()
+        cls._rebuild()
+
+    @classmethod
+    def _rebuild(cls) -> None:
+        cls.model_rebuild(force=True)
+        for change in AFTER_A_NEW_FIELD:
+            change()
+
     def parts(self) -> Iterator[Part]:
-        values = (getattr(self, name) for name in type(self).model_fields)
+        # A recipe that was built before a technique was added has no attribute for it.
+        values = (vars(self).get(name) for name in type(self).model_fields)
         return (value for value in values if isinstance(value, Part))
 
     def part(self, kind: type[AnyPart]) -> AnyPart:
@@ -123,7 +164,12 @@ class Recipe(Part):
 
     def flat(self) -> dict[str, Any]:
         """The values by their dotted path, such as `optimizer.lr`; lists are values."""
-        return flatten(self.model_dump())
+        return flatten(self.values())
+
+    def values(self) -> dict[str, Any]:
+        """All plain values; `model_dump` leaves out techniques that are neither bundled nor on."""
+        values = {name: vars(self).get(name, info.default) for name, info in type(self).model_fields.items()}
+        return {name: value.model_dump() if isinstance(value, Part) else value for name, value in values.items()}
 
     @property
     def evaluation_preprocessing(self) -> Preprocessing:
@@ -146,10 +192,35 @@ class Recipe(Part):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _replace_earlier_forms(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _read(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if problem := find_other_code(values):
+            raise UserError(problem)
         recipe = handler(values)
         policy = recipe.augmentation
         return recipe.model_copy(update=policy.successors()) if isinstance(policy, CropFlip) else recipe
+
+    @model_serializer(mode="wrap")
+    def _leave_out_what_is_off(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A recipe does not need the file of a technique that is off, so it does not name it."""
+        on = {name for name in self._own if name in vars(self) and vars(self)[name].is_on}
+        return {name: value for name, value in write(self).items() if name not in self._own or name in on}
+
+
+def find_other_code(values: object) -> str | None:
+    """Return a sentence if recorded values use a technique that is not loaded, or one with another source."""
+    for name, part in values.items() if isinstance(values, Mapping) else ():
+        recorded = part.get(CODE) if isinstance(part, Mapping) else None
+        here = Recipe.own_techniques().get(name)
+        if recorded is None or recorded == here:
+            continue
+        if here is None and name not in Recipe.model_fields:
+            return f"This recipe uses the technique {name} ({recorded}): give its file with --with, or install its package."
+        if here is not None:
+            return (
+                f"This recipe uses the technique {name} ({recorded}), and the one that is loaded is another version of it "
+                f"({here}): give the recorded one with --with. To train a recipe's file with the other, remove {name}.{CODE}."
+            )
+    return None
 
 
 def read_recipe(values: Mapping[str, object]) -> Recipe:

@@ -20,6 +20,7 @@ from spaces.parameters.domains import Tree, format_value, unparse
 from spaces.reading.document import did_you_mean
 from spaces.reading.yaml_values import dump_yaml
 from spaces.schema import Slot, slot_of
+from training.contract.part import CODE
 from training.errors import UserError
 from training.recipe import Recipe
 
@@ -108,7 +109,8 @@ def find_card(name: str) -> Card:
 
 def technique_names() -> list[str]:
     """The fields of a recipe that are techniques, in order of application."""
-    return [name for name in Recipe.model_fields if any(map(_is_technique, slot_of(Recipe, name).parts))]
+    own = Recipe.own_techniques()
+    return [name for name in Recipe.model_fields if name in own or any(map(_is_technique, slot_of(Recipe, name).parts))]
 
 
 def _is_technique(part: type) -> bool:
@@ -119,13 +121,19 @@ def _read_card(name: str) -> Card:
     slot = slot_of(Recipe, name)
     docstring = (sys.modules[slot.parts[0].__module__].__doc__ or "").split("\n\n")[0].replace("\n", " ")
     parsed = _DOCSTRING.fullmatch(docstring.strip())
-    if parsed is None:
+    own = Recipe.own_techniques().get(name)
+    if parsed is not None:
+        idea = parsed.groupdict()
+    elif own:
+        effect = (slot.parts[0].__doc__ or "a technique of your own").split("\n")[0].rstrip(".")
+        idea = {"title": slot.parts[0].__name__, "effect": effect, "source": own}
+    else:
         raise ValueError(f"{slot.parts[0].__module__}: its docstring must read 'Name: what it does (authors year).'")
     interactions = dict.fromkeys(part.interactions for part in slot.parts if part.interactions)  # type: ignore[attr-defined]
     kinds = {kind: part.__doc__ or "" for kind, part in slot.members.items()} if slot.discriminator else {}
     return Card(
         name,
-        **parsed.groupdict(),
+        **idea,
         interactions=" ".join(interactions),
         kinds=kinds,
         hyperparameters=tuple(_list_hyperparameters(slot)),
@@ -141,7 +149,7 @@ def _list_hyperparameters(slot: Slot) -> list[Hyperparameter]:
         Hyperparameter(kind, field, _describe_legal(info), _describe_default(info), info.description or "")
         for kind, part in members.items()
         for field, info in part.model_fields.items()
-        if field != slot.discriminator
+        if field not in (slot.discriminator, CODE)
     ]
 
 

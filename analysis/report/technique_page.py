@@ -49,8 +49,7 @@ def format_card(card: Card) -> str:
             f"*Interactions.* {card.interactions}",
             "",
             *([f"*Example.* `{card.example}`", ""] if card.example else []),
-            f"*Suggested domain.*\n\n```yaml\n{card.domain}```",
-            "",
+            *([f"*Suggested domain.*\n\n```yaml\n{card.domain}```", ""] if card.domain else []),
             *_describe_costs(card),
         ]
     )

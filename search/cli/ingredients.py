@@ -9,7 +9,7 @@ import typer
 
 from analysis import EXPERIMENT, TRACKING_URI
 from search.arguments import MOST_THREADS, absolute_uri, check_number, check_store
-from search.cli.options import Experiment, Overrides, TrackingUri
+from search.cli.options import Experiment, Overrides, TrackingUri, With
 from training.errors import UserError
 
 
@@ -19,6 +19,7 @@ def space(
     ] = None,
     overrides: Overrides = None,
     default: Annotated[bool, typer.Option("--default", help="Print the default recipe: every technique off.")] = False,
+    with_: With = None,
 ) -> None:
     """Show a space as a table: the search parameters, their domains and their conditions."""
     from spaces.load import dump_recipe, load_space
@@ -42,6 +43,7 @@ def techniques(
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print Markdown: one card, or all of them, as in docs/techniques.md.")
     ] = False,
+    with_: With = None,
 ) -> None:
     """List all techniques, or show the card of one: what it does, its fields, domain, interactions and cost."""
     from analysis.report.technique_cards import find_card, read_cards
@@ -66,6 +68,7 @@ def data(
         bool, typer.Option("--check", help="Only read every image file and name the broken ones.")
     ] = False,
     speed: Annotated[bool, typer.Option("--speed", help="Also measure the images per second of each backend.")] = False,
+    with_: With = None,
 ) -> None:
     """Show a recipe's data: classes, split, anomalies, statistics, and a picture of augmented training images."""
     from search.cli.data_command import show_data
@@ -91,6 +94,7 @@ def train(
     ] = None,
     tracking_uri: TrackingUri = TRACKING_URI,
     experiment: Experiment = EXPERIMENT,
+    with_: With = None,
 ) -> None:
     """Train one recipe without a search, with the same trainer and the same logging as in a sweep."""
     check_store(tracking_uri, experiment)

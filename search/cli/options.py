@@ -9,6 +9,14 @@ import typer
 
 from search.api import STORAGE as STORAGE
 
+
+def _load(files: list[str] | None) -> list[str] | None:
+    from training.own import load
+
+    load(files or [])
+    return files
+
+
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[PATH=VALUE]...", help="Set a value, such as `epochs=3` or `search.trials=20`."),
@@ -18,6 +26,12 @@ TrackingUri = Annotated[
     str, typer.Option(help="MLflow store: a database or a server.", envvar="MLFLOW_TRACKING_URI", show_envvar=True)
 ]
 Experiment = Annotated[str, typer.Option(help="MLflow experiment.")]
+With = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with", help="Load the techniques of this Python file; may be repeated.", metavar="FILE", callback=_load
+    ),
+]
 Name = Annotated[str, typer.Argument(help="Name of a sweep; `sweep list` shows them.")]
 TimeBudget = Annotated[str | None, typer.Option(help="Stop after this time, such as `90s`, `15m` or `2h`.")]
 

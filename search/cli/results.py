@@ -11,7 +11,7 @@ import search
 from analysis import EXPERIMENT, TRACKING_URI
 from analysis.formatting import plural
 from search.arguments import absolute_uri, check_database
-from search.cli.options import STORAGE, Experiment, FromStore, Name, Storage, TrackingUri
+from search.cli.options import STORAGE, Experiment, FromStore, Name, Storage, TrackingUri, With
 from search.storage.names import check_name
 from training.errors import UserError
 
@@ -21,6 +21,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="The page to write. Default: reports/NAME.html.")] = None,
     tracking_uri: TrackingUri = TRACKING_URI,
     experiment: Experiment = EXPERIMENT,
+    with_: With = None,
 ) -> None:
     """Write the report as one HTML page: the effect and cost of each technique, with intervals. Print a summary."""
     from search.api import write_report
@@ -39,6 +40,7 @@ def confirm(
         bool, typer.Option("--final", help="Then train the winner on training and validation images, and export it.")
     ] = False,
     storage: Storage = STORAGE,
+    with_: With = None,
 ) -> None:
     """Train the best recipes and the baseline on fresh seeds, then score the winner once on the test part."""
     search.open(name, storage=storage).confirm(top, seeds, final=final)
@@ -48,6 +50,7 @@ def ablate(
     name: Name,
     seeds: Annotated[int | None, typer.Option(help="Fresh seeds of each recipe. Default: 5.")] = None,
     storage: Storage = STORAGE,
+    with_: With = None,
 ) -> None:
     """Measure each technique: train the winner without it and the baseline with it, on the same fresh seeds."""
     search.open(name, storage=storage).ablate(seeds)
@@ -68,6 +71,7 @@ def export(
     storage: Storage = STORAGE,
     tracking_uri: FromStore = None,
     experiment: Experiment = EXPERIMENT,
+    with_: With = None,
 ) -> None:
     """Write the best trial's recipe, weights, summary and card, ready for `sweep train` and `sweep predict`."""
     if tracking_uri is not None:
@@ -97,6 +101,7 @@ def predict(
     export: Annotated[Path, typer.Argument(help="A folder that `sweep export` wrote.")],
     images: Annotated[Path, typer.Argument(help="A folder of images, also in subfolders, or one image.")],
     out: Annotated[Path, typer.Option(help="The table to write.")] = Path("predictions.csv"),
+    with_: With = None,
 ) -> None:
     """Label images: write a line for each, with the probability of every class."""
     from analysis.export.bundle import check_export

@@ -22,6 +22,7 @@ from search.cli.options import (
     Storage,
     TimeBudget,
     TrackingUri,
+    With,
 )
 from search.storage.names import check_name
 from training.errors import UserError
@@ -58,6 +59,7 @@ def run(
     publish: Annotated[
         bool, typer.Option("--publish", help="Attach the best trial's export to the sweep's run in MLflow.")
     ] = False,
+    with_: With = None,
 ) -> None:
     """Search a space: first the baseline, then recipes that the sampler proposes; ASHA stops the worst early.
 
@@ -97,6 +99,7 @@ def resume(
     gpus_per_trial: OtherGpus = None,
     address: OtherAddress = None,
     tracking_uri: OtherStore = None,
+    with_: With = None,
 ) -> None:
     """Continue an interrupted sweep from its ledger, also on other machines or with another MLflow store."""
     result = search.resume(
@@ -122,6 +125,7 @@ def extend(
     gpus_per_trial: OtherGpus = None,
     address: OtherAddress = None,
     tracking_uri: OtherStore = None,
+    with_: With = None,
 ) -> None:
     """Add trials to a sweep; the sampler uses the results of all earlier trials."""
     result = search.extend(
@@ -168,6 +172,7 @@ def list_(
     tag: Annotated[
         list[str] | None, typer.Option(help="Only sweeps with this tag, such as `team=vision`; needs --tracking-uri.")
     ] = None,
+    with_: With = None,
 ) -> None:
     """List the sweeps in the storage folder, or in an MLflow store."""
     if tracking_uri is not None:
@@ -195,6 +200,7 @@ def show(
     storage: Storage = STORAGE,
     tracking_uri: FromStore = None,
     experiment: Experiment = EXPERIMENT,
+    with_: With = None,
 ) -> None:
     """Show a sweep's leaderboard with standard errors, and how many trials may be the best."""
     check_number("--limit", limit)
@@ -220,7 +226,7 @@ def rm(
         print(f"Removed {folder.path}; its runs in MLflow are still there.")
 
 
-def repair(name: Name, storage: Storage = STORAGE) -> None:
+def repair(name: Name, storage: Storage = STORAGE, with_: With = None) -> None:
     """Repair a damaged sweep: keep every complete line of its ledger, and the damaged file under another name."""
     from search.core.repair import repair_sweep
     from search.storage.folder import find_folder

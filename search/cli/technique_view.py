@@ -39,7 +39,7 @@ def show_card(card: Card, width: int) -> RenderableType:
         *_head("Interactions"),
         *_wrap(card.interactions, width),
         *([*_head("Example"), *_wrap(card.example, width)] if card.example else []),
-        *_head("Suggested domain"),
+        *(_head("Suggested domain") if card.domain else []),
         *(Text(line, no_wrap=True) for line in card.domain.splitlines()),
         *_head("Cost"),
         *_show_costs(card, width),

@@ -24,9 +24,7 @@ def format_counts(trials: Trials) -> str:
 
 def short_recipe(recipe: Recipe, baseline: Recipe) -> str:
     """Return the differences from the baseline as overrides, or `baseline` if there are none."""
-    words = [
-        f"{path}={_format_short(value)}" for path, value in _differences(recipe.model_dump(), baseline.model_dump())
-    ]
+    words = [f"{path}={_format_short(value)}" for path, value in _differences(recipe.values(), baseline.values())]
     return " ".join(words) or "baseline"
 
 

@@ -18,7 +18,8 @@ def describe_sweeps(folders: Iterable[SweepFolder]) -> tuple[list[SweepRow], lis
         try:
             rows.append(_describe(SweepRecord.open(folder)))
         except UserError as error:
-            problems.append(str(error))
+            reason = str(error)
+            problems.append(reason if folder.name in reason else f"{folder.name}: {reason}")
     return rows, problems
 
 

@@ -129,7 +129,7 @@ def measure_worth(replicated: Replicated) -> Ablation:
 
 def _describe_value(replicated: Replicated, field: str) -> str:
     """Return the winner's value of a field as text."""
-    value = replicated.by_label[WINNER][0].recipe.model_dump()[field]
+    value = replicated.by_label[WINNER][0].recipe.values()[field]
     flat = flatten(value) if isinstance(value, dict) else {field: value}
     return ", ".join(
         f"{name}={item:.3g}" if isinstance(item, float) else f"{name}={item}" for name, item in flat.items()

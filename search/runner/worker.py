@@ -23,8 +23,13 @@ def bootstrap(root: str, module: str, function: str):
     """Return a function for a Ray worker that calls our `function`, which it imports from `root`.
 
     Ray puts the working folder first on `sys.path`, so a user's own `search/` or `training/` there would hide ours. A
-    nested function is pickled by value, so the worker imports none of our modules before the path is correct.
+    nested function is pickled by value, so the worker imports none of our modules before the path is correct. It also
+    brings the files of techniques that are not bundled.
     """
+    from training.own import list_sources
+    from training.recipe import Recipe
+
+    sources, has_own = list_sources(), bool(Recipe.own_techniques())
 
     def call(*arguments: Any) -> Any:
         import importlib
@@ -33,6 +38,8 @@ def bootstrap(root: str, module: str, function: str):
 
         if os.path.isdir(root) and sys.path[0] != root:
             sys.path.insert(0, root)
+        if has_own:
+            importlib.import_module("training.own").load_sources(sources)
         return getattr(importlib.import_module(module), function)(*arguments)
 
     return call

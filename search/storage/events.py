@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from search.storage.settings import Settings
 from spaces.parameters.draws import Params
-from training.recipe import RECORDED, Recipe
+from training.recipe import AFTER_A_NEW_FIELD, RECORDED, Recipe
 
 State = Literal["running", "paused", "completed", "stopped", "diverged", "out_of_memory", "failed", "interrupted"]
 EndState = Literal["paused", "completed", "stopped", "diverged", "out_of_memory", "failed", "interrupted"]
@@ -225,6 +225,15 @@ AnyEvent = Annotated[
     Field(discriminator="event"),
 ]  # fmt: skip
 _CODEC: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
+
+
+def _rebuild() -> None:
+    for kind in (ReplicationTrial, Replication, WarmStart, TrialStarted):
+        kind.model_rebuild(force=True)
+    _CODEC.rebuild(force=True)
+
+
+AFTER_A_NEW_FIELD.append(_rebuild)
 
 
 def decode(line: bytes) -> AnyEvent:

@@ -18,7 +18,6 @@ from spaces.schema import slot_of
 from training.contract.part import AnyPart, Part
 from training.recipe import Recipe
 
-_DEFAULT = Recipe()
 _OF = " of "
 _MOST_ASSIGNMENTS = 1000  # If one technique has more, its conflicts are found after the draw, and it is drawn again.
 
@@ -63,7 +62,8 @@ def suggest(tree: dict[str, Tree], assignments: dict[str, list[Assignment]], tri
         trial: Suggests a value for each search parameter.
     """
     fixed = {field: _read(field, value) for field, value in tree.items() if field not in assignments}
-    known = {field: getattr(_DEFAULT, field) for field in Recipe.model_fields if field not in tree} | fixed
+    default = Recipe()
+    known = {field: getattr(default, field) for field in Recipe.model_fields if field not in tree} | fixed
     values: dict[str, Tree] = {}
     for field, part in tree.items():
         own = assignments.get(field, [])

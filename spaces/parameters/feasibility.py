@@ -49,7 +49,7 @@ def _check_baseline(space: Space, document: Document) -> None:
     for field in space.search.baseline.model_fields_set:
         tree = space.recipe.get(field, slot_of(Recipe, field).default)
         if encode(tree, getattr(baseline, field)) is None:
-            chosen = format_value(baseline.model_dump()[field])
+            chosen = format_value(baseline.values()[field])
             raise document.error(
                 ("search", "baseline", field),
                 f"search.baseline.{field}: this space never draws {chosen}. Add it below recipe.{field}, or choose a value "

@@ -21,6 +21,7 @@ from spaces.reading.document import Document, did_you_mean, path_of
 from spaces.schema import Slot, slot_of
 from spaces.search import Search
 from training.errors import UserError
+from training.recipe import Recipe
 
 
 def check_part(tree: dict[str, Tree], part: type[BaseModel], steps: Steps, document: Document) -> None:
@@ -151,4 +152,6 @@ def _unknown(field: str, part: type[BaseModel], steps: Steps, kind: str = "") ->
     near = did_you_mean(field, [*names, *WORDS] if owner else names)
     if not owner and field in Search.model_fields:
         near = f" Did you mean search.{field}?"
+    if not owner and part is Recipe and not near:
+        near = " A technique of your own is loaded from its file: --with FILE."
     return f"{owner or 'a recipe'}{kind} has no {field}; it has {', '.join(names)}.{near}"

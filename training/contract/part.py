@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+CODE = "code"  # field of a technique that is not bundled: the version and the hash of its source
 Examples = tuple[dict[str, Any], ...]  # values of recipes
 AnyPart = TypeVar("AnyPart", bound="Part")
 MOST = (

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from training.own import list_sources, load_sources
 from training.process.resources import Resources
 from training.recipe import Recipe, read_recipe
 
@@ -24,9 +25,16 @@ class TrainingJob:
     def to_json(self) -> dict[str, Any]:
         """Return plain values, from which another process builds the same job."""
         # The first process alone uses the cache.
-        return {**asdict(self), "recipe": self.recipe.model_dump(), "folder": str(self.folder), "cache": None}
+        plain = {
+            "recipe": self.recipe.model_dump(),
+            "folder": str(self.folder),
+            "cache": None,
+            "sources": list_sources(),
+        }
+        return {**asdict(self), **plain}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainingJob:
+        load_sources(values.pop("sources"))
         read = {"recipe": read_recipe(values["recipe"]), "folder": Path(values["folder"])}
         return cls(**{**values, **read, "resources": Resources(**values["resources"])})

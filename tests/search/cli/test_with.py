@@ -1,0 +1,129 @@
+"""`--with` loads a technique of the user's own: the page of docs that shows it, and every command of a sweep."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from search.cli.main import app
+from search.storage.events import TrialStarted, decode, encode
+from spaces.load import dump_recipe, load_recipe, load_space
+from spaces.parameters.draws import RandomTrial
+from training import own
+from training.errors import UserError
+from training.recipe import read_recipe
+
+PAGE = Path(__file__).parents[3] / "docs" / "own-technique.md"
+SWEEP = Path(sys.executable).parent / "sweep"
+
+
+@pytest.fixture(autouse=True)
+def only_bundled_techniques_afterwards():
+    yield
+    own.forget()
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """A folder with the file and the space of the page."""
+    text = PAGE.read_text()
+    for kind, name in (("python", "input_noise.py"), ("yaml", "space.yaml")):
+        (tmp_path / name).write_text(re.search(rf"```{kind}\n(.*?)```", text, re.DOTALL)[1])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments):
+    app([*map(str, arguments)], standalone_mode=False)
+
+
+def test_the_page_shows_a_file_and_a_space_that_work(page, capsys):
+    with pytest.raises(UserError, match=r"space\.yaml:6: a recipe has no input_noise; .* from its file: --with FILE"):
+        run("space", "space.yaml")
+    run("space", "space.yaml", "--with", "input_noise.py")
+    assert "uniform [0.01, 0.5]" in capsys.readouterr().out
+    run("techniques", "input_noise", "--with", "input_noise.py")
+    card = capsys.readouterr().out
+    assert "add Gaussian noise to training images (Bishop 1995, section 2)." in card
+    assert "input_noise={strength: 0.1}" in card
+    assert "sha256" not in card
+
+
+def test_a_space_with_a_technique_of_ones_own_is_checked_like_any_other(page):
+    own.load(["input_noise.py"])
+    space = load_space("space.yaml")
+    drawn = [read_recipe(space.suggest(RandomTrial(seed))) for seed in range(10)]
+    assert {recipe.input_noise.is_on for recipe in drawn} == {True, False}
+    assert all(space.encode(recipe) is not None for recipe in drawn)
+    assert not space.baselines()[0].input_noise.is_on
+    with pytest.raises(UserError, match="input_noise has no strenght; it has strength.* Did you mean strength"):
+        load_space("space.yaml", ["input_noise={strenght: 0.1}"])
+    with pytest.raises(UserError, match=r"input_noise\.strength=2: .*less than or equal to 1"):
+        load_space("space.yaml", ["input_noise={strength: 2}"])
+
+
+def test_a_recipes_file_and_a_ledger_name_version_and_hash_but_no_file(page):
+    own.load(["input_noise.py"])
+    recipe = read_recipe({"input_noise": {"strength": 0.2}})
+    Path("recipe.yaml").write_text(dump_recipe(recipe))
+    line = encode(TrialStarted(trial=0, recipe=recipe, params=None, origin="single"))
+    assert load_recipe("recipe.yaml") == recipe
+    assert decode(line).recipe == recipe
+    for text in (Path("recipe.yaml").read_text(), line.decode()):
+        assert re.search(r"1\.0 sha256-\w{16}", text)
+        assert ".py" not in text
+    own.forget()
+    needs = r"This recipe uses the technique input_noise \(1\.0 sha256-\w+\): give its file with --with"
+    with pytest.raises(UserError, match=needs):
+        load_recipe("recipe.yaml")
+    with pytest.raises(UserError, match=needs):
+        decode(line)
+
+
+@pytest.mark.parametrize("line", ["with: input_noise.py", "with: [input_noise.py]"])
+def test_a_space_cannot_name_a_file_of_code(page, line):
+    Path("bad.py").write_text("raise SystemExit('this ran')")
+    Path("space.yaml").write_text(f"{line}\n{Path('space.yaml').read_text()}")
+    with pytest.raises(UserError, match="there is no with in a space"):
+        load_space("space.yaml")
+
+
+def test_a_ray_worker_gets_the_techniques_with_its_function(page):
+    import cloudpickle
+
+    from search.runner.worker import bootstrap, project_root
+
+    own.load(["input_noise.py"])
+    call = bootstrap(project_root(), "training.recipe", "read_recipe")
+    Path("call").write_bytes(cloudpickle.dumps(call))
+    Path("input_noise.py").unlink()  # the worker is on another machine
+    code = (
+        "import pickle; call = pickle.load(open('call', 'rb'));"
+        "print([type(t).__name__ for t in call({'input_noise': {'strength': 0.2}}).techniques()])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['InputNoise']"
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_run(page):
+    little = ["epochs=1", "data.train_size=40", "backbone.weights=none", "search.trials=5"]
+    own_file = ["--with", "input_noise.py"]
+
+    def sweep(*arguments):
+        done = subprocess.run([SWEEP, *arguments], capture_output=True, text=True, timeout=200, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    assert sweep("run", "space.yaml", *little, *own_file)[0] == 0
+    assert sweep("report", "space-1", *own_file)[0] == 0
+    assert "input_noise" in Path("reports/space-1.html").read_text()
+    changed = Path("changed.py")
+    changed.write_text(Path("input_noise.py").read_text().replace("1.0", "1.1"))
+    code, said = sweep("extend", "space-1", "--trials", "1", "--with", "changed.py")
+    assert (code, "is another version of it" in said) == (2, True), said
+    code, said = sweep("extend", "space-1", "--trials", "1")
+    assert (code, "give its file with --with" in said) == (2, True), said
