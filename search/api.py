@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from search.core.record import SweepRecord
     from search.core.trials import Trial
-    from search.followup.findings import Ablation, Confirmation
+    from search.followup.findings import Ablation, Confirmation, Soup
     from search.runner.driver import SweepEnd
     from search.storage.folder import SweepFolder
     from spaces.space import Space
@@ -136,6 +136,21 @@ class Result:
 
                 train_release(replicated, self.console)
         return found
+
+    def soup(self, out: str | Path | None = None) -> Soup:
+        """Average the weights of the best trials, as long as validation gains, and export the mean.
+
+        Args:
+            out: The folder to write. Default: `exports/NAME-soup`.
+
+        Raises:
+            UserError: fewer than two trials have weights that can be averaged, or the sweep is running.
+        """
+        from search.followup.replication import check_searched
+        from search.followup.soup import cook_soup
+
+        check_searched(self.record)
+        return cook_soup(self.record, None if out is None else Path(out), self.console)
 
     def ablate(self, seeds: int | None = None) -> Ablation:
         """Train the winner without each of its techniques, and the baseline with it, on the same fresh seeds.

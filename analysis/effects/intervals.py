@@ -14,6 +14,7 @@ import numpy as np
 from scipy import stats
 
 LEVEL = 0.95
+NORMAL_95 = 1.96  # half the 95 % interval of a normal value, in standard errors
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ class Source:
 
     `sweep`, `trial` and `run_id` are None for a recipe trained outside a sweep. `test` is the score that `sweep confirm`
     measured on the test part, if it scored this model. A `release` was trained on the validation part too: its scores
-    are those of the same recipe trained without that part.
+    are those of the same recipe trained without that part. `soup` has the trials whose weights were averaged, `trial`
+    first; then `run_id` is None.
     """
 
     metrics: dict[str, float]
@@ -49,6 +50,7 @@ class Source:
     run_id: str | None = None
     test: TestScore | None = None
     release: bool = False
+    soup: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -203,6 +205,7 @@ def summarise(recipe: Recipe, source: Source) -> Summary:
         "best_epoch": source.best_epoch,
         "metrics": source.metrics,
         "test": source.test,
+        **({"soup": list(source.soup)} if source.soup else {}),  # type: ignore[typeddict-item]
         "trained_on": "train and validation" if source.release else "train",
         "classes": list(source.classes),
         "backbone": {

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from analysis.effects.intervals import NORMAL_95
 from analysis.export.summary import Summary
 from spaces.load import dump_recipe
 from spaces.parameters.domains import format_value
 from training.recipe import Recipe
 from training.score_metrics import MAXIMISED
 
-NORMAL_95 = 1.96
 RELEASED = (
     "These weights were trained on the validation images too, for as many epochs as the recipe has. No images are left to "
     "score them: every figure below is for the same recipe and seed, trained without the validation images."
+)
+
+
+SOUP = (
+    "The weights are the mean of those of the trials {trials}, each at its best epoch, with BatchNorm's statistics measured "
+    "anew on the training images (a greedy soup, Wortsman et al. 2022). The recipe below is that of the first of them; "
+    "training it again does not give these weights."
 )
 
 
@@ -28,6 +35,7 @@ def write_card(recipe: Recipe, summary: Summary, path: Path) -> None:
     parts = [
         f"# {summary['backbone']['name']} for {len(summary['classes'])} classes",
         _describe_model(summary),
+        *([SOUP.format(trials=", ".join(summary["soup"]))] if "soup" in summary else []),
         "## Data",
         f"`{format_value(recipe.data.model_dump())}`, split by its own seed into training, validation and test.",
         "## Scores",
@@ -78,14 +86,14 @@ def loading_code(summary: Summary) -> str:
 
 def _describe_model(summary: Summary) -> str:
     backbone, side = summary["backbone"], summary["input_size"][1]
+    trials = f"{len(summary['soup'])} trials" if "soup" in summary else f"trial {summary['trial']}"
     origin = (
-        f"trial {summary['trial']} of the sweep {summary['sweep']}"
-        if summary["sweep"]
-        else "a recipe that was trained outside a sweep"
+        f"{trials} of the sweep {summary['sweep']}" if summary["sweep"] else "a recipe that was trained outside a sweep"
     )
+    epoch = "" if "soup" in summary else f" of epoch {summary['best_epoch']}"
     average = ", the mean over the image and its mirror image" if summary.get("flip_average") else ""
     return (
-        f"An image classifier: {backbone['name']} of {backbone['source']}, weights of epoch {summary['best_epoch']} of "
+        f"An image classifier: {backbone['name']} of {backbone['source']}, weights{epoch} of "
         f"{origin}. It takes RGB images of {side}×{side}: resized with {summary['interpolation']} interpolation until the "
         f"shorter side is {int(side / summary['crop'])}, cropped at the centre, scaled to [0, 1], normalised with mean "
         f"{summary['mean']} and deviation {summary['std']}. Its output is one logit for each class{average}."
@@ -99,8 +107,8 @@ def _describe_scores(summary: Summary) -> list[str]:
     lines = [RELEASED] if summary["trained_on"] != "train" else []
     lines += [
         f"Validation {summary['metric']} {_format(summary['metric'], summary['score'])}, 95 % interval {low} to {high} over "
-        "images. Recipe and epoch were chosen by this score, so it is too optimistic.",
-        f"All validation metrics at that epoch: {metrics}.",
+        f"images. {'Trials' if 'soup' in summary else 'Recipe and epoch'} were chosen by this score, so it is too optimistic.",
+        f"All validation metrics {'of the mean' if 'soup' in summary else 'at that epoch'}: {metrics}.",
     ]
     if test := summary["test"]:
         accuracy, before, after = test["accuracy"], test["calibration"]["before"], test["calibration"]["after"]

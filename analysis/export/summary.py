@@ -52,6 +52,7 @@ class Summary(TypedDict):
     best_epoch: int
     metrics: dict[str, float]
     test: TestScore | None
+    soup: NotRequired[list[str]]  # the trials whose weights were averaged
     trained_on: str
     classes: list[str]
     backbone: BackboneFacts

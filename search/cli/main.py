@@ -43,6 +43,7 @@ COMMANDS = (
     results.predict,
     results.confirm,
     results.ablate,
+    results.soup,
     sweeps.list_,
     sweeps.show,
     results.report,

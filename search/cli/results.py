@@ -56,6 +56,15 @@ def ablate(
     search.open(name, storage=storage).ablate(seeds)
 
 
+def soup(
+    name: Name,
+    out: Annotated[Path | None, typer.Option(help="Folder to write. Default: exports/NAME-soup.")] = None,
+    storage: Storage = STORAGE,
+) -> None:
+    """Average the weights of the best trials, as long as validation gains, and export the mean as one model."""
+    search.open(name, storage=storage).soup(out)
+
+
 def export(
     name: Name,
     out: Annotated[Path | None, typer.Option(help="Folder to write. Default: exports/NAME.")] = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from analysis.effects.intervals import Interval
@@ -56,6 +57,22 @@ class Confirmation:
         test = self.test.model_dump(mode="json", exclude={"event", "time"}) | {"scored_at": self.scored_at}
         plain = asdict(self) | {"test": test, "seeds": list(self.seeds)}
         return {"format": FORMAT, **plain}
+
+
+@dataclass(frozen=True)
+class Soup:
+    """The result of `sweep soup`; `gain` is the interval of its score over that of the best single trial, positive is better.
+
+    `trials` are the averaged ones, the best first. With one trial, no other improved it, and `folder` is None.
+    """
+
+    trials: tuple[str, ...]
+    metric: str
+    score: float
+    single: float
+    gain: Interval
+    folder: Path | None
+    sentences: Sequence[str]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from training.contract.part import RecipeView
 from training.contract.setup import TrainedModule
 from training.distributed.sharding import divide_like, gather_whole
+from training.model.batch_statistics import measuring_statistics
 
 Shares = Callable[[RecipeView, Sequence[int]], Callable[[int], float]]
 Curve = Callable[[int], float]
@@ -111,26 +112,16 @@ class AveragingRate(pl.Callback):
 
 @torch.no_grad()
 def refresh_batch_norm(trainer: pl.Trainer, classifier: TrainedModule) -> None:
-    """Recompute BatchNorm's statistics on an epoch of training images without mixing (Izmailov et al. 2018, section 3.2).
-
-    torch's `update_bn` cannot be used: it overwrites the statistics of frozen layers and leaves dropout on.
-    """
+    """Recompute BatchNorm's statistics on an epoch of training images without mixing (Izmailov et al. 2018, section 3.2)."""
     norms = _find_measuring(classifier.model, classifier.plan.frozen)
     if not norms:
         return
-    momenta = [norm.momentum for norm in norms]
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # None means the plain mean over all batches
-        norm.train()
-    for batch in cast(Iterable[object], trainer.train_dataloader):
-        converted = trainer.precision_plugin.convert_input(batch)
-        images, _ = trainer.strategy.batch_to_device(converted, classifier.device)
-        with trainer.precision_plugin.forward_context():
-            classifier(images)
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
-        norm.eval()
+    with measuring_statistics(norms):
+        for batch in cast(Iterable[object], trainer.train_dataloader):
+            converted = trainer.precision_plugin.convert_input(batch)
+            images, _ = trainer.strategy.batch_to_device(converted, classifier.device)
+            with trainer.precision_plugin.forward_context():
+                classifier(images)
 
 
 def _find_measuring(model: nn.Module, frozen: list[nn.Module]) -> list[_BatchNorm]:

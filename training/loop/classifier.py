@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from training.contract.setup import Pull, TrainingSetup
 from training.distributed.sharding import divide_like, gather_whole
 from training.errors import Diverged
-from training.loop.metrics import measure
+from training.loop.metrics import judge, measure
 from training.loop.parameter_groups import group_parameters
 from training.loop.second_pass import SecondPass
 from training.recipe import Recipe
@@ -125,10 +125,7 @@ class Classifier(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
         images, labels = batch
-        logits = self.model(images)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        confidence, predicted = logits.softmax(1).max(1)
-        self.validated.append((labels, predicted, confidence, F.cross_entropy(logits, labels, reduction="none")))
+        self.validated.append(judge(self.model(images), labels))
 
     def collect(self, score: str) -> tuple[dict[str, float], float, list[tuple[int, float, float]]]:
         """Collect the results of an epoch from all ranks.

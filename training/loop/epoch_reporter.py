@@ -19,7 +19,7 @@ from training.loop.classifier import Classifier
 from training.loop.epoch_report import Report
 from training.loop.stopwatch import Stopwatch
 from training.process.memory import PeakMemory
-from training.recipe import Recipe, flatten, read_recipe
+from training.recipe import RECORDED, Recipe, read_recipe
 from training.score_metrics import is_better
 
 Step = tuple[int, float, float]  # optimizer step, learning rate, training loss
@@ -78,7 +78,9 @@ class EpochReporter(pl.Callback):
             return None
 
     def _refuse_another(self, saved: dict[str, Any], path: Path) -> None:
-        before, now = (flatten({**state["asked"], "metric": state["metric"]}) for state in (saved, self.state_dict()))
+        # An earlier version may have written it; fields that it did not have get their defaults, which are off.
+        asked = Recipe.model_validate(saved["asked"], context=RECORDED)
+        before, now = {**asked.flat(), "metric": saved["metric"]}, {**self.asked.flat(), "metric": self.metric}
         if changed := [name for name in {**before, **now} if before.get(name) != now.get(name)]:
             name = changed[0]
             raise UserError(

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch.nn import functional as F
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_f1_score
 
 RESAMPLES = 100
 
+# Of N images: labels (N,), predicted classes (N,), probabilities of those (N,), cross-entropies (N,).
+Columns = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 Metric = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -41,6 +44,36 @@ def measure(
     return metrics, _standard_error(kinds[score], columns, score)
 
 
+def judge(logits: torch.Tensor, labels: torch.Tensor) -> Columns:
+    """Return the columns of N images that every metric is made of, from logits (N, classes) and labels (N,)."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    confidence, predicted = logits.softmax(1).max(1)
+    return labels, predicted, confidence, F.cross_entropy(logits, labels, reduction="none")
+
+
+def compare(before: Columns, after: Columns, class_count: int, score: str) -> tuple[float, float]:
+    """Return the change of a metric between two models, and its standard error, paired by image.
+
+    Args:
+        before: The columns of the first model.
+        after: Those of the second model, for the same images in the same order.
+        class_count: The number of classes.
+        score: The name of the metric.
+    """
+    kind = _kinds(class_count)[score]
+    change = float(kind(*after)) - float(kind(*before))
+    if score in ("val_accuracy", "val_loss"):
+        values = [c[3].double() if score == "val_loss" else (c[0] == c[1]).double() for c in (before, after)]
+        return change, float((values[1] - values[0]).std(correction=0) / len(after[0]) ** 0.5)
+    draws = [[kind(*(column[draw] for column in c)) for c in (before, after)] for draw in _resample(len(after[0]))]
+    return change, float(torch.stack([second - first for first, second in draws]).std())
+
+
+def _resample(count: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randint(count, (count,), generator=generator) for _ in range(RESAMPLES)]
+
+
 def _kinds(classes: int) -> dict[str, Metric]:
     return {
         "val_accuracy": lambda y, p, c, loss: (y == p).double().mean(),
@@ -59,13 +92,11 @@ def _balanced_accuracy(labels: torch.Tensor, predicted: torch.Tensor, classes: i
     return (found[images > 0].double() / images[images > 0]).mean()
 
 
-def _standard_error(kind: Metric, columns: tuple[torch.Tensor, ...], score: str) -> float:
+def _standard_error(kind: Metric, columns: Columns, score: str) -> float:
     """Return the error of the mean for metrics that are means, else a bootstrap over the images (Efron 1979)."""
     labels, predicted, _, losses = columns
     count = len(labels)
     if score in ("val_accuracy", "val_loss"):
         values = (labels == predicted).double() if score == "val_accuracy" else losses.double()
         return float(values.std(correction=0) / count**0.5)
-    generator = torch.Generator().manual_seed(0)
-    draws = [torch.randint(count, (count,), generator=generator) for _ in range(RESAMPLES)]
-    return float(torch.stack([kind(*(column[draw] for column in columns)) for draw in draws]).std())
+    return float(torch.stack([kind(*(column[draw] for column in columns)) for draw in _resample(count)]).std())

@@ -1,8 +1,8 @@
-"""BatchNorm's statistics during a forward pass that should not count."""
+"""BatchNorm's statistics: of a forward pass that should not count, and measured anew."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from torch import nn
@@ -21,3 +21,20 @@ def on_copies_of_statistics(block: nn.Module) -> Iterator[None]:
     finally:
         for norm, name, buffer in kept:
             setattr(norm, name, buffer)
+
+
+@contextmanager
+def measuring_statistics(norms: Sequence[_BatchNorm]) -> Iterator[None]:
+    """Measure the statistics of some layers of a model in eval mode: their mean over all forward passes inside.
+
+    torch's `update_bn` cannot be used: it overwrites the statistics of all layers and leaves dropout on.
+    """
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # None means the plain mean over all batches
+        norm.train()
+    yield
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+        norm.eval()

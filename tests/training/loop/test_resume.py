@@ -216,6 +216,17 @@ def test_a_folder_of_another_recipe_is_refused(fit, tmp_path):
         fit(folder=tmp_path, epochs=1, metric="val_loss")
 
 
+def test_a_training_that_a_version_without_some_technique_has_begun_continues(fit, load_weights, tmp_path):
+    recipe = {"optimizer": {"name": "sgd", "lr": 0.05}}
+    fit(folder=tmp_path, **recipe, on_report=lambda report: False)
+    saved = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    for state in saved["callbacks"].values():
+        if "asked" in state:
+            del state["asked"]["head_dropout"], state["described"]["recipe"]["head_dropout"]
+    torch.save(saved, tmp_path / "last.ckpt")
+    assert_same(fit(**recipe), fit(folder=tmp_path, **recipe), load_weights)
+
+
 def test_loader_workers_are_asked_for_the_images_of_the_resumed_epoch(tiny_recipe, load_weights, tmp_path):
     from training.train import Resources, train
 
