@@ -60,6 +60,7 @@ def soup(
     name: Name,
     out: Annotated[Path | None, typer.Option(help="Folder to write. Default: exports/NAME-soup.")] = None,
     storage: Storage = STORAGE,
+    with_: With = None,
 ) -> None:
     """Average the weights of the best trials, as long as validation gains, and export the mean as one model."""
     search.open(name, storage=storage).soup(out)

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
     from training.soup import Cooked, Ingredient
 
-SHARED = ("backbone", "preprocessing", "data", "seed", "flip_average")  # the same in all trials of a soup
+SHARED = (
+    "backbone",
+    "preprocessing",
+    "data",
+    "seed",
+    "flip_average",
+    "evaluation_size",
+)  # the same in all trials of a soup
 
 
 def cook_soup(record: SweepRecord, out: Path | None, console: Console) -> Soup:

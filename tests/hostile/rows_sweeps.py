@@ -11,6 +11,7 @@ NAMED = {
     "export": "export {}",
     "confirm": "confirm {}",
     "ablate": "ablate {}",
+    "soup": "soup {}",
 }
 COMMANDS = [*NAMED, "report", "run", "space", "techniques", "data", "train", "predict", "list", "ui"]
 NEED_A_WORD = [*NAMED, "report", "run", "data", "train", "predict"]
@@ -174,6 +175,10 @@ SWEEPS = {
     "ablate with one seed": ("ablate done-1 --seeds 1", "--seeds=1", "2 or more"),
     "ablate with seeds in words": ("ablate done-1 --seeds some", "--seeds=some", "whole number"),
     "ablate a winner that is the baseline": ("ablate done-1", "nothing to switch", "sweep extend done-1 --trials"),
+    "a soup of an unfinished sweep": ("soup cut-1", "cut-1: a soup needs at least two completed trials", "sweep run --keep-best"),
+    "a soup of a confirmation": ("soup confirmed-1-confirm", "confirmed-1-confirm", "confirmed-1"),
+    "a soup into a file": ("soup done-1 --out notes.txt", "--out=notes.txt"),
+    "a soup into a folder of others": ("soup done-1 --out photos", "--out=photos", "other files"),
     "repair an unknown sweep": ("repair nothing", "nothing: no such sweep", "There are: ", "done-1"),
     "repair a path": ("repair sweeps/done-1", "not a valid name", "--storage"),
     "repair a sweep whose ledger is a folder": ("repair folder-ledger --storage damaged", "folder-ledger", "ledger"),

@@ -17,6 +17,7 @@ COMMANDS = {
     "export": ["export"],
     "confirm": ["confirm"],
     "ablate": ["ablate"],
+    "soup": ["soup"],
     "show": ["show"],
     "report": ["report"],
     "stop": ["stop"],
