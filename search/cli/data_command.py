@@ -27,6 +27,8 @@ _DATASETS = ("digits", "cifar10", "cifar100")
 _KINDS = {
     "image_folder": "the folder itself, as in sweep data photos",
     "manifest": "its file, as in sweep data list.csv",
+    "parquet": "the folder of its files, as in sweep data photos",
+    "webdataset": "the folder of its files, as in sweep data photos",
 }
 
 
@@ -131,10 +133,17 @@ def _name_data(source: str) -> str | None:
     if source in _DATASETS:
         return f"{{name: {source}}}"
     if os.path.isdir(path):
-        return f"{{name: image_folder, root: {json.dumps(path, ensure_ascii=False)}}}"
+        return f"{{name: {_kind_of(path)}, root: {json.dumps(path, ensure_ascii=False)}}}"
     if source.lower().endswith(".csv"):
         return f"{{name: manifest, path: {json.dumps(path, ensure_ascii=False)}}}"
     return None
+
+
+def _kind_of(folder: str) -> str:
+    """Return the kind of data in a folder, by the files in it and in its subfolders."""
+    kinds = {".parquet": "parquet", ".arrow": "parquet", ".tar": "webdataset"}
+    names = (path.suffix.lower() for pattern in ("*", "*/*") for path in Path(folder).glob(pattern))
+    return next((kinds[ending] for ending in names if ending in kinds), "image_folder")
 
 
 def _check(data: ImageData, console: Console) -> None:
@@ -146,7 +155,7 @@ def _check(data: ImageData, console: Console) -> None:
     parts = (data.train.images, data.val.images, data.test.images)
     paths = [path for images in parts if isinstance(images, ImageFiles) for path in images.paths]
     if not paths:
-        raise UserError(f"--check: {data.name} has no image files. It reads a folder or a manifest.")
+        raise UserError(f"--check: {data.name} has no image files. It reads folders, manifests, Parquet and tar files.")
     bad = find_unreadable(paths, whole=True)
     for path, reason in list(bad.items())[:LISTED_FILES]:
         console.print(f"{printable(path)}: {reason}", markup=False, soft_wrap=True)

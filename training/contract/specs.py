@@ -8,7 +8,7 @@ from pydantic import Field
 
 from training.contract.part import Part
 
-FILE_DATA = ("image_folder", "manifest")  # loader workers read these from files
+FILE_DATA = ("image_folder", "manifest", "parquet", "webdataset")  # loader workers read these from files
 MOST_IMAGES = 100_000_000
 LARGEST_SIDE = 4096  # side of the model's input, in pixels
 Auto = Literal["auto"]
@@ -65,7 +65,31 @@ class Manifest(_Data):
     skip_unreadable: bool = Field(False, description="Continue without images that cannot be read.")
 
 
-Data = Annotated[Digits | Cifar10 | Cifar100 | ImageFolder | Manifest, Field(discriminator="name")]
+class Parquet(_Data):
+    """A folder of Parquet or Arrow files, as Hugging Face's `datasets` writes them: a column of images and one of labels."""
+
+    name: Literal["parquet"] = "parquet"
+    root: str = Field(min_length=1, description="Path of the folder.")
+    image_column: str | None = Field(
+        None, min_length=1, description="Column of the images; null: the one that has some."
+    )
+    label_column: str | None = Field(
+        None, min_length=1, description="Column of the labels; null: the one of class labels, or the one named label."
+    )
+    skip_unreadable: bool = Field(False, description="Continue without images that cannot be read.")
+
+
+class WebDataset(_Data):
+    """A folder of tar files in the form of WebDataset: each sample is an image and a label, such as `7.jpg` and `7.cls`."""
+
+    name: Literal["webdataset"] = "webdataset"
+    root: str = Field(min_length=1, description="Path of the folder.")
+    skip_unreadable: bool = Field(False, description="Continue without images that cannot be read.")
+
+
+Data = Annotated[
+    Digits | Cifar10 | Cifar100 | ImageFolder | Manifest | Parquet | WebDataset, Field(discriminator="name")
+]
 
 
 class Preprocessing(Part):

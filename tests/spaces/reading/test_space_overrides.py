@@ -76,7 +76,8 @@ def test_a_whole_choice_can_be_replaced(load):
         ("data.name=image_folder", "data={name: image_folder, root: ...}"),
         (
             "data.name=digitz",
-            "data.name=digitz: there is digits, cifar10, cifar100, image_folder, manifest. Did you mean digits?",
+            "data.name=digitz: there is digits, cifar10, cifar100, image_folder, manifest, parquet, webdataset. "
+            "Did you mean digits?",
         ),
         ("epochs", "epochs: an override is path=value"),
         ("=3", "an override is path=value"),

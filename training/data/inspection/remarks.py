@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from training.contract.specs import Data
+from training.contract.specs import FILE_DATA, Data
 from training.data.files.check import DECODED_IMAGES
 from training.data.files.decode import UnreadableImage, printable
 from training.data.files.images import ImageData, ImageFiles, ImagePart
@@ -41,7 +41,9 @@ def summarise_remarks(remarks: Sequence[Remark], spec: Data) -> str:
     """Return all remarks in one line, empty if there are none."""
     if not remarks:
         return ""
-    source = getattr(spec, "path", None) or (spec.root if spec.name == "image_folder" else spec.name)
+    source = spec.name
+    if spec.name in FILE_DATA:
+        source = getattr(spec, "path", None) or getattr(spec, "root", None) or spec.name
     return f"Data: {', '.join(remark.short for remark in remarks)}. See: sweep data {shlex.quote(printable(source))}"
 
 

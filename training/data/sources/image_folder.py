@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from training.contract.specs import ImageFolder
+from training.contract.specs import ImageFolder, Parquet, WebDataset
 from training.data.files.check import find_unreadable
 from training.data.files.decode import printable
 from training.data.files.images import ImageData, ImageFiles, ImagePart
@@ -34,6 +34,16 @@ def load_image_folder(spec: ImageFolder) -> ImageData:
     for part, folder in folders.items():
         listings[part], others = list_classes(folder)
         not_read += others
+    data = assemble(spec, listings)
+    return replace(data, not_read=tuple(not_read), unused=tuple(list_unused(root, folders)))
+
+
+def assemble(spec: ImageFolder | Parquet | WebDataset, listings: dict[str, Listing]) -> ImageData:
+    """Make the data from the files of each part and class; parts that are missing are split off the training part.
+
+    Raises:
+        UserError: there are too few images or classes, or the parts do not have the same classes.
+    """
     left_out: dict[str, str] = {}
     if spec.skip_unreadable:
         left_out = find_unreadable([path for files in listings.values() for paths in files.values() for path in paths])
@@ -42,8 +52,7 @@ def load_image_folder(spec: ImageFolder) -> ImageData:
     classes = tuple(sorted(listings["train"]))
     _check_sizes(spec, listings)
     parts = {part: _part(files, classes) for part, files in listings.items()}
-    data = _split(parts, classes, spec)
-    return replace(data, left_out=tuple(left_out), not_read=tuple(not_read), unused=tuple(list_unused(root, folders)))
+    return replace(_split(parts, classes, spec), left_out=tuple(left_out))
 
 
 def _without(files: Listing, left_out: dict[str, str]) -> Listing:
@@ -58,7 +67,7 @@ def log_left_out(left_out: dict[str, str]) -> None:
         logger.warning("Left out %d more, which cannot be read either.", len(left_out) - 5)
 
 
-def _check_sizes(spec: ImageFolder, listings: dict[str, Listing]) -> None:
+def _check_sizes(spec: ImageFolder | Parquet | WebDataset, listings: dict[str, Listing]) -> None:
     train = listings["train"]
     if len(train) < 2:
         refuse(spec, f"there is only one class, {next(iter(train))!r}", "A classifier needs at least two subfolders.")
@@ -90,7 +99,9 @@ def _part(files: Listing, classes: tuple[str, ...]) -> ImagePart:
     return ImagePart(labels, ImageFiles([path for _, path in labelled]))
 
 
-def _split(parts: dict[str, ImagePart], classes: tuple[str, ...], spec: ImageFolder) -> ImageData:
+def _split(
+    parts: dict[str, ImagePart], classes: tuple[str, ...], spec: ImageFolder | Parquet | WebDataset
+) -> ImageData:
     train = parts["train"]
     missing = [name for name in ("test", "val") if name not in parts]
     size = max(len(classes), round(HELD_OUT_SHARE * len(train)))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 
-from training.contract.specs import Cifar10, Cifar100, Data, Digits, ImageFolder, Manifest
+from training.contract.specs import Cifar10, Cifar100, Data, Digits, ImageFolder, Manifest, Parquet, WebDataset
 from training.data.files.images import ImageData
 from training.data.sources.cifar import load_cifar
 from training.data.sources.digits import load_digits
 from training.data.sources.image_folder import load_image_folder
 from training.data.sources.manifest import load_manifest
+from training.data.sources.parquet import load_parquet
 from training.data.sources.subset import take
+from training.data.sources.webdataset import load_webdataset
 
 
 def load_data(spec: Data) -> ImageData:
@@ -22,11 +24,21 @@ def load_data(spec: Data) -> ImageData:
     """
     if isinstance(spec, Cifar10 | Cifar100):
         return _load_cifar_once(absolute(spec).model_copy(update={"epoch_size": None}))
-    if isinstance(spec, Digits):
-        data = _load_digits_once(spec.split_seed)
-    else:  # list the files each time, because they may have changed
-        data = load_image_folder(spec) if isinstance(spec, ImageFolder) else load_manifest(spec)
+    # Files are listed each time, because they may have changed.
+    data = _load_digits_once(spec.split_seed) if isinstance(spec, Digits) else _list(spec)
     return take(data, spec.train_size, spec.split_seed)
+
+
+def _list(spec: ImageFolder | Manifest | Parquet | WebDataset) -> ImageData:
+    match spec:
+        case ImageFolder():
+            return load_image_folder(spec)
+        case Manifest():
+            return load_manifest(spec)
+        case Parquet():
+            return load_parquet(spec)
+        case WebDataset():
+            return load_webdataset(spec)
 
 
 def absolute(spec: Data) -> Data:
