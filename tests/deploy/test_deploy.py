@@ -1,0 +1,161 @@
+"""The files in deploy/ are valid as far as a machine without the services can check them, and so are their commands."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import typer.main
+from ruamel.yaml import YAML
+
+from search.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+SWEEPS = sorted(path for path in DEPLOY.rglob("*") if path.is_file() and "sweep run" in path.read_text())
+
+
+def read(name: str) -> list:
+    return list(YAML(typ="safe").load_all((DEPLOY / name).read_text()))
+
+
+def find_commands(text: str) -> list[list[str]]:
+    """The words of each `sweep ...` command, in files where it may go over several lines or be in a comment."""
+    text = re.sub(r"\\\n\s*#?\s*", " ", text)
+    folded = re.sub(r"entrypoint: >-\n((?: {4}.*\n)+)", lambda found: " ".join(found[1].split()) + "\n", text)
+    found = re.findall(r"\bsweep (?:run|show|stop|report|list|export) [^\n&]*", folded)
+    return [shlex.split(line.split(" || ")[0])[1:] for line in found]
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.name)
+def test_every_command_is_one_of_ours_with_its_options(path):
+    commands = find_commands(path.read_text())
+    assert commands
+    for name, *arguments in commands:
+        words = [word for word in arguments if word != "$@"] + (["quick"] if "$@" in arguments else [])
+        typer.main.get_command(app).commands[name].make_context(name, words)
+
+
+def test_a_sweep_that_a_scheduler_starts_again_continues():
+    for name in ("kuberay/rayjob.yaml", "slurm/sweep.sbatch", "cloud/skypilot.yaml"):
+        assert "--or-resume" in (DEPLOY / name).read_text()
+        assert "--name" in (DEPLOY / name).read_text()
+
+
+def test_rays_launcher_accepts_its_file():
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    [config] = read("cloud/aws.yaml")
+    prepared = prepare_config(config)
+    validate_config(prepared | {"cluster_synced_files": []})  # Ray's own schema; `ray up` adds the field
+    assert prepared["available_node_types"]["spot_gpu"]["max_workers"] == config["max_workers"]
+
+
+def test_the_image_gets_every_file_that_it_copies_and_nothing_else():
+    text = (DEPLOY / "Dockerfile").read_text()
+    copied = {word for line in re.findall(r"^COPY ((?!--).*) \S+$", text, re.MULTILINE) for word in line.split()}
+    assert all((ROOT / name).exists() for name in copied)
+    allowed = re.findall(r"^!(.+)$", (DEPLOY / "Dockerfile.dockerignore").read_text(), re.MULTILINE)
+    assert set(allowed) == copied
+    packages = re.search(r"packages = (\[.*\])", (ROOT / "pyproject.toml").read_text())
+    assert set(json.loads(packages[1])) <= copied
+
+
+def test_the_services_of_compose_fit_each_other():
+    [config] = read("docker-compose.yaml")
+    services = config["services"]
+    assert set(services) == {"postgres", "s3", "mlflow", "head", "worker"}
+    for service in services.values():
+        assert set(service.get("depends_on", [])) <= set(services)
+        named = [volume for volume in service.get("volumes", []) if re.match(r"\w+:", volume)]
+        assert {volume.split(":")[0] for volume in named} <= set(config["volumes"])
+    assert services["mlflow"]["environment"]["MLFLOW_S3_ENDPOINT_URL"] == "http://s3:8333"
+    assert services["worker"]["environment"]["MLFLOW_TRACKING_URI"] == "http://mlflow:5000"
+    assert all(port.startswith("127.0.0.1:") for service in services.values() for port in service.get("ports", []))
+
+
+def test_the_pods_of_kuberay_share_the_volume_and_the_image():
+    claim, job = read("kuberay/rayjob.yaml")
+    spec = job["spec"]["rayClusterSpec"]
+    pods = [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
+    for pod in (group["template"]["spec"] for group in pods):
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        assert volumes["shared"]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+        [container] = pod["containers"]
+        assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
+        assert container["image"] == pods[0]["template"]["spec"]["containers"][0]["image"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert "--storage /shared" in job["spec"]["entrypoint"]
+
+
+def test_skypilot_mounts_the_folder_that_the_sweep_uses():
+    [task] = read("cloud/skypilot.yaml")
+    assert "--storage /shared/" in task["run"]
+    assert "/shared" in task["file_mounts"]
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """Stand-ins for Slurm's and our programs. Each writes its call into a log; a sweep runs until it is stopped."""
+    programs, log = tmp_path / "bin", tmp_path / "calls"
+    programs.mkdir()
+    scripts = {
+        "srun": "exec sleep 0.1",
+        "scontrol": "",
+        "ray": "",
+        "sweep": 'if [ "$1" = run ]; then while [ ! -e stopped ]; do sleep 0.05; done; else touch stopped; fi',
+    }
+    for name, script in scripts.items():
+        (programs / name).write_text(f'#!/bin/bash\necho "{name} $*" >> {log}\n{script}\n')
+        (programs / name).chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "SWEEP_PROGRAMS": str(programs),
+        "SWEEP_STORAGE": "/shared/sweeps",
+        "SLURM_JOB_ID": "12345",
+        "SLURM_JOB_NUM_NODES": "3",
+        "SLURM_SUBMIT_DIR": str(tmp_path),
+    }
+    script = DEPLOY / "slurm" / "sweep.sbatch"
+
+    def start(*arguments: str) -> subprocess.Popen:
+        return subprocess.Popen(["bash", script, *arguments], cwd=tmp_path, env=environment, stderr=subprocess.PIPE)
+
+    start.log, start.environment = log, environment
+    return start
+
+
+def wait_for_call(log: Path, words: str) -> None:
+    deadline = time.monotonic() + 60
+    while not (log.exists() and words in log.read_text()):
+        assert time.monotonic() < deadline, log.read_text() if log.exists() else "no call"
+        time.sleep(0.02)
+
+
+def test_slurm_starts_a_head_and_workers_and_queues_the_job_again_before_its_time_limit(slurm):
+    job = slurm("photos", "card", "data={name: image_folder, root: /shared/photos}")
+    wait_for_call(slurm.log, "sweep run")
+    calls = slurm.log.read_text()
+    assert "ray get-auth-token --generate" in calls
+    assert "--nodes=2 --ntasks=2" in calls, "the other two nodes are workers"
+    assert re.search(
+        r"sweep run card data=.* --name photos --storage /shared/sweeps --or-resume --address \S+:22345", calls
+    )
+    job.send_signal(signal.SIGUSR1)
+    assert job.wait(60) == 0
+    calls = slurm.log.read_text()
+    assert calls.index("sweep stop photos --storage /shared/sweeps") < calls.index("scontrol requeue 12345")
+
+
+def test_slurm_without_a_storage_folder_says_what_is_missing(slurm):
+    del slurm.environment["SWEEP_STORAGE"]
+    job = slurm("photos", "card")
+    assert job.wait(60) != 0
+    assert b"SWEEP_STORAGE=/shared/sweeps" in job.stderr.read()
