@@ -21,13 +21,18 @@ def own_cache_home(tmp_path_factory):
 
 @pytest.fixture
 def serve_mlflow(tmp_path, monkeypatch):
-    """A function that serves a store by MLflow's own server in this process, and returns the server's port."""
+    """A function that serves a store by MLflow's own server in this process, and returns the server's port.
+
+    With `artifacts` the server itself reads and writes the artifacts at that place, such as `s3://bucket`.
+    """
     servers = []
 
-    def serve(uri: str) -> int:
+    def serve(uri: str, artifacts: str = "") -> int:
         monkeypatch.setenv("_MLFLOW_SERVER_FILE_STORE", uri)
-        monkeypatch.setenv("_MLFLOW_SERVER_ARTIFACT_ROOT", str(tmp_path / "artifacts"))
-        monkeypatch.setenv("_MLFLOW_SERVER_SERVE_ARTIFACTS", "false")
+        root = "mlflow-artifacts:/" if artifacts else str(tmp_path / "artifacts")
+        monkeypatch.setenv("_MLFLOW_SERVER_ARTIFACT_ROOT", root)
+        monkeypatch.setenv("_MLFLOW_SERVER_ARTIFACT_DESTINATION", artifacts)
+        monkeypatch.setenv("_MLFLOW_SERVER_SERVE_ARTIFACTS", str(bool(artifacts)).lower())
         from mlflow.server import app, handlers
         from werkzeug.serving import make_server
 

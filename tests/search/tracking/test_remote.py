@@ -183,3 +183,33 @@ def test_the_commands_read_the_store(uri, tmp_path, capsys, monkeypatch):
         app(["list", "--owner", "kim"], standalone_mode=False)
     with pytest.raises(UserError, match="the export of the best trial only"):
         app(["export", "kappa", "--tracking-uri", uri, "--onnx"], standalone_mode=False)
+
+
+def test_ledger_and_export_go_through_a_server_to_s3_without_credentials_here(serve_mlflow, tmp_path, monkeypatch):
+    boto3, moto = pytest.importorskip("boto3"), pytest.importorskip("moto.server")
+    s3 = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    s3.start()
+    try:
+        endpoint = "http://{}:{}".format(*s3.get_host_and_port())
+        for name, value in (
+            ("AWS_ACCESS_KEY_ID", "key"),
+            ("AWS_SECRET_ACCESS_KEY", "secret"),
+            ("AWS_DEFAULT_REGION", "us-east-1"),
+            ("MLFLOW_S3_ENDPOINT_URL", endpoint),
+        ):
+            monkeypatch.setenv(name, value)
+        bucket = boto3.resource("s3", endpoint_url=endpoint).create_bucket(Bucket="mlflow")
+        server = f"http://127.0.0.1:{serve_mlflow(f'sqlite:///{tmp_path}/server.db', 's3://mlflow/team')}"
+        sweep = Running(server, tmp_path, "lambda")
+        sweep.report(1, 0.5)
+        sweep.end()
+        (tmp_path / "export").mkdir()
+        (tmp_path / "export" / "recipe.yaml").write_text("epochs: 3\n")
+        remote.publish_export(SweepRecord.open(sweep.folder), tmp_path / "export")
+        keys = {object.key.rpartition("artifacts/")[2] for object in bucket.objects.all()}
+        assert {"ledger.jsonl", "space.yaml", "export/recipe.yaml"} <= keys
+        assert remote.fetch_record(server, EXPERIMENT, "lambda").events == sweep.ledger.events
+        remote.fetch_export(server, EXPERIMENT, "lambda", tmp_path / "copy")
+        assert (tmp_path / "copy" / "recipe.yaml").exists()
+    finally:
+        s3.stop()
