@@ -10,15 +10,23 @@ from training.data.pipelines.loaders import make_eval_loader
 from training.data.sources.load_data import load_data
 from training.errors import UserError
 from training.model.backbones import build_bare
+from training.model.ensemble import Ensemble, count_members
 from training.recipe import Recipe
 from training.techniques.model.flip_average import average_flips
+from training.techniques.optimization.snapshots import Snapshots
 
 
 def restore_model(recipe: Recipe, weights: dict[str, torch.Tensor], class_count: int) -> nn.Module:
     """Return the trained model in eval mode and float32, as timm or torchvision builds it.
 
-    With `flip_average` on, its predictions are the averages.
+    With `flip_average` on, its predictions are the averages; with `snapshots` on, it is an `Ensemble`.
     """
+    if recipe.snapshots.is_on:
+        alone = recipe.model_copy(update={"snapshots": Snapshots()})
+        members = range(count_members(weights))
+        return Ensemble(
+            [restore_model(alone, _select(weights, f"{number}."), class_count) for number in members]
+        ).eval()
     image_size = recipe.evaluation_preprocessing.image_size
     assert isinstance(image_size, int)  # resolved
     model = build_bare(recipe.backbone, class_count, image_size)
@@ -26,6 +34,10 @@ def restore_model(recipe: Recipe, weights: dict[str, torch.Tensor], class_count:
     if recipe.flip_average.is_on:
         average_flips(model)
     return model.eval()
+
+
+def _select(weights: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
 
 
 def load_same_data(recipe: Recipe, classes: tuple[str, ...]) -> ImageData:

@@ -56,6 +56,7 @@ from training.techniques.optimization.no_decay import NoDecay
 from training.techniques.optimization.optimizer import Momentum, Optimizer
 from training.techniques.optimization.schedule import Constant, Schedule
 from training.techniques.optimization.sharpness import NoSharpness, Sharpness
+from training.techniques.optimization.snapshots import Snapshots
 
 # Called when Recipe has a new field, because a pydantic model contains a copy of the schema of each model in it.
 AFTER_A_NEW_FIELD: list[Callable[[], object]] = []
@@ -107,6 +108,7 @@ class Recipe(Part):
     optimizer: Optimizer = Momentum()
     schedule: Schedule = Constant()
     averaging: Averaging = NoAveraging()
+    snapshots: Snapshots = Snapshots()
     flip_average: FlipAverage = FlipAverage()
     evaluation_size: EvaluationSize = EvaluationSize()
     sharpness: Sharpness = NoSharpness()

@@ -125,7 +125,12 @@ def export_model(recipe: Recipe, state: Mapping[str, torch.Tensor], source: Sour
     save_file({name: value.clone().contiguous() for name, value in state.items()}, out / "weights.safetensors")
     for name in ("model.onnx", "model.int8.onnx"):  # Files of an earlier export have other weights.
         (out / name).unlink(missing_ok=True)
-    write_summary(recipe, summarise(recipe, source), out)
+    summary = summarise(recipe, source)
+    if recipe.snapshots.is_on:
+        from training.model.ensemble import count_members
+
+        summary["members"] = count_members(state)
+    write_summary(recipe, summary, out)
 
 
 def write_summary(recipe: Recipe, summary: Summary, out: Path) -> None:

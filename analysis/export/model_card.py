@@ -72,15 +72,28 @@ def loading_code(summary: Summary) -> str:
             f'T.Compose([T.Resize({int(side / summary["crop"])}, T.InterpolationMode("{summary["interpolation"]}")), '
             f"T.CenterCrop({side}), T.ToTensor(), T.Normalize({mean}, {std})])"
         )
-    average = "plain = model\nmodel = lambda images: (plain(images) + plain(images.flip(3))) / 2\n"
+    if "members" in summary:
+        imports = f"import torch\n{imports}"
     return (
         f"{imports}from PIL import Image\nfrom safetensors.torch import load_file\n\n"
-        f"model = {model}\n"
-        'model.load_state_dict(load_file("weights.safetensors"))\n'
-        f"{average if summary.get('flip_average') else ''}"
+        f"{_code_of_model(model, summary)}"
         f"transform = {transform}\n"
         'probabilities = model(transform(Image.open("image.png").convert("RGB"))[None]).softmax(1)[0]\n'
         f"print({summary['classes']!r}[int(probabilities.argmax())], float(probabilities.max()))\n"
+    )
+
+
+def _code_of_model(model: str, summary: Summary) -> str:
+    """Code that builds the model from the expression `model`, and loads its weights."""
+    flips = summary.get("flip_average")
+    if "members" not in summary:
+        average = "plain = model\nmodel = lambda images: (plain(images) + plain(images.flip(3))) / 2\n"
+        return f'model = {model}\nmodel.load_state_dict(load_file("weights.safetensors"))\n{average if flips else ""}'
+    logits = "(member(images) + member(images.flip(3))).div(2)" if flips else "member(images)"
+    return (
+        f"members = torch.nn.ModuleList([{model} for _ in range({summary['members']})])\n"
+        'members.load_state_dict(load_file("weights.safetensors"))\n'
+        f"model = lambda images: torch.stack([{logits}.softmax(1) for member in members]).mean(0).log()\n"
     )
 
 
@@ -92,11 +105,16 @@ def _describe_model(summary: Summary) -> str:
     )
     epoch = "" if "soup" in summary else f" of epoch {summary['best_epoch']}"
     average = ", the mean over the image and its mirror image" if summary.get("flip_average") else ""
+    count = summary.get("members", 1)
+    ensemble = (
+        f" It is an ensemble: the mean of the probabilities of {count} models from one training, which together take "
+    )
+    ensemble = f"{ensemble}{count} times the memory and the time of one." if count > 1 else ""
     return (
         f"An image classifier: {backbone['name']} of {backbone['source']}, weights{epoch} of "
         f"{origin}. It takes RGB images of {side}×{side}: resized with {summary['interpolation']} interpolation until the "
         f"shorter side is {int(side / summary['crop'])}, cropped at the centre, scaled to [0, 1], normalised with mean "
-        f"{summary['mean']} and deviation {summary['std']}. Its output is one logit for each class{average}."
+        f"{summary['mean']} and deviation {summary['std']}. Its output is one logit for each class{average}.{ensemble}"
     )
 
 

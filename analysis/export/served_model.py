@@ -9,6 +9,7 @@ import io
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import numpy as np
@@ -27,19 +28,22 @@ class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
         if backbone["source"] == "timm":
             import timm
 
-            self.model = timm.create_model(backbone["name"], num_classes=classes, **backbone["arguments"])
+            build: Any = timm.create_model
         else:
             import torchvision
 
-            self.model = torchvision.models.get_model(backbone["name"], num_classes=classes, **backbone["arguments"])
-        self.model.load_state_dict(load_file(context.artifacts["weights"]))
-        self.model.eval()
+            build = torchvision.models.get_model
+        count = self.summary.get("members", 1)
+        models = [build(backbone["name"], num_classes=classes, **backbone["arguments"]) for _ in range(count)]
+        weights = load_file(context.artifacts["weights"])
+        (torch.nn.ModuleList(models) if "members" in self.summary else models[0]).load_state_dict(weights)
+        self.models = [model.eval() for model in models]
 
     @torch.inference_mode()
     def predict(self, context, model_input, params=None):
         files = list(model_input["image"])
         batches = [files[start : start + BATCH] for start in range(0, len(files), BATCH)]
-        found = [self.logits_of(torch.stack([self.prepare(file) for file in batch])).softmax(1) for batch in batches]
+        found = [self.probabilities_of(torch.stack([self.prepare(file) for file in batch])) for batch in batches]
         probabilities = torch.cat(found).numpy().astype(float)
         best = probabilities.argmax(axis=1)
         return pd.DataFrame(
@@ -50,9 +54,12 @@ class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
             }
         )
 
-    def logits_of(self, images):
-        logits = self.model(images)
-        return (logits + self.model(images.flip(3))) / 2 if self.summary.get("flip_average") else logits
+    def probabilities_of(self, images):
+        return torch.stack([self.logits_of(model, images).softmax(1) for model in self.models]).mean(0)
+
+    def logits_of(self, model, images):
+        logits = model(images)
+        return (logits + model(images.flip(3))) / 2 if self.summary.get("flip_average") else logits
 
     def prepare(self, file):
         """The model's input, float32 (3, side, side), from the bytes of an image file, as in training."""

@@ -62,6 +62,7 @@ class Summary(TypedDict):
     crop: float
     interpolation: str
     flip_average: NotRequired[bool]  # absent in exports of earlier versions, which had no such average
+    members: NotRequired[int]  # number of models in the weights, of an ensemble alone
     seed: int
     threads: int
     python: str

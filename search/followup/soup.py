@@ -82,6 +82,9 @@ def gather(record: SweepRecord) -> tuple[Trial, tuple[str, ...], list[Ingredient
         if saved is None:
             continue
         recipe = read_recipe(saved["recipe"])
+        if recipe.snapshots.is_on:
+            left_out.append(f"Trial {trial.name} is left out: with snapshots it is an ensemble already.")
+            continue
         if chosen and (field := find_difference(chosen[0][1].recipe, recipe)):
             left_out.append(f"Trial {trial.name} is left out: its {field} is not that of trial {chosen[0][0].name}.")
             continue

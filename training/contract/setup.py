@@ -40,6 +40,14 @@ class Pull:
 FindPoint = Callable[[list["torch.Tensor"], list["torch.Tensor"]], list["torch.Tensor"]]
 
 
+class Members(Protocol):
+    """Weights whose predictions are averaged in validation, and which are saved together."""
+
+    def visit(self) -> Iterator[None]:
+        """Put each of them into the model in turn, then the model's own weights."""
+        ...
+
+
 class TrainedModule(Protocol):
     """What the callback of a technique can read from the LightningModule in training."""
 
@@ -86,6 +94,7 @@ class TrainingSetup:
     plain_weights: Callable[[nn.Module], dict[str, torch.Tensor]] | None = (
         None  # weights to keep and export; None: the state dict
     )
+    members: Members | None = None  # None: the model's own weights
     callbacks: list[Callback] = field(default_factory=list)
     plugins: list[Precision] = field(default_factory=list)  # plugins of the Lightning Trainer
     trainer: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the Lightning Trainer

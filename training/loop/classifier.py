@@ -16,6 +16,7 @@ from training.errors import Diverged
 from training.loop.metrics import judge, measure
 from training.loop.parameter_groups import group_parameters
 from training.loop.second_pass import SecondPass
+from training.model.ensemble import join_logits
 from training.recipe import Recipe
 from training.techniques.data.mixing import change_batch
 from training.techniques.optimization.accumulation import weigh_batches
@@ -52,8 +53,17 @@ class Classifier(pl.LightningModule):
     def plain_weights(self) -> dict[str, torch.Tensor]:
         """Return weights for the unchanged backbone of the library, with adapters merged and wrappers removed.
 
-        All ranks must call this.
+        Those of an ensemble are named as in `Ensemble`. All ranks must call this.
         """
+        if self.plan.members is None:
+            return self._read_weights()
+        return {
+            f"{number}.{name}": value.clone()
+            for number, _ in enumerate(self.plan.members.visit())
+            for name, value in self._read_weights().items()
+        }
+
+    def _read_weights(self) -> dict[str, torch.Tensor]:
         weights = (self.plan.plain_weights or nn.Module.state_dict)(self.model)
         return {name: gather_whole(value) for name, value in weights.items()}
 
@@ -125,7 +135,9 @@ class Classifier(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
         images, labels = batch
-        self.validated.append(judge(self.model(images), labels))
+        members = self.plan.members
+        logits = join_logits([self.model(images) for _ in members.visit()]) if members else self.model(images)
+        self.validated.append(judge(logits, labels))
 
     def collect(self, score: str) -> tuple[dict[str, float], float, list[tuple[int, float, float]]]:
         """Collect the results of an epoch from all ranks.

@@ -5,9 +5,11 @@ import json
 import os
 import re
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import timm
 from PIL import Image
 
 from analysis.export.bundle import export_recipe, read_export
@@ -98,11 +100,52 @@ def test_every_form_of_an_export_averages_over_mirror_images(averaged, validatio
         assert (plain(images).argmax(1) != expected.argmax(1)).any()
     assert np.allclose(logits, expected, atol=1e-4)
     served = ServedClassifier()
-    served.summary, served.model = found.summary, plain
-    assert torch.allclose(served.logits_of(images), expected)
+    served.summary, served.models = found.summary, [plain]
+    assert torch.allclose(served.probabilities_of(images), expected.softmax(1))
     code = "from PIL import Image\nImage.new('RGB', (50, 40)).save('image.png')\n" + code_of_card(averaged)
     assert "plain(images.flip(3))" in code
     assert stranger(code, averaged).split()[0] in found.classes
+
+
+def test_every_form_of_an_export_of_snapshots_averages_the_probabilities_of_its_members(
+    make_export, validation_files, tmp_path, stranger
+):
+    import onnxruntime
+    import torch
+    from safetensors.torch import load_file
+
+    from analysis.export.served_model import ServedClassifier
+
+    cycles = {"name": "cosine_restarts", "cycles": 2}
+    fields = {"snapshots": {"members": 2}, "schedule": cycles, "flip_average": {"enabled": True}}
+    export = make_export(**fields, optimizer={"name": "momentum", "lr": 0.05})
+    summary, found = summary_of(export), read_export(export)
+    assert summary["members"] == 2
+    assert "2 times the memory and the time of one" in (export / "MODEL_CARD.md").read_text()
+    predict_images(export, validation_files, tmp_path / "out.csv")
+    assert accuracy_of(tmp_path / "out.csv") == pytest.approx(summary["score"])
+    data = load_data(found.recipe.data)
+    images, _ = next(iter(make_eval_loader(data.val, found.recipe, workers=0)))
+    members = [timm.create_model("test_resnet", num_classes=10).eval() for _ in range(2)]
+    torch.nn.ModuleList(members).load_state_dict(load_file(export / "weights.safetensors"))
+    with torch.inference_mode():
+        expected = torch.stack([(one(images) + one(images.flip(3))).div(2).softmax(1) for one in members]).mean(0)
+    assert not torch.allclose(members[0](images).softmax(1), members[1](images).softmax(1), atol=0.01)
+    export_onnx(found, data)
+    (logits,) = onnxruntime.InferenceSession(export / "model.onnx").run(None, {"images": images.numpy()})
+    assert np.allclose(torch.from_numpy(logits).softmax(1), expected, atol=1e-4)
+    served = ServedClassifier()
+    files = {"summary": export / "summary.json", "weights": export / "weights.safetensors"}
+    served.load_context(SimpleNamespace(artifacts=files))
+    with torch.inference_mode():
+        assert torch.allclose(served.probabilities_of(images), expected, atol=1e-6)
+    code = "from PIL import Image\nImage.fromarray(__import__('numpy').zeros((32, 32, 3), 'uint8')).save('image.png')\n"
+    label, probability = stranger(code + code_of_card(export), export).split()
+    black = served.prepare((export / "image.png").read_bytes())[None]
+    with torch.inference_mode():
+        shares = served.probabilities_of(black)[0]
+    assert label == found.classes[int(shares.argmax())]
+    assert float(probability) == pytest.approx(float(shares.max()), abs=1e-5)
 
 
 def test_every_form_of_an_export_predicts_at_the_size_of_the_evaluation(

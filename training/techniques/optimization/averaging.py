@@ -18,11 +18,15 @@ Shares = Callable[[int], float]  # completed optimizer steps -> weight of the cu
 Curve = Callable[[int], float]
 
 
-class NoAveraging(Technique):
+class BaseAveraging(Technique):
+    """The kinds of averaging; exactly one is in a recipe."""
+
+
+class NoAveraging(BaseAveraging):
     name: Literal["none"] = "none"
 
 
-class Swa(Technique):
+class Swa(BaseAveraging):
     """Stochastic weight averaging: the mean of the weights at the ends of the last epochs, or at the minima of restarts."""
 
     interactions: ClassVar[str] = (
@@ -106,7 +110,7 @@ class Swa(Technique):
         return None
 
 
-class Ema(Technique):
+class Ema(BaseAveraging):
     """Exponential moving average of the weights, whose half-life grows with training (Karras et al. 2024, section 3.1).
 
     With a fixed decay, the average would mostly consist of untrained weights early in a training.
