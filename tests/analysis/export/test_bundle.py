@@ -118,7 +118,7 @@ def test_every_form_of_an_export_of_snapshots_averages_the_probabilities_of_its_
 
     cycles = {"name": "cosine_restarts", "cycles": 2}
     fields = {"snapshots": {"members": 2}, "schedule": cycles, "flip_average": {"enabled": True}}
-    export = make_export(**fields, optimizer={"name": "momentum", "lr": 0.05})
+    export = make_export(**fields, optimizer={"name": "momentum", "lr": 0.01})
     summary, found = summary_of(export), read_export(export)
     assert summary["members"] == 2
     assert "2 times the memory and the time of one" in (export / "MODEL_CARD.md").read_text()
