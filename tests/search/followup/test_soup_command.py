@@ -94,3 +94,21 @@ def test_a_trial_that_does_not_fit_is_named_and_left_out(home, monkeypatch, caps
     soup = json.loads((home / "exports" / "tiny-soup" / "summary.json").read_text())["soup"]
     assert first.name in soup
     assert second.name not in soup
+
+
+def test_an_ensemble_of_snapshots_is_left_out(home, monkeypatch, capsys):
+    first, second, *_ = SweepRecord.open(SweepFolder(home / "sweeps" / "tiny")).trials.ranked()
+    read = followup.read_weights
+
+    def with_snapshots(record, trial):
+        saved, why = read(record, trial)
+        if saved and trial.number == second.number:
+            schedule = {"name": "cosine_restarts", "cycles": 2}
+            saved["recipe"] = saved["recipe"] | {"snapshots": {"members": 2}, "schedule": schedule}
+        return saved, why
+
+    monkeypatch.setattr(followup, "read_weights", with_snapshots)
+    call("soup", "tiny")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"Trial {second.name} is left out: with snapshots it is an ensemble already." in printed
+    assert second.name not in printed.partition("Averaging trials, best first: ")[2].partition(".")[0]
