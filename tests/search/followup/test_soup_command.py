@@ -97,7 +97,7 @@ def test_a_trial_that_does_not_fit_is_named_and_left_out(home, monkeypatch, caps
 
 
 def test_an_ensemble_of_snapshots_is_left_out(home, monkeypatch, capsys):
-    first, second, *_ = SweepRecord.open(SweepFolder(home / "sweeps" / "tiny")).trials.ranked()
+    _, second, *_ = SweepRecord.open(SweepFolder(home / "sweeps" / "tiny")).trials.ranked()
     read = followup.read_weights
 
     def with_snapshots(record, trial):
