@@ -1,10 +1,11 @@
 """What a greedy soup gains over the best single trial, on the demo's data.
 
-    python benchmarks/soup.py [--seeds 8] [--trials 10] [--keep 5] [--folder FOLDER]
+    python benchmarks/soup.py [PATH=VALUE]... [--seeds 8] [--trials 10] [--keep 5] [--folder FOLDER]
 
-Each seed has its own images, initial weights and random recipes of the space `quick`. Every recipe is trained to the end;
-the soup is made of the best ones, as `sweep soup` makes it. The test part is used here only, to measure what a choice
-on the validation part is worth. With --folder the trainings are kept, and are not repeated. It needs no network.
+Each seed has its own images, initial weights and random recipes of the space `quick`, which PATH=VALUE changes. Every
+recipe is trained to the end; the soup is made of the best ones, as `sweep soup` makes it. The test part is used here
+only, to measure what a choice on the validation part is worth. With --folder the trainings are kept, and are not
+repeated. It needs no network.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from training.train import train
 METRIC = "val_accuracy"
 
 
-def train_all(seed: int, trials: int, folder: Path) -> tuple[list[Ingredient], tuple[str, ...]]:
+def train_all(seed: int, trials: int, folder: Path, overrides: list[str]) -> tuple[list[Ingredient], tuple[str, ...]]:
     """Train random recipes, and return them, best first, with the names of the classes."""
-    space = load_space("quick", [f"seed={seed}", f"data.split_seed={seed}"])
+    space = load_space("quick", [f"seed={seed}", f"data.split_seed={seed}", *overrides])
     draws, found = RandomTrial(seed=seed), []
     classes: tuple[str, ...] = ()
     for number in range(trials):
@@ -46,9 +47,9 @@ def train_all(seed: int, trials: int, folder: Path) -> tuple[list[Ingredient], t
     return [ingredient for _, ingredient in ranked], classes
 
 
-def measure(seed: int, trials: int, keep: int, folder: Path) -> tuple[int, dict[str, float]]:
+def measure(seed: int, trials: int, keep: int, folder: Path, overrides: list[str]) -> tuple[int, dict[str, float]]:
     """Return the number of averaged trials, and the accuracies of the soup and of the best single trial."""
-    ingredients, classes = train_all(seed, trials, folder)
+    ingredients, classes = train_all(seed, trials, folder, overrides)
     cooked = cook(ingredients[:keep], classes, METRIC)
     chosen = [one for one in ingredients if one.name in cooked.names]
     data = load_same_data(ingredients[0].recipe, classes)
@@ -61,6 +62,7 @@ def measure(seed: int, trials: int, keep: int, folder: Path) -> tuple[int, dict[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", metavar="PATH=VALUE", help="changes of the space, as in sweep run")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--trials", type=int, default=10, help="recipes that are trained with each seed")
     parser.add_argument("--keep", type=int, default=5, help="best ones among them that the soup may use")
@@ -72,7 +74,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         for seed in range(arguments.seeds):
             folder = arguments.folder or Path(temporary)
-            count, found = measure(seed, arguments.trials, arguments.keep, folder)
+            count, found = measure(seed, arguments.trials, arguments.keep, folder, arguments.overrides)
             for name, value in found.items():
                 scores.setdefault(name, []).append(value)
             table.add_row(str(seed), str(count), *(f"{found[str(head.header)]:.2%}" for head in table.columns[2:]))

@@ -105,20 +105,20 @@ def find_difference(one: Recipe, other: Recipe) -> str:
 
 def _describe(record: SweepRecord, cooked: Cooked, out: Path) -> Soup:
     metric, sign = record.trials.metric, record.trials.sign
-    first, *others = cooked.names
+    first, (*early, last) = cooked.names[0], cooked.names
     half = NORMAL_95 * cooked.gain_error
     gain = Interval(sign * cooked.gain, sign * cooked.gain - half, sign * cooked.gain + half)
     score, single = cooked.metrics[metric], cooked.metrics[metric] - cooked.gain
-    if not others:
+    if not early:
         sentences = [
             f"No other trial improves trial {first} on validation, so it is better alone, and nothing is written. Export "
             f"it: sweep export {record.name} --trial {first}."
         ]
         return Soup(cooked.names, metric, score, single, gain, None, sentences)
     sentences = [
-        f"The mean of trials {', '.join(others)} and {first} has {metric} {format_score(metric, score)}; trial {first} "
+        f"The mean of trials {', '.join(early)} and {last} has {metric} {format_score(metric, score)}; trial {first} "
         f"alone, the best, has {format_score(metric, single)}.",
-        f"The difference is {format_effect(metric, gain.mean, gain.low, gain.high)}, with its 95 % interval over the "
+        f"The gain is {format_effect(metric, gain.mean, gain.low, gain.high)}, with its 95 % interval over the "
         f"validation images{'' if gain.excludes_zero else ', so it may be luck'}. The trials were chosen on these images, "
         "so it is too optimistic.",
         f"Exported the mean to {out}: recipe of trial {first}, weights, summary, card.",
