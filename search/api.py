@@ -218,7 +218,7 @@ def run(
         owner: Who runs the sweep, for `sweep list --owner`. Default: the user of this process.
         tags: Texts such as `"team=vision"`, for `sweep list --tag`.
         or_resume: Continue the sweep `name` if it exists, so that a scheduler can start the same call again.
-        with_: Python files with techniques of your own; they stay loaded in this process.
+        with_: Python files with techniques, data or backbones of your own; they stay loaded in this process.
         console: A Rich console for progress. Default: the terminal or the notebook.
 
     Raises:

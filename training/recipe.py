@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args
 
 from pydantic import (
     Field,
@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from training.contract.part import CODE, MOST, AnyPart, Part
-from training.contract.specs import Backbone, Data, Digits, Preprocessing
+from training.contract.specs import OWN_BACKBONES, Backbone, Data, Digits, OwnData, Preprocessing
 from training.contract.technique import Technique
 from training.errors import UserError
 from training.techniques.compute.activation_checkpointing import ActivationCheckpointing
@@ -120,12 +120,18 @@ class Recipe(Part):
     compilation: Compilation = Compilation()
     cudnn_benchmark: CudnnBenchmark = CudnnBenchmark()
 
-    _own: ClassVar[dict[str, str]] = {}  # techniques that are not bundled, with version and hash of their source
+    # What is not bundled, with the version and the hash of its source: input_noise, or data.shapes for a kind of data.
+    _own: ClassVar[dict[str, str]] = {}
 
     @classmethod
-    def own_techniques(cls) -> Mapping[str, str]:
-        """The techniques that are not bundled, each with the version and the hash of its source."""
-        return cls._own
+    def own(cls) -> Mapping[str, str]:
+        """What is not bundled, such as `input_noise`, `data.shapes` and `backbone.small_net`, with version and hash."""
+        return {**cls._own, **{f"backbone.{name}": code for name, (_, code) in OWN_BACKBONES.items()}}
+
+    @classmethod
+    def own_techniques(cls) -> list[str]:
+        """The techniques that are not bundled."""
+        return [name for name in cls._own if "." not in name]
 
     @classmethod
     def add_technique(cls, name: str, kind: type[Technique], code: str) -> None:
@@ -135,11 +141,26 @@ class Recipe(Part):
         cls._rebuild()
 
     @classmethod
-    def forget_own_techniques(cls) -> None:
-        """Remove the techniques that were added."""
-        for name in cls._own:
+    def add_data(cls, name: str, kind: type[OwnData], code: str) -> None:
+        """Give the recipes of this process one more kind of data."""
+        cls._own[f"data.{name}"] = code
+        bundled = cls.__pydantic_fields__["data"]
+        others = [one for one in get_args(bundled.annotation) if one.model_fields["name"].default != name]
+        cls.__pydantic_fields__["data"] = FieldInfo(
+            annotation=Union[(*others, kind)],  # type: ignore[arg-type]
+            default=bundled.default,
+            discriminator="name",
+        )
+        cls._rebuild()
+
+    @classmethod
+    def forget_own(cls) -> None:
+        """Remove everything that is not bundled."""
+        for name in cls.own_techniques():
             del cls.__pydantic_fields__[name]
+        cls.__pydantic_fields__["data"] = _BUNDLED_DATA
         cls._own.clear()
+        OWN_BACKBONES.clear()
         cls._rebuild()
 
     @classmethod
@@ -204,23 +225,30 @@ class Recipe(Part):
     @model_serializer(mode="wrap")
     def _leave_out_what_is_off(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """A recipe does not need the file of a technique that is off, so it does not name it."""
-        on = {name for name in self._own if name in vars(self) and vars(self)[name].is_on}
-        return {name: value for name, value in write(self).items() if name not in self._own or name in on}
+        off = {name for name in self.own_techniques() if not (name in vars(self) and vars(self)[name].is_on)}
+        return {name: value for name, value in write(self).items() if name not in off}
+
+
+_BUNDLED_DATA = Recipe.__pydantic_fields__["data"]
 
 
 def find_other_code(values: object) -> str | None:
-    """Return a sentence if recorded values use a technique that is not loaded, or one with another source."""
-    for name, part in values.items() if isinstance(values, Mapping) else ():
+    """Return a sentence if recorded values use something that is not bundled and not loaded, or has another source."""
+    for field, part in values.items() if isinstance(values, Mapping) else ():
         recorded = part.get(CODE) if isinstance(part, Mapping) else None
-        here = Recipe.own_techniques().get(name)
-        if recorded is None or recorded == here:
+        if recorded is None:
             continue
-        if here is None and name not in Recipe.model_fields:
-            return f"This recipe uses the technique {name} ({recorded}): give its file with --with, or install its package."
-        if here is not None:
+        noun = field if field in ("data", "backbone") else "technique"
+        name = field if noun == "technique" else str(part.get("name"))
+        here = Recipe.own().get(field if noun == "technique" else f"{field}.{name}")
+        if here is None and not (noun == "technique" and name in Recipe.model_fields):
             return (
-                f"This recipe uses the technique {name} ({recorded}), and the one that is loaded is another version of it "
-                f"({here}): give the recorded one with --with. To train a recipe's file with the other, remove {name}.{CODE}."
+                f"This recipe uses the {noun} {name} ({recorded}): give its file with --with, or install its package."
+            )
+        if here is not None and here != recorded:
+            return (
+                f"This recipe uses the {noun} {name} ({recorded}), and the one that is loaded is another version of it "
+                f"({here}): give the recorded one with --with. To train a recipe's file with the other, remove {field}.{CODE}."
             )
     return None
 

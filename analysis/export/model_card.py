@@ -54,10 +54,11 @@ def write_card(recipe: Recipe, summary: Summary, path: Path) -> None:
 
 
 def loading_code(summary: Summary) -> str:
-    """Code that loads the model and predicts one image, with timm or torchvision."""
+    """Code that loads the model and predicts one image, with timm, torchvision or the user's own file."""
     backbone, side = summary["backbone"], summary["input_size"][1]
     arguments = "".join(f", {name}={value!r}" for name, value in backbone["arguments"].items())
     mean, std = tuple(summary["mean"]), tuple(summary["std"])
+    prepare = ""
     if backbone["source"] == "timm":
         imports = "import timm\n"
         model = f'timm.create_model("{backbone["name"]}", num_classes={len(summary["classes"])}{arguments}).eval()'
@@ -67,7 +68,15 @@ def loading_code(summary: Summary) -> str:
         )
     else:
         imports = "from torchvision import models, transforms as T\n"
-        model = f'models.get_model("{backbone["name"]}", num_classes={len(summary["classes"])}{arguments}).eval()'
+        if backbone["source"] == "own":
+            imports = (
+                "from torchvision import transforms as T\nfrom training.contract.specs import OWN_BACKBONES\n"
+                "from training.own import load\n"
+            )
+            prepare = 'load(["FILE.py"])  # the file that was given with --with\n'
+            model = f'OWN_BACKBONES["{backbone["name"]}"][0].build({len(summary["classes"])}, {side}).eval()'
+        else:
+            model = f'models.get_model("{backbone["name"]}", num_classes={len(summary["classes"])}{arguments}).eval()'
         transform = (
             f'T.Compose([T.Resize({int(side / summary["crop"])}, T.InterpolationMode("{summary["interpolation"]}")), '
             f"T.CenterCrop({side}), T.ToTensor(), T.Normalize({mean}, {std})])"
@@ -76,7 +85,7 @@ def loading_code(summary: Summary) -> str:
         imports = f"import torch\n{imports}"
     return (
         f"{imports}from PIL import Image\nfrom safetensors.torch import load_file\n\n"
-        f"{_code_of_model(model, summary)}"
+        f"{prepare}{_code_of_model(model, summary)}"
         f"transform = {transform}\n"
         'probabilities = model(transform(Image.open("image.png").convert("RGB"))[None]).softmax(1)[0]\n'
         f"print({summary['classes']!r}[int(probabilities.argmax())], float(probabilities.max()))\n"

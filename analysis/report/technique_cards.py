@@ -121,7 +121,7 @@ def _read_card(name: str) -> Card:
     slot = slot_of(Recipe, name)
     docstring = (sys.modules[slot.parts[0].__module__].__doc__ or "").split("\n\n")[0].replace("\n", " ")
     parsed = _DOCSTRING.fullmatch(docstring.strip())
-    own = Recipe.own_techniques().get(name)
+    own = Recipe.own().get(name)
     if parsed is not None:
         idea = parsed.groupdict()
     elif own:

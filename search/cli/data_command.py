@@ -129,8 +129,10 @@ def _name_data(source: str) -> str | None:
     """Return the value of `data`, in YAML, for a word on the command line; None for a recipe or a space."""
     import json
 
+    from training.recipe import Recipe
+
     path = os.path.abspath(os.path.expanduser(source))
-    if source in _DATASETS:
+    if source in _DATASETS or f"data.{source}" in Recipe.own():
         return f"{{name: {source}}}"
     if os.path.isdir(path):
         return f"{{name: {_kind_of(path)}, root: {json.dumps(path, ensure_ascii=False)}}}"

@@ -29,7 +29,10 @@ Experiment = Annotated[str, typer.Option(help="MLflow experiment.")]
 With = Annotated[
     list[str] | None,
     typer.Option(
-        "--with", help="Load the techniques of this Python file; may be repeated.", metavar="FILE", callback=_load
+        "--with",
+        help="Load the techniques, data and backbones of this Python file; may be repeated.",
+        metavar="FILE",
+        callback=_load,
     ),
 ]
 Name = Annotated[str, typer.Argument(help="Name of a sweep; `sweep list` shows them.")]

@@ -60,6 +60,11 @@ def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras
         from analysis.export.registry import check_model_name
 
         check_model_name(extras.register)
+        if trial.recipe.backbone.source == "own":
+            raise UserError(
+                f"--register={extras.register}: {trial.recipe.backbone.name} is a backbone of your own, which MLflow's servers "
+                "do not have. Use --onnx instead."
+            )
     if extras.onnx or extras.int8:
         require("--int8" if extras.int8 else "--onnx", "onnx", "onnxruntime", "onnxscript")
     saved, why = read_weights(record, trial)

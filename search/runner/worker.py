@@ -29,7 +29,7 @@ def bootstrap(root: str, module: str, function: str):
     from training.own import list_sources
     from training.recipe import Recipe
 
-    sources, has_own = list_sources(), bool(Recipe.own_techniques())
+    sources, has_own = list_sources(), bool(Recipe.own())
 
     def call(*arguments: Any) -> Any:
         import importlib

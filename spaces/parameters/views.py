@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from spaces.parameters.domains import Choice, IntUniform, LogUniform, Scalar, Tree, Uniform, format_value
 from spaces.parameters.draws import Params, join
 from spaces.schema import Slot, slot_of
+from training.contract.part import CODE
 from training.errors import UserError
 from training.recipe import Recipe
 
@@ -58,7 +59,7 @@ def _encode_part(tree: dict[str, Tree], value: object, name: str) -> Params | No
     for field, info in fields.items():
         inner = getattr(value, field)
         if field not in tree:
-            if inner != info.get_default(call_default_factory=True):
+            if field != CODE and inner != info.get_default(call_default_factory=True):
                 return None
             continue
         found = encode(tree[field], inner, join(name, field))

@@ -69,6 +69,8 @@ def _check_member(tree: dict[str, Tree], slot: Slot, steps: Steps, document: Doc
         )
     if not is_scalar(name) or name not in slot.members:
         near = did_you_mean(format_value(name), slot.members)
+        if path == "data" and not near:
+            near = " Data of your own are loaded from their file: --with FILE."
         raise document.error((*steps, key), f"{path}.{key}={format_value(name)}: there is {offered}.{near}")
     part = slot.members[name]
     strangers = [field for field in tree if field not in part.model_fields]

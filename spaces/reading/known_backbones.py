@@ -10,7 +10,7 @@ from typing import cast
 
 from spaces.parameters.domains import Tree
 from spaces.parameters.draws import count, draw_every
-from training.contract.specs import Backbone
+from training.contract.specs import OWN_BACKBONES, Backbone
 from training.recipe import read_recipe
 
 _MOST = 1000  # With more combinations of backbones, a trial reports a wrong one.
@@ -38,6 +38,8 @@ def _list_backbones(recipe: dict[str, Tree]) -> Iterator[Backbone]:
 
 def _is_defined(backbone: Backbone) -> bool:
     """Whether the name is found in timm's source. If not, it may still be a backbone: timm itself must be asked."""
+    if backbone.source == "own":
+        return backbone.name in OWN_BACKBONES
     package = find_spec("timm") if backbone.source == "timm" else None  # find_spec does not import the package
     if package is None or package.origin is None:
         return False

@@ -56,6 +56,7 @@ TESTED_ELSEWHERE = {
     *(f"data[{name}].skip_unreadable" for name in ("image_folder", "manifest", "parquet", "webdataset")),
     *(f"data[parquet].{column}_column" for column in ("image", "label")),
     "data[manifest].path",
+    "backbone.code",
     "augmentation[none].backend",
     "augmentation[augmix].backend",
     *(f"augmentation[file].{field}" for field in ("backend", "path", "pipeline")),

@@ -167,5 +167,5 @@ def test_a_package_that_cannot_be_imported_is_named(tmp_path, monkeypatch):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-package\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[technique_search.techniques]\nx = broken_package_module\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match="installed package broken-package has a technique that cannot be imported"):
+    with pytest.raises(UserError, match="installed package broken-package has a part that cannot be imported"):
         own.load()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from training.contract.part import Part
+from training.contract.part import CODE, Part
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 FILE_DATA = ("image_folder", "manifest", "parquet", "webdataset")  # loader workers read these from files
 MOST_IMAGES = 100_000_000
@@ -16,7 +21,10 @@ Share = Annotated[float, Field(ge=0, le=1)]
 _THREE = Field(min_length=3, max_length=3)  # red, green, blue
 
 
-class _Data(Part):
+class BaseData(Part):
+    """The fields that all data have."""
+
+    name: str
     train_size: int | None = Field(
         None, ge=2, le=MOST_IMAGES, description="Number of training images, a stratified sample; null: all."
     )
@@ -26,27 +34,27 @@ class _Data(Part):
     )
 
 
-class Digits(_Data):
+class Digits(BaseData):
     """scikit-learn's 1,797 handwritten digits, enlarged to 32×32 RGB; no download is needed."""
 
     name: Literal["digits"] = "digits"
 
 
-class Cifar10(_Data):
+class Cifar10(BaseData):
     """CIFAR-10 (Krizhevsky 2009) through torchvision; downloaded into `root` if it is missing."""
 
     name: Literal["cifar10"] = "cifar10"
     root: str = Field("data", min_length=1, description="Folder of the download.")
 
 
-class Cifar100(_Data):
+class Cifar100(BaseData):
     """CIFAR-100 (Krizhevsky 2009) with its 100 fine labels; downloaded into `root` if it is missing."""
 
     name: Literal["cifar100"] = "cifar100"
     root: str = Field("data", min_length=1, description="Folder of the download.")
 
 
-class ImageFolder(_Data):
+class ImageFolder(BaseData):
     """A folder of images: `root/<class>/…`, or `root/train` with `root/val` and `root/test` where they exist."""
 
     name: Literal["image_folder"] = "image_folder"
@@ -54,7 +62,7 @@ class ImageFolder(_Data):
     skip_unreadable: bool = Field(False, description="Continue without images that cannot be read.")
 
 
-class Manifest(_Data):
+class Manifest(BaseData):
     """A table of image files: CSV with the columns path and label, and optionally split and group."""
 
     name: Literal["manifest"] = "manifest"
@@ -65,7 +73,7 @@ class Manifest(_Data):
     skip_unreadable: bool = Field(False, description="Continue without images that cannot be read.")
 
 
-class Parquet(_Data):
+class Parquet(BaseData):
     """A folder of Parquet or Arrow files, as Hugging Face's `datasets` writes them: a column of images and one of labels."""
 
     name: Literal["parquet"] = "parquet"
@@ -79,7 +87,7 @@ class Parquet(_Data):
     skip_unreadable: bool = Field(False, description="Continue without images that cannot be read.")
 
 
-class WebDataset(_Data):
+class WebDataset(BaseData):
     """A folder of tar files in the form of WebDataset: each sample is an image and a label, such as `7.jpg` and `7.cls`."""
 
     name: Literal["webdataset"] = "webdataset"
@@ -90,6 +98,18 @@ class WebDataset(_Data):
 Data = Annotated[
     Digits | Cifar10 | Cifar100 | ImageFolder | Manifest | Parquet | WebDataset, Field(discriminator="name")
 ]
+
+
+class OwnData(BaseData):
+    """Data of the user's own. The fields of a subclass are those of the data in a recipe."""
+
+    def load(self) -> Any:
+        """Return a data set in the form of torchvision, or a pair of images and labels; or a mapping of several.
+
+        The keys of a mapping are `train`, `val` and `test`. Parts that are missing are split off the training part. Images
+        are Pillow images, arrays uint8 (height, width, 3), or paths of files; labels are names, or numbers of `classes`.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.load")
 
 
 class Preprocessing(Part):
@@ -123,7 +143,45 @@ class InputConfig(TypedDict):
     interpolation: str
 
 
+class OwnBackbone:
+    """A backbone of the user's own. `build` and the three names are all that a recipe needs.
+
+    The names may be left out if the module itself has timm's methods `get_classifier` and `group_matcher`.
+    """
+
+    head: ClassVar[str] = ""  # name of the module from features to logits
+    stem: ClassVar[str] = ""  # name of the first module
+    stages: ClassVar[tuple[str, ...]] = ()  # names of the modules between stem and head, in order
+
+    def build(self, class_count: int, image_size: int) -> nn.Module:
+        """Return a model with random weights, from images (N, 3, image_size, image_size) to logits (N, class_count)."""
+        raise NotImplementedError(f"{type(self).__name__}.build")
+
+    def pretrained(self) -> dict[str, torch.Tensor] | None:
+        """Return weights for `backbone.weights=pretrained`, with or without those of a head; None: there are none."""
+        return None
+
+
+# The backbones that are loaded, by name, each with the version and the hash of its source.
+OWN_BACKBONES: dict[str, tuple[OwnBackbone, str]] = {}
+
+
 class Backbone(Part):
-    source: Literal["timm", "torchvision"] = Field("timm", description="Library that provides the model.")
+    source: Literal["timm", "torchvision", "own"] = Field(
+        "timm", description="Library that provides the model; own: a file that --with loads."
+    )
     name: str = Field("resnet18", description="A model of that library; its head is replaced.")
     weights: str = Field("pretrained", description="none, pretrained, letters, or the path of a file of weights.")
+    code: str | None = Field(
+        None,
+        exclude_if=lambda code: code is None,
+        description="Version and hash of the source of a backbone of one's own; filled in.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _record_code(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.get("source") == "own" and values.get(CODE) is None:
+            _, code = OWN_BACKBONES.get(str(values.get("name")), (None, None))
+            return {**values, CODE: code}
+        return values

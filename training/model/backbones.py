@@ -11,8 +11,9 @@ import torchvision
 from torch import nn
 from torchvision.ops import StochasticDepth
 
-from training.contract.specs import Backbone
+from training.contract.specs import OWN_BACKBONES, Backbone
 from training.errors import UserError
+from training.model.own_backbones import build_own
 
 
 def check_backbone(backbone: Backbone) -> None:
@@ -21,6 +22,9 @@ def check_backbone(backbone: Backbone) -> None:
     Raises:
         UserError: the name is unknown, or the model needs a special training loop.
     """
+    if backbone.source == "own" and backbone.name not in OWN_BACKBONES:
+        loaded = f"loaded are {', '.join(OWN_BACKBONES)}" if OWN_BACKBONES else "none is loaded"
+        raise UserError(f"backbone.name={backbone.name} with source=own: {loaded}. Give its file with --with.")
     known = _list_known(backbone)
     if backbone.name not in known:
         near = difflib.get_close_matches(backbone.name, known, n=3, cutoff=0.5)
@@ -38,6 +42,8 @@ def check_backbone(backbone: Backbone) -> None:
 
 
 def _list_known(backbone: Backbone) -> list[str]:
+    if backbone.source == "own":
+        return list(OWN_BACKBONES)
     if backbone.source == "torchvision":
         return torchvision.models.list_models(torchvision.models)
     architecture, _, tag = backbone.name.partition(".")
@@ -53,9 +59,12 @@ def build_bare(backbone: Backbone, class_count: int, image_size: int, **argument
         UserError: the backbone is unknown, or does not accept images of this size (image_size × image_size pixels).
     """
     check_backbone(backbone)
-    build = _build_timm if backbone.source == "timm" else _build_torchvision
     try:
-        model = build(backbone.name, class_count, **size_arguments(backbone, image_size), **arguments)
+        if backbone.source == "own":
+            model = build_own(backbone, class_count, image_size)
+        else:
+            build = _build_timm if backbone.source == "timm" else _build_torchvision
+            model = build(backbone.name, class_count, **size_arguments(backbone, image_size), **arguments)
         with torch.no_grad():
             shape = model.eval()(torch.zeros(1, 3, image_size, image_size)).shape
         if shape != (1, class_count):
@@ -75,6 +84,8 @@ def size_arguments(backbone: Backbone, image_size: int) -> dict[str, int | tuple
         # Models whose position embeddings fix the input size need another size as an argument.
         config = timm.get_pretrained_cfg(backbone.name, allow_unregistered=True)
         return {"img_size": image_size} if config is not None and config.fixed_input_size else {}
+    if backbone.source == "own":
+        return {}
     if backbone.name == "maxvit_t":
         return {"input_size": (image_size, image_size)}
     return {"image_size": image_size} if backbone.name.startswith("vit_") else {}

@@ -14,6 +14,7 @@ import torch
 
 from training.contract.specs import Backbone, InputConfig
 from training.errors import UserError
+from training.model.own_backbones import own_pretrained
 
 if TYPE_CHECKING:
     from timm.models import PretrainedCfg
@@ -82,6 +83,8 @@ def fetch_pretrained(backbone: Backbone) -> dict[str, torch.Tensor]:
     Raises:
         UserError: the library has none, or they are not cached and the server cannot be reached.
     """
+    if backbone.source == "own":
+        return own_pretrained(backbone)
     return _from_timm(backbone) if backbone.source == "timm" else _from_torchvision(backbone)
 
 
@@ -91,7 +94,7 @@ def pretrained_config(backbone: Backbone) -> InputConfig | None:
     Raises:
         UserError: the library publishes no weights for this backbone.
     """
-    if backbone.weights != "pretrained":
+    if backbone.weights != "pretrained" or backbone.source == "own":
         return None
     if backbone.source == "timm":
         import timm

@@ -31,8 +31,10 @@ def only_bundled_techniques_afterwards():
 def page(tmp_path, monkeypatch):
     """A folder with the file and the space of the page."""
     text = PAGE.read_text()
-    for kind, name in (("python", "input_noise.py"), ("yaml", "space.yaml")):
-        (tmp_path / name).write_text(re.search(rf"```{kind}\n(.*?)```", text, re.DOTALL)[1])
+    for kind, names in (("python", ("input_noise.py", "shapes.py")), ("yaml", ("space.yaml", "shapes.yaml"))):
+        blocks = re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL)
+        for name, block in zip(names, blocks, strict=False):
+            (tmp_path / name).write_text(block)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -51,6 +53,20 @@ def test_the_page_shows_a_file_and_a_space_that_work(page, capsys):
     assert "add Gaussian noise to training images (Bishop 1995, section 2)." in card
     assert "input_noise={strength: 0.1}" in card
     assert "sha256" not in card
+
+
+def test_the_page_shows_data_and_a_backbone_that_train(page, capsys):
+    with pytest.raises(UserError, match=r"data\.name=shapes: there is digits, .* from their file: --with FILE"):
+        run("space", "shapes.yaml")
+    run("data", "shapes", "--with", "shapes.py")
+    assert "disc" in capsys.readouterr().out
+    run("train", "shapes.yaml", "--with", "shapes.py", "--out", "trained", "--cpus", "1")
+    recipe = Path("trained/recipe.yaml").read_text()
+    assert len(re.findall(r"code: sha256-\w{16}", recipe)) == 2
+    assert load_recipe("trained/recipe.yaml").backbone.name == "small_net"
+    own.forget()
+    with pytest.raises(UserError, match=r"This recipe uses the data shapes \(sha256-\w+\): give its file with --with"):
+        load_recipe("trained/recipe.yaml")
 
 
 def test_a_space_with_a_technique_of_ones_own_is_checked_like_any_other(page):

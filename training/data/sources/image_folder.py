@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from training.contract.specs import ImageFolder, Parquet, WebDataset
+from training.contract.specs import ImageFolder, OwnData, Parquet, WebDataset
 from training.data.files.check import find_unreadable
 from training.data.files.decode import printable
 from training.data.files.images import ImageData, ImageFiles, ImagePart
@@ -50,9 +50,9 @@ def assemble(spec: ImageFolder | Parquet | WebDataset, listings: dict[str, Listi
         listings = {part: _without(files, left_out) for part, files in listings.items()}
     log_left_out(left_out)
     classes = tuple(sorted(listings["train"]))
-    _check_sizes(spec, listings)
+    check_sizes(spec, listings)
     parts = {part: _part(files, classes) for part, files in listings.items()}
-    return replace(_split(parts, classes, spec), left_out=tuple(left_out))
+    return replace(split_off(parts, classes, spec), left_out=tuple(left_out))
 
 
 def _without(files: Listing, left_out: dict[str, str]) -> Listing:
@@ -67,7 +67,8 @@ def log_left_out(left_out: dict[str, str]) -> None:
         logger.warning("Left out %d more, which cannot be read either.", len(left_out) - 5)
 
 
-def _check_sizes(spec: ImageFolder | Parquet | WebDataset, listings: dict[str, Listing]) -> None:
+def check_sizes(spec: ImageFolder | Parquet | WebDataset | OwnData, listings: dict[str, Listing]) -> None:
+    """Refuse parts with too few images or classes, or with different classes."""
     train = listings["train"]
     if len(train) < 2:
         refuse(spec, f"there is only one class, {next(iter(train))!r}", "A classifier needs at least two subfolders.")
@@ -99,9 +100,10 @@ def _part(files: Listing, classes: tuple[str, ...]) -> ImagePart:
     return ImagePart(labels, ImageFiles([path for _, path in labelled]))
 
 
-def _split(
-    parts: dict[str, ImagePart], classes: tuple[str, ...], spec: ImageFolder | Parquet | WebDataset
+def split_off(
+    parts: dict[str, ImagePart], classes: tuple[str, ...], spec: ImageFolder | Parquet | WebDataset | OwnData
 ) -> ImageData:
+    """Make the data from these parts; those that are missing are drawn from the training part, stratified."""
     train = parts["train"]
     missing = [name for name in ("test", "val") if name not in parts]
     size = max(len(classes), round(HELD_OUT_SHARE * len(train)))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
-from training.contract.specs import ImageFolder, Parquet, WebDataset
+from training.contract.specs import ImageFolder, OwnData, Parquet, WebDataset
 from training.data.files.answers import key_of_files, remember
 from training.data.files.decode import UnreadableImage, printable, read_side
 from training.errors import UserError
@@ -25,8 +25,9 @@ def list_classes(folder: str) -> tuple[Listing, list[str]]:
     return {name: images for name, (images, _) in found.items()}, [path for _, rest in found.values() for path in rest]
 
 
-def refuse(spec: ImageFolder | Parquet | WebDataset, what: str, way_out: str) -> NoReturn:
-    raise UserError(f"data.root={printable(spec.root)}: {what}. {way_out}")
+def refuse(spec: ImageFolder | Parquet | WebDataset | OwnData, what: str, way_out: str) -> NoReturn:
+    place = f"data.name={spec.name}" if isinstance(spec, OwnData) else f"data.root={printable(spec.root)}"
+    raise UserError(f"{place}: {what}. {way_out}")
 
 
 def list_subfolders(folder: str) -> list[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 
-from training.contract.specs import Cifar10, Cifar100, Data, Digits, ImageFolder, Manifest, Parquet, WebDataset
+from training.contract.specs import Cifar10, Cifar100, Data, Digits, ImageFolder, Manifest, OwnData, Parquet, WebDataset
 from training.data.files.images import ImageData
 from training.data.sources.cifar import load_cifar
 from training.data.sources.digits import load_digits
 from training.data.sources.image_folder import load_image_folder
 from training.data.sources.manifest import load_manifest
+from training.data.sources.own_data import load_own
 from training.data.sources.parquet import load_parquet
 from training.data.sources.subset import take
 from training.data.sources.webdataset import load_webdataset
@@ -22,6 +23,8 @@ def load_data(spec: Data) -> ImageData:
     Raises:
         UserError: the data is missing, broken or too small.
     """
+    if isinstance(spec, OwnData):
+        return take(load_own(spec), spec.train_size, spec.split_seed)
     if isinstance(spec, Cifar10 | Cifar100):
         return _load_cifar_once(absolute(spec).model_copy(update={"epoch_size": None}))
     # Files are listed each time, because they may have changed.
@@ -43,8 +46,7 @@ def _list(spec: ImageFolder | Manifest | Parquet | WebDataset) -> ImageData:
 
 def absolute(spec: Data) -> Data:
     """Return the spec with absolute paths, so that it is valid in every process."""
-    fields = ("path", "root") if isinstance(spec, Manifest) else () if isinstance(spec, Digits) else ("root",)
-    paths = {name: value for name in fields if (value := getattr(spec, name)) is not None}
+    paths = {name: value for name in ("path", "root") if (value := getattr(spec, name, None)) is not None}
     return spec.model_copy(update={name: os.path.abspath(os.path.expanduser(value)) for name, value in paths.items()})
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from filelock import FileLock
 from platformdirs import user_cache_dir
 
-from training.contract.specs import Parquet, WebDataset
+from training.contract.specs import OwnData, Parquet, WebDataset
 from training.data.files.answers import key_of_files
 from training.data.files.decode import printable
 from training.data.sources.listing import Listing, refuse
@@ -70,7 +70,7 @@ def _name_part(path: Path) -> str:
 def unpack(
     spec: Parquet | WebDataset, files: list[str], read: Callable[[list[str]], Iterator[Sample]], *settings: object
 ) -> Listing:
-    """Return the paths of the images of each class; the first process of a machine writes them.
+    """Return the paths of the images of each class in larger files; the first process of a machine writes them.
 
     Args:
         spec: The data, for errors.
@@ -81,25 +81,36 @@ def unpack(
     Raises:
         UserError: a file cannot be read, or the images cannot be written.
     """
-    key = key_of_files(files, 1, *settings)
+    listing: Listing = {}
+    for path, label in store(spec, key_of_files(files, 1, *settings), lambda: read(files)):
+        listing.setdefault(label, []).append(path)
+    return listing
+
+
+def store(
+    spec: Parquet | WebDataset | OwnData, key: str, read: Callable[[], Iterator[Sample]]
+) -> list[tuple[str, str]]:
+    """Return the path and the class of each sample, in order; `key` is a digest of everything that they depend on.
+
+    Raises:
+        UserError: the images cannot be written.
+    """
     home = Path(user_cache_dir("technique-search")) / "unpacked"
     folder = home / key
     try:
         home.mkdir(parents=True, exist_ok=True)
         with FileLock(home / f"{key}.lock"):
             if not folder.exists():
-                _write(home / f"{key}.tmp", folder, read(files))
+                _write(home / f"{key}.tmp", folder, read())
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         refuse(
             spec,
-            f"its images are unpacked once into {printable(str(home))}, which failed ({reason})",
+            f"its images are written once into {printable(str(home))}, which failed ({reason})",
             "Free space there, or set XDG_CACHE_HOME to another folder.",
         )
-    listing: Listing = {}
-    for name, label in json.loads((folder / "index.json").read_text(encoding="utf-8")):
-        listing.setdefault(label, []).append(str(folder / name))
-    return listing
+    index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+    return [(str(folder / name), label) for name, label in index]
 
 
 def _write(unfinished: Path, folder: Path, samples: Iterator[Sample]) -> None:

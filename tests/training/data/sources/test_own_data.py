@@ -1,0 +1,146 @@
+"""Data of the user's own: `load` may return pairs, data sets in the form of torchvision, arrays or paths."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+from torchvision.datasets import FakeData
+
+from training import own_kinds
+from training.contract.specs import OwnData
+from training.data.sources.identity import identify
+from training.data.sources.load_data import load_data
+from training.errors import UserError
+from training.recipe import Recipe, read_recipe
+
+NUMBERS = count()
+RANDOM = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_ones_own_afterwards():
+    yield
+    own_kinds.forget_kinds()
+
+
+def load(found, **fields):
+    """Return the data whose `load` returns this."""
+
+    class Mine(OwnData):
+        scale: float = 1.0
+
+        def load(self):
+            return found() if callable(found) else found
+
+    own_kinds.register(Mine, f"sha256-{next(NUMBERS)}", "mine.py")  # as if the file had changed
+    spec = read_recipe({"data": {"name": "mine", **fields}}).data
+    return load_data(spec), spec
+
+
+def pictures(number, side=lambda number: 16):
+    return [RANDOM.integers(0, 256, (side(n), 16, 3), dtype=np.uint8) for n in range(number)]
+
+
+def sizes(data):
+    return [len(part) for part in (data.train, data.val, data.test)]
+
+
+def test_a_pair_of_images_and_labels_is_split_in_proportion():
+    images = pictures(40)
+    data, _ = load((images, ["cat", "dog"] * 20))
+    assert data.classes == ("cat", "dog")
+    assert sizes(data) == [28, 6, 6]
+    position = {image.tobytes(): n for n, image in enumerate(images)}
+    for part in (data.train, data.val, data.test):
+        assert all(
+            label == position[image.tobytes()] % 2 for image, label in zip(part.images, part.labels, strict=True)
+        )
+    assert sizes(load((images, ["cat", "dog"] * 20), train_size=10)[0]) == [10, 6, 6]
+
+
+def test_a_data_set_in_the_form_of_torchvision_works_with_its_names_of_classes():
+    fake = FakeData(60, (3, 20, 20), num_classes=3)
+    fake.classes = ["c", "a", "b"]
+    data, _ = load({"train": fake, "test": fake})
+    assert data.classes == ("a", "b", "c")
+    assert len(data.test) == 60
+    first, label = fake[0]
+    assert np.array_equal(data.test.images[0], np.asarray(first))
+    assert data.classes[data.test.labels[0]] == fake.classes[int(label)]
+
+
+def test_images_of_different_sizes_become_files_without_a_loss():
+    images = pictures(20, side=lambda number: 10 + number)
+    labels = ["a", "b"] * 10
+    data, spec = load({"train": (images, labels), "test": (images, labels)})
+    assert not data.test.in_memory
+    assert all(np.array_equal(one, other) for one, other in zip(data.test.images, images, strict=True))
+    assert identify(data, spec)["source"] == "mine"
+
+
+def test_paths_are_read_as_files(tmp_path):
+    paths = []
+    for number, image in enumerate(pictures(20, side=lambda number: 10 + number)):
+        paths.append(str(tmp_path / f"{number}.png"))
+        cv2.imwrite(paths[-1], image)
+    data, _ = load((paths, ["a", "b"] * 10))
+    assert sorted(path for part in (data.train, data.val, data.test) for path in part.images.paths) == sorted(paths)
+
+
+def test_grey_and_pillow_images_become_red_green_blue():
+    grey = [Image.fromarray(RANDOM.integers(0, 256, (16, 16), dtype=np.uint8)) for _ in range(20)]
+    data, _ = load((grey, ["a", "b"] * 10))
+    assert data.train.images.shape == (14, 16, 16, 3)
+
+
+def test_the_identity_changes_with_the_content():
+    images = pictures(20)
+    first, spec = load((images, ["a", "b"] * 10))
+    again, _ = load((images, ["a", "b"] * 10), scale=2.0)
+    other, _ = load((pictures(20), ["a", "b"] * 10), scale=3.0)
+    digests = [identify(data, spec)["digest"] for data in (first, again, other)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def fail():
+    raise KeyError("no such thing")
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (fail, "load raised KeyError: 'no such thing'"),
+        (lambda: {"test": (pictures(4), ["a"] * 4)}, "load returns the parts test"),
+        (lambda: {"train": (pictures(4), ["a"] * 4), "extra": ([], [])}, "load returns the parts train, extra"),
+        (lambda: (pictures(4), ["a"] * 3), "load raised ValueError"),
+        (lambda: (pictures(4), ["a"] * 4), "there is only one class, 'a'"),
+        (lambda: ([*pictures(3), "a.png"], ["a", "b"] * 2), "load returns pixels for some images and paths for 1"),
+        (lambda: ([image / 255 for image in pictures(4)], ["a", "b"] * 2), r"an image is float64 \(16, 16, 3\)"),
+        (
+            lambda: {"train": (pictures(9), ["a", "b", "c"] * 3), "val": (pictures(1), ["d"])},
+            "val has classes that train",
+        ),
+    ],
+)
+def test_what_load_returns_is_checked_in_one_sentence(found, sentence):
+    with pytest.raises(UserError, match=rf"^data\.name=mine: .*{sentence}") as caught:
+        load(found)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_name_of_bundled_data_is_refused():
+    class Digits(OwnData):
+        def load(self): ...
+
+    with pytest.raises(UserError, match=r"a recipe has data\.digits already"):
+        own_kinds.register(Digits, "sha256-0", "mine.py")
+
+
+def test_other_recipes_do_not_name_the_data(tmp_path):
+    before = Recipe().model_dump_json()
+    load((pictures(20), ["a", "b"] * 10))
+    assert Recipe().model_dump_json() == before
