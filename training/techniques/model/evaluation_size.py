@@ -19,7 +19,7 @@ class EvaluationSize(Technique):
         "It changes no weight: validation, the scores and the exported model use images of the larger size, and the time of a "
         "prediction grows with its square. It suits random_crop resized, which shows objects larger in training than a "
         "centre crop does: 1.1 to 1.3 then shows them at the same size. Without such crops it usually costs accuracy. Small "
-        "images lose most of it, because the last feature maps have few positions: digits of 32 or 64 pixels lost 17 to 85 "
+        "images lose most of it, because the last feature maps have few positions: digits of 32 or 64 pixels lost 24 to 81 "
         "points. "
         "Backbones with a fixed input size, such as most transformers, are refused."
     )
