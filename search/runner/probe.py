@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ray import ObjectRef
 
 MOST_THREADS = 4
-LAST_WAIT_SECONDS = 30.0  # a short sweep may end before its probe
+LAST_WAIT_SECONDS = 60.0  # a short sweep may end before its probe
 logger = logging.getLogger("search")
 
 
@@ -72,6 +72,8 @@ class Probe:
         if self.answer is not None:
             import ray
 
+            if may_wait():
+                logger.warning("The linear probe on frozen features was ended: it took too long after the last trial.")
             ray.cancel(self.answer, force=True)
 
 

@@ -15,9 +15,10 @@ from search.runner.probe import Probe, find_probed, run_probe
 from search.runner.sweep import create_folder, make_header
 from search.storage.events import FeaturesProbed, Replication, ReplicationTrial
 from search.storage.folder import SweepFolder
-from search.storage.ledger import Ledger
+from search.storage.ledger import Ledger, read_events
 from search.storage.settings import Settings
 from spaces.load import load_space
+from tests.real_sweeps import FAST, SPACE, call, mlflow_runs
 from training.loop.epoch_report import Report
 from training.recipe import Recipe
 
@@ -107,7 +108,7 @@ def test_a_failed_probe_is_one_line_and_the_sweep_goes_on(controller, task, capl
     assert not task.cancelled
 
 
-def test_the_end_of_a_sweep_waits_for_the_probe_only_while_it_may(controller, task, monkeypatch):
+def test_the_end_of_a_sweep_waits_for_the_probe_only_while_it_may(controller, task, monkeypatch, caplog):
     monkeypatch.setattr(module, "LAST_WAIT_SECONDS", 0.5)
     probe = watch(controller)
     report_once(controller)
@@ -115,9 +116,11 @@ def test_the_end_of_a_sweep_waits_for_the_probe_only_while_it_may(controller, ta
     probe.close(lambda: False)
     assert task.cancelled
     assert time.monotonic() - began < 0.4
+    assert not caplog.messages
     task.cancelled = False
     probe.close(lambda: True)
     assert task.cancelled
+    assert caplog.messages == ["The linear probe on frozen features was ended: it took too long after the last trial."]
     task.result = FOUND
     probe.close(lambda: True)
     assert controller.trials.probe is not None
@@ -159,3 +162,16 @@ def test_the_leaderboard_has_the_probe_and_says_whether_fine_tuning_beats_it(con
     reached += "It took 2 s and used 200 training images."
     assert reached in shown
     assert shown[shown.index(reached) + 1 :] == ([words] if words else [])
+
+
+@pytest.mark.slow
+def test_a_real_sweep_has_the_probe_in_its_ledger_in_mlflow_and_at_its_end(tmp_path):
+    (tmp_path / "mine.yaml").write_text(SPACE.replace("weights: none", "weights: letters"))
+    printed = call(tmp_path, "run", "mine.yaml", "--name", "mine", "search.trials=3", command=FAST)
+    events = list(read_events(tmp_path / "sweeps" / "mine" / "ledger.jsonl"))
+    (found,) = [event for event in events if isinstance(event, FeaturesProbed)]
+    assert found.train_images == 60
+    assert printed.count("A linear probe on frozen features reaches") == 2  # when it has come, and at the end
+    _, runs = mlflow_runs(tmp_path, "mine")
+    (parent,) = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+    assert parent.data.metrics["probe_val_accuracy"] == found.linear["val_accuracy"]
