@@ -37,6 +37,7 @@ def test_random_recipes_of_the_full_space_train(draws, tmp_path):
         (tmp_path / str(number)).mkdir()
         outcome = train(recipe, tmp_path / str(number), on_report=lambda report: False)
         assert outcome.state in ("stopped", "diverged"), recipe
+        assert read_recipe(outcome.recipe.model_dump()) == outcome.recipe  # so a ledger and a checkpoint can hold it
         switched_on |= {name for name, value in Recipe() if getattr(recipe, name) != value}
     assert torch.get_num_threads() == threads
     if draws < MANY:

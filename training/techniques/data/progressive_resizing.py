@@ -8,12 +8,10 @@ from pydantic import Field
 
 from training.contract.part import Examples, RecipeView
 from training.contract.setup import TrainingSetup
-from training.contract.specs import Preprocessing
 from training.contract.technique import Technique
 
 GRID = 8  # sides are multiples of it, in pixels
 GROWTH = 0.7
-SMALLEST = 32  # side of the first images, in pixels
 
 
 class ProgressiveResizing(Technique):
@@ -59,12 +57,6 @@ class ProgressiveResizing(Technique):
             return None
         if self.start == 1:
             return f"progressive_resizing.growth={self.growth:g} does nothing while start is 1.0: set a start."
-        side = recipe.part(Preprocessing).image_size
-        if isinstance(side, int) and self.start * side < SMALLEST:
-            return (
-                f"progressive_resizing.start={self.start:g} with preprocessing.image_size={side}: images below {SMALLEST} "
-                "pixels lose what they show. Raise start or image_size."
-            )
         if recipe.batch_size == 1:
             return (
                 f"progressive_resizing.start={self.start:g} with batch_size=1: BatchNorm may see one value per channel of a "

@@ -6,12 +6,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
-from training.contract.specs import LARGEST_SIDE, Preprocessing
+from training.contract.specs import LARGEST_SIDE
 from training.contract.technique import Technique
-
-SMALLEST = 128  # side of the images in training, in pixels
 
 
 class EvaluationSize(Technique):
@@ -20,8 +18,7 @@ class EvaluationSize(Technique):
         "prediction grows with its square. It suits random_crop resized, which shows objects larger in training than a "
         "centre crop does: 1.1 to 1.3 then shows them at the same size. Without such crops it usually costs accuracy. Small "
         "images lose most of it, because the last feature maps have few positions: digits of 32 or 64 pixels lost 24 to 81 "
-        "points. "
-        "Backbones with a fixed input size, such as most transformers, are refused."
+        "points. Backbones with a fixed input size, such as most transformers, are refused."
     )
     examples: ClassVar[Examples] = ({"evaluation_size": {"factor": 1.25}},)
     changes_weights: ClassVar[bool] = False
@@ -35,16 +32,6 @@ class EvaluationSize(Technique):
 
         setup.evaluated_size = self.scale(setup.image_size)
         refuse_size(setup.model, setup.evaluated_size, f"evaluation_size.factor={self.factor:g}")
-
-    def conflict(self, recipe: RecipeView) -> str | None:
-        side = recipe.part(Preprocessing).image_size
-        if self.is_on and isinstance(side, int) and side < SMALLEST:
-            return (
-                f"evaluation_size.factor={self.factor:g} with preprocessing.image_size={side}: the last feature maps of most "
-                f"backbones have few positions there, so another size costs much accuracy. Set {SMALLEST} or more, or "
-                "factor=1.0."
-            )
-        return None
 
     def scale(self, side: int) -> int:
         """Return the side of an image in an evaluation, in pixels; `side` is that in training."""

@@ -73,7 +73,5 @@ def test_it_is_refused_where_the_size_is_fixed_or_batches_have_one_image(tiny_re
         ProgressiveResizing(start=0.5).apply(TrainingSetup(model, "cpu", 10, (4,), 224))
     with pytest.raises(UserError, match="batch_size=1: BatchNorm"):
         tiny_recipe(batch_size=1, progressive_resizing={"start": 0.5})
-    with pytest.raises(UserError, match="image_size=32: images below 32 pixels"):
-        tiny_recipe(preprocessing={"image_size": 32}, progressive_resizing={"start": 0.5})
     with pytest.raises(UserError, match="does nothing while start is 1"):
         tiny_recipe(progressive_resizing={"growth": 0.5})

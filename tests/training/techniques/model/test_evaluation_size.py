@@ -50,12 +50,6 @@ def test_a_backbone_with_a_fixed_size_is_refused():
         EvaluationSize(factor=1.25).apply(setup)
 
 
-def test_small_images_are_refused_where_the_recipe_names_their_size(tiny_recipe):
-    with pytest.raises(UserError, match=r"factor=1\.25 with preprocessing\.image_size=64: .* Set 128 or more"):
-        tiny_recipe(preprocessing={"image_size": 64}, evaluation_size=LARGER)
-    assert tiny_recipe(preprocessing={"image_size": 128}, evaluation_size=LARGER).evaluation_size.is_on
-
-
 def test_the_check_of_the_size_leaves_modes_and_statistics_alone():
     model = build_bare(Backbone(name="test_resnet", weights="none"), 10, 32)
     model.layer1.eval()
