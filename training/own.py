@@ -40,6 +40,8 @@ def load(files: Iterable[str | Path] = ()) -> None:
         _load_package(point)
     for file in files:
         path = Path(file)
+        if path.exists() and not path.is_file():  # a named pipe would be read for ever
+            raise UserError(f"--with={path}: this is not a file. Give a file of Python code.")
         try:
             source = Source(str(path), path.read_bytes().decode())
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -125,6 +126,10 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_sentence(tmp_path, text, s
 def test_a_file_that_does_not_exist_or_is_no_text_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"gone\.py: the file cannot be read \(No such file"):
         own.load([tmp_path / "gone.py"])
+    os.mkfifo(tmp_path / "pipe.py")
+    for path in (tmp_path, tmp_path / "pipe.py"):
+        with pytest.raises(UserError, match=rf"--with={path}: this is not a file"):
+            own.load([path])
     (tmp_path / "bytes.py").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match="not a text in UTF-8"):
         own.load([tmp_path / "bytes.py"])
