@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analysis.effects.intervals import NORMAL_95
 from analysis.export.summary import Summary
 from spaces.load import dump_recipe
 from spaces.parameters.domains import format_value
@@ -128,6 +127,8 @@ def _describe_model(summary: Summary) -> str:
 
 
 def _describe_scores(summary: Summary) -> list[str]:
+    from analysis.effects.intervals import NORMAL_95  # with numpy, which a wrong name must not wait for
+
     half = NORMAL_95 * summary["standard_error"]
     low, high = (_format(summary["metric"], summary["score"] + sign * half) for sign in (-1, 1))
     metrics = ", ".join(f"{name} {value:.4f}" for name, value in summary["metrics"].items() if name.startswith("val_"))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spaces.space import Space
 
 GIVEN = ("COMMANDLINE", "ENVIRONMENT")  # where the value of an option may come from; else it is the default
-NOT_SENT = ("space", "overrides", "name", "address", "or_resume", "publish")  # `submit` sets these itself
+NOT_SENT = ("space", "overrides", "name", "address", "or_resume", "publish", "with_")  # `submit` sets these itself
 
 
 def submit(

@@ -18,6 +18,7 @@ from search.runner.cluster import probe_cluster
 from search.runner.worker import project_root
 from spaces.space import Space
 from training.errors import UserError
+from training.own import list_sources
 from training.process.optional import require
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class Job:
     def command(self) -> str:
         """The command that a scheduler may start any number of times."""
         words = ["python", "-m", "search", "run", SPACE_FILE, "--name", self.name, "--address", "auto"]
-        return shlex.join([*words, "--or-resume", "--publish", *self.options])
+        own = [word for path in _list_own_files() for word in ("--with", path)]
+        return shlex.join([*words, "--or-resume", "--publish", *own, *self.options])
 
 
 def submit_job(address: str, job: Job) -> str:
@@ -113,3 +115,11 @@ def _pack(folder: Path, space: Space) -> None:
     for room in ROOMS:
         shutil.copytree(Path(project_root()) / room, folder / room, ignore=LEFT_OUT)
     (folder / SPACE_FILE).write_text(space.to_yaml())
+    for path, text in _list_own_files().items():
+        (folder / path).parent.mkdir(parents=True)
+        (folder / path).write_bytes(text.encode())
+
+
+def _list_own_files() -> dict[str, str]:
+    """Return the text of each file that was given with --with, by its path in the job's folder."""
+    return {f"own/{number}/{Path(one['file']).name}": one["text"] for number, one in enumerate(list_sources())}

@@ -125,6 +125,17 @@ def test_a_ray_worker_gets_the_techniques_with_its_function(page):
     assert done.stdout.strip() == "['InputNoise']"
 
 
+def test_a_job_takes_the_files_with_it(page, tmp_path):
+    from search.runner.submission import Job, _pack
+
+    own.load([page / "input_noise.py"])
+    space = load_space("space.yaml")
+    folder = tmp_path / "job"
+    _pack(folder, space)
+    assert "--with own/0/input_noise.py" in Job("noise", space, []).command
+    assert (folder / "own/0/input_noise.py").read_bytes() == (page / "input_noise.py").read_bytes()
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_page_run(page):
     little = ["epochs=1", "data.train_size=40", "backbone.weights=none", "search.trials=5"]
