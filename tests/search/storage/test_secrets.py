@@ -171,7 +171,7 @@ def test_a_planted_password_is_in_no_ledger_run_export_report_log_or_line(
     end = run_sweep(folder, space, Settings(absolute_uri(server), "planted"), console)
     settings = SweepRecord.open(folder).settings
     assert settings.tracking_uri == server
-    tracking = _make_tracking("tiny", "id", space, settings)
+    tracking = _make_tracking(folder, "id", space, settings)
     tracking.start()
     tracking.wait_ready()
     tracking.replay(read_events(folder.ledger))
