@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.export.forms import FILES, Form
 from analysis.export.model_card import write_card
 from analysis.export.summary import Summary
 from analysis.export.writable import check_folder
@@ -122,8 +123,8 @@ def export_model(recipe: Recipe, state: Mapping[str, torch.Tensor], source: Sour
 
     export_recipe(recipe, out)
     # Tied weights share memory, and safetensors refuses tensors that do.
-    save_file({name: value.clone().contiguous() for name, value in state.items()}, out / "weights.safetensors")
-    for name in ("model.onnx", "model.int8.onnx"):  # Files of an earlier export have other weights.
+    save_file({name: value.clone().contiguous() for name, value in state.items()}, out / FILES["torch"])
+    for name in (FILES["onnx"], FILES["int8"]):  # Files of an earlier export have other weights.
         (out / name).unlink(missing_ok=True)
     summary = summarise(recipe, source)
     if recipe.snapshots.is_on:
@@ -139,15 +140,19 @@ def write_summary(recipe: Recipe, summary: Summary, out: Path) -> None:
     write_card(recipe, summary, out / "MODEL_CARD.md")
 
 
-def check_export(folder: Path) -> None:
-    """Check that a folder has the files of an export, without reading them.
+def check_export(folder: Path, form: Form = "torch") -> None:
+    """Check that a folder has the files of an export in one form, without reading them.
 
     Raises:
         UserError: A file is missing.
     """
-    for name in ("recipe.yaml", "summary.json", "weights.safetensors"):
+    for name in ("recipe.yaml", "summary.json", *([FILES[form]] if form == "torch" else [])):
         if not os.path.isfile(folder / name):
             raise UserError(f"{folder}: not an export with weights, as {name} is missing. Make one: sweep export NAME.")
+    if not os.path.isfile(folder / FILES[form]):
+        raise UserError(
+            f"--model={form}: {folder} has no {FILES[form]}. Make it: sweep export NAME --{form}, or leave --model out."
+        )
 
 
 def read_export(folder: Path) -> Exported:
@@ -161,23 +166,40 @@ def read_export(folder: Path) -> Exported:
 
     from training.evaluate import restore_model
 
-    check_export(folder)
+    recipe, summary = read_facts(folder)
+    try:
+        weights = load_file(folder / FILES["torch"])
+    except (ValueError, SafetensorError) as error:
+        raise _damaged(folder, error) from None
+    try:
+        model = restore_model(recipe, weights, len(summary["classes"]))
+    except RuntimeError:
+        raise UserError(f"{folder}: weights.safetensors does not belong to its recipe.yaml. Export it again.") from None
+    return Exported(folder, recipe, summary, model)
+
+
+def read_facts(folder: Path, form: Form = "torch") -> tuple[Recipe, Summary]:
+    """Read the recipe and the summary of an export that has the given form.
+
+    Raises:
+        UserError: The folder is not a complete export, or is damaged.
+    """
+    check_export(folder, form)
     try:
         summary = json.loads((folder / "summary.json").read_text())
-        weights = load_file(folder / "weights.safetensors")
-    except (ValueError, SafetensorError) as error:
-        raise UserError(f"{folder}: the export is damaged ({error}). Make it again: sweep export NAME.") from None
+    except ValueError as error:
+        raise _damaged(folder, error) from None
     _check_summary(summary, folder / "summary.json")
     recipe = load_recipe(folder / "recipe.yaml")
     if not isinstance(recipe.preprocessing.image_size, int):
         raise UserError(
             f"{folder}/recipe.yaml: preprocessing.image_size=auto is not allowed in an export. Export it again."
         )
-    try:
-        model = restore_model(recipe, weights, len(summary["classes"]))
-    except RuntimeError:
-        raise UserError(f"{folder}: weights.safetensors does not belong to its recipe.yaml. Export it again.") from None
-    return Exported(folder, recipe, summary, model)
+    return recipe, summary
+
+
+def _damaged(folder: Path, error: Exception) -> UserError:
+    return UserError(f"{folder}: the export is damaged ({error}). Make it again: sweep export NAME.")
 
 
 def _check_summary(summary: object, path: Path) -> None:

@@ -3,88 +3,154 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
-import torch
 
-from analysis.export.bundle import Exported, read_export
+from analysis.export.classifier import Classifier, load_classifier
+from analysis.export.forms import Form
 from analysis.export.writable import cannot_write
 from training.data.files.decode import UnreadableImage, printable, read_image
-from training.data.pipelines.datasets import GAP
-from training.data.preprocessing.transform import fit, normalise, resized_side
 from training.data.sources.listing import EXTENSIONS, find_files
 from training.errors import UserError
-from training.recipe import Recipe
 
-BATCH = 64
+DIGITS = 6
+Write = Callable[[str, np.ndarray], object]
 
 
-def predict_images(export: Path, images: Path, out: Path) -> tuple[int, list[str]]:
-    """Write a CSV with a line for each image.
+@dataclass(frozen=True)
+class Options:
+    """How images are predicted, and what is written for each.
+
+    With `top_k`, the labels of the k highest probabilities are written, best first; else the probability of every class.
+    With `json`, each image is an object on a line of its own (JSON Lines), not a row of CSV.
+    """
+
+    form: Form = "torch"
+    device: str = "auto"
+    batch_size: int = 64
+    top_k: int | None = None
+    json: bool = False
+
+
+def predict_images(
+    export: Path, images: Path | list[str], out: Path | None, options: Options = Options()
+) -> tuple[int, list[str]]:
+    """Write a line for each image.
 
     Args:
         export: The folder of the export.
-        images: A folder of images, or one image. Paths in the CSV are relative to the folder.
-        out: The CSV file. Only one batch of images at a time is in memory.
+        images: A folder of images, one image, or a list of paths. The written names are relative to the folder; those of a
+            list are as they stand there.
+        out: The file to write, or None for standard output. Only one batch of images at a time is in memory.
+        options: How the images are predicted, and what is written.
 
     Returns:
         The number of images with a label, and a description of each file that could not be read.
 
     Raises:
-        UserError: There is no such export or no image, or the CSV cannot be written.
+        UserError: There is no such export or no image, or the file cannot be written.
     """
-    paths, folder = _list_images(images)
-    exported = read_export(export)
+    names = {path: path for path in images} if isinstance(images, list) else _list_images(images)
+    classifier = load_classifier(export, options.form, options.device)
+    if options.top_k is not None and options.top_k > len(classifier.classes):
+        raise UserError(
+            f"--top-k={options.top_k}: the model has {len(classifier.classes)} classes. Use a smaller number."
+        )
+    paths = images if isinstance(images, list) else list(names)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        return _write_table(exported, paths, folder, out)
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+        # File names that are not valid text keep their bytes.
+        opened = (
+            nullcontext(sys.stdout)
+            if out is None
+            else out.open("w", newline="", encoding="utf-8", errors="surrogateescape")
+        )
+        with opened as file:
+            write = (_write_json if options.json else _write_csv)(file, classifier.classes, options.top_k)
+            return _predict(classifier, paths, names, options.batch_size, write)
     except OSError as error:
-        raise cannot_write("--out", out, error) from None
+        raise cannot_write("--out", out or Path("-"), error) from None
 
 
-def _write_table(exported: Exported, paths: list[str], folder: Path, out: Path) -> tuple[int, list[str]]:
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    model, count = exported.model.to(device), 0
+def _predict(
+    classifier: Classifier, paths: list[str], names: dict[str, str], size: int, write: Write
+) -> tuple[int, list[str]]:
+    count = 0
     unreadable: list[str] = []
-    # File names that are not valid text keep their bytes.
-    with out.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-        writer = csv.writer(file)
-        writer.writerow(["file", "label", "probability", *(f"probability_{name}" for name in exported.classes)])
-        for names, pixels in _batches(paths, exported.recipe, unreadable):
-            with torch.inference_mode():
-                probabilities = model(pixels.to(device)).double().softmax(1).cpu().numpy()
-            for name, row in zip(names, probabilities, strict=True):
-                best = int(row.argmax())
-                shares = [f"{share:.6f}" for share in row]
-                writer.writerow([os.path.relpath(name, folder), exported.classes[best], shares[best], *shares])
-            count += len(names)
+    for read, pixels in _batches(paths, classifier, size, unreadable):
+        for path, row in zip(read, classifier.classify(pixels), strict=True):
+            write(names[path], row)
+        count += len(read)
     return count, unreadable
 
 
-def _list_images(images: Path) -> tuple[list[str], Path]:
-    """The images, and the folder that their names are relative to."""
+def _list_images(images: Path) -> dict[str, str]:
+    """The paths of the images, and the names that are written for them."""
     if images.is_dir():
         if paths := find_files(str(images))[0]:
-            return paths, images
+            return {path: os.path.relpath(path, images) for path in paths}
         raise UserError(f"{printable(str(images))}: no image in it (files that end in {', '.join(EXTENSIONS)}).")
     if not images.exists():
         raise UserError(f"{printable(str(images))}: no such folder or image.")
-    return [str(images)], images.parent
+    return {str(images): images.name}
 
 
-def _batches(paths: list[str], recipe: Recipe, unreadable: list[str]) -> Iterator[tuple[list[str], torch.Tensor]]:
-    """Batches of names and images, float32 (N, 3, side, side); unreadable files are added to `unreadable`."""
-    preprocessing = recipe.evaluation_preprocessing
-    for start in range(0, len(paths), BATCH):
-        names, pixels = [], []
-        for path in paths[start : start + BATCH]:
+def _batches(
+    paths: list[str], classifier: Classifier, size: int, unreadable: list[str]
+) -> Iterator[tuple[list[str], list[np.ndarray]]]:
+    """Batches of paths and prepared images; unreadable files are added to `unreadable`."""
+    for start in range(0, len(paths), size):
+        read, pixels = [], []
+        for path in paths[start : start + size]:
             try:
-                pixels.append(fit(read_image(path, GAP * resized_side(preprocessing)), preprocessing))
-                names.append(path)
+                pixels.append(classifier.prepare(read_image(path, classifier.reduced_side)))
+                read.append(path)
             except UnreadableImage as error:
                 unreadable.append(f"{printable(path)} ({error.reason})")
-        if names:
-            yield names, normalise(np.stack(pixels), preprocessing)
+        if read:
+            yield read, pixels
+
+
+def _write_csv(file: TextIO, classes: tuple[str, ...], top_k: int | None) -> Write:
+    writer = csv.writer(file)
+    if top_k is None:
+        writer.writerow(["file", "label", "probability", *(f"probability_{name}" for name in classes)])
+    else:
+        more = (f"{column}_{rank}" for rank in range(2, top_k + 1) for column in ("label", "probability"))
+        writer.writerow(["file", "label", "probability", *more])
+
+    def write(name: str, row: np.ndarray) -> None:
+        shares = [f"{share:.{DIGITS}f}" for share in row]
+        best = rank_classes(row)[: top_k or 1]
+        cells = [cell for index in best for cell in (classes[index], shares[index])]
+        writer.writerow([name, *cells, *(shares if top_k is None else [])])
+
+    return write
+
+
+def _write_json(file: TextIO, classes: tuple[str, ...], top_k: int | None) -> Write:
+    def write(name: str, row: np.ndarray) -> None:
+        file.write(json.dumps({"file": name, **describe(row, classes, top_k)}) + "\n")
+
+    return write
+
+
+def describe(row: np.ndarray, classes: tuple[str, ...], top_k: int | None = None) -> dict[str, object]:
+    """The label of an image, its probability, and the probabilities of the classes, highest first, as JSON has them."""
+    shares = {classes[index]: round(float(row[index]), DIGITS) for index in rank_classes(row)[:top_k]}
+    label = next(iter(shares))
+    return {"label": label, "probability": shares[label], "probabilities": shares}
+
+
+def rank_classes(row: np.ndarray) -> list[int]:
+    """The numbers of the classes by their probability, highest first; equal ones stay in order."""
+    return np.argsort(-row, kind="stable").tolist()

@@ -9,8 +9,10 @@ import typer
 
 import search
 from analysis import EXPERIMENT, TRACKING_URI
+from analysis.export.forms import Form
 from analysis.formatting import plural
 from search.arguments import absolute_uri, check_database
+from search.cli.image_list import choose_images
 from search.cli.options import STORAGE, Experiment, FromStore, Name, Storage, TrackingUri, With
 from search.storage.names import check_name
 from training.errors import UserError
@@ -109,23 +111,41 @@ def export(
 
 def predict(
     export: Annotated[Path, typer.Argument(help="A folder that `sweep export` wrote.")],
-    images: Annotated[Path, typer.Argument(help="A folder of images, also in subfolders, or one image.")],
-    out: Annotated[Path, typer.Option(help="The table to write.")] = Path("predictions.csv"),
+    images: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A folder of images, also in subfolders, or one image; `-` reads paths from standard input, one a line."
+        ),
+    ] = None,
+    list_: Annotated[Path | None, typer.Option("--list", help="A text file with a path on each line.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write. Default: predictions.csv; with --json, standard output.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write a JSON object for each image, one a line.")] = False,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Write the best K labels only. Default: all probabilities.")
+    ] = None,
+    model: Annotated[Form, typer.Option(help="Form of the model: its ONNX files need --onnx or --int8.")] = "torch",
+    device: Annotated[str, typer.Option(help="`cpu`, `cuda`, `cuda:1`, `mps`; `auto`: a GPU if any.")] = "auto",
+    batch_size: Annotated[int, typer.Option(min=1, help="Images that are predicted at once.")] = 64,
     with_: With = None,
 ) -> None:
-    """Label images: write a line for each, with the probability of every class."""
+    """Label images: write a line for each, with the probability of every class or of the best."""
     from analysis.export.bundle import check_export
     from analysis.export.writable import check_file
 
-    check_export(export)
-    check_file("--out", out)
-    from analysis.export.prediction import predict_images
+    check_export(export, model)
+    out = out or (None if json else Path("predictions.csv"))
+    if out is not None:
+        check_file("--out", out)
+    chosen = choose_images(images, list_)
+    from analysis.export.prediction import Options, predict_images
 
-    predicted, unreadable = predict_images(export, images, out)
-    if predicted:
+    predicted, unreadable = predict_images(export, chosen, out, Options(model, device, batch_size, top_k, json))
+    if predicted and out is not None:
         print(f"Labelled {plural(predicted, 'image')}: {out}.")
     if unreadable:
-        if not predicted:
+        if not predicted and out is not None:
             out.unlink()
         raise UserError(
             f"{len(unreadable)} of the files cannot be read and are left out: {'; '.join(unreadable[:5])}. "

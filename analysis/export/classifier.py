@@ -1,0 +1,111 @@
+"""An export as a function from images to probabilities, in float32 with torch or as one of its ONNX files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from analysis.export.bundle import read_export, read_facts
+from analysis.export.forms import FILES, Form
+from training.data.pipelines.datasets import GAP
+from training.data.preprocessing.transform import fit, normalise, resized_side
+from training.errors import UserError
+from training.process.optional import require
+from training.recipe import Recipe
+
+Logits = Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A model with its classes and its preprocessing.
+
+    `logits` maps normalised float32 images (N, 3, side, side) to logits (N, classes), both on the CPU.
+    """
+
+    recipe: Recipe
+    classes: tuple[str, ...]
+    logits: Logits
+
+    @property
+    def reduced_side(self) -> int:
+        """The shorter side, in pixels, that a JPEG may be reduced to while it is decoded."""
+        return GAP * resized_side(self.recipe.evaluation_preprocessing)
+
+    def prepare(self, image: np.ndarray) -> np.ndarray:
+        """Resize and crop a uint8 image (height, width, 3) as in the training's evaluation."""
+        return fit(image, self.recipe.evaluation_preprocessing)
+
+    def classify(self, images: list[np.ndarray]) -> np.ndarray:
+        """Probabilities, float64 (N, classes), of images that `prepare` returned."""
+        pixels = normalise(np.stack(images), self.recipe.evaluation_preprocessing)
+        return self.logits(pixels).double().softmax(1).numpy()
+
+
+def load_classifier(export: Path, form: Form = "torch", device: str = "auto") -> Classifier:
+    """Load an export.
+
+    Args:
+        export: The folder of the export.
+        form: `torch`, `onnx` (`model.onnx`) or `int8` (`model.int8.onnx`).
+        device: `cpu`, `cuda`, `cuda:1`, `mps`, or `auto` for a GPU if there is one.
+
+    Raises:
+        UserError: There is no such export, form or device, or the export is damaged.
+    """
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", device):
+        raise UserError(f"--device={device}: there is no such device. Use auto, cpu, cuda, cuda:0 or mps.")
+    if form == "torch":
+        place, exported = _choose_device(device), read_export(export)
+        return Classifier(exported.recipe, exported.classes, _with_torch(exported.model, place))
+    recipe, summary = read_facts(export, form)
+    return Classifier(recipe, tuple(summary["classes"]), _with_onnx(export / FILES[form], form, device))
+
+
+def _choose_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.zeros(1, device=name).device
+    except (RuntimeError, AssertionError, NotImplementedError):  # torch without CUDA asserts
+        raise UserError(f"--device={name}: torch finds no such device here. Use --device cpu.") from None
+
+
+def _with_torch(model: torch.nn.Module, device: torch.device) -> Logits:
+    model.to(device)
+
+    @torch.inference_mode()
+    def logits(images: torch.Tensor) -> torch.Tensor:
+        return model(images.to(device)).float().cpu()
+
+    return logits
+
+
+def _with_onnx(path: Path, form: Form, device: str) -> Logits:
+    require(f"--model={form}", "onnxruntime")
+    import onnxruntime
+    from onnxruntime.capi import onnxruntime_pybind11_state as errors
+
+    providers: list[str | tuple[str, dict[str, str]]] = ["CPUExecutionProvider"]
+    gpu = "CUDAExecutionProvider"
+    if device.startswith("cuda") or (device == "auto" and gpu in onnxruntime.get_available_providers()):
+        providers.insert(0, (gpu, {"device_id": device.partition(":")[2] or "0"}))
+    if device == "mps" or (device.startswith("cuda") and gpu not in onnxruntime.get_available_providers()):
+        raise UserError(f"--device={device}: the installed onnxruntime cannot use it. Use --device cpu.")
+    try:
+        session = onnxruntime.InferenceSession(path, providers=providers)
+    except (
+        errors.Fail,
+        errors.InvalidProtobuf,
+        errors.InvalidGraph,
+        errors.InvalidArgument,
+        errors.NoSuchFile,
+    ) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path}: the file is damaged ({reason}). Make it again: sweep export NAME --{form}.") from None
+    return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])

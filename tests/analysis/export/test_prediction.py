@@ -1,0 +1,122 @@
+"""`sweep predict` gives the same labels for each form of a model, each way to name images, and each output."""
+
+import csv
+import io
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from analysis.export.bundle import read_export
+from analysis.export.classifier import load_classifier
+from analysis.export.onnx_export import export_onnx, quantise
+from analysis.export.prediction import Options, predict_images
+from search.cli.main import app
+from training.data.sources.load_data import load_data
+from training.errors import UserError
+
+
+def predict(*arguments):
+    app(["predict", *map(str, arguments)], standalone_mode=False)
+
+
+def rows_of(table):
+    return list(csv.DictReader(table.open(encoding="utf-8")))
+
+
+@pytest.fixture(scope="module")
+def with_onnx(make_export):
+    """An export with all forms. Its predictions are averages, and its images have the size of the evaluation."""
+    folder = make_export(flip_average={"enabled": True}, evaluation_size={"factor": 1.25})
+    found = read_export(folder)
+    data = load_data(found.recipe.data)
+    export_onnx(found, data)
+    quantise(found, data)
+    return folder
+
+
+@pytest.fixture
+def photos(validation_files):
+    return sorted(validation_files.glob("*/*.png"))[::10]
+
+
+def test_the_onnx_forms_give_the_labels_of_the_model(with_onnx, photos, tmp_path):
+    paths = [str(photo) for photo in photos]
+    tables = {}
+    for form in ("torch", "onnx", "int8"):
+        assert predict_images(with_onnx, paths, tmp_path / form, Options(form)) == (35, [])
+        tables[form] = rows_of(tmp_path / form)
+    assert len({row["label"] for row in tables["torch"]}) > 1
+    for plain, onnx, int8 in zip(*tables.values(), strict=True):
+        assert onnx["label"] == plain["label"]
+        assert float(onnx["probability"]) == pytest.approx(float(plain["probability"]), abs=1e-4)
+        assert float(int8[f"probability_{plain['label']}"]) == pytest.approx(float(plain["probability"]), abs=0.15)
+    assert [row["probability"] for row in tables["int8"]] != [row["probability"] for row in tables["onnx"]]
+
+
+def test_an_onnx_file_predicts_without_the_weights_beside_it(with_onnx, photos, tmp_path):
+    small = tmp_path / "small"
+    small.mkdir()
+    for name in ("recipe.yaml", "summary.json", "model.int8.onnx"):
+        (small / name).write_bytes((with_onnx / name).read_bytes())
+    assert predict_images(small, [str(photos[0])], tmp_path / "out.csv", Options("int8")) == (1, [])
+    with pytest.raises(UserError, match=r"--model=onnx: .* has no model.onnx. Make it: sweep export NAME --onnx"):
+        load_classifier(small, "onnx")
+    (small / "model.onnx").write_bytes(b"junk")
+    with pytest.raises(UserError, match=r"model.onnx: the file is damaged .* sweep export NAME --onnx"):
+        load_classifier(small, "onnx")
+
+
+def test_a_folder_a_list_and_standard_input_give_the_same_rows(exported, photos, tmp_path, monkeypatch):
+    predict(exported, photos[0].parent, "--out", tmp_path / "folder.csv")
+    (rows := rows_of(tmp_path / "folder.csv")).sort(key=lambda row: row["file"])
+    named = sorted(map(str, photos[0].parent.iterdir()))
+    text = "\n".join(named) + "\n\n"
+    (tmp_path / "files.txt").write_text(text)
+    predict(exported, "--list", tmp_path / "files.txt", "--out", tmp_path / "list.csv", "--batch-size", 7)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(text.encode())))
+    predict(exported, "-", "--out", tmp_path / "stdin.csv", "--device", "cpu")
+    assert (tmp_path / "list.csv").read_text() == (tmp_path / "stdin.csv").read_text()
+    listed = rows_of(tmp_path / "list.csv")
+    assert [row["file"] for row in listed] == named
+    assert [row["label"] for row in listed] == [row["label"] for row in rows]
+
+
+def test_json_has_a_line_for_each_image_and_top_k_the_best_labels(exported, photos, tmp_path, capsys):
+    predict(exported, photos[0].parent, "--out", tmp_path / "all.csv")
+    predict(exported, photos[0].parent, "--out", tmp_path / "best.csv", "--top-k", 2)
+    capsys.readouterr()
+    predict(exported, photos[0].parent, "--json", "--top-k", 2)
+    objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert objects
+    for whole, best, found in zip(rows_of(tmp_path / "all.csv"), rows_of(tmp_path / "best.csv"), objects, strict=True):
+        shares = {key.removeprefix("probability_"): float(whole[key]) for key in whole if key.startswith("probability_")}
+        first, second = sorted(shares, key=shares.get, reverse=True)[:2]
+        assert (best["label"], best["label_2"]) == (first, second)
+        assert list(best) == ["file", "label", "probability", "label_2", "probability_2"]
+        assert found["file"] == whole["file"]
+        assert list(found["probabilities"].items()) == [(first, shares[first]), (second, shares[second])]
+        assert (found["label"], found["probability"]) == (first, shares[first])
+
+
+def test_a_list_names_missing_files_at_the_end(exported, photos, tmp_path):
+    (tmp_path / "files.txt").write_text(f"{photos[0]}\nnowhere.png\n")
+    with pytest.raises(UserError, match=r"1 of the files cannot be read .*nowhere.png \(no such file or directory\)"):
+        predict(exported, "--list", tmp_path / "files.txt", "--out", tmp_path / "out.csv")
+    assert len(rows_of(tmp_path / "out.csv")) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(b"\n", "it has no path of an image"), (b"\x89PNG\0\n", "it is not a text file")]
+)
+def test_a_list_without_paths_is_refused(content, words, exported, tmp_path):
+    (tmp_path / "files.txt").write_bytes(content)
+    with pytest.raises(UserError, match=f"--list=.*files.txt: {words}"):
+        predict(exported, "--list", tmp_path / "files.txt", "--out", tmp_path / "out.csv")
+
+
+@pytest.mark.parametrize(("device", "words"), [("gpu", "Use auto, cpu, cuda"), ("cuda:99", "Use --device cpu")])
+def test_a_device_that_there_is_not_is_refused(device, words, exported):
+    with pytest.raises(UserError, match=f"--device={device}: .*{words}"):
+        load_classifier(exported, device=device)
