@@ -91,7 +91,9 @@ def test_json_has_a_line_for_each_image_and_top_k_the_best_labels(exported, phot
     objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert objects
     for whole, best, found in zip(rows_of(tmp_path / "all.csv"), rows_of(tmp_path / "best.csv"), objects, strict=True):
-        shares = {key.removeprefix("probability_"): float(whole[key]) for key in whole if key.startswith("probability_")}
+        shares = {
+            key.removeprefix("probability_"): float(whole[key]) for key in whole if key.startswith("probability_")
+        }
         first, second = sorted(shares, key=shares.get, reverse=True)[:2]
         assert (best["label"], best["label_2"]) == (first, second)
         assert list(best) == ["file", "label", "probability", "label_2", "probability_2"]
