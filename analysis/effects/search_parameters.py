@@ -193,7 +193,10 @@ def _thirds(domain: Interval) -> Iterator[tuple[str, Interval]]:
 
 def matches(level: Level, recipes: pd.DataFrame) -> np.ndarray:
     """A mask of the flat recipes that lie in the level, shape (n,)."""
-    flat = recipes.to_dict("records")
+    own = [
+        name for name in recipes.columns if name == level.parameter.name or name.startswith(f"{level.parameter.name}.")
+    ]
+    flat = recipes[own].to_dict("records")  # of all columns, it would take most of a report's time
     return np.array([_fits(level.part, level.parameter.name, row) for row in flat], dtype=bool)
 
 

@@ -8,18 +8,18 @@ SHARES = (1 / 27, 1 / 9, 1 / 3, 2 / 3)  # shares of a trial's own length at whic
 _ENOUGH = 3  # number of trials that a line needs
 
 
-def forecast_finals(curves: Sequence[Mapping[float, float]], completed: Sequence[bool]) -> list[float | None]:
+def forecast_finals(rows: Sequence[Sequence[float]], ends: Sequence[float]) -> list[float | None]:
     """Return the final score of each trial, known or forecast; None for a trial shorter than the first of SHARES.
 
     From the last share back to the first, a line is fitted to (score there, final score) of the trials that continued;
     trials among them that have not finished use their forecast. If no trial continued, the scores are used unchanged.
 
     Args:
-        curves: For each trial, the best score so far by share of its own length.
-        completed: For each trial, whether it ran to its end.
+        rows: For each trial, its `scores_at_shares`.
+        ends: For each trial, its final score; NaN if it did not run to its end.
     """
-    reached = np.array([_scores_at(curve) for curve in curves]).reshape(len(curves), len(SHARES))
-    finals = np.array([curve[max(curve)] if done else np.nan for curve, done in zip(curves, completed, strict=True)])
+    reached = np.array(rows).reshape(len(rows), len(SHARES))
+    finals = np.array(ends, dtype=float)
     for scores in reached.T[::-1]:
         known = ~np.isnan(scores) & ~np.isnan(finals)
         open_ = ~np.isnan(scores) & np.isnan(finals)
@@ -29,8 +29,12 @@ def forecast_finals(curves: Sequence[Mapping[float, float]], completed: Sequence
     return [None if np.isnan(final) else float(final) for final in finals]
 
 
-def _scores_at(curve: Mapping[float, float]) -> list[float]:
-    """Return the score at each of SHARES, to the nearest epoch; NaN if the trial did not reach it."""
+def scores_at_shares(curve: Mapping[float, float]) -> list[float]:
+    """Return the score at each of SHARES, to the nearest epoch; NaN if the trial did not reach it.
+
+    Args:
+        curve: The best score so far by share of the trial's own length.
+    """
     shares = sorted(curve)
     slack = shares[0] / 2  # half an epoch, if the trial reported its first epoch
     row = []

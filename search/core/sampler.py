@@ -1,6 +1,7 @@
 """TPE (Bergstra et al. 2011) over known or forecast final scores, as a function of the ledger's events alone."""
 
 import copy
+import math
 import random
 import warnings
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers._tpe.sampler import hyperopt_default_gamma
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
 
-from search.core.forecast import forecast_finals
+from search.core.forecast import forecast_finals, scores_at_shares
 from spaces.parameters.draws import GridTrial, Params
 
 Suggest = Callable[[optuna.Trial], Any]
@@ -22,6 +23,7 @@ Suggest = Callable[[optuna.Trial], Any]
 _STEPS = 1000  # Optuna's steps are whole numbers, so a share of a trial's own length is given in thousandths.
 _LOST = ("diverged", "failed", "out_of_memory", "infeasible")
 _NEVER = datetime(1970, 1, 1)
+PAST = 400  # trials that a proposal looks at
 _REDRAWS = 8  # a point that another trial already has is drawn again at most this often
 
 
@@ -33,6 +35,16 @@ class _Fact:
     distributions: dict[str, BaseDistribution]
     state: str = "running"
     scores: dict[float, float] = field(default_factory=dict)  # share of its own length -> best score so far
+    row: list[float] = field(default_factory=list)  # the scores at the shares that the forecast compares
+
+    def add_score(self, share: float, score: float) -> None:
+        self.scores[share] = score
+        self.row = scores_at_shares(self.scores)
+
+    @property
+    def end(self) -> float:
+        """The final score; NaN if the trial did not run to its end."""
+        return self.scores[max(self.scores)] if self.state == "completed" else math.nan
 
 
 class Sampler:
@@ -82,7 +94,7 @@ class Sampler:
     def report(self, trial: int, share: float, score: float) -> None:
         """Record the best score so far at a share of the trial's own length; higher is better."""
         if trial in self._facts and not np.isnan(score):
-            self._facts[trial].scores[share] = score
+            self._facts[trial].add_score(share, score)
 
     def tell(self, trial: int, state: str) -> None:
         """Record that a trial ended. After an infeasible draw, `ask` again for the same trial."""
@@ -116,8 +128,10 @@ class Sampler:
         seed = int(np.random.SeedSequence((self.seed, trial, attempt)).generate_state(1)[0])
         if self.name == "random":
             return optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
-        study = optuna.create_study(sampler=_make_tpe(seed, self.startup_trials), direction="maximize")
-        study.add_trials(self._freeze())
+        past = self._freeze()
+        tpe = _make_tpe(seed, self.startup_trials, len(self._facts) + len(self._infeasible))
+        study = optuna.create_study(sampler=tpe, direction="maximize")
+        study.add_trials(past)
         return study
 
     def _freeze(self) -> list[FrozenTrial]:
@@ -128,12 +142,31 @@ class Sampler:
         """
         facts = [fact for _, fact in self._infeasible] + [self._facts[number] for number in sorted(self._facts)]
         known = [fact for fact in facts if fact.scores and fact.state not in _LOST]
-        finals = forecast_finals([fact.scores for fact in known], [fact.state == "completed" for fact in known])
+        finals = forecast_finals([fact.row for fact in known], [fact.end for fact in known])
         values = {id(fact): value for fact, value in zip(known, finals, strict=True) if value is not None}
-        return [_freeze_fact(fact, values.get(id(fact))) for fact in facts]
+        chosen = _choose_past(facts, lambda fact: values.get(id(fact)))
+        return [_freeze_fact(fact, values.get(id(fact))) for fact in chosen]
 
 
-def _make_tpe(seed: int, startup_trials: int) -> optuna.samplers.TPESampler:
+def _choose_past(facts: list[_Fact], value_of: Callable[[_Fact], float | None]) -> list[_Fact]:
+    """Return at most about PAST facts, in their order: TPE's time grows with their number, its answer hardly changes.
+
+    TPE splits the trials into the best, √n/4 of them, and the others. So the best are all kept, and the trials that have
+    not reported yet; of the others every k-th one stands for its neighbours in time.
+    """
+    if len(facts) <= PAST:
+        return facts
+    ranked = sorted((fact for fact in facts if value_of(fact) is not None), key=value_of, reverse=True)  # type: ignore[arg-type]
+    running = [fact for fact in facts if fact.state not in _LOST and value_of(fact) is None]
+    kept = {id(fact) for fact in [*ranked[: PAST // 4], *running[-PAST // 4 :]]}
+    others = [fact for fact in facts if id(fact) not in kept]
+    step = len(others) / (PAST - len(kept))
+    kept |= {id(others[int(position * step)]) for position in range(PAST - len(kept))}
+    return [fact for fact in facts if id(fact) in kept]
+
+
+def _make_tpe(seed: int, startup_trials: int, trials: int) -> optuna.samplers.TPESampler:
+    """Return the sampler for a past of `trials` facts, of which it may get only a part."""
     with warnings.catch_warnings():
         # group is experimental and gamma is deprecated, but measurements show the need for both.
         warnings.simplefilter("ignore")
@@ -142,7 +175,8 @@ def _make_tpe(seed: int, startup_trials: int) -> optuna.samplers.TPESampler:
             n_startup_trials=startup_trials,
             group=True,  # search parameters inside a branch are modelled jointly
             constant_liar=True,  # later draws avoid points of trials that have not reported yet
-            gamma=hyperopt_default_gamma,  # √n/4 good trials instead of n/10, because most early stopped trials are bad
+            # √n/4 good trials instead of n/10, because most early stopped trials are bad; n is that of the whole past.
+            gamma=lambda known: hyperopt_default_gamma(known + max(0, trials - PAST)),
         )
 
 

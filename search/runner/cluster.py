@@ -13,6 +13,7 @@ from urllib.parse import urlparse
 
 from spaces.parameters.domains import Scalar, format_value
 from spaces.space import Space
+from training.data.files.pixel_store import LIMIT_VARIABLE
 from training.errors import UserError
 from training.process.optional import NEEDED_BY, install_line, is_installed
 
@@ -77,7 +78,7 @@ def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
     where: dict[str, Any] = {"address": "local", "include_dashboard": False}
     if address:
         _use_token(address)
-        where = {"address": address, "runtime_env": {"env_vars": RAY_SETTINGS}}
+        where = {"address": address, "runtime_env": {"env_vars": RAY_SETTINGS | _own_settings()}}
     for is_last in (bool(address), True):  # on a busy machine the first start may exceed Ray's time limit
         try:
             _keep_token_private()
@@ -90,6 +91,11 @@ def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
             reason = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
             way_out = "Check the address with `ray status`" if address else "Try again when the machine is less busy"
             raise UserError(f"--address={address or 'local'}: Ray did not start ({reason}). {way_out}.") from error
+
+
+def _own_settings() -> dict[str, str]:
+    """Return the variables of this process that workers on other machines need too."""
+    return {name: os.environ[name] for name in (LIMIT_VARIABLE,) if name in os.environ}
 
 
 def _use_token(address: str) -> None:

@@ -70,6 +70,11 @@ class Tracking:
         return self._runs.run_ids
 
     @property
+    def backlog(self) -> int:
+        """Number of events that MLflow does not have yet."""
+        return sum(list(self._pending.values())) + self._queue.qsize()
+
+    @property
     def refused(self) -> int:
         """Number of entries that MLflow refused because of an error in our code; each is in the log."""
         return self._refused + self._runs.refused
@@ -125,7 +130,7 @@ class Tracking:
             self._thread.join(1.0)  # a request that is still running must not overlap with those of a resume
         while not self._queue.empty():  # the store never opened
             self._fold(self._queue.get() or [])
-        return sum(list(self._pending.values())) + (not self._closed)
+        return self.backlog + (not self._closed)
 
     def _work(self) -> None:
         is_open = self._open()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.samplers._tpe.sampler import _split_trials
 
-from search.core.forecast import forecast_finals
+from search.core.forecast import forecast_finals, scores_at_shares
 from search.core.sampler import Sampler, enumerate_points
 from training.errors import UserError
 
@@ -100,7 +100,8 @@ def test_a_nan_is_never_a_score() -> None:
 
 def test_the_forecast_follows_the_trials_that_continued() -> None:
     curves = [{1 / 3: 0.1, 1.0: 0.5}, {1 / 3: 0.2, 1.0: 0.6}, {1 / 3: 0.3, 1.0: 0.7}, {1 / 3: 0.25}, {0.001: 0.9}]
-    finals = forecast_finals(curves, [True, True, True, False, False])
+    ends = [0.5, 0.6, 0.7, math.nan, math.nan]
+    finals = forecast_finals([scores_at_shares(curve) for curve in curves], ends)
     assert finals[:3] == [0.5, 0.6, 0.7]
     assert finals[3] == pytest.approx(0.65, abs=1e-3)
     assert finals[4] is None
@@ -109,7 +110,8 @@ def test_the_forecast_follows_the_trials_that_continued() -> None:
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12), st.floats(0.01, 100), st.floats(-1e3, 1e3))
 def test_the_forecast_is_finite_whatever_the_scores(scores: list[float], scale: float, shift: float) -> None:
     curves = [{1 / 9: s, 1.0: s * scale + shift} if i % 2 else {1 / 9: s} for i, s in enumerate(scores)]
-    finals = forecast_finals(curves, [bool(i % 2) for i in range(len(scores))])
+    ends = [curve.get(1.0, math.nan) for curve in curves]
+    finals = forecast_finals([scores_at_shares(curve) for curve in curves], ends)
     assert all(final is not None and math.isfinite(final) for final in finals)
 
 
@@ -197,3 +199,20 @@ def test_an_ask_after_five_hundred_trials_takes_less_than_a_second() -> None:
     began = time.perf_counter()
     sampler.ask(501)
     assert time.perf_counter() - began < 1
+
+
+def test_a_proposal_looks_at_a_bounded_past_with_the_best_and_the_running_trials(monkeypatch) -> None:
+    from search.core import sampler as module
+
+    monkeypatch.setattr(module, "PAST", 40)
+    sampler = Sampler(suggest)
+    for trial in range(200):
+        feed(sampler, trial, 0.001 * trial, {1.0: float(trial % 50)}, "completed")
+    feed(sampler, 200, 0.25, {}, None)
+    seen = sampler._build_study(201).get_trials()
+    assert len(seen) == 40
+    assert sorted(trial.value for trial in seen if trial.value is not None)[-4:] == [49.0] * 4
+    assert sum(trial.value is None for trial in seen) == 1, "the running trial"
+    alphas = [trial.params["label_smoothing.alpha"] for trial in seen]
+    assert min(alphas) < 0.02, "the others are from the whole time"
+    assert max(alphas) > 0.18

@@ -179,6 +179,17 @@ def test_the_start_of_ray_is_tried_twice_and_then_reported_in_one_sentence(monke
         start_ray(None)
 
 
+def test_workers_on_other_machines_get_the_cache_limit(monkeypatch):
+    import ray
+
+    given = []
+    monkeypatch.setattr(ray, "init", lambda **arguments: given.append(arguments))
+    monkeypatch.setattr(os, "environ", {**os.environ, "TECHNIQUE_SEARCH_CACHE_MB": "77"})
+    monkeypatch.setattr("search.runner.cluster._use_token", lambda address: None)
+    start_ray("head:6379")
+    assert given[0]["runtime_env"]["env_vars"]["TECHNIQUE_SEARCH_CACHE_MB"] == "77"
+
+
 def test_a_second_sweep_of_a_process_uses_the_ray_that_is_there(monkeypatch):
     import ray
 
