@@ -20,7 +20,7 @@ from training.data.pipelines.loaders import Loaders, choose_eval_batch
 from training.data.pipelines.sampling import ShareSampler
 from training.errors import UserError
 from training.loop.classifier import Batch, Classifier
-from training.loop.range_test import fit_quietly, run_range_test
+from training.loop.range_test import NoRate, fit_quietly, run_range_test
 from training.loop.stopwatch import Stopwatch
 from training.loop.trainer import make_trainer
 from training.process.isolation import isolated_process
@@ -60,9 +60,19 @@ class FindAgain(pl.Callback):
         batches = pl_module.batches_in(trainer.current_epoch)
         with isolated_process(recipe.seed, self.threads):
             plan = replace(deepcopy(pl_module.plan), callbacks=[], batches_per_step=lambda epoch: batches)
-            found = run_range_test(Classifier(_simplify(recipe, recipe.unfreeze.level), plan), loader)
+            found = _find_rate(Classifier(_simplify(recipe, recipe.unfreeze.level), plan), loader)
         cast(ShareSampler, loader.sampler).set_epoch(trainer.current_epoch)
-        set_base_rate(trainer, _round(found * FACTORS[recipe.unfreeze.milestone_lr]))
+        if found is None:  # a trained model may be at a minimum already
+            logger.info("From epoch %d on, the base rate is the same: no other one helps.", trainer.current_epoch + 1)
+        else:
+            set_base_rate(trainer, _round(found * FACTORS[recipe.unfreeze.milestone_lr]))
+
+
+def _find_rate(classifier: Classifier, loader: DataLoader[Batch]) -> float | None:
+    try:
+        return run_range_test(classifier, loader)
+    except NoRate:
+        return None
 
 
 def set_base_rate(trainer: pl.Trainer, lr: float) -> None:

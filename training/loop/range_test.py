@@ -26,6 +26,10 @@ SMOOTHED_DECADES = 0.8  # the smoothed loss mostly has the steps of this range o
 RUN_AWAY = 4.0  # the test ends when the loss exceeds the lowest loss by this factor
 
 
+class NoRate(UserError):
+    """The training loss falls at no learning rate of the test."""
+
+
 def list_rates(optimizer: BaseOptimizer, epoch_steps: int) -> list[float]:
     """Return the rates to test, rising by a constant factor; `epoch_steps` are the optimizer steps of one epoch."""
     usual = type(optimizer).model_fields["lr"].default
@@ -86,7 +90,7 @@ def suggest(lrs: list[float], losses: list[float]) -> float:
         losses: The training loss of each step.
 
     Raises:
-        UserError: the loss does not fall.
+        NoRate: the loss does not fall.
     """
     memory = SMOOTHED_DECADES / math.log10(lrs[1] / lrs[0])  # in steps
     first = round(memory)  # the first step whose smoothed loss is reliable
@@ -97,7 +101,7 @@ def suggest(lrs: list[float], losses: list[float]) -> float:
             smooth.append(mean / (1 - (1 - 1 / memory) ** step))
     lowest = smooth.index(min(smooth))
     if lowest <= first:
-        raise UserError(
+        raise NoRate(
             f"optimizer.lr=auto: the training loss falls at no rate from {lrs[0]:g} to {lrs[-1]:g}. Give a number."
         )
     return lrs[min(range(first, lowest), key=lambda step: smooth[step + 1] - smooth[step - 1])]

@@ -97,6 +97,17 @@ def test_a_rate_found_at_a_milestone_changes_nothing_but_the_rate(fit, load_weig
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+def test_where_no_rate_helps_at_a_milestone_the_earlier_one_stays(fit, load_weights, monkeypatch):
+    def find_none(*_):
+        raise range_test.NoRate("the training loss falls at no rate")
+
+    monkeypatch.setattr(finders, "run_range_test", find_none)
+    kept = fit(**{**AGAIN, "unfreeze": {"level": "last", "milestones": [1]}})
+    found = fit(**AGAIN)
+    ours, theirs = load_weights(kept.folder), load_weights(found.folder)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
 def test_the_rate_is_where_the_loss_falls_fastest_over_its_logarithm():
     lrs = [10 ** (-6 + step / 10) for step in range(70)]
     losses = [2.0 - 1.5 / (1 + math.exp(-8 * (math.log10(lr) + 3))) + max(0.0, math.log10(lr) + 1) ** 3 for lr in lrs]

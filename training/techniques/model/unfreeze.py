@@ -64,7 +64,7 @@ class Unfreeze(Technique):
     )
     milestone_lr: Literal["keep", "auto", "auto/3", "auto*3"] = Field(
         "keep",
-        description="Base rate from each milestone on: keep it, or find it again like optimizer.lr=auto.",
+        description="Base rate from each milestone on: keep it, or find it again like optimizer.lr=auto, if one helps.",
         examples=["auto/3"],
     )
 
