@@ -24,6 +24,7 @@ _STEPS = 1000  # Optuna's steps are whole numbers, so a share of a trial's own l
 _LOST = ("diverged", "failed", "out_of_memory", "infeasible")
 _NEVER = datetime(1970, 1, 1)
 PAST = 400  # trials that a proposal looks at
+MOST_GOOD = 25  # the largest number of trials that TPE counts as good
 _REDRAWS = 8  # a point that another trial already has is drawn again at most this often
 
 
@@ -151,14 +152,15 @@ class Sampler:
 def _choose_past(facts: list[_Fact], value_of: Callable[[_Fact], float | None]) -> list[_Fact]:
     """Return at most about PAST facts, in their order: TPE's time grows with their number, its answer hardly changes.
 
-    TPE splits the trials into the best, √n/4 of them, and the others. So the best are all kept, and the trials that have
-    not reported yet; of the others every k-th one stands for its neighbours in time.
+    TPE splits the trials into the best, √n/4 of them and at most 25, and the others. The best are all kept, and the trials
+    that have not reported yet; of the others every k-th one stands for its neighbours in time, whatever its score, so that
+    the density of the others stays the same.
     """
     if len(facts) <= PAST:
         return facts
     ranked = sorted((fact for fact in facts if value_of(fact) is not None), key=value_of, reverse=True)  # type: ignore[arg-type]
     running = [fact for fact in facts if fact.state not in _LOST and value_of(fact) is None]
-    kept = {id(fact) for fact in [*ranked[: PAST // 4], *running[-PAST // 4 :]]}
+    kept = {id(fact) for fact in [*ranked[:MOST_GOOD], *running[-PAST // 4 :]]}
     others = [fact for fact in facts if id(fact) not in kept]
     step = len(others) / (PAST - len(kept))
     kept |= {id(others[int(position * step)]) for position in range(PAST - len(kept))}
