@@ -38,6 +38,7 @@ from training.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from analysis.report.figures.plots import Plots
     from search.core.record import SweepRecord
     from search.core.trials import Trial
     from search.followup.findings import Ablation, Confirmation, Soup
@@ -66,6 +67,23 @@ class Result:
 
     def __repr__(self) -> str:
         return f"Result({self.name!r}, {self.state}, {len(self.trials)} trials)"
+
+    def _repr_html_(self) -> str:
+        from search.display.result_html import describe_in_html
+
+        return describe_in_html(self.record, self.state)
+
+    @property
+    def plot(self) -> Plots:
+        """The interactive figures of the report: `effects()`, `curves()`, `parallel()` and `scores()`.
+
+        Raises:
+            UserError: MLflow does not have the sweep.
+        """
+        from analysis.reading.sweep_tables import load
+
+        settings = self.record.settings
+        return load(self.name, settings.tracking_uri, settings.experiment).plot
 
     @property
     def name(self) -> str:

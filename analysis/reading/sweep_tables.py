@@ -6,17 +6,24 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from analysis import EXPERIMENT, TRACKING_URI
+from analysis.formatting import format_score, format_seconds, plural
 from analysis.reading.find_sweep import SERVERS
 from analysis.reading.tracking_store import Found
 from spaces.load import parse_space
 from spaces.space import Space
 from training.score_metrics import COST
 
+if TYPE_CHECKING:
+    from analysis.report.figures.plots import Plots
+
+SHOWN = 10  # trials in the HTML of a notebook
 SCORE = ("score", "standard_error", "best_epoch")
 CURVES = ("val_loss", "val_ece", "train_loss", "lr", *COST, "peak_memory_mb")
 FACTS = ["trial", "state", "reason", "origin", "is_baseline", "score", "standard_error", "best_epoch", "epochs_done"]
@@ -57,6 +64,23 @@ class Sweep:
     def recipes(self) -> pd.DataFrame:
         """The flat recipes, by trial."""
         return self.trials.set_index("trial").drop(columns=[name for name in FACTS if name != "trial"])
+
+    @property
+    def plot(self) -> Plots:
+        """The interactive figures of the report: `sweep.plot.effects()`, `curves`, `parallel` and `scores`."""
+        from analysis.report.figures.plots import Plots
+
+        return Plots(self)
+
+    def _repr_html_(self) -> str:
+        done = self.completed.head(SHOWN)
+        scores = [format_score(self.metric, row.score, row.standard_error) for row in done.itertuples()]
+        times = [format_seconds(seconds) for seconds in done.seconds.fillna(0)]
+        table = pd.DataFrame({"trial": done.trial.map("{:04d}".format).to_numpy(), "score": scores, "training": times})
+        states = ", ".join(
+            f"{count} {state.replace('_', ' ')}" for state, count in self.trials.state.value_counts().items()
+        )
+        return f"<p><b>{escape(self.name)}</b>: {plural(len(self.trials), 'trial')} ({states})</p>{table.to_html(index=False)}"
 
     @cached_property
     def completed(self) -> pd.DataFrame:

@@ -123,17 +123,20 @@ def _warn_of_losses(sweep: Sweep) -> Iterator[str]:
         yield f"{plural(int(lost.sum()), 'trial')} of {len(trials)} {words}{where}."
 
 
+def list_candidates(sweep: Sweep) -> list[Candidate]:
+    """The completed trials, the best first."""
+    return [
+        Candidate(f"{row.trial:04d}", row.score, row.standard_error, bool(row.is_baseline))
+        for row in sweep.completed.itertuples()
+    ]
+
+
 def _warn_of_noise(sweep: Sweep) -> Iterator[str]:
     """Warn if luck explains the best trial's lead over others, or over the baseline."""
     done = sweep.completed
     if len(done) < 2:
         return
-    found = judge_best(
-        [
-            Candidate(f"{row.trial:04d}", row.score, row.standard_error, bool(row.is_baseline))
-            for row in done.itertuples()
-        ]
-    )
+    found = judge_best(list_candidates(sweep))
     if len(found.tied) > 1:
         yield describe_ties(sweep.metric, found)
     lead = describe_lead(sweep.metric, found)

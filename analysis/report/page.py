@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import gzip
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 TEMPLATES = Path(__file__).parent / "templates"
+ASSETS = Path(__file__).parent / "assets"  # our scripts, and Apache ECharts with its licence
 
 
 @dataclass(frozen=True)
@@ -31,5 +34,8 @@ def render_template(name: str, **values: object) -> str:
     from jinja2 import Environment, FileSystemLoader
 
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.globals["asset"] = lambda asset: (ASSETS / asset).read_text(encoding="utf-8")
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
+    environment.filters["json"] = lambda value: json.dumps(value, separators=(",", ":"), allow_nan=False)
+    environment.filters["pack"] = lambda text: base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
     return environment.get_template(name).render(**values)

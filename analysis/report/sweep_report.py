@@ -13,10 +13,13 @@ from matplotlib.figure import Figure
 from analysis import EXPERIMENT, TRACKING_URI
 from analysis.effects.importance import measure_importance
 from analysis.effects.search_parameters import encode, list_parameters
+from analysis.effects.selection import judge_best
 from analysis.effects.technique_effects import fit_sweep, measure_effects, measure_interactions
 from analysis.formatting import format_effect, format_points, format_score, format_seconds, plural
 from analysis.reading.sweep_tables import Sweep, load
-from analysis.report.cautions import list_cautions
+from analysis.report.cautions import list_candidates, list_cautions
+from analysis.report.figures.figure import to_json
+from analysis.report.figures.sweep_data import collect_effects, collect_sweep
 from analysis.report.page import render_template
 from analysis.report.plots.cost_plots import plot_costs, plot_equal_time
 from analysis.report.plots.curve_plots import plot_curves, plot_parallel, plot_progress, plot_timeline
@@ -25,11 +28,13 @@ from analysis.report.plots.plot_style import to_svg
 from analysis.report.plots.rate_plots import plot_winner_rates
 from analysis.report.probe import describe_probe
 from analysis.report.score_costs import Savings, compare_at_equal_time, measure_savings
+from analysis.report.significance import describe_lead, describe_ties
 from training.errors import UserError
 
 LEADERS = 20
 PAIRS = 8
 WORDS = ("useful", "harmful", "no effect seen", "unknown")
+KNOWN = WORDS[:2]
 
 
 @dataclass(frozen=True)
@@ -46,11 +51,19 @@ class Findings:
 
 
 @dataclass(frozen=True)
+class Winner:
+    """The best trial: a sentence with its score, and the fields in which it differs from the best baseline."""
+
+    trial: int
+    sentence: str
+    changes: list[str]
+
+
+@dataclass(frozen=True)
 class EffectRow:
     """One row of the page's table of effects, as text."""
 
     name: str
-    detail: bool
     verdict: str
     effect: str
     full: str
@@ -110,14 +123,14 @@ def write_report(name: str, out: Path, tracking_uri: str = TRACKING_URI, experim
 
 
 def describe_effects(findings: Findings) -> Iterator[str]:
-    """One sentence for each verdict, with the levels that have it."""
+    """One sentence for the useful levels, and one for the harmful ones."""
     metric, rows = findings.sweep.metric, findings.effects[~findings.effects.detail.astype(bool)]
-    for word in WORDS:
-        found = rows[rows.verdict == word].sort_values("effect", key=abs, ascending=False)
-        effects = [f" {format_effect(metric, row.effect, row.low, row.high)}" for row in found.itertuples()]
-        names = [f"{row.parameter}={row.level}" for row in found.itertuples()]
-        if names and word in WORDS[:2]:
-            names = [name + effect for name, effect in zip(names, effects, strict=True)]
+    for word in KNOWN:
+        found = order_effects(rows[rows.verdict == word])
+        names = [
+            f"{row.parameter}={row.level} {format_effect(metric, row.effect, row.low, row.high)}"
+            for row in found.itertuples()
+        ]
         if names:
             yield f"{word.capitalize()}: {', '.join(names)}."
 
@@ -178,12 +191,41 @@ def describe_baseline(sweep: Sweep) -> str:
     return f"Effects are relative to trial {trial:04d}, {kind}: {listed}."
 
 
+def describe_headline(sweep: Sweep) -> str:
+    """What the sweep found, in one sentence: how far the best trial is ahead of the baseline, or of the others."""
+    found = judge_best(list_candidates(sweep))
+    return describe_lead(sweep.metric, found) or describe_ties(sweep.metric, found)
+
+
+def describe_winner(sweep: Sweep) -> Winner:
+    """The best trial; at least one trial must have completed."""
+    best = sweep.completed.iloc[0]
+    score = format_score(sweep.metric, best.score, best.standard_error)
+    base = sweep.completed[sweep.completed.is_baseline & (sweep.completed.trial != best.trial)]
+    if not len(base):
+        return Winner(int(best.trial), f"Trial {best.trial:04d} reached {score}.", [])
+    own, other = sweep.recipes.loc[best.trial], sweep.recipes.loc[base.trial.iloc[0]]
+    changes = [
+        f"{name}: {_short(own[name])}" for name in own.index if not _is_missing(own[name]) and own[name] != other[name]
+    ]
+    return Winner(
+        int(best.trial),
+        f"Trial {best.trial:04d} reached {score}. Its recipe differs from baseline {base.trial.iloc[0]:04d} in:",
+        changes,
+    )
+
+
 def render_report(findings: Findings) -> str:
     """The HTML text of the report; all text in it is escaped, and its pictures are inline SVG."""
     sweep, effects = findings.sweep, findings.effects
+    shown = effects[~effects.detail.astype(bool)]
+    is_known = shown.verdict.isin(KNOWN)
+    known = order_effects(shown[is_known])
+    headline = describe_headline(sweep)
+    clear = clear_interactions(findings)
+    unclear = findings.interactions.drop(clear.index)
     plots: dict[str, Callable[[], Figure]] = {
-        "effects": lambda: plot_effects(effects, sweep.metric),
-        "detail": lambda: plot_effects(effects, sweep.metric, detail=True),
+        "effects": lambda: plot_effects(known, sweep.metric),
         "isolation": lambda: plot_isolation(sweep),
         "costs": lambda: plot_costs(sweep),
         "equal_time": lambda: plot_equal_time(sweep),
@@ -192,6 +234,8 @@ def render_report(findings: Findings) -> str:
         "parallel": lambda: plot_parallel(sweep),
         "timeline": lambda: plot_timeline(sweep.trials),
     }
+    if effects.detail.any():
+        plots["detail"] = lambda: plot_effects(effects, sweep.metric, detail=True)
     if len(findings.importance):
         plots["importance"] = lambda: plot_importance(findings.importance)
     if len(best := sweep.completed) and sweep.curves[sweep.curves.trial == best.trial.iloc[0]]["lr"].notna().any():
@@ -199,6 +243,8 @@ def render_report(findings: Findings) -> str:
     return render_template(
         "report.html.j2",
         title=sweep.name,
+        headline=headline,
+        winner=describe_winner(sweep),
         facts=_facts(findings),
         baseline=describe_baseline(sweep),
         gist=[
@@ -206,14 +252,17 @@ def render_report(findings: Findings) -> str:
             *describe_interactions(findings),
             *describe_probe(sweep.metric, sweep.figures),
         ],
-        cautions=findings.cautions,
+        cautions=[sentence for sentence in findings.cautions if sentence not in headline],
         costs=list(describe_costs(findings)),
-        effects=list(_effect_rows(findings)),
-        interactions=list(_interaction_rows(findings)),
+        known=list(_effect_rows(sweep.metric, known)),
+        open_effects=list(_effect_rows(sweep.metric, order_effects(shown[~is_known]))),
+        interactions=list(_interaction_rows(sweep.metric, clear)),
+        open_interactions=list(_interaction_rows(sweep.metric, unclear.head(PAIRS))),
         equal_time=list(_equal_time_rows(findings)),
         leaders=list(_leader_rows(findings)),
         parameters=[parameter.name for parameter in list_parameters(sweep.space.recipe)],
         plots={key: to_svg(plot(), key) for key, plot in plots.items()},
+        data=to_json(collect_sweep(sweep), collect_effects(known, sweep.metric)),
         written=time.strftime("%Y-%m-%d %H:%M"),
     )
 
@@ -232,12 +281,16 @@ def _facts(findings: Findings) -> list[tuple[str, str]]:
     return [*facts, (format_seconds(findings.savings.seconds), "of training")]
 
 
-def _effect_rows(findings: Findings) -> Iterator[EffectRow]:
-    metric = findings.sweep.metric
-    for row in findings.effects.itertuples():
+def order_effects(effects: pd.DataFrame) -> pd.DataFrame:
+    """The rows by verdict, in the order of `WORDS`; the largest effect of each verdict first."""
+    by_size = effects.sort_values("effect", key=abs, ascending=False, kind="stable")
+    return by_size.sort_values("verdict", key=lambda words: words.map(WORDS.index), kind="stable")
+
+
+def _effect_rows(metric: str, effects: pd.DataFrame) -> Iterator[EffectRow]:
+    for row in effects.itertuples():
         yield EffectRow(
             name=f"{row.parameter} = {row.level}",
-            detail=row.detail,
             verdict=row.verdict,
             effect=format_effect(metric, row.effect, row.low, row.high),
             full=f"{row.full} / {row.full_off}",
@@ -251,9 +304,9 @@ def _score(metric: str, score: float) -> str:
     return format_score(metric, None if pd.isna(score) else score)
 
 
-def _interaction_rows(findings: Findings) -> Iterator[tuple[str, str, str]]:
-    for row in findings.interactions.head(PAIRS).itertuples():
-        yield row.one, row.other, format_effect(findings.sweep.metric, row.effect, row.low, row.high)
+def _interaction_rows(metric: str, interactions: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+    for row in interactions.itertuples():
+        yield row.one, row.other, format_effect(metric, row.effect, row.low, row.high)
 
 
 def _equal_time_rows(findings: Findings) -> Iterator[tuple[str, ...]]:

@@ -33,6 +33,11 @@ def test_an_opened_sweep_has_its_best_trial_and_exports_it(home):
     assert "0000" in (home / other / "MODEL_CARD.md").read_text()
 
 
+def test_a_sweep_in_a_notebook_shows_its_best_trials(home):
+    result = search.open("tiny", console=QUIET)
+    assert f"<tr><td>{result.best.name}</td><td>completed</td>" in result._repr_html_()
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -82,6 +87,7 @@ def test_a_completed_sweep_moves_to_another_store(home, trained_sweep):
     assert not set(again.run_ids.values()) & set(before.run_ids.values())
     sweep = load("tiny", again.settings.tracking_uri, again.settings.experiment)
     assert [round(score, 9) for score in sweep.trials.score] == [round(trial.score, 9) for trial in before.trials]
+    assert moved.plot.parallel().sweep.trials["trial"] == sweep.trials.trial.tolist()
     with pytest.raises(UserError, match="--address=127.0.0.1:9: no Ray cluster answers there"):
         search.resume("tiny", address="127.0.0.1:9", console=QUIET)
     assert search.open("tiny", console=QUIET).record.settings.address is None

@@ -8,7 +8,18 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.report.plots.plot_style import BLUE, GREY, INK, ORANGE, finish, label_of, new_figure, unit_of, wrap_axes
+from analysis.report.plots.plot_style import (
+    BLUE,
+    GREY,
+    INK,
+    MANY,
+    ORANGE,
+    finish,
+    label_of,
+    new_figure,
+    unit_of,
+    wrap_axes,
+)
 from analysis.report.score_costs import pareto_front
 
 if TYPE_CHECKING:
@@ -27,7 +38,7 @@ def plot_costs(sweep: Sweep) -> Figure:
         front = done[pareto_front(done[cost], sweep.sign * done.score)].sort_values(cost)
         axes.step(front[cost], unit * front.score, where="post", color=BLUE, linewidth=1, alpha=0.6)
         colours = np.where(done.is_baseline, ORANGE, np.where(done.trial.isin(front.trial), BLUE, GREY))
-        axes.scatter(done[cost], unit * done.score, c=colours, s=18)
+        axes.scatter(done[cost], unit * done.score, c=colours, s=18, rasterized=len(done) > MANY)
         for trial in front.itertuples():
             axes.annotate(
                 f"{trial.trial:04d}",

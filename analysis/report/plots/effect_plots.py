@@ -13,6 +13,7 @@ from analysis.report.plots.plot_style import (
     BLUE,
     GREY,
     INK,
+    MANY,
     ORANGE,
     VERDICTS,
     finish,
@@ -30,7 +31,7 @@ COLUMNS = 3
 
 def plot_effects(effects: pd.DataFrame, metric: str, detail: bool = False) -> Figure:
     """The interval of each level's effect relative to the baseline's choice; `effects` is from `measure_effects`."""
-    rows = effects if detail else effects[~effects.detail]
+    rows = effects if detail else effects[~effects.detail.astype(bool)]
     unit = unit_of(metric)
     figure, axes = new_figure(8.2, 0.8 + 0.24 * max(3, len(rows)))
     places = np.arange(len(rows))[::-1]
@@ -56,6 +57,7 @@ def plot_isolation(sweep: Sweep, column: str = "score", label: str | None = None
     """
     parameters = list_parameters(sweep.space.recipe)
     trials = sweep.trials[sweep.trials.score.notna() & ~sweep.trials.state.isin(["diverged", "failed"])]
+    pixels = len(trials) > MANY
     rows = -(-max(1, len(parameters)) // COLUMNS)
     figure, grid = new_figure(8.2, 0.4 + 1.9 * rows, rows, COLUMNS, sharey=True, squeeze=False)
     unit, rng = unit_of(sweep.metric) if column == "score" else 1.0, np.random.default_rng(0)
@@ -76,8 +78,8 @@ def plot_isolation(sweep: Sweep, column: str = "score", label: str | None = None
             x = x + rng.uniform(-0.15, 0.15, len(x))
         done = (trials.state == "completed").to_numpy()
         score = unit * trials[column].to_numpy()
-        axes.plot(x[~done], score[~done], ".", color=GREY, markersize=4, alpha=0.5)
-        axes.plot(x[done], score[done], "o", color=BLUE, markersize=4, alpha=0.8)
+        axes.plot(x[~done], score[~done], ".", color=GREY, markersize=4, alpha=0.5, rasterized=pixels)
+        axes.plot(x[done], score[done], "o", color=BLUE, markersize=4, alpha=0.8, rasterized=pixels)
         base = trials.is_baseline.to_numpy() & done
         axes.plot(x[base], score[base], "o", color=ORANGE, markersize=5)
         axes.set_title(parameter.name)

@@ -31,6 +31,22 @@ def test_the_page_is_one_self_contained_file(page):
     assert page.count("<svg") >= 8
 
 
+def test_the_page_begins_with_the_lead_and_the_recipe_of_the_best_trial(findings, page):
+    best = findings.sweep.completed.iloc[0]
+    lead = page.index(f"The best, {best.trial:04d}, is better than the best baseline")
+    assert lead < page.index("label_smoothing.alpha: ") < page.index('class="box warn"') < page.index('id="effects"')
+
+
+def test_levels_and_interactions_that_may_be_chance_are_folded_away(findings, page):
+    assert {"useful", "no effect seen"} <= set(findings.effects.verdict)
+    folds = "".join(re.findall(r"<details>.*?</details>", page, re.DOTALL))
+    opened = re.sub(r"<details>.*?</details>", "", page, flags=re.DOTALL)
+    assert "no effect seen</span>" in folds
+    assert "no effect seen</span>" not in opened
+    assert "useful</span>" in opened
+    assert "Interactions that may be chance" in folds
+
+
 def test_ids_of_its_pictures_do_not_collide(page):
     ids = re.findall(r'<(?:clipPath|path|g|use)[^>]*? id="(m[0-9a-f]{6,}|p[0-9a-f]{6,})"', page)
     assert ids
@@ -70,8 +86,8 @@ def test_the_planned_rate_goes_through_the_logged_rates_of_the_best_trial(findin
 
 
 def test_names_are_escaped(findings):
-    named = replace(findings, sweep=replace(findings.sweep, name="<script>"))
-    assert "<script>" not in render_report(named)
+    named = replace(findings, sweep=replace(findings.sweep, name="<script>alert"))
+    assert "<script>alert" not in render_report(named)
 
 
 @pytest.mark.parametrize("width", [80, 200])

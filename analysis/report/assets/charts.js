@@ -1,0 +1,241 @@
+// The interactive figures: each function returns the option of an Apache ECharts chart from the data of the sweep.
+const COLOURS = ["#3b82c4", "#dd8426", "#2b9a66", "#c2528b", "#8b6fd0", "#b0892b", "#3aa0b0", "#8b93a1"];
+const STATES = { completed: "#3b82c4", baseline: "#dd8426", stopped: "#8b93a1", paused: "#3aa0b0", diverged: "#cf4f4f",
+  failed: "#c2528b", out_of_memory: "#b0892b", running: "#2b9a66", interrupted: "#8b6fd0" };
+const VERDICTS = { useful: "#2b9a66", harmful: "#cf4f4f", "no effect seen": "#3b82c4", unknown: "#8b93a1" };
+// From bad to good. Each step is visible on white and on black, and also with red-green colour blindness.
+const SCALE = ["#8f6bd6", "#4f86d9", "#2e9d8f", "#b58f1f", "#e2761b"];
+const MANY = 2000; // With more trials, ECharts draws them in one path and in steps.
+const COSTS = { seconds: "training (s)", memory_mb: "peak memory (MB)", ece: "calibration error (ECE)" };
+
+const sweep = JSON.parse(await unpack("sweep-data"));
+const trials = sweep.trials;
+const rows = trials.trial.map((_, row) => row);
+
+const escapeText = (text) => echarts.format.encodeHTML(String(text));
+const nameOf = (row) => String(trials.trial[row]).padStart(4, "0");
+const stateOf = (row) => (trials.is_baseline[row] && trials.state[row] === "completed" ? "baseline" : trials.state[row]);
+const words = (text) => text.replaceAll("_", " ");
+
+function short(value) {
+  if (typeof value !== "number") return value !== null && typeof value === "object" ? JSON.stringify(value) : String(value);
+  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(3)));
+}
+
+function scoreText(row) {
+  if (trials.score[row] === null) return "no score";
+  const digits = sweep.percent ? 1 : 3;
+  const error = trials.standard_error[row];
+  return trials.score[row].toFixed(digits) + (error ? ` ± ${error.toFixed(digits)}` : "") + (sweep.percent ? " %" : "");
+}
+
+// The fields in which a recipe differs from the baseline's, as texts such as `optimizer.lr=0.01`.
+function differences(row) {
+  const names = Object.keys(sweep.varying).filter((name) => sweep.varying[name][row] !== null);
+  const changed = names.filter((name) => sweep.baseline === null ||
+    JSON.stringify(sweep.varying[name][row]) !== JSON.stringify(sweep.varying[name][sweep.baseline]));
+  return changed.map((name) => `${name}=${short(sweep.varying[name][row])}`);
+}
+
+function describe(row) {
+  const changed = differences(row);
+  const more = changed.length > 10 ? [`and ${changed.length - 10} more`] : [];
+  return `<b>Trial ${nameOf(row)}</b> · ${scoreText(row)} · ${escapeText(words(stateOf(row)))}<br>` +
+    ([...changed.slice(0, 10), ...more].map(escapeText).join("<br>") || "the baseline's recipe");
+}
+
+function pageColours() {
+  const style = getComputedStyle(document.documentElement);
+  return Object.fromEntries(["ink", "soft", "line", "card"].map((key) => [key, style.getPropertyValue(`--${key}`).trim()]));
+}
+
+function basics(page) {
+  return {
+    animation: false, textStyle: { fontFamily: "system-ui, sans-serif", color: page.ink }, aria: { enabled: true },
+    tooltip: { trigger: "item", confine: true, backgroundColor: page.card, borderColor: page.line,
+      textStyle: { color: page.ink, fontSize: 12 }, extraCssText: "max-width:22rem;white-space:normal" },
+  };
+}
+
+function axis(page, name, more) {
+  return { name, nameLocation: "middle", nameGap: 28, nameTextStyle: { color: page.soft }, scale: true,
+    axisLabel: { color: page.soft, hideOverlap: true }, axisLine: { onZero: false, lineStyle: { color: page.soft } },
+    splitLine: { lineStyle: { color: page.line } }, ...more };
+}
+
+const legend = (page) => ({ type: "scroll", top: 0, left: 0, right: 90, textStyle: { color: page.ink },
+  pageTextStyle: { color: page.soft }, pageIconColor: page.soft, inactiveColor: page.line });
+const toolbox = (page) => ({ right: 0, top: 0, itemSize: 14, iconStyle: { borderColor: page.soft },
+  feature: { dataZoom: { title: { zoom: "Zoom into a rectangle", back: "Undo the zoom" } }, restore: { title: "Reset" } } });
+
+// The groups of trials for a colour: their names, their colours, and the group of each trial.
+function group(by) {
+  if (by === "state") {
+    const names = [...new Set(rows.map(stateOf))];
+    return { names: names.map(words), colours: names.map((name) => STATES[name] || COLOURS[7]),
+      of: rows.map((row) => names.indexOf(stateOf(row))) };
+  }
+  const found = sweep.axes.find((one) => one.name === by);
+  if (found.scale === "options") return { names: found.options, colours: COLOURS, of: found.values };
+  const sorted = found.values.filter((value) => value !== null).sort((a, b) => a - b);
+  const edges = [0, 1, 2, 3].map((third) => sorted[Math.min(sorted.length - 1, Math.floor((third * sorted.length) / 3))]);
+  return { names: [0, 1, 2].map((third) => `${short(edges[third])} to ${short(edges[third + 1])}`), colours: COLOURS,
+    of: found.values.map((value) => (value === null ? null : value < edges[1] ? 0 : value < edges[2] ? 1 : 2)) };
+}
+
+function curves(page, { by = "state", log = false }) {
+  const asError = log && sweep.percent;
+  const least = 0.01; // A log axis has no place for an error of 0.
+  const place = (score) => (asError ? Math.max(least, 100 - score) : score);
+  const { names, colours, of } = group(by);
+  const points = (row) => sweep.curves[row].map((score, epoch) => [epoch + 1, score]).filter(([, score]) => score !== null)
+    .map(([epoch, score]) => [epoch, place(score)]);
+  const drawn = rows.map(points);
+  const heights = drawn.flat().map(([, height]) => height);
+  const ends = heights.reduce(([low, high], height) => [Math.min(low, height), Math.max(high, height)], [Infinity, -Infinity]);
+  // A series of many lines does not widen its axes by itself.
+  const tick = echarts.number.nice((ends[1] - ends[0] || 1) / 6, true);
+  const limits = log ? ends : [tick * Math.floor(ends[0] / tick), tick * Math.ceil(ends[1] / tick)];
+  const longest = Math.max(1, ...rows.map((row) => sweep.curves[row].length));
+  const many = rows.length > MANY;
+  const item = (row) => ({ row, coords: drawn[row] });
+  const series = names.flatMap((name, index) => {
+    const inside = rows.filter((row) => of[row] === index && drawn[row].length);
+    const style = { color: colours[index % colours.length] };
+    const faint = many ? 0.25 : 0.6;
+    return [
+      { name, type: "lines", coordinateSystem: "cartesian2d", polyline: true, clip: true, color: style.color, large: many,
+        largeThreshold: 1, progressive: 1000, data: inside.filter((row) => drawn[row].length > 1).map(item),
+        lineStyle: { ...style, width: 1.2, opacity: faint }, emphasis: { lineStyle: { width: 3, opacity: 1 } } },
+      { name, type: "scatter", symbolSize: 4, large: many, itemStyle: { ...style, opacity: faint },
+        data: inside.filter((row) => drawn[row].length === 1).map((row) => ({ row, value: drawn[row][0] })) },
+    ];
+  });
+  const best = sweep.best === null ? [] : drawn[sweep.best].map((value) => ({ row: sweep.best, value }));
+  series.push({ name: "the best", type: "line", data: best, symbolSize: 5, color: page.ink, z: 5,
+    lineStyle: { width: 2.5, color: page.ink },
+    markLine: { silent: true, symbol: "none", lineStyle: { color: page.soft, type: "dotted" },
+      data: sweep.rungs.map(([epoch, count]) => ({ xAxis: epoch, 
+        label: { formatter: `${count} stopped`, color: page.soft, position: asError ? "start" : "end" } })) } });
+  const label = asError ? sweep.label.replace("validation accuracy (%)", "validation error (%)").replace(/^(?!.*error)/, "100 − ")
+    : sweep.label;
+  return { ...basics(page), legend: legend(page), toolbox: toolbox(page), series,
+    grid: { left: 50, right: 40, top: 60, bottom: 42 },
+    xAxis: axis(page, "epoch", { type: "value", min: 1, max: Math.max(2, longest), minInterval: 1 }),
+    yAxis: axis(page, label, { type: log ? "log" : "value", logBase: 2, min: limits[0], max: limits[1],
+      nameGap: 38, inverse: asError, axisLabel: { color: page.soft, formatter: short, showMaxLabel: log ? null : false } }) };
+}
+
+function parallel(page) {
+  const scored = rows.filter((row) => trials.score[row] !== null);
+  const columns = sweep.axes;
+  const last = columns.length;
+  const low = echarts.number.quantile(scored.map((row) => trials.score[row]).sort((a, b) => a - b), 0.1) || 0;
+  const high = Math.max(low + 1e-9, ...scored.map((row) => trials.score[row]));
+  const name = { nameTextStyle: { color: page.ink, fontSize: 11, lineHeight: 14 }, axisLine: { lineStyle: { color: page.soft } },
+    axisLabel: { color: page.ink, fontSize: 10, formatter: short, hideOverlap: true } };
+  const parallelAxis = columns.map((one, dim) => ({ dim, name: one.name.replace(/\.(?=[^.]*$)/, "\n"), ...name,
+    ...(one.scale === "options"
+      ? { type: "category", data: one.options, axisLabel: { ...name.axisLabel, formatter: (text) => cut(text, 16) } }
+      : { type: one.scale === "log" ? "log" : "value", min: "dataMin", max: "dataMax" }) }));
+  parallelAxis.push({ dim: last, name: sweep.label.replace("validation ", ""), ...name, type: "value", scale: true,
+    inverse: !sweep.maximise });
+  const make = (label, inside, opacity) => ({ name: label, type: "parallel", progressive: 1000, smooth: false,
+    lineStyle: { width: 1.2, opacity }, inactiveOpacity: 0.03, emphasis: { lineStyle: { width: 3, opacity: 1 } },
+    data: inside.map((row) => ({ row, value: [...columns.map((one) => one.values[row] ?? "-"), trials.score[row]] })) });
+  const done = (row) => trials.state[row] === "completed";
+  const strength = scored.length > MANY ? 0.35 : 0.85;
+  return { ...basics(page),
+    visualMap: { show: false, dimension: last, min: low, max: high,
+      inRange: { color: sweep.maximise ? SCALE : [...SCALE].reverse() } },
+    parallel: { left: 40, right: 60, top: 52, bottom: 20,
+      parallelAxisDefault: { areaSelectStyle: { width: 18, color: page.ink, opacity: 0.12, borderColor: page.ink } } },
+    parallelAxis,
+    series: [make("stopped early", scored.filter((row) => !done(row)), strength / 4), make("completed", scored.filter(done), strength)] };
+}
+
+const cut = (text, width) => (text.length > width ? `${text.slice(0, width - 1)}…` : text);
+
+function scores(page, { over = sweep.axes[0] ? sweep.axes[0].name : "seconds" }) {
+  const column = sweep.axes.find((one) => one.name === over);
+  const values = column ? column.values : trials[over];
+  const isChoice = column && column.scale === "options";
+  // Points of one option lie side by side; a fixed spread keeps them in place when the theme changes.
+  const place = (row) => (isChoice ? values[row] + (((row * 0.618034) % 1) - 0.5) * 0.4 : values[row]);
+  const { names, colours, of } = group("state");
+  const series = names.map((name, index) => ({ name, type: "scatter", symbolSize: 7, large: rows.length > MANY, color: colours[index],
+    itemStyle: { opacity: rows.length > MANY ? 0.5 : 0.8 }, z: name === "baseline" ? 4 : 3,
+    data: rows.filter((row) => of[row] === index && values[row] !== null && trials.score[row] !== null)
+      .map((row) => ({ row, value: [place(row), trials.score[row]] })) }));
+  const options = isChoice ? { min: -1, max: column.options.length, interval: 1, splitLine: { show: false },
+    axisTick: { show: false }, axisLabel: { color: page.soft, showMinLabel: false, showMaxLabel: false, hideOverlap: true,
+      formatter: (value) => column.options[Math.round(value)] ?? "" } } : {};
+  return { ...basics(page), legend: legend(page), toolbox: toolbox(page), series,
+    grid: { left: 50, right: 20, top: 40, bottom: 42 },
+    xAxis: axis(page, COSTS[over] || over, { type: column && column.scale === "log" ? "log" : "value", ...options,
+      ...(isChoice ? {} : { axisLabel: { color: page.soft, formatter: short, hideOverlap: true } }) }),
+    yAxis: axis(page, sweep.label, { type: "value", nameGap: 38 }) };
+}
+
+function effects(page) {
+  const shown = sweep.effects;
+  const known = shown.map((row, place) => ({ ...row, place })).filter((row) => row.effect !== null);
+  const item = (row, more) => ({ ...more, effect: row.place, itemStyle: { color: VERDICTS[row.verdict] },
+    lineStyle: { color: VERDICTS[row.verdict], width: 3, opacity: 1 } });
+  const step = sweep.percent ? 1 : 0.01;
+  const ends = [0, ...known.flatMap((row) => [row.low, row.high])].map((end) => end / step);
+  return { ...basics(page), grid: { left: Math.min(260, 0.42 * innerWidth), right: 24, top: 6, bottom: 42 },
+    xAxis: axis(page, `${sweep.percent ? "points " : ""}better than the baseline's choice`,
+      { type: "value", min: step * Math.floor(Math.min(...ends)), max: step * Math.ceil(Math.max(...ends)), axisLabel: { color: page.soft, formatter: short } }),
+    yAxis: { type: "category", inverse: true, data: shown.map((row) => row.name), axisTick: { show: false },
+      axisLine: { lineStyle: { color: page.soft } },
+      axisLabel: { color: page.ink, interval: 0, width: Math.min(250, 0.4 * innerWidth), overflow: "truncate" } },
+    series: [
+      { type: "lines", coordinateSystem: "cartesian2d", polyline: true,
+        data: known.map((row) => item(row, { coords: [[row.low, row.place], [row.high, row.place]] })) },
+      { type: "scatter", symbolSize: 9, data: known.map((row) => item(row, { value: [row.effect, row.place] })),
+        markLine: { silent: true, symbol: "none", label: { show: false }, lineStyle: { color: page.ink, type: "solid" },
+          data: [{ xAxis: 0 }] } },
+    ] };
+}
+
+function describeEffect(place) {
+  const row = sweep.effects[place];
+  const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(sweep.percent ? 1 : 3);
+  return `<b>${escapeText(row.name)}</b><br>${escapeText(row.verdict)}: ${signed(row.effect)} ` +
+    `(${signed(row.low)} to ${signed(row.high)})`;
+}
+
+// The chart of a figure element. `onTrial` gets the row of a clicked trial, `onBrush` the selected rows or null.
+function draw(element, builders, { onTrial, onBrush }) {
+  const build = builders[element.dataset.chart];
+  const chart = echarts.init(element.querySelector(".canvas"), null, { renderer: "canvas" });
+  const settings = JSON.parse(element.dataset.settings || "{}");
+  const render = () => {
+    const option = build(pageColours(), settings);
+    option.tooltip.formatter = ({ data }) => data === undefined || data === null ? "" :
+      data.effect !== undefined ? describeEffect(data.effect) : data.row !== undefined ? describe(data.row) : "";
+    chart.setOption(option, true);
+  };
+  render();
+  for (const control of element.querySelectorAll("select, input")) {
+    control.addEventListener("change", () => {
+      settings[control.name] = control.type === "checkbox" ? control.checked : control.value;
+      render();
+    });
+  }
+  chart.on("click", ({ data }) => data && data.row !== undefined && onTrial && onTrial(data.row));
+  chart.on("axisareaselected", () => {
+    if (!onBrush) return;
+    const { series, parallelAxis } = chart.getOption();
+    const isBrushed = parallelAxis.some((_, place) => chart.getModel().getComponent("parallelAxis", place).activeIntervals.length);
+    const found = series.flatMap((one, place) =>
+      chart.getModel().getSeriesByIndex(place).getRawIndicesByActiveState("active").map((index) => one.data[index].row));
+    onBrush(isBrushed ? found : null);
+  });
+  new ResizeObserver(() => chart.resize()).observe(element);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
+  return chart;
+}
+
+const BUILDERS = { curves, parallel, scores, effects };

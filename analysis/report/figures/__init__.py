@@ -1,0 +1,1 @@
+"""Interactive figures of a sweep: data collected here, drawn by Apache ECharts in the page or notebook."""

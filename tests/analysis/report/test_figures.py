@@ -1,0 +1,107 @@
+"""The interactive figures have the data of the sweep, and work in a browser and in a notebook without a network."""
+
+import base64
+import gzip
+import html
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from analysis.report.figures.sweep_data import collect_sweep
+from analysis.report.sweep_report import find, render_report
+from training.errors import UserError
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="module")
+def page(sweep) -> str:
+    return render_report(find(sweep))
+
+
+def read_data(page: str) -> dict:
+    """Return the data that the page's figures draw."""
+    packed = re.search(r'id="sweep-data">([^<]+)</script>', page)[1]
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
+def test_the_page_has_the_recipe_and_the_curve_of_each_trial(page, sweep):
+    data = read_data(page)
+    assert data["trials"]["trial"] == sweep.trials.trial.tolist()
+    row = data["best"]
+    best = sweep.completed.iloc[0]
+    recipe = data["fixed"] | {name: values[row] for name, values in data["varying"].items() if values[row] is not None}
+    assert recipe == sweep.recipes.loc[best.trial].dropna().to_dict()
+    curve = sweep.curves[sweep.curves.trial == best.trial].score
+    assert data["curves"][row] == pytest.approx((100 * curve).tolist(), rel=1e-4)
+
+
+def test_the_axes_have_the_place_of_each_trials_option(sweep):
+    level = next(axis for axis in collect_sweep(sweep).axes if axis.name == "unfreeze.level")
+    assert [level.options[place] for place in level.values] == sweep.recipes["unfreeze.level"].tolist()
+
+
+def test_an_option_outside_the_space_has_a_place_of_its_own(sweep):
+    trials = sweep.trials.assign(**{"unfreeze.level": ["stem", *sweep.trials["unfreeze.level"][1:]]})
+    level = next(axis for axis in collect_sweep(replace(sweep, trials=trials)).axes if axis.name == "unfreeze.level")
+    assert level.options[level.values[0]] == "other"
+
+
+def test_rungs_are_the_epochs_at_which_trials_were_stopped(sweep):
+    stopped = sweep.trials[sweep.trials.state == "stopped"]
+    rungs = collect_sweep(sweep).rungs
+    assert rungs
+    assert all((stopped.epochs_done == epoch).sum() == count for epoch, count in rungs)
+
+
+def test_a_page_is_much_smaller_than_two_megabytes(page):
+    assert len(page.encode()) < 1_500_000
+
+
+@pytest.mark.parametrize("kind", ["effects", "curves", "parallel", "scores"])
+def test_a_figure_in_a_notebook_needs_no_other_file(sweep, kind):
+    figure = getattr(sweep.plot, kind)()
+    frame = figure._repr_html_()
+    inside = html.unescape(re.search(r'srcdoc="([^"]+)"', frame)[1])
+    assert f'data-chart="{kind}"' in inside
+    assert not re.findall(r"""(?:src|href)=["'](?!#|data:)[^"']+""", inside)
+    assert read_data(inside)["trials"]["trial"] == sweep.trials.trial.tolist()
+
+
+def test_a_figure_can_be_written_to_a_file(sweep, tmp_path):
+    path = sweep.plot.curves(by="unfreeze.level", log=True).save(tmp_path / "curves.html")
+    settings = html.unescape(re.search(r'data-settings="([^"]*)"', path.read_text())[1])
+    assert json.loads(settings) == {"by": "unfreeze.level", "log": True}
+    with pytest.raises(UserError, match="path=.*Name a file that can be written"):
+        sweep.plot.curves().save(tmp_path)
+
+
+def test_an_unknown_column_gives_one_sentence_with_the_known_ones(sweep):
+    with pytest.raises(UserError, match="by='levl': this sweep has no such column.*unfreeze.level"):
+        sweep.plot.curves(by="levl")
+    with pytest.raises(UserError, match="over='cost'.*seconds, memory_mb, ece"):
+        sweep.plot.scores(over="cost")
+
+
+def test_a_sweep_in_a_notebook_shows_its_best_trials_with_escaped_names(sweep):
+    shown = replace(sweep, name="<b>")._repr_html_()
+    assert "&lt;b&gt;" in shown
+    assert f"{sweep.completed.trial.iloc[0]:04d}" in shown
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+def test_a_browser_shows_the_table_of_trials_and_the_figures(page, tmp_path, sweep):
+    (tmp_path / "report.html").write_text(page)
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,9000", "--virtual-time-budget=8000"]
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    address = (tmp_path / "report.html").as_uri()
+    done = subprocess.run(
+        [BROWSER, *options, profile, "--dump-dom", address], capture_output=True, text=True, timeout=120
+    )
+    assert f"{len(sweep.trials)} of {len(sweep.trials)} trials" in done.stdout
+    assert f'aria-label="Show trial {sweep.completed.trial.iloc[0]:04d}"' in done.stdout
+    assert done.stdout.count("<canvas") >= 4
