@@ -11,8 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.export.forms import FILES, Form
-from analysis.export.model_card import write_card
+from analysis.export.forms import FILES, OLD_WEIGHTS, Form, file_of
+from analysis.export.hub import CARD, CONFIG, FRONT, LOADING, fits_hub, write_config
+from analysis.export.model_card import describe
 from analysis.export.summary import Summary
 from analysis.export.writable import check_folder
 from spaces.load import dump_recipe, load_recipe
@@ -88,7 +89,9 @@ def check_out(out: Path) -> None:
 def _is_written_here(recipe: Path) -> bool:
     """Whether an export or a training wrote a recipe's file: the files beside it tell, or its own text."""
     names = {path.name for path in recipe.parent.iterdir()}
-    if "last.ckpt" in names or len(names & {"weights.safetensors", "summary.json", "MODEL_CARD.md"}) > 1:
+    if CARD in names and not (recipe.parent / CARD).read_text(errors="replace").startswith(FRONT):
+        return False
+    if "last.ckpt" in names or len(names & {FILES["torch"], OLD_WEIGHTS, "summary.json", "MODEL_CARD.md"}) > 1:
         return True
     try:
         return names == {"recipe.yaml"} and recipe.read_text() == dump_recipe(load_recipe(recipe))
@@ -108,7 +111,9 @@ def export_recipe(recipe: Recipe, out: Path) -> None:
 
 
 def export_model(recipe: Recipe, state: Mapping[str, torch.Tensor], source: Source, out: Path) -> None:
-    """Write `recipe.yaml`, `weights.safetensors`, `summary.json` and `MODEL_CARD.md` into `out`.
+    """Write `recipe.yaml`, `model.safetensors`, `summary.json` and `MODEL_CARD.md` into `out`.
+
+    The export of a timm model has `config.json` and `README.md` too, which make it a model folder of the Hugging Face hub.
 
     Args:
         recipe: The resolved recipe, in which no field is `auto`.
@@ -124,20 +129,30 @@ def export_model(recipe: Recipe, state: Mapping[str, torch.Tensor], source: Sour
     export_recipe(recipe, out)
     # Tied weights share memory, and safetensors refuses tensors that do.
     save_file({name: value.clone().contiguous() for name, value in state.items()}, out / FILES["torch"])
-    for name in (FILES["onnx"], FILES["int8"]):  # Files of an earlier export have other weights.
+    for name in (
+        FILES["onnx"],
+        FILES["int8"],
+        OLD_WEIGHTS,
+        CONFIG,
+        CARD,
+    ):  # Files of an earlier export are of another model.
         (out / name).unlink(missing_ok=True)
     summary = summarise(recipe, source)
     if recipe.snapshots.is_on:
         from training.model.ensemble import count_members
 
         summary["members"] = count_members(state)
+    if fits_hub(recipe):
+        write_config(recipe, summary, out / CONFIG)
     write_summary(recipe, summary, out)
 
 
 def write_summary(recipe: Recipe, summary: Summary, out: Path) -> None:
-    """Write `summary.json`, and the model card with the same facts in words."""
+    """Write `summary.json`, and the model card with the same facts in words; for the hub also as its README.md."""
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-    write_card(recipe, summary, out / "MODEL_CARD.md")
+    (out / "MODEL_CARD.md").write_text(describe(recipe, summary), encoding="utf-8")
+    if fits_hub(recipe):
+        (out / CARD).write_text(FRONT + describe(recipe, summary, LOADING), encoding="utf-8")
 
 
 def check_export(folder: Path, form: Form = "torch") -> None:
@@ -146,12 +161,15 @@ def check_export(folder: Path, form: Form = "torch") -> None:
     Raises:
         UserError: A file is missing.
     """
-    for name in ("recipe.yaml", "summary.json", *([FILES[form]] if form == "torch" else [])):
-        if not os.path.isfile(folder / name):
-            raise UserError(f"{folder}: not an export with weights, as {name} is missing. Make one: sweep export NAME.")
-    if not os.path.isfile(folder / FILES[form]):
+    model = file_of(folder, form)
+    for path in (folder / "recipe.yaml", folder / "summary.json", *([model] if form == "torch" else [])):
+        if not os.path.isfile(path):
+            raise UserError(
+                f"{folder}: not an export with weights, as {path.name} is missing. Make one: sweep export NAME."
+            )
+    if not os.path.isfile(model):
         raise UserError(
-            f"--model={form}: {folder} has no {FILES[form]}. Make it: sweep export NAME --{form}, or leave --model out."
+            f"--model={form}: {folder} has no {model.name}. Make it: sweep export NAME --{form}, or leave --model out."
         )
 
 
@@ -168,13 +186,13 @@ def read_export(folder: Path) -> Exported:
 
     recipe, summary = read_facts(folder)
     try:
-        weights = load_file(folder / FILES["torch"])
+        weights = load_file(path := file_of(folder, "torch"))
     except (ValueError, SafetensorError) as error:
         raise _damaged(folder, error) from None
     try:
         model = restore_model(recipe, weights, len(summary["classes"]))
     except RuntimeError:
-        raise UserError(f"{folder}: weights.safetensors does not belong to its recipe.yaml. Export it again.") from None
+        raise UserError(f"{folder}: {path.name} does not belong to its recipe.yaml. Export it again.") from None
     return Exported(folder, recipe, summary, model)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from analysis.export.summary import Summary
 from spaces.load import dump_recipe
 from spaces.parameters.domains import format_value
@@ -23,13 +21,13 @@ SOUP = (
 )
 
 
-def write_card(recipe: Recipe, summary: Summary, path: Path) -> None:
-    """Write the card in Markdown.
+def describe(recipe: Recipe, summary: Summary, loading: str | None = None) -> str:
+    """The card, in Markdown.
 
     Args:
         recipe: The resolved recipe.
         summary: The summary of the export.
-        path: The file to write.
+        loading: Code that loads the model in one line, which some exports have besides the code for all.
     """
     parts = [
         f"# {summary['backbone']['name']} for {len(summary['classes'])} classes",
@@ -44,12 +42,21 @@ def write_card(recipe: Recipe, summary: Summary, path: Path) -> None:
         "of the project that trained the model:",
         f"```python\n{loading_code(summary)}```",
         "The transform expects an upright image without transparency; `sweep predict` also turns photos by their EXIF entry.",
+        *(
+            [
+                "## Load it with timm alone",
+                "The folder's `config.json` has the architecture and the preprocessing:",
+                loading,
+            ]
+            if loading
+            else []
+        ),
         "## Classes",
         ", ".join(f"{number}: {name}" for number, name in enumerate(summary["classes"])),
         "## Recipe",
         f"```yaml\n{dump_recipe(recipe)}```",
     ]
-    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return "\n\n".join(parts) + "\n"
 
 
 def loading_code(summary: Summary) -> str:
@@ -96,11 +103,11 @@ def _code_of_model(model: str, summary: Summary) -> str:
     flips = summary.get("flip_average")
     if "members" not in summary:
         average = "plain = model\nmodel = lambda images: (plain(images) + plain(images.flip(3))) / 2\n"
-        return f'model = {model}\nmodel.load_state_dict(load_file("weights.safetensors"))\n{average if flips else ""}'
+        return f'model = {model}\nmodel.load_state_dict(load_file("model.safetensors"))\n{average if flips else ""}'
     logits = "(member(images) + member(images.flip(3))).div(2)" if flips else "member(images)"
     return (
         f"members = torch.nn.ModuleList([{model} for _ in range({summary['members']})])\n"
-        'members.load_state_dict(load_file("weights.safetensors"))\n'
+        'members.load_state_dict(load_file("model.safetensors"))\n'
         f"model = lambda images: torch.stack([{logits}.softmax(1) for member in members]).mean(0).log()\n"
     )
 

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from analysis.export.bundle import Exported
+from analysis.export.forms import file_of
 from training.data.files.images import ImageData
 from training.errors import UserError
 
@@ -72,7 +73,7 @@ def register(exported: Exported, data: ImageData, *, name: str, tracking_uri: st
         python_model=str(Path(__file__).with_name("served_model.py")),
         artifacts={
             "summary": str(exported.folder / "summary.json"),
-            "weights": str(exported.folder / "weights.safetensors"),
+            "weights": str(file_of(exported.folder, "torch")),
             "card": str(exported.folder / "MODEL_CARD.md"),
         },
         signature=signature,

@@ -80,6 +80,9 @@ def export(
     optuna: Annotated[
         str | None, typer.Option(help="Write all trials as an Optuna study, such as sqlite:///study.db.", metavar="URL")
     ] = None,
+    push_to_hub: Annotated[
+        str | None, typer.Option(help="Upload to this repository of the Hugging Face hub.", metavar="USER/NAME")
+    ] = None,
     storage: Storage = STORAGE,
     tracking_uri: FromStore = None,
     experiment: Experiment = EXPERIMENT,
@@ -87,7 +90,7 @@ def export(
 ) -> None:
     """Write the best trial's recipe, weights, summary and card, ready for `sweep train` and `sweep predict`."""
     if tracking_uri is not None:
-        if trial is not None or onnx or int8 or register is not None or optuna is not None:
+        if onnx or int8 or any(value is not None for value in (trial, register, optuna, push_to_hub)):
             raise UserError(
                 f"--tracking-uri: the store has the export of the best trial only. For other trials and forms, export "
                 f"{name} where its storage folder is."
@@ -106,7 +109,9 @@ def export(
     from search.core.record import SweepRecord
     from search.followup.trial_export import Extras, export_trial
 
-    print(export_trial(SweepRecord.open(folder), trial, out, Extras(onnx, int8, register, optuna)).sentence)
+    print(
+        export_trial(SweepRecord.open(folder), trial, out, Extras(onnx, int8, register, optuna, push_to_hub)).sentence
+    )
 
 
 def predict(

@@ -31,17 +31,18 @@ class TrialExport:
 
 @dataclass(frozen=True)
 class Extras:
-    """Additional outputs of an export: ONNX files, a model in MLflow's registry, an Optuna study of all trials."""
+    """Additional outputs: ONNX files, a model in MLflow's registry, an Optuna study of all trials, a repository of the hub."""
 
     onnx: bool = False
     int8: bool = False
     register: str | None = None
     optuna: str | None = None
+    push_to_hub: str | None = None
 
     @property
     def need_weights(self) -> bool:
         """Whether any of them is made of the trial's weights."""
-        return self.onnx or self.int8 or self.register is not None
+        return self.onnx or self.int8 or self.register is not None or self.push_to_hub is not None
 
 
 def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras: Extras = Extras()) -> TrialExport:
@@ -65,21 +66,35 @@ def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras
                 f"--register={extras.register}: {trial.recipe.backbone.name} is a backbone of your own, which MLflow's servers "
                 "do not have. Use --onnx instead."
             )
+    if extras.push_to_hub is not None:
+        from analysis.export.hub import check_repository
+
+        check_repository(extras.push_to_hub, trial.recipe)
     if extras.onnx or extras.int8:
         require("--int8" if extras.int8 else "--onnx", "onnx", "onnxruntime", "onnxscript")
     saved, why = read_weights(record, trial)
     if saved is None and extras.need_weights:
         raise UserError(
-            f"trial {trial.name} of {record.name} has no weights ({why}), but --onnx, --int8 and --register need them. "
-            "Leave these options out to export only its recipe, and train it again with sweep train."
+            f"trial {trial.name} of {record.name} has no weights ({why}), but --onnx, --int8, --register and --push-to-hub "
+            "need them. Leave these options out to export only its recipe, and train it again with sweep train."
         )
+    address = ""
+    if extras.push_to_hub is not None:
+        from analysis.export.hub import create_repository
+
+        address = create_repository(extras.push_to_hub)  # before anything is written, as it needs a network
     study = ""
     if extras.optuna is not None:
         from search.followup.optuna_study import write_study
 
         study = f"\n{write_study(record, extras.optuna)}"
     written = write_trial(record, trial, saved, why, out, extras)
-    return replace(written, sentence=written.sentence + study)
+    if extras.push_to_hub is not None:
+        from analysis.export.hub import push_export
+
+        push_export(out, extras.push_to_hub)
+        address = f"\nPushed to {address}, which is private unless it was public before."
+    return replace(written, sentence=written.sentence + study + address)
 
 
 def write_trial(

@@ -91,7 +91,7 @@ def train_single(
         console.print(f"Interrupted after {plural(len(outcome.reports), 'epoch')}.")
         raise Interrupted(signal.SIGINT, way_on)
     _export(outcome, out, metric, resources.threads, tracking.run_ids.get(0))
-    console.print(f"Wrote {out}: recipe.yaml, weights.safetensors, summary.json.")
+    console.print(f"Wrote {out}: recipe.yaml, model.safetensors, summary.json.")
 
 
 def _check_free(out: Path, recipe: Recipe) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 EXPORTS = {
-    "no-weights": ("weights.safetensors is missing", "sweep export"),
+    "no-weights": ("model.safetensors is missing", "sweep export"),
     "no-recipe": ("recipe.yaml is missing", "sweep export"),
     "no-summary": ("summary.json is missing", "sweep export"),
     "junk-weights": ("damaged", "sweep export"),

@@ -28,7 +28,7 @@ def test_an_opened_sweep_has_its_best_trial_and_exports_it(home):
     assert result.best.score == max(trial.score for trial in result.trials)
     assert result.best.recipe.backbone.name == "test_resnet"
     assert result.export() == home.joinpath("exports/tiny").relative_to(home)
-    assert (home / "exports" / "tiny" / "weights.safetensors").exists()
+    assert (home / "exports" / "tiny" / "model.safetensors").exists()
     other = result.export("other", trial=0)
     assert "0000" in (home / other / "MODEL_CARD.md").read_text()
 

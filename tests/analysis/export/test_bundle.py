@@ -127,7 +127,7 @@ def test_every_form_of_an_export_of_snapshots_averages_the_probabilities_of_its_
     data = load_data(found.recipe.data)
     images, _ = next(iter(make_eval_loader(data.val, found.recipe, workers=0)))
     members = [timm.create_model("test_resnet", num_classes=10).eval() for _ in range(2)]
-    torch.nn.ModuleList(members).load_state_dict(load_file(export / "weights.safetensors"))
+    torch.nn.ModuleList(members).load_state_dict(load_file(export / "model.safetensors"))
     with torch.inference_mode():
         expected = torch.stack([(one(images) + one(images.flip(3))).div(2).softmax(1) for one in members]).mean(0)
     assert not torch.allclose(members[0](images).softmax(1), members[1](images).softmax(1), atol=0.01)
@@ -135,7 +135,7 @@ def test_every_form_of_an_export_of_snapshots_averages_the_probabilities_of_its_
     (logits,) = onnxruntime.InferenceSession(export / "model.onnx").run(None, {"images": images.numpy()})
     assert np.allclose(torch.from_numpy(logits).softmax(1), expected, atol=1e-4)
     served = ServedClassifier()
-    files = {"summary": export / "summary.json", "weights": export / "weights.safetensors"}
+    files = {"summary": export / "summary.json", "weights": export / "model.safetensors"}
     served.load_context(SimpleNamespace(artifacts=files))
     with torch.inference_mode():
         assert torch.allclose(served.probabilities_of(images), expected, atol=1e-6)
@@ -241,7 +241,7 @@ def test_predict_refuses_a_folder_that_is_no_export_and_a_folder_without_images(
     with pytest.raises(UserError, match="no image in it"):
         predict_images(exported, tmp_path, tmp_path / "out.csv")
     shutil.copytree(exported, tmp_path / "damaged")
-    (tmp_path / "damaged" / "weights.safetensors").write_bytes(b"cut short")
+    (tmp_path / "damaged" / "model.safetensors").write_bytes(b"cut short")
     with pytest.raises(UserError, match="the export is damaged"):
         predict_images(tmp_path / "damaged", validation_files, tmp_path / "out.csv")
 

@@ -131,9 +131,7 @@ def test_the_final_model_is_trained_on_validation_images_too_and_keeps_its_last_
     assert scored["test"] is not None
     assert summary["test"] == scored["test"]
     assert "trained on the validation images too" in (home / "exports" / "tiny-final" / "MODEL_CARD.md").read_text()
-    weights = [
-        (home / "exports" / name / "weights.safetensors").read_bytes() for name in ("tiny-final", "tiny-confirm")
-    ]
+    weights = [(home / "exports" / name / "model.safetensors").read_bytes() for name in ("tiny-final", "tiny-confirm")]
     assert weights[0] != weights[1]
 
 

@@ -72,6 +72,7 @@ MISTAKES = {
     "somebody else's folder": (["export", "tiny", "--out", "sweeps"], "--out=sweeps: the folder has other files"),
     "a name too long": (["export", "tiny", "--out", "x" * 300], "--out=x*: it cannot be written to"),
     "a folder for a table": (["predict", "stub", "sweeps", "--out", "sweeps"], "--out=sweeps: this is a folder"),
+    "no name for a repository": (["export", "tiny", "--push-to-hub", "a/b/c"], "--push-to-hub=a/b/c: this is not"),
     "no name for a model": (["export", "tiny", "--register", "a/b"], "--register=a/b"),
 }
 
@@ -80,7 +81,7 @@ MISTAKES = {
 def test_a_mistake_ends_in_one_sentence(mistake, home):
     Image.new("RGB", (8, 8)).save(home / "image.png")
     (home / "stub").mkdir()
-    for name in ("recipe.yaml", "summary.json", "weights.safetensors"):
+    for name in ("recipe.yaml", "summary.json", "model.safetensors"):
         (home / "stub" / name).touch()
     before = sorted(home.rglob("*"))
     arguments, words = MISTAKES[mistake]

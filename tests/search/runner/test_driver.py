@@ -78,7 +78,7 @@ def test_the_exported_recipe_trains_again_to_the_same_score(folder, swept):
     assert again["metrics"]["val_accuracy"] == summary["metrics"]["val_accuracy"]
     assert again["metrics"]["val_loss"] == summary["metrics"]["val_loss"]
     assert (again["best_epoch"], again["threads"]) == (summary["best_epoch"], summary["threads"])
-    weights = [(folder / path / "weights.safetensors").read_bytes() for path in ("again", "exports/one")]
+    weights = [(folder / path / "model.safetensors").read_bytes() for path in ("again", "exports/one")]
     assert weights[0] == weights[1]
     _, runs = mlflow_runs(folder, "again", "attributes.run_name")
     assert [run.info.status for run in runs] == ["FINISHED"]
@@ -91,7 +91,7 @@ def test_the_sweep_is_shown_and_a_stopped_trial_exports_its_recipe(folder, swept
     trials = Trials("val_accuracy", read_events(folder / "sweeps" / "one" / "ledger.jsonl"))
     without = next(t for t in trials if not (folder / "sweeps" / "one" / "trials" / t.name / "best.ckpt").exists())
     assert "its weights are gone" in call(folder, "export", "one", "--trial", without.name, "--out", "gone")
-    assert not (folder / "gone" / "weights.safetensors").exists()
+    assert not (folder / "gone" / "model.safetensors").exists()
     call(folder, "resume", "one", check=2)  # it is completed
 
 

@@ -19,7 +19,7 @@ class FlipAverage(Technique):
     interactions: ClassVar[str] = (
         "It changes no weight: only validation, the scores and the exported model use it. Each prediction takes twice the "
         "time and memory. Train with flip, and leave both off if a mirrored image can have another label. "
-        "weights.safetensors holds the plain model, so other programs that load it have to average themselves."
+        "model.safetensors holds the plain model, so other programs that load it have to average themselves."
     )
     examples: ClassVar[Examples] = ({"flip_average": {"enabled": True}},)
     changes_weights: ClassVar[bool] = False
