@@ -5,11 +5,13 @@ from __future__ import annotations
 import atexit
 import errno
 import os
+import platform
 import sys
 import traceback
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from importlib.metadata import version
+from typing import Annotated, Any
 
 import typer
 
@@ -22,7 +24,6 @@ from search.storage.secrets import mask_logs
 from training.errors import UserError
 
 app = typer.Typer(
-    help="Search the techniques and values that are best for fine-tuning an image classifier.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -54,6 +55,15 @@ COMMANDS = (
 )
 
 
+def _print_version(is_asked: bool) -> None:
+    """Print the versions that a report of a fault needs, without importing the libraries."""
+    if is_asked:
+        libraries = ("ray", "torch", "torchvision", "lightning", "timm", "optuna", "mlflow")
+        others = ", ".join(f"{name} {version(name)}" for name in libraries)
+        print(f"sweep {version('technique-search')} (Python {platform.python_version()}, {others})")
+        raise typer.Exit
+
+
 def _keep_signals(command: Callable[..., None]) -> Callable[..., None]:
     """Raise `Interrupted` where the Python API raises KeyboardInterrupt: Typer would turn that into a silent exit 130."""
 
@@ -74,6 +84,17 @@ FORWARDING: Any = {
     "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
     "options_metavar": "SPACE [PATH=VALUE]... [OPTIONS]",
 }
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print versions.")
+    ] = False,
+) -> None:
+    """Search the techniques and values that are best for fine-tuning an image classifier."""
+
+
 for command in COMMANDS:
     more = FORWARDING if command is submit.submit else {}
     app.command(command.__name__.rstrip("_"), **more)(_keep_signals(command))

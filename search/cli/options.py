@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from search.api import STORAGE as STORAGE
+from training.errors import UserError
 
 
 def _load(files: list[str] | None) -> list[str] | None:
@@ -53,3 +54,17 @@ OtherAddress = Annotated[
 OtherStore = Annotated[
     str | None, typer.Option("--tracking-uri", help="Another MLflow store; it gets the earlier trials too.")
 ]
+
+# Options of commands whose results other programs read.
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print a table in CSV for other programs.")]
+
+
+def check_form(as_json: bool, as_csv: bool) -> None:
+    """Refuse both forms together.
+
+    Raises:
+        UserError: both were given.
+    """
+    if as_json and as_csv:
+        raise UserError("--json and --csv: give one of them.")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from search.core.trials import UNFINISHED
+from search.display.records import to_csv, to_json
 from search.display.tables import RemoteRow, make_console, remote_table
 from search.tracking.entries import ENDED
 from search.tracking.remote import RemoteSweep, list_sweeps
@@ -12,13 +14,24 @@ from search.tracking.remote import RemoteSweep, list_sweeps
 BEST = "best_val_"  # begins the name of the metric with the best score
 
 
-def print_remote(uri: str, experiment: str, owner: str | None, tags: Mapping[str, str]) -> None:
+def print_remote(
+    uri: str, experiment: str, owner: str | None, tags: Mapping[str, str], as_json: bool = False, as_csv: bool = False
+) -> None:
     """Print the sweeps of an experiment with this owner and these tags.
 
     Raises:
         UserError: the store cannot be read.
     """
-    make_console().print(remote_table([_describe(sweep) for sweep in list_sweeps(uri, experiment, owner, tags)]))
+    rows = [_describe(sweep) for sweep in list_sweeps(uri, experiment, owner, tags)]
+    if as_json or as_csv:
+        print_rows(rows, RemoteRow, as_json)
+    else:
+        make_console().print(remote_table(rows))
+
+
+def print_rows(rows: list[Any], kind: type, as_json: bool) -> None:
+    """Print dataclasses of one kind as JSON or CSV."""
+    print(to_json(rows) if as_json else to_csv(rows, kind).rstrip())
 
 
 def _describe(sweep: RemoteSweep) -> RemoteRow:

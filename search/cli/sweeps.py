@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -11,6 +12,8 @@ from analysis import EXPERIMENT, TRACKING_URI
 from search.arguments import absolute_uri, check_number, parse_tags
 from search.cli.options import (
     STORAGE,
+    AsCsv,
+    AsJson,
     Experiment,
     FromStore,
     Name,
@@ -23,6 +26,7 @@ from search.cli.options import (
     TimeBudget,
     TrackingUri,
     With,
+    check_form,
 )
 from search.storage.names import check_name
 from training.errors import UserError
@@ -172,41 +176,67 @@ def list_(
     tag: Annotated[
         list[str] | None, typer.Option(help="Only sweeps with this tag, such as `team=vision`; needs --tracking-uri.")
     ] = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
     with_: With = None,
 ) -> None:
     """List the sweeps in the storage folder, or in an MLflow store."""
+    check_form(as_json, as_csv)
     if tracking_uri is not None:
         from search.cli.remote_list import print_remote
 
-        print_remote(absolute_uri(tracking_uri), experiment, owner, parse_tags(tag or []))
+        print_remote(absolute_uri(tracking_uri), experiment, owner, parse_tags(tag or []), as_json, as_csv)
         return
     if owner is not None or tag:
         raise UserError("--owner and --tag: these are in the MLflow store. Name it with --tracking-uri.")
+    from search.cli.remote_list import print_rows
     from search.display.sweep_list import describe_sweeps
-    from search.display.tables import make_console, sweeps_table
+    from search.display.tables import SweepRow, make_console, sweeps_table
     from search.storage.folder import list_folders
 
     console = make_console()
     rows, problems = describe_sweeps(list_folders(storage.absolute()))
-    if rows or not problems:
+    if as_json or as_csv:
+        print_rows(rows, SweepRow, as_json)
+    elif rows or not problems:
         console.print(sweeps_table(rows))
     for problem in problems:
-        console.print(f"! {problem}", markup=False)
+        if as_json or as_csv:
+            print(f"! {problem}", file=sys.stderr)
+        else:
+            console.print(f"! {problem}", markup=False)
 
 
 def show(
     name: Name,
+    trial: Annotated[str | None, typer.Argument(help="The number of a trial, such as 0007, to see all of it.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Number of trials to list.")] = 20,
     storage: Storage = STORAGE,
     tracking_uri: FromStore = None,
     experiment: Experiment = EXPERIMENT,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
     with_: With = None,
 ) -> None:
-    """Show a sweep's leaderboard with standard errors, and how many trials may be the best."""
+    """Show a sweep's leaderboard with standard errors, and how many trials may be the best; or one trial in full."""
     check_number("--limit", limit)
+    check_form(as_json, as_csv)
     from search.display.tables import leaderboard
 
     result = search.open(name, storage=storage, tracking_uri=tracking_uri, experiment=experiment)
+    if trial is not None:
+        from search.display.one_trial import describe_trial, find_trial
+
+        if as_json or as_csv:
+            raise UserError("--json and --csv: they give all trials. Leave the number of the trial out.")
+        result.console.print(describe_trial(result.record, find_trial(result.record, trial)))
+        return
+    if as_json or as_csv:
+        from search.display.records import TrialRow, describe_sweep, to_csv, to_json
+
+        table = describe_sweep(result.record)
+        print(to_json(table) if as_json else to_csv(table.trials, TrialRow).rstrip())
+        return
     result.console.print(leaderboard(result.record.trials, limit=limit))
 
 

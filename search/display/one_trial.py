@@ -1,0 +1,82 @@
+"""One trial in full: its recipe, its curve, the end of its log, and how to train it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from analysis.formatting import format_score, format_seconds
+from search.core.record import SweepRecord
+from search.core.trials import Trial
+from search.display.recipe_text import baseline_of, describe_recipe, format_state
+from spaces.load import dump_recipe
+from training.errors import UserError
+from training.score_metrics import COST
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+LOG_LINES = 10
+WIDEST = 60  # epochs in the drawing of a curve; of more, only some are drawn
+
+
+def find_trial(record: SweepRecord, text: str) -> Trial:
+    """Return the trial that the user named, such as `0007` or `7`.
+
+    Raises:
+        UserError: there is no such trial.
+    """
+    trials = record.trials.by_number
+    if text.isascii() and text.isdecimal() and int(text) in trials:
+        return trials[int(text)]
+    last = f"0000 to {max(trials):04d}" if trials else "none"
+    raise UserError(f"{text}: {record.name} has no such trial. It has {last}.")
+
+
+def describe_trial(record: SweepRecord, trial: Trial) -> RenderableType:
+    """Return the facts about a trial as lines."""
+    return Group(*(Text(line) for line in _list_lines(record, trial)))
+
+
+def _list_lines(record: SweepRecord, trial: Trial) -> Iterator[str]:
+    metric = record.trials.metric
+    reason = f", {trial.reason}" if trial.reason else ""
+    yield f"Trial {trial.name} of {record.name}: {format_state(trial.state)}{reason}"
+    ranked = record.trials.ranked()
+    if trial.reports:
+        last = trial.reports[-1]
+        cost = sum(last.metrics.get(part) or 0.0 for part in COST)
+        yield (
+            f"{metric} {format_score(metric, last.score, last.standard_error)}, rank {ranked.index(trial) + 1} of "
+            f"{len(ranked)}; {trial.epoch} of {trial.epochs} epochs in {format_seconds(cost)}, the best was {last.best_epoch}"
+        )
+        yield ""
+        yield from _draw(metric, [report.metrics.get(metric) for report in trial.reports])
+    yield ""
+    yield f"Recipe: {describe_recipe(trial, baseline_of(record.trials))}"
+    if run_id := record.run_ids.get(trial.number):
+        yield f"MLflow run: {run_id}"
+    log = record.folder.trial(trial.number) / "log.txt"
+    if log.is_file():
+        yield f"Log: {log}"
+        yield from (f"  {line}" for line in log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+    yield f"Train it again: sweep export {record.name} --trial {trial.name}, then sweep train with its recipe.yaml"
+    yield ""
+    yield dump_recipe(trial.recipe).rstrip()
+
+
+def _draw(metric: str, values: list[float | None]) -> Iterator[str]:
+    """Draw a curve as one line of blocks, with its ends as numbers."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return
+    low, high = min(known), max(known)
+    step = max(1, -(-len(values) // WIDEST))
+    heights = [_height(value, low, high) for value in values[::step]]
+    yield f"{metric} by epoch: {''.join(heights)}  {format_score(metric, known[0])} → {format_score(metric, known[-1])}"
+
+
+def _height(value: float | None, low: float, high: float) -> str:
+    if value is None:
+        return BLOCKS[0]
+    return BLOCKS[1 + round((len(BLOCKS) - 2) * ((value - low) / (high - low) if high > low else 1.0))]

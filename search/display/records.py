@@ -1,0 +1,89 @@
+"""A sweep's trials as plain rows for other programs: numbers are not rounded, and names do not change."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from search.core.record import SweepRecord
+from search.core.trials import Trial
+from training.recipe import flatten
+from training.score_metrics import COST
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """One trial. `rank` and the scores are null before its first report; `recipe` has values by dotted path."""
+
+    trial: int
+    rank: int | None
+    state: str
+    reason: str
+    origin: str
+    score: float | None
+    standard_error: float | None
+    best_epoch: int | None
+    epoch: int
+    epochs: int
+    cost_seconds: float | None
+    recipe: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SweepTable:
+    """A sweep with all its trials, in the order of their rank; those without a score come last."""
+
+    name: str
+    state: str
+    metric: str
+    planned_trials: int
+    trials: list[TrialRow]
+
+
+def describe_sweep(record: SweepRecord) -> SweepTable:
+    """Return a sweep with all its trials."""
+    ranked = record.trials.ranked()
+    others = [trial for trial in record.trials if trial.score is None]
+    rows = [_describe(trial, rank) for rank, trial in enumerate(ranked, start=1)]
+    rows += [_describe(trial, None) for trial in others]
+    return SweepTable(record.name, record.state, record.trials.metric, record.budget, rows)
+
+
+def _describe(trial: Trial, rank: int | None) -> TrialRow:
+    last = trial.reports[-1] if trial.reports else None
+    return TrialRow(
+        trial.number,
+        rank,
+        trial.state,
+        trial.reason,
+        trial.origin,
+        last.score if last else None,
+        last.standard_error if last else None,
+        last.best_epoch if last else None,
+        trial.epoch,
+        trial.epochs,
+        sum(last.metrics.get(part) or 0.0 for part in COST) if last else None,
+        trial.recipe.flat(),
+    )
+
+
+def to_json(rows: Any) -> str:
+    """Return a dataclass, or a list of them, as JSON."""
+    plain = [asdict(row) for row in rows] if isinstance(rows, list) else asdict(rows)
+    return json.dumps(plain, indent=2, ensure_ascii=False, default=str)
+
+
+def to_csv(rows: Sequence[Any], kind: type) -> str:
+    """Return dataclasses of one kind as CSV with a header; a mapping gives a column for each of its values."""
+    flat = [flatten(asdict(row)) for row in rows]
+    plain = [name for name in kind.__dataclass_fields__ if not any(name not in row for row in flat)]
+    names = dict.fromkeys([*plain, *(name for row in flat for name in row)])
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n", restval="")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
