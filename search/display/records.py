@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from search.core.record import SweepRecord
@@ -80,7 +80,7 @@ def to_json(rows: Any) -> str:
 def to_csv(rows: Sequence[Any], kind: type) -> str:
     """Return dataclasses of one kind as CSV with a header; a mapping gives a column for each of its values."""
     flat = [flatten(asdict(row)) for row in rows]
-    plain = [name for name in kind.__dataclass_fields__ if not any(name not in row for row in flat)]
+    plain = [field.name for field in fields(kind) if all(field.name in row for row in flat)]
     names = dict.fromkeys([*plain, *(name for row in flat for name in row)])
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n", restval="")
