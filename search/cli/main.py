@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from analysis.formatting import mask_secrets
-from search.cli import ingredients, results, submit, sweeps
+from search.cli import ingredients, results, serve_command, submit, sweeps
 from search.cli.output import guard_output, report_lost_output
 from search.cli.usage import UsageError, describe_usage, make_plain
 from search.runner.interrupt import Interrupted, leave_on_signals, listen
@@ -42,6 +42,7 @@ COMMANDS = (
     ingredients.train,
     results.export,
     results.predict,
+    serve_command.serve,
     results.confirm,
     results.ablate,
     results.soup,

@@ -13,8 +13,8 @@ NAMED = {
     "ablate": "ablate {}",
     "soup": "soup {}",
 }
-COMMANDS = [*NAMED, "report", "run", "space", "techniques", "data", "train", "predict", "list", "ui"]
-NEED_A_WORD = [*NAMED, "report", "run", "data", "train", "predict"]
+COMMANDS = [*NAMED, "report", "run", "space", "techniques", "data", "train", "predict", "serve", "list", "ui"]
+NEED_A_WORD = [*NAMED, "report", "run", "data", "train", "predict", "serve"]
 HAVE_A_STORE = ["run quick", "train recipe.yaml", "report done-1", "ui"]
 DAMAGED = {
     "garbage": "ledger.jsonl:5",

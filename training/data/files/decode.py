@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import struct
@@ -50,10 +51,23 @@ def read_image(path: str, reduce_to: int | None = None) -> np.ndarray:
         UnreadableImage: the file cannot be read; the message names it and a way out.
     """
     with _opened(path) as image:
-        if reduce_to is not None:
-            factor = reduce_to / min(image.size)
-            image.draft("RGB", (max(1, int(image.width * factor)), max(1, int(image.height * factor))))
-        return _to_rgb(ImageOps.exif_transpose(image))
+        return _to_pixels(image, reduce_to)
+
+
+def decode_image(content: bytes, reduce_to: int | None = None) -> np.ndarray:
+    """Decode the bytes of an image file as `read_image` does.
+
+    Raises:
+        UnreadableImage: they are not an image, or are damaged.
+    """
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            return _to_pixels(image, reduce_to)
+    except Image.UnidentifiedImageError:
+        reason = "not an image" if content else "empty file"
+    except _BROKEN as error:
+        reason = _name_reason("", error)
+    raise UnreadableImage(f"this image cannot be read ({reason}). Repair or remove it.")
 
 
 def read_side(path: str) -> int:
@@ -118,6 +132,13 @@ def _name_reason(path: str, error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def _to_pixels(image: Image.Image, reduce_to: int | None) -> np.ndarray:
+    if reduce_to is not None:
+        factor = reduce_to / min(image.size)
+        image.draft("RGB", (max(1, int(image.width * factor)), max(1, int(image.height * factor))))
+    return _to_rgb(ImageOps.exif_transpose(image))
 
 
 def _to_rgb(image: Image.Image) -> np.ndarray:
