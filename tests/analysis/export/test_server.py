@@ -36,9 +36,9 @@ def image(validation_files):
     return next((validation_files / "7").iterdir())
 
 
-def ask(server, body=None, headers={}, path="/predict", method="POST"):
+def ask(server, body=None, headers=None, path="/predict", method="POST"):
     connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
-    connection.request(method, path, body, headers)
+    connection.request(method, path, body, headers or {})
     answer = connection.getresponse()
     return answer.status, json.loads(answer.read())
 
