@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from training.contract.part import Part
 from training.contract.setup import TrainingSetup
 
@@ -19,4 +21,9 @@ class Technique(Part):
 
     @property
     def is_on(self) -> bool:
-        return self != type(self)()
+        return self != _switched_off(type(self))
+
+
+@cache
+def _switched_off(kind: type[Technique]) -> Technique:
+    return kind()  # a search asks for it a thousand times for each recipe that it draws
