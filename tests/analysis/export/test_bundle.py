@@ -14,7 +14,7 @@ from PIL import Image
 
 from analysis.export.bundle import export_recipe, read_export
 from analysis.export.onnx_export import export_onnx, quantise
-from analysis.export.prediction import predict_images
+from analysis.export.prediction import Options, predict_images
 from training.data.pipelines.loaders import make_eval_loader
 from training.data.sources.load_data import load_data
 from training.errors import UserError
@@ -134,6 +134,8 @@ def test_every_form_of_an_export_of_snapshots_averages_the_probabilities_of_its_
     export_onnx(found, data)
     (logits,) = onnxruntime.InferenceSession(export / "model.onnx").run(None, {"images": images.numpy()})
     assert np.allclose(torch.from_numpy(logits).softmax(1), expected, atol=1e-4)
+    predict_images(export, validation_files, tmp_path / "onnx.csv", Options("onnx"))
+    assert accuracy_of(tmp_path / "onnx.csv") == pytest.approx(summary["score"])
     served = ServedClassifier()
     files = {"summary": export / "summary.json", "weights": export / "model.safetensors"}
     served.load_context(SimpleNamespace(artifacts=files))

@@ -90,6 +90,13 @@ def test_a_mistake_ends_in_one_sentence(mistake, home):
     assert sorted(home.rglob("*")) == before
 
 
+def test_without_the_hub_nothing_is_exported(home, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(UserError, match="--push-to-hub=me/digits: the Hugging Face hub cannot be reached"):
+        call("export", "tiny", "--push-to-hub", "me/digits")
+    assert not (home / "exports").exists()
+
+
 def test_data_whose_classes_changed_since_the_training_is_refused(home, monkeypatch):
     from dataclasses import replace
 
