@@ -252,7 +252,7 @@ def render_report(findings: Findings) -> str:
             *describe_interactions(findings),
             *describe_probe(sweep.metric, sweep.figures),
         ],
-        cautions=[sentence for sentence in findings.cautions if sentence not in headline],
+        cautions=[sentence for sentence in findings.cautions if sentence != headline],
         costs=list(describe_costs(findings)),
         known=list(_effect_rows(sweep.metric, known)),
         open_effects=list(_effect_rows(sweep.metric, order_effects(shown[~is_known]))),

@@ -11,6 +11,8 @@ const COSTS = { seconds: "training (s)", memory_mb: "peak memory (MB)", ece: "ca
 const sweep = JSON.parse(await unpack("sweep-data"));
 const trials = sweep.trials;
 const rows = trials.trial.map((_, row) => row);
+// Search parameters with the same value in all trials would only take room.
+const axes = sweep.axes.filter((one) => new Set(one.values).size > 1);
 
 const escapeText = (text) => echarts.format.encodeHTML(String(text));
 const nameOf = (row) => String(trials.trial[row]).padStart(4, "0");
@@ -128,7 +130,7 @@ function curves(page, { by = "state", log = false }) {
 
 function parallel(page) {
   const scored = rows.filter((row) => trials.score[row] !== null);
-  const columns = sweep.axes;
+  const columns = axes;
   const last = columns.length;
   const low = echarts.number.quantile(scored.map((row) => trials.score[row]).sort((a, b) => a - b), 0.1) || 0;
   const high = Math.max(low + 1e-9, ...scored.map((row) => trials.score[row]));

@@ -1,5 +1,4 @@
 // Starts the page: the figures, the table of trials and the dialog.
-document.documentElement.classList.add("interactive");
 wireDialog();
 const section = document.querySelector(".trials");
 const table = makeTable(section, showTrial);

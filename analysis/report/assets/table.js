@@ -13,10 +13,10 @@ function makeTable(section, onTrial) {
   const columns = [
     { title: "trial", value: (row) => trials.trial[row], text: nameOf },
     numbers("score", "score", (row) => (trials.score[row] === null ? "–" : scoreText(row))),
-    { title: "state", value: stateOf, text: (row) => words(stateOf(row)) },
+    { title: "state", value: stateOf, text: (row) => words(trials.state[row]) + (trials.is_baseline[row] ? " (baseline)" : "") },
     numbers("epochs_done", "epochs", (row) => `${trials.epochs_done[row] ?? 0} of ${trials.epochs[row]}`),
     ...[numbers("seconds", "training (s)", (row) => (trials.seconds[row] === null ? "–" : short(trials.seconds[row])))].filter(optional),
-    ...sweep.axes.map((one) => ({ title: one.name, value: (row) => one.values[row], right: one.scale !== "options",
+    ...axes.map((one) => ({ title: one.name, value: (row) => one.values[row], right: one.scale !== "options",
       text: (row) => one.values[row] === null ? "–" : one.scale === "options" ? one.options[one.values[row]] : short(one.values[row]) })),
   ];
   const texts = rows.map((row) => [nameOf(row), words(stateOf(row)), trials.reason[row], ...columns.slice(5).map((one) =>

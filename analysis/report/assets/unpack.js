@@ -5,3 +5,4 @@ async function unpack(id) {
 }
 
 (0, eval)(await unpack("library")); // defines `echarts`
+document.documentElement.classList.add("interactive"); // shows the places of the figures, which must have a size to be drawn

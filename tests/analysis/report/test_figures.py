@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from analysis.report.sweep_report import find, render_report
 from training.errors import UserError
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
 
 
 @pytest.fixture(scope="module")
@@ -93,15 +95,34 @@ def test_a_sweep_in_a_notebook_shows_its_best_trials_with_escaped_names(sweep):
     assert f"{sweep.completed.trial.iloc[0]:04d}" in shown
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
-def test_a_browser_shows_the_table_of_trials_and_the_figures(page, tmp_path, sweep):
-    (tmp_path / "report.html").write_text(page)
+def open_in_browser(text: str, folder: Path) -> str:
+    """Return the document after its scripts ran, as HTML."""
+    (folder / "page.html").write_text(text)
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,9000", "--virtual-time-budget=8000"]
-    profile = f"--user-data-dir={tmp_path / 'profile'}"
-    address = (tmp_path / "report.html").as_uri()
-    done = subprocess.run(
-        [BROWSER, *options, profile, "--dump-dom", address], capture_output=True, text=True, timeout=120
-    )
-    assert f"{len(sweep.trials)} of {len(sweep.trials)} trials" in done.stdout
-    assert f'aria-label="Show trial {sweep.completed.trial.iloc[0]:04d}"' in done.stdout
-    assert done.stdout.count("<canvas") >= 4
+    command = [
+        BROWSER,
+        *options,
+        f"--user-data-dir={folder / 'profile'}",
+        "--dump-dom",
+        (folder / "page.html").as_uri(),
+    ]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+
+
+def widths(document: str) -> list[int]:
+    """Return the width of each drawn figure in pixels."""
+    return [int(width) for width in re.findall(r'<canvas[^>]* width="(\d+)"', document)]
+
+
+@needs_browser
+def test_a_browser_shows_the_table_of_trials_and_the_figures(page, tmp_path, sweep):
+    document = open_in_browser(page, tmp_path)
+    assert f"{len(sweep.trials)} of {len(sweep.trials)} trials" in document
+    assert f'aria-label="Show trial {sweep.completed.trial.iloc[0]:04d}"' in document
+    assert len(widths(document)) >= 4
+    assert min(widths(document)) > 500
+
+
+@needs_browser
+def test_a_browser_draws_the_figure_of_a_notebook(tmp_path, sweep):
+    assert max(widths(open_in_browser(sweep.plot.curves().to_html(), tmp_path))) > 500
