@@ -118,7 +118,7 @@ function curves(page, { by = "state", log = false }) {
     lineStyle: { width: 2.5, color: page.ink },
     markLine: { silent: true, symbol: "none", lineStyle: { color: page.soft, type: "dotted" },
       data: sweep.rungs.map(([epoch, count]) => ({ xAxis: epoch, 
-        label: { formatter: `${count} stopped`, color: page.soft, position: asError ? "start" : "end" } })) } });
+        label: { formatter: String(count), color: page.soft, position: asError ? "start" : "end" } })) } });
   const label = asError ? sweep.label.replace("validation accuracy (%)", "validation error (%)").replace(/^(?!.*error)/, "100 − ")
     : sweep.label;
   return { ...basics(page), legend: legend(page), toolbox: toolbox(page), series,
