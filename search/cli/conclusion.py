@@ -19,7 +19,7 @@ from search.tracking.remote import publish_export
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from search.api import Result
+    from search.result import Result
 
 
 def conclude(result: Result, publish: bool = False) -> None:

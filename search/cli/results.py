@@ -26,8 +26,8 @@ def report(
     with_: With = None,
 ) -> None:
     """Write the report as one HTML page: the effect and cost of each technique, with intervals. Print a summary."""
-    from search.api import write_report
     from search.display.tables import make_console
+    from search.result import write_report
 
     write_report(name, out, absolute_uri(tracking_uri), experiment, make_console())
 
