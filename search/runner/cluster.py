@@ -13,7 +13,6 @@ from urllib.parse import urlparse
 
 from spaces.parameters.domains import Scalar, format_value
 from spaces.space import Space
-from training.data.files.pixel_store import LIMIT_VARIABLE
 from training.errors import UserError
 from training.process.optional import NEEDED_BY, install_line, is_installed
 
@@ -95,6 +94,8 @@ def start_ray(address: str | None, cpus_per_trial: float | None = None) -> None:
 
 def _own_settings() -> dict[str, str]:
     """Return the variables of this process that workers on other machines need too."""
+    from training.data.files.pixel_store import LIMIT_VARIABLE
+
     return {name: os.environ[name] for name in (LIMIT_VARIABLE,) if name in os.environ}
 
 

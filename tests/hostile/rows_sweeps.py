@@ -129,7 +129,7 @@ SWEEPS = {
     "show a folder that is no sweep": ("show not-a-sweep", "not-a-sweep: no such sweep"),
     "show a name with a control character": ("show 'done\x1b[31m-1'", "not a valid name for a sweep", "letters, digits"),
     "show no trials": ("show done-1 --limit 0", "--limit=0", "greater than or equal to 1"),
-    "show two sweeps": ("show done-1 cut-1", "cut-1", "sweep show --help"),
+    "show two sweeps": ("show done-1 cut-1", "cut-1", "no such trial"),
     "a sweep in capitals": ("show DONE-1", "DONE-1: no such sweep", "done-1"),
     "resume a completed sweep": ("resume done-1", "done-1 is completed", "sweep extend done-1"),
     "resume with a changed space": ("resume changed-1", "space.yaml", "changed since the sweep started", "trials: 4"),

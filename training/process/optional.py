@@ -14,6 +14,8 @@ EXTRAS = {
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
     "psycopg": "postgres",
+    "aiohttp": "cluster",
+    "boto3": "s3",
 }
 
 # Recipe field and value -> the library that the value needs.

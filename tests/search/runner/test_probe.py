@@ -149,9 +149,12 @@ def test_the_worker_returns_the_fields_of_the_event_or_the_problem(monkeypatch):
         (0.88, "Fine-tuning does not beat the linear probe: the best trial, 0000, is 2.0 points behind it."),
     ],
 )
-def test_the_leaderboard_has_the_probe_and_says_whether_fine_tuning_beats_it(controller, score, words, capsys):
+def test_the_leaderboard_has_the_probe_and_says_whether_fine_tuning_beats_it(
+    controller, score, words, capsys, monkeypatch
+):
     from search.display.tables import leaderboard
 
+    monkeypatch.setenv("COLUMNS", "200")
     controller.record(FeaturesProbed(**FOUND))
     controller.next_trial()
     controller.report(0, Report(1, {}, score, 0.1, 1, [], 0.0))
