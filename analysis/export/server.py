@@ -86,9 +86,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         try:
-            body = (
-                self._read_body()
-            )  # also that of a wrong request, because the client reads the answer after sending it
+            # The body of a wrong request is read too: the client reads the answer after sending it.
+            body = self._read_body()
             top_k = self._read_query()
             self._answer(HTTPStatus.OK, self.server.label(self._find_image(body), top_k))
         except Refused as error:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from analysis.formatting import mask_secrets
 from training.errors import UserError
@@ -93,7 +93,17 @@ def find_sweep(connection: Connection, uri: str, experiment: str, name: str) -> 
     return choose(runs, name, uri, experiment)
 
 
-def choose(sweeps: list[SweepRun], name: str, uri: str, experiment: str) -> SweepRun:
+class Named(Protocol):
+    """A sweep in a store."""
+
+    @property
+    def name(self) -> str: ...
+
+
+AnySweep = TypeVar("AnySweep", bound=Named)
+
+
+def choose(sweeps: Sequence[AnySweep], name: str, uri: str, experiment: str) -> AnySweep:
     """The first sweep with this name.
 
     Args:

@@ -6,11 +6,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.table import Table
 from rich.text import Text
 
 from analysis.formatting import plural
+from search.display.curve import draw_curve
 from training.errors import UserError
 from training.recipe import Recipe
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from training.rate_plan import RatePlan
 
-BARS = "▁▂▃▄▅▆▇█"
-WIDTH = 60  # characters of the drawn curve
 LISTED = 30  # epochs and groups that are listed at most
 
 
@@ -40,20 +38,13 @@ def show_plan(recipe: Recipe, picture: Path | None, console: Console) -> None:
     for note in plan.notes:
         console.print(note, markup=False)
     rates = plan.groups[0].rates
-    console.print(Text(f"{draw_curve(rates)}  0 to {max(rates):.3g}"))
+    console.print(Text(f"{draw_curve(rates, 0, max(rates))}  0 to {max(rates):.3g}"))
     if len(plan.groups) > 1:
         console.print(_tabulate_groups(plan))
     console.print(_tabulate_epochs(plan))
     if picture is not None:
         _write_picture(plan, picture)
         console.print(f"Wrote {picture}.", markup=False)
-
-
-def draw_curve(rates: tuple[float, ...]) -> str:
-    """Draw rates with one character for some steps each: the height is their mean, from 0 to the highest rate."""
-    means = np.array([part.mean() for part in np.array_split(np.array(rates), min(WIDTH, len(rates)))])
-    heights = np.minimum((means / max(rates) * len(BARS)).astype(int), len(BARS) - 1)
-    return "".join(BARS[height] for height in heights)
 
 
 def _tabulate_groups(plan: RatePlan) -> Table:

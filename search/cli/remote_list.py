@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from search.core.trials import UNFINISHED
-from search.display.records import to_csv, to_json
+from search.display.records import describe_rows
 from search.display.tables import RemoteRow, make_console, remote_table
 from search.tracking.entries import ENDED
 from search.tracking.remote import RemoteSweep, list_sweeps
@@ -24,14 +23,9 @@ def print_remote(
     """
     rows = [_describe(sweep) for sweep in list_sweeps(uri, experiment, owner, tags)]
     if as_json or as_csv:
-        print_rows(rows, RemoteRow, as_json)
+        print(describe_rows(rows, RemoteRow, as_json))
     else:
         make_console().print(remote_table(rows))
-
-
-def print_rows(rows: list[Any], kind: type, as_json: bool) -> None:
-    """Print dataclasses of one kind as JSON or CSV."""
-    print(to_json(rows) if as_json else to_csv(rows, kind).rstrip())
 
 
 def _describe(sweep: RemoteSweep) -> RemoteRow:

@@ -189,7 +189,7 @@ def list_(
         return
     if owner is not None or tag:
         raise UserError("--owner and --tag: these are in the MLflow store. Name it with --tracking-uri.")
-    from search.cli.remote_list import print_rows
+    from search.display.records import describe_rows
     from search.display.sweep_list import describe_sweeps
     from search.display.tables import SweepRow, make_console, sweeps_table
     from search.storage.folder import list_folders
@@ -197,7 +197,7 @@ def list_(
     console = make_console()
     rows, problems = describe_sweeps(list_folders(storage.absolute()))
     if as_json or as_csv:
-        print_rows(rows, SweepRow, as_json)
+        print(describe_rows(rows, SweepRow, as_json))
     elif rows or not problems:
         console.print(sweeps_table(rows))
     for problem in problems:

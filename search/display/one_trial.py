@@ -10,14 +10,13 @@ from rich.text import Text
 from analysis.formatting import format_score, format_seconds
 from search.core.record import SweepRecord
 from search.core.trials import Trial
+from search.display.curve import draw_curve
 from search.display.recipe_text import baseline_of, describe_recipe, format_state
 from spaces.load import dump_recipe
 from training.errors import UserError
 from training.score_metrics import COST
 
-BLOCKS = " ▁▂▃▄▅▆▇█"
 LOG_LINES = 10
-WIDEST = 60  # epochs in the drawing of a curve; of more, only some are drawn
 
 
 def find_trial(record: SweepRecord, text: str) -> Trial:
@@ -66,17 +65,8 @@ def _list_lines(record: SweepRecord, trial: Trial) -> Iterator[str]:
 
 
 def _draw(metric: str, values: list[float | None]) -> Iterator[str]:
-    """Draw a curve as one line of blocks, with its ends as numbers."""
+    """Draw a curve as one line, with its ends as numbers."""
     known = [value for value in values if value is not None]
-    if not known:
-        return
-    low, high = min(known), max(known)
-    step = max(1, -(-len(values) // WIDEST))
-    heights = [_height(value, low, high) for value in values[::step]]
-    yield f"{metric} by epoch: {''.join(heights)}  {format_score(metric, known[0])} → {format_score(metric, known[-1])}"
-
-
-def _height(value: float | None, low: float, high: float) -> str:
-    if value is None:
-        return BLOCKS[0]
-    return BLOCKS[1 + round((len(BLOCKS) - 2) * ((value - low) / (high - low) if high > low else 1.0))]
+    if known:
+        curve = draw_curve(known, min(known), max(known))
+        yield f"{metric} by epoch: {curve}  {format_score(metric, known[0])} → {format_score(metric, known[-1])}"

@@ -71,6 +71,11 @@ def _describe(trial: Trial, rank: int | None) -> TrialRow:
     )
 
 
+def describe_rows(rows: list[Any], kind: type, as_json: bool) -> str:
+    """Return dataclasses of one kind as JSON, or else as CSV."""
+    return to_json(rows) if as_json else to_csv(rows, kind).rstrip()
+
+
 def to_json(rows: Any) -> str:
     """Return a dataclass, or a list of them, as JSON."""
     plain = [asdict(row) for row in rows] if isinstance(rows, list) else asdict(rows)

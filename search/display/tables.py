@@ -148,17 +148,6 @@ class SweepRow:
     folder: Path
 
 
-SWEEPS = [
-    Column("name"),
-    Column("state"),
-    Column("trials", right=True),
-    Column("best score", right=True),
-    Column("metric", rank=2),
-    Column("started", rank=1),
-    Column("folder"),
-]
-
-
 @dataclass(frozen=True)
 class RemoteRow:
     """One row of `sweep list --tracking-uri`. `started` is in seconds since 1970."""
@@ -173,44 +162,31 @@ class RemoteRow:
     tags: str
 
 
-REMOTE_SWEEPS = [
+SWEEP = [
     Column("name"),
     Column("state"),
     Column("trials", right=True),
     Column("best score", right=True),
     Column("metric", rank=2),
     Column("started", rank=1),
-    Column("owner"),
-    Column("tags"),
 ]
-
-
-def remote_table(rows: Sequence[RemoteRow]) -> RenderableType:
-    """Return the table of the sweeps in an MLflow store, in the given order."""
-    return Columns(REMOTE_SWEEPS, [_remote_cells(row) for row in rows]) if rows else Text("No such sweeps there.")
-
-
-def _remote_cells(row: RemoteRow) -> list[str]:
-    score = format_score(row.metric, row.score, None) if row.metric else ""
-    return [row.name, row.state, str(row.done), score, row.metric, _format_start(row.started), row.owner, row.tags]
-
-
-def _format_start(started: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(started))
+SWEEPS = [*SWEEP, Column("folder")]
+REMOTE_SWEEPS = [*SWEEP, Column("owner"), Column("tags")]
 
 
 def sweeps_table(rows: Sequence[SweepRow]) -> RenderableType:
     """Return the table of the sweeps, in the given order."""
-    return Columns(SWEEPS, [_sweep_cells(row) for row in rows]) if rows else Text("No sweeps here yet.")
+    cells = [[*_sweep_cells(row, f"{row.done}/{row.total}", row.standard_error), str(row.folder)] for row in rows]
+    return Columns(SWEEPS, cells) if cells else Text("No sweeps here yet.")
 
 
-def _sweep_cells(row: SweepRow) -> list[str]:
-    return [
-        row.name,
-        row.state,
-        f"{row.done}/{row.total}",
-        format_score(row.metric, row.score, row.standard_error),
-        row.metric,
-        _format_start(row.started),
-        str(row.folder),
-    ]
+def remote_table(rows: Sequence[RemoteRow]) -> RenderableType:
+    """Return the table of the sweeps in an MLflow store, in the given order."""
+    cells = [[*_sweep_cells(row, str(row.done)), row.owner, row.tags] for row in rows]
+    return Columns(REMOTE_SWEEPS, cells) if cells else Text("No such sweeps there.")
+
+
+def _sweep_cells(row: SweepRow | RemoteRow, trials: str, error: float | None = None) -> list[str]:
+    started = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.started))
+    score = format_score(row.metric, row.score, error) if row.metric else ""
+    return [row.name, row.state, trials, score, row.metric, started]

@@ -22,14 +22,8 @@ if TYPE_CHECKING:
 
     from training.soup import Cooked, Ingredient
 
-SHARED = (
-    "backbone",
-    "preprocessing",
-    "data",
-    "seed",
-    "flip_average",
-    "evaluation_size",
-)  # the same in all trials of a soup
+# All trials of a soup have the same values of these fields.
+SHARED = ("backbone", "preprocessing", "data", "seed", "flip_average", "evaluation_size")
 
 
 def cook_soup(record: SweepRecord, out: Path | None, console: Console) -> Soup:

@@ -143,7 +143,9 @@ def _keep_token_private() -> None:
         (folder / "auth_token").chmod(0o600)
 
 
-def probe_cluster(address: str | None) -> None:
+def probe_cluster(
+    address: str | None, way_out: str = "Give host:port of its head node, or leave it out to run on this machine."
+) -> None:
     """Check within seconds that the head node answers; Ray itself would wait for minutes.
 
     Raises:
@@ -155,10 +157,7 @@ def probe_cluster(address: str | None) -> None:
     try:
         socket.create_connection((parts.hostname or "", parts.port or 6379), timeout=CONNECT_SECONDS).close()
     except (OSError, ValueError):
-        raise UserError(
-            f"--address={address}: no Ray cluster answers there. Give host:port of its head node, or leave it out to run "
-            "on this machine."
-        ) from None
+        raise UserError(f"--address={address}: no Ray cluster answers there. {way_out}") from None
 
 
 def list_nodes() -> list[Node]:

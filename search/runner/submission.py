@@ -93,7 +93,7 @@ def _connect(address: str) -> JobSubmissionClient:
     if not address.startswith(("http://", "https://")):
         raise UserError(f"--address={address}: jobs go to the head node's dashboard. Write it as http://HEAD:8265.")
     require("sweep submit", "aiohttp")
-    probe_cluster(address)
+    probe_cluster(address, "Give the address of its dashboard, http://HEAD:8265.")
     from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
     from ray.job_submission import JobSubmissionClient
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.formatting import mask_secrets
+from analysis.reading.find_sweep import choose
 from search.core.record import SweepRecord
 from search.storage.folder import SweepFolder
 from search.tracking.mlflow_store import Store, make_absolute, open_store, sqlite_file
@@ -94,10 +96,8 @@ def fetch_export(uri: str, experiment: str, name: str, out: Path) -> None:
                 f"{name}: its run in {mask_secrets(uri)} has no export. A sweep that `sweep submit` or `sweep run "
                 "--publish` started has one when it has ended; else export it where its storage folder is."
             )
-        fetched = Path(store.client.download_artifacts(sweep.run.info.run_id, EXPORT, folder))
-        out.mkdir(parents=True, exist_ok=True)
-        for file in fetched.iterdir():
-            (out / file.name).write_bytes(file.read_bytes())
+        fetched = store.client.download_artifacts(sweep.run.info.run_id, EXPORT, folder)
+        shutil.copytree(fetched, out, dirs_exist_ok=True)
 
 
 def publish_export(record: SweepRecord, folder: Path) -> None:
@@ -155,13 +155,7 @@ def _search(store: Store) -> Iterator[Run]:
 
 
 def _find(store: Store, uri: str, experiment: str, name: str) -> RemoteSweep:
-    sweeps = [RemoteSweep(run) for run in _search(store)]
-    for sweep in sweeps:
-        if sweep.name == name:
-            return sweep
-    known = ", ".join(dict.fromkeys(sweep.name for sweep in sweeps[:10]))
-    hint = f"There are: {known}." if known else f"There are none in the experiment {experiment}."
-    raise UserError(f"{name}: no such sweep in {mask_secrets(uri)}. {hint}")
+    return choose([RemoteSweep(run) for run in _search(store)], name, uri, experiment)
 
 
 def _has(store: Store, sweep: RemoteSweep, artifact: str) -> bool:

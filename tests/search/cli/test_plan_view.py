@@ -2,7 +2,8 @@
 
 import pytest
 
-from search.cli.plan_view import draw_curve, show_plan
+from search.cli.plan_view import show_plan
+from search.display.curve import draw_curve
 from search.display.tables import make_console
 from spaces.load import load_space
 from training.errors import UserError
@@ -14,8 +15,8 @@ def recipe():
 
 
 def test_the_curve_has_one_character_for_some_steps():
-    assert draw_curve((1.0, 0.5, 0.0)) == "█▅▁"
-    assert len(draw_curve(tuple(range(1, 1001)))) == 60
+    assert draw_curve((1.0, 0.5, 0.0), 0, 1) == "█▅▁"
+    assert len(draw_curve(tuple(range(1, 1001)), 0, 1000)) == 60
 
 
 def test_the_tables_have_each_group_and_the_first_and_last_epochs(recipe, capsys):
