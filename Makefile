@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Docker images often set it; every process then compiles torch and the other libraries again, which takes 10 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-all gpu docs docs-site check lock clean
+.PHONY: setup demo test test-all test-cluster gpu docs docs-site check lock clean
 
 setup: $(READY)
 
@@ -24,21 +24,28 @@ demo: setup
 
 # Before each commit. One of these tests starts Ray, so that any worker may take any of them.
 test: setup
-	$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal -m "not slow"
+	$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal -m "not slow and not cluster"
 
-# Also real sweeps with kills, long chaos, notebooks and studies over seeds; a file stays with one worker.
+# Also real sweeps with kills, long chaos, notebooks and studies over seeds; a file stays with one worker. Many tests
+# wait for processes of their own, so that three workers keep two cores busy.
 test-all: setup
-	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile
+	$(VENV)/bin/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations 30 -m "not cluster"
+
+# Clusters of several nodes on this machine, jobs, drains, and losses of every kind: about 25 minutes.
+test-cluster: setup
+	$(VENV)/bin/python -m pytest -q -m cluster
 
 # For a machine with a GPU, at most eight minutes. It installs nothing: benchmarks/gpu.py lists what PYTHON must have.
 gpu:
 	PYTHONPATH=. $(PYTHON) -m pytest -q -m gpu $$(grep -rl --include="*.py" "mark[.]gpu" tests/training)
 	PYTHONPATH=. $(PYTHON) benchmarks/gpu.py
 
-# These pages are generated: techniques from docstrings, the full space and measured costs; commands; the ledger's format.
+# These pages are generated: techniques from docstrings, the full space and measured costs; commands; the forms of the output; the ledger.
 docs: setup
 	$(VENV)/bin/sweep techniques --markdown > docs/techniques.md
 	$(VENV)/bin/python docs/write_commands.py > docs/commands.md
+	$(VENV)/bin/python -c 'from search.records.describe_formats import describe_formats; print(describe_formats(), end="")' \
+	  > docs/formats.md
 	$(VENV)/bin/python -c 'from search.storage.describe_events import describe_ledger; print(describe_ledger(), end="")' \
 	  > docs/ledger.md
 

@@ -31,6 +31,17 @@ def _format_number(metric: str, value: float, error: float | None) -> str:
     return text if error is None else f"{text} ± {error * scale:.{digits}f}"
 
 
+def unit_of(metric: str) -> float:
+    """The factor between a score and its displayed value: accuracies are shown in per cent."""
+    return 100.0 if metric in MAXIMISED else 1.0
+
+
+def label_of(metric: str) -> str:
+    """The label of an axis that shows this metric."""
+    name = metric.removeprefix("val_").replace("_", " ")
+    return f"validation {name}" + (" (%)" if metric in MAXIMISED else "")
+
+
 def format_seconds(seconds: float) -> str:
     """A time such as `42 s`, `3 min 12 s` or `5 h 07 min`."""
     whole = max(0, round(seconds))

@@ -18,7 +18,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from training.data.files.images import ImageData, ImageFiles, ImagePart
-from training.data.files.pixel_store import LIMIT_VARIABLE
+from training.data.files.pixel_store import LIMIT_VARIABLES
 from training.data.inspection.speed import run_for, with_backend
 from training.data.pipelines.loaders import make_loaders
 from training.recipe import Recipe, read_recipe
@@ -150,11 +150,11 @@ def streaming(make: Callable[[], Any]) -> Callable[[], Any]:
     """Disable the cache of decoded pixels, so that each image is decoded each time."""
 
     def made() -> Any:
-        os.environ[LIMIT_VARIABLE] = "0"
+        os.environ[LIMIT_VARIABLES["pixels"]] = "0"
         try:
             return make()
         finally:
-            del os.environ[LIMIT_VARIABLE]
+            del os.environ[LIMIT_VARIABLES["pixels"]]
 
     return made
 

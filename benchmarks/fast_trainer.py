@@ -30,6 +30,10 @@ def train(recipe: Any, folder: Path, *, metric: str, resources: object, on_repor
     """Behave like `training.train.train`: checkpoint first, then the report; a resume repeats earlier reports first."""
     from training.loop.epoch_report import Outcome, Report
 
+    if problem := os.environ.get("FAST_PROBLEM"):
+        from training.errors import UserError
+
+        raise UserError(problem)
     checkpoint = folder / "last.ckpt"
     reports = [Report(**report) for report in json.loads(checkpoint.read_text())] if checkpoint.exists() else []
     going = all(list(map(on_report, reports)))  # all are reported, also after one that stops
@@ -60,18 +64,20 @@ def run_trial(config: dict[str, Any]) -> None:
     run_trial(config)
 
 
-def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float) -> Any:
-    """Return the facts of a machine that needs no preparation."""
-    from search.runner.preparation import MachineFacts
+def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float, is_shared: bool = True) -> Any:
+    """Return the facts of a machine that needs no preparation; the variable FAST_PROBLEM makes it fail."""
+    from search.runner.machines.preparation import MachineFacts
 
-    return MachineFacts()
+    return MachineFacts(problem=os.environ.get("FAST_PROBLEM"), host=os.uname().nodename)
 
 
 def main() -> None:
     sys.path.insert(0, str(ROOT))
-    import search.runner.cluster
+    os.environ.setdefault("TECHNIQUE_SEARCH_FORK_SERVER", "0")  # it would import torch and Lightning for nothing
     import search.runner.driver
-    import search.runner.preparation
+    import search.runner.machines.cluster
+    import search.runner.machines.preparation
+    import search.runner.start.probe
     import search.runner.sweep
     from search.cli.main import main as run_command
     from search.runner.worker import bootstrap
@@ -79,10 +85,10 @@ def main() -> None:
     def fast(root: str, module: str, function: str) -> Any:
         return bootstrap(root, "benchmarks.fast_trainer", function)
 
-    search.runner.driver.bootstrap = search.runner.preparation.bootstrap = fast
-    search.runner.preparation.prepare_machine = prepare_machine
+    search.runner.driver.bootstrap = search.runner.machines.preparation.bootstrap = fast
+    search.runner.machines.preparation.prepare_machine = prepare_machine
     search.runner.sweep.check_data = lambda space: None
-    os.environ.update(dict.fromkeys(search.runner.cluster.PRELOADED, ""))  # the fast trainer does not need them
+    search.runner.start.probe.LAST_WAIT_SECONDS = 400.0  # trials take no time here, and the probe does
     run_command()
 
 

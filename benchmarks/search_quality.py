@@ -6,9 +6,9 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +29,8 @@ class Configuration:
     params: dict[str, Any]
     length: int
     scores: list[float]
+    seconds: list[float] = field(default_factory=list)  # of each unit, also of one that diverges; not in all sets
+    test: float | None = None
 
     @property
     def best(self) -> float:
@@ -49,7 +51,8 @@ class Curves:
     @classmethod
     def load(cls, path: Path) -> "Curves":
         lines = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-        return cls(lines[0], [Configuration(c["params"], c["length"], c["scores"]) for c in lines[1:]])
+        known = [each.name for each in fields(Configuration)]
+        return cls(lines[0], [Configuration(**{name: c[name] for name in known if name in c}) for c in lines[1:]])
 
     def suggest(self, trial: Any) -> dict[str, Any]:
         """Draw from the set's domains as a define-by-run space."""
@@ -144,29 +147,54 @@ class Found:
     completed: int
 
 
+@dataclass(frozen=True)
+class Moment:
+    """The state of a replay after an event. `winner` has the best score so far, whose trial may have been stopped."""
+
+    time: float
+    epochs: int
+    winner: Configuration | None
+    trials: int
+    completed: int
+
+
 def replay(curves: Curves, search: Search, units: Sequence[float], workers: int = 8) -> list[Found]:
     """Run `search` on `curves`, and return the result after each of the increasing `units` of fidelity."""
+    found: list[Found] = []
+    worst = min(c.best for c in curves.configurations if c.scores)
+
+    def conclude(moment: Moment) -> Found:
+        regret = curves.optimum - (moment.winner.best if moment.winner else worst)
+        level = moment.winner.params.get(LEVEL) if moment.winner else None
+        return Found(regret, level, moment.trials, moment.completed)
+
+    last = Moment(0.0, 0, None, 0, 0)
+    for moment in walk(curves, search, workers):
+        while len(found) < len(units) and moment.time * workers > units[len(found)] + 1e-9:
+            found.append(conclude(last))
+        if len(found) == len(units):
+            return found
+        last = moment
+    # The set was used up before the budget.
+    return found + [conclude(last)] * (len(units) - len(found))
+
+
+def walk(curves: Curves, search: Search, workers: int, timed: bool = False) -> Iterator[Moment]:
+    """Run `search` on `curves` until the set is used up; a unit takes 1, or with `timed` its measured seconds."""
     taken = np.zeros(len(curves.configurations), bool)
     trials: list[Configuration] = []
     epochs: dict[int, int] = {}
     best, winner = -math.inf, None
-    completed = 0
-    found: list[Found] = []
+    trained = completed = 0
     clock = [(0.0, worker) for worker in range(workers)]  # time at which each worker's unit ends
     holds: dict[int, int] = {}  # worker -> trial
 
-    while True:
-        # An empty clock means that the set was used up before the budget.
-        now, worker = heapq.heappop(clock) if clock else (math.inf, -1)
-        while len(found) < len(units) and now * workers > units[len(found)] + 1e-9:
-            worst = min(c.best for c in curves.configurations if c.scores)
-            regret = curves.optimum - (winner.best if winner else worst)
-            found.append(Found(regret, winner.params.get(LEVEL) if winner else None, len(trials), completed))
-        if len(found) == len(units):
-            return found
+    while clock:
+        now, worker = heapq.heappop(clock)
         if worker in holds:
             trial = holds[worker]
             configuration = trials[trial]
+            trained += 1
             epochs[trial] += 1
             epoch = epochs[trial]
             diverged = epoch > len(configuration.scores)
@@ -184,23 +212,25 @@ def replay(curves: Curves, search: Search, units: Sequence[float], workers: int 
                 elif decision is Decision.STOP:
                     search.end(trial, "stopped")
                 del holds[worker]
-        cost = 1.0
+        resumes = False
         if worker not in holds:
             chosen = search.next(len(trials))
+            resumes = isinstance(chosen, int)
             if isinstance(chosen, int):
-                trial = chosen
-                cost += RESUME_COST
-            elif chosen is None or taken.all():
-                continue  # the set is used up, so this worker is idle
-            else:
-                trial = len(trials)
+                holds[worker] = chosen
+            elif chosen is not None and not taken.all():
+                holds[worker] = len(trials)
                 nearest = int(np.argmin(np.where(taken, np.inf, curves.distances(chosen))))
                 taken[nearest] = True
                 trials.append(curves.configurations[nearest])
-                epochs[trial] = 0
-            search.start(trial, trials[trial])
-            holds[worker] = trial
-        heapq.heappush(clock, (now + cost, worker))
+                epochs[holds[worker]] = 0
+            if worker in holds:
+                search.start(holds[worker], trials[holds[worker]])
+        if worker in holds:  # else the set is used up, so this worker is idle
+            trial = holds[worker]
+            cost = trials[trial].seconds[epochs[trial]] if timed else 1.0
+            heapq.heappush(clock, (now + cost * (1 + RESUME_COST * resumes), worker))
+        yield Moment(now, trained, winner, len(trials), completed)
 
 
 class Ours:

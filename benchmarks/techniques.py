@@ -1,14 +1,18 @@
 """The cost of each single technique: time, peak memory and accuracy, relative to the baseline of the same round.
 
-    python benchmarks/techniques.py [--rounds 3] [--only unfreeze lora] [--json FILE] [--save]
+    python benchmarks/techniques.py [--rounds 3] [--only unfreeze lora] [--lines FILE] [--busy] [--save]
 
-There are two set-ups: a ResNet-18 on 32×32 images in batches of 128, where kernels take most of the time, and the demo's
-small model on 200 digits, with three times as many rounds. Rounds are interleaved, each with its own seed. The time is that
-of one training image, without the first epoch. The memory is the peak of torch's allocations, also in the validation: on a
-GPU from its allocator, on a CPU from a profile of one epoch up to its report, which other processes cannot disturb; with
-several devices, that of one. The accuracy is measured on the demo only, on the validation images after the last epoch,
-paired by seed with the baseline, because a ResNet-18 without pretraining learns little in three epochs. --save writes the
-costs that the cards show; `make docs` puts them on their page. It needs no network.
+There are two set-ups: a ResNet-18 on 32×32 images in batches of 128, where kernels take most of the time, and a small
+model on 200 digits, with three times as many rounds, the first third of them timed. Rounds are interleaved, each with its
+own seed. The time is that of one training image, without the first epoch, relative to a baseline trained just before. The
+memory is the peak of torch's allocations, also in the validation: on a GPU from its allocator, on a CPU from a profile of
+one epoch up to its report, which other processes cannot disturb; with several devices, that of one. The accuracy is
+measured on the small model only, on the validation images after the last epoch, paired by seed with the baseline, because
+a ResNet-18 without pretraining learns little in three epochs.
+
+--save writes the costs that the cards show; `make docs` puts them on their page. With --lines, each training is kept in a
+file, and a second call goes on after an interrupted one. --busy trains only what does not depend on time, on a machine
+that also does other work. It needs no network.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
@@ -57,6 +61,8 @@ MODELS: dict[str, Values] = {
         "schedule": {"name": "cosine"},
     },
 }
+DEMO = "the demo"
+BESIDE = 8  # variants that are compared with the same training of the baseline
 DEMO_ROUNDS = 3  # rounds of the demo for each round of the other model: they are short, and accuracy needs many seeds
 # The first part in each is the technique; it needs the others.
 VARIANTS: list[Values] = [example for name in technique_names() for example in list_examples(name)]
@@ -92,51 +98,108 @@ def memory_events(seen: profile) -> Iterator[tuple[int, int]]:
             yield event.start_ns(), event.nbytes()
 
 
-def run(rounds: int, variants: list[Values], resources: Resources) -> list[dict[str, Any]]:
-    """Measure every variant on every model, round by round."""
+@dataclass
+class Line:
+    """One training: its time relative to the baseline beside it (null on a busy machine), or the reason to leave it out."""
+
+    model: str
+    values: str  # of the variant; empty for the baseline
+    seed: int
+    time: float | None = None
+    accuracy: float | None = None
+    left_out: str = ""
+
+
+class Lines:
+    """The trainings so far. Each is appended to a file, so that a second call goes on after an interrupted one."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        written = file.read_text().splitlines() if file.exists() else []
+        self.lines = {
+            (line.model, line.values, line.seed): line for line in (Line(**json.loads(one)) for one in written)
+        }
+
+    def add(self, line: Line) -> None:
+        self.lines[line.model, line.values, line.seed] = line
+        with self.file.open("a") as opened:
+            opened.write(json.dumps(asdict(line)) + "\n")
+
+    def has(self, model: str, values: str, seed: int, *, timed: bool) -> bool:
+        line = self.lines.get((model, values, seed))
+        return line is not None and bool(line.left_out or not timed or line.time is not None)
+
+    def read(self, model: str, values: str) -> list[Line]:
+        """Return the trainings of a variant that was not left out, by seed."""
+        found = [line for key, line in self.lines.items() if key[:2] == (model, values) and not line.left_out]
+        return sorted(found, key=lambda line: line.seed)
+
+
+def name_of(variant: Values) -> str:
+    return " ".join(f"{path}={value}" for path, value in flatten(variant).items())
+
+
+def measure_round(
+    model: str, seed: int, variants: list[Values], resources: Resources, lines: Lines, *, timed: bool
+) -> None:
+    """Train the variants that this seed does not have yet; the baseline is trained again before every few of them."""
+    common = {**MODELS[model], "seed": seed}
+    # Others need pretrained weights, and another model would not compare.
+    usual = [one for one in variants if one.get("backbone", common["backbone"]) == common["backbone"]]
+    missing = [one for one in usual if not lines.has(model, name_of(one), seed, timed=timed)]
+    for first in range(0, len(missing), BESIDE):
+        base = measure(read_recipe(common), resources)
+        lines.add(Line(model, "", seed, 1.0 if timed else None, base["accuracy"]))
+        for variant in missing[first : first + BESIDE]:
+            try:
+                one = measure(read_recipe({**common, **variant}), resources)
+            except UserError as error:
+                lines.add(Line(model, name_of(variant), seed, left_out=str(error)))
+                print(f"left out: {error}")
+                continue
+            time = one["time"] / base["time"] if timed else None
+            lines.add(Line(model, name_of(variant), seed, time, one["accuracy"]))
+
+
+def run(rounds: int, variants: list[Values], resources: Resources, lines: Lines, *, busy: bool) -> None:
+    """Train every variant on both models, round by round; on a busy machine only what does not depend on time."""
+    for model, common in MODELS.items():
+        if busy and model != DEMO:
+            continue
+        measure(read_recipe(common), resources)  # a process trains its first recipe more slowly
+        for seed in range(rounds * DEMO_ROUNDS if model == DEMO else rounds):
+            print(f"{model}: round {seed + 1}", flush=True)
+            measure_round(model, seed, variants, resources, lines, timed=not busy and seed < rounds)
+
+
+def summarise(variants: list[Values], resources: Resources, lines: Lines) -> list[dict[str, Any]]:
+    """Return the costs of each variant on each model; the peaks of memory are measured here."""
     costs: list[dict[str, Any]] = []
     for model, common in MODELS.items():
-        bare: list[dict[str, float]] = []
-        seen: dict[int, list[dict[str, float]]] = {}
-        measure(read_recipe(common), resources)  # a process trains its first recipe more slowly
-        count = rounds * DEMO_ROUNDS if model == "the demo" else rounds
-        for number in range(count):
-            print(f"{model}: round {number + 1} of {count}", flush=True)
-            bare.append(measure(read_recipe({**common, "seed": number}), resources))
-            for position, variant in enumerate(variants):
-                if variant.get("backbone", common["backbone"]) != common["backbone"]:
-                    continue  # it needs pretrained weights, and another model would not compare
-                if position in seen or number == 0:
-                    measured = attempt({**common, **variant, "seed": number}, resources, measure)
-                    if measured:
-                        seen.setdefault(position, []).append(measured)
         peak = measure_peak_mb(read_recipe(common), resources)
-        scores = {str(position): [one["accuracy"] for one in measured] for position, measured in seen.items()}
-        scores["baseline"] = [one["accuracy"] for one in bare]
-        for position, measured in seen.items():
-            recipe = read_recipe({**common, **variants[position]})
-            ratios = [one["time"] / base["time"] for one, base in zip(measured, bare, strict=True)]
-            gain = paired_interval(scores, str(position), "baseline") if model == "the demo" else None
+        found = {name_of(variant): lines.read(model, name_of(variant)) for variant in variants}
+        measured = {name: trained for name, trained in found.items() if trained} | {"": lines.read(model, "")}
+        seeds = set.intersection(*({line.seed for line in trained} for trained in measured.values()))
+        scores = {
+            name: [line.accuracy for line in trained if line.seed in seeds and line.accuracy is not None]
+            for name, trained in measured.items()
+        }
+        for variant in variants:
+            if not (trained := found[name_of(variant)]):
+                continue
+            memory = measure_peak_mb(read_recipe({**common, **variant}), resources) / peak
+            gain = paired_interval(scores, name_of(variant), "") if model == DEMO else None
             costs.append(
                 {
-                    "technique": next(iter(variants[position])),
-                    "values": " ".join(f"{path}={value}" for path, value in flatten(variants[position]).items()),
+                    "technique": next(iter(variant)),
+                    "values": name_of(variant),
                     "model": model,
-                    "time": [round(ratio, 3) for ratio in ratios],
-                    "memory": round(measure_peak_mb(recipe, resources) / peak, 3),
+                    "time": [round(line.time, 3) for line in trained if line.time is not None],
+                    "memory": round(memory, 3),
                     "accuracy": gain and {name: round(value, 4) for name, value in asdict(gain).items()},
                 }
             )
     return costs
-
-
-def attempt(values: Values, resources: Resources, work: Any) -> Any:
-    """Return None, and print the reason, if this machine or this model does not support the variant."""
-    try:
-        return work(read_recipe(values), resources)
-    except UserError as error:
-        print(f"left out: {error}")
-        return None
 
 
 def show(costs: list[dict[str, Any]]) -> None:
@@ -153,7 +216,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", metavar="TECHNIQUE")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--lines", type=Path)
+    parser.add_argument("--busy", action="store_true")
     parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
     if missing := set(technique_names()) - {next(iter(variant)) for variant in VARIANTS}:
@@ -165,17 +229,20 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     resources = Resources(threads=threads, device=device, gpus=torch.cuda.device_count())
     machine = torch.cuda.get_device_name() if resources.device == "cuda" else f"{threads} CPU threads"
-    costs = run(arguments.rounds, variants, resources)
+    with tempfile.TemporaryDirectory() as folder:
+        lines = Lines(arguments.lines or Path(folder) / "lines.jsonl")
+        run(arguments.rounds, variants, resources, lines, busy=arguments.busy)
+    if arguments.busy:
+        return
+    costs = summarise(variants, resources, lines)
     show(costs)
     result = {
         "machine": f"{machine}, torch {torch.__version__.split('+')[0]}, {arguments.rounds} rounds, of the demo "
         f"{arguments.rounds * DEMO_ROUNDS}",
         "costs": costs,
     }
-    if arguments.json:
-        write(arguments.json, result)
     if arguments.save:
-        write(COSTS, merge(result, arguments.only))
+        COSTS.write_text(json.dumps(merge(result, arguments.only), indent=1, ensure_ascii=False) + "\n")
 
 
 def merge(result: dict[str, Any], only: list[str] | None) -> dict[str, Any]:
@@ -193,10 +260,6 @@ def merge(result: dict[str, Any], only: list[str] | None) -> dict[str, Any]:
     costs = [cost for cost in before["costs"] if cost["technique"] not in only] + result["costs"]
     costs.sort(key=lambda cost: (list(MODELS).index(cost["model"]), names.index(cost["technique"])))
     return {**result, "costs": costs}
-
-
-def write(path: Path, result: dict[str, Any]) -> None:
-    path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

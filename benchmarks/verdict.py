@@ -12,7 +12,7 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,6 +28,7 @@ from analysis.effects.technique_effects import fit_sweep, judge, measure_effects
 from analysis.reading.sweep_tables import Sweep
 from search.core.asha import Decision
 from search.core.controller import Controller
+from search.core.trials import Trial
 from search.storage.events import AnyEvent
 from spaces.load import load_space
 from training.loop.epoch_report import Report
@@ -115,7 +116,20 @@ def run_sweep(space: Any, seed: int, noise: float, exempt: float = 0.0) -> tuple
     objective = Objective(parameters, seed, noise)
     controller = Controller(space, Memory(), seed=seed)  # type: ignore[arg-type]
     spared = np.random.default_rng((3, seed)).random(10_000) < exempt
-    clock = [(0, worker) for worker in range(WORKERS)]
+
+    def simulate(trial: Trial) -> np.ndarray:
+        if spared[trial.number]:
+            controller.asha._trials[trial.number].protected = True  # type: ignore[union-attr]
+        point = encode(parameters, pd.DataFrame([trial.recipe.flat()])).iloc[0].to_dict()
+        return objective.curve(point, trial.epochs)
+
+    drive(controller, simulate)
+    return as_sweep(space, controller.trials), objective
+
+
+def drive(controller: Controller, curve_of: Callable[[Trial], np.ndarray], workers: int = WORKERS) -> None:
+    """Run a sweep whose trials have known curves: `curve_of` gives the score of each epoch of a new trial."""
+    clock = [(0, worker) for worker in range(workers)]
     curves: dict[int, np.ndarray] = {}
     held: dict[int, int] = {}
     while clock:
@@ -124,10 +138,7 @@ def run_sweep(space: Any, seed: int, noise: float, exempt: float = 0.0) -> tuple
             trial = controller.propose()
             if trial is None:
                 continue
-            if spared[trial.number]:
-                controller.asha._trials[trial.number].protected = True  # type: ignore[union-attr]
-            point = encode(parameters, pd.DataFrame([trial.recipe.flat()])).iloc[0].to_dict()
-            curves[trial.number] = np.maximum.accumulate(objective.curve(point, trial.epochs))
+            curves[trial.number] = np.maximum.accumulate(curve_of(trial))
             held[worker] = trial.number
         number = held[worker]
         trial = controller.trials.by_number[number]
@@ -137,19 +148,19 @@ def run_sweep(space: Any, seed: int, noise: float, exempt: float = 0.0) -> tuple
         if controller.report(number, report) is Decision.STOP or trial.state != "running":
             del held[worker]
         heapq.heappush(clock, (now + 1, worker))
-    return as_sweep(space, controller), objective
 
 
-def as_sweep(space: Any, controller: Controller) -> Sweep:
+def as_sweep(space: Any, trials: Iterable[Trial]) -> Sweep:
     """Return the tables that `analysis.load` would read."""
+    trials = list(trials)
     facts = [
         {"trial": t.number, "state": t.state, "reason": "", "origin": t.origin, "is_baseline": t.origin == "baseline"}
         | {"score": t.score, "standard_error": 0.01, "best_epoch": t.epoch, "epochs_done": t.epoch, "seconds": 1.0}
         | {"memory_mb": 1.0, "ece": 0.0, "started": 0.0, "ended": 0.0}
-        for t in controller.trials
+        for t in trials
     ]
-    recipes = pd.DataFrame([trial.recipe.flat() for trial in controller.trials])
-    curves = [{"trial": t.number, "epoch": r.epoch, "score": r.score} for t in controller.trials for r in t.reports]
+    recipes = pd.DataFrame([trial.recipe.flat() for trial in trials])
+    curves = [{"trial": t.number, "epoch": r.epoch, "score": r.score} for t in trials for r in t.reports]
     return Sweep("made-up", "", "completed", space, pd.DataFrame(facts).join(recipes), pd.DataFrame(curves))
 
 

@@ -11,46 +11,38 @@ The checks and their messages are those of the command, so a message names an op
 
 from __future__ import annotations
 
-import getpass
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis import EXPERIMENT, TRACKING_URI
-from search.arguments import (
-    LARGEST_SEED,
-    absolute_paths,
-    absolute_uri,
-    check_number,
-    check_share,
-    check_store,
-    parse_duration,
-    parse_tags,
-)
+from analysis import EXPERIMENT
+from search.arguments import absolute_uri, check_number, check_share, check_store, read_share
+from search.request import STORAGE as STORAGE
+from search.request import find_address, read_request, read_seconds
 from search.result import Result, library_signals, new_console
-from search.storage.secrets import URI
 from training.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from search.checking.checks import Check
+    from search.planning.sweep_plan import SweepPlan
     from search.runner.driver import SweepEnd
     from search.storage.folder import SweepFolder
     from spaces.space import Space
 
-STORAGE = Path("sweeps")
-
 
 def run(
-    space: str | Path,
+    space: str | Path | None = None,
     overrides: Sequence[str] = (),
     *,
+    preset: str | None = None,
     name: str | None = None,
     trials: int | None = None,
     time_budget: str | float | None = None,
-    cpus_per_trial: float | None = None,
-    gpus_per_trial: float | None = None,
+    cpus_per_trial: float | str | None = None,
+    gpus_per_trial: float | str | None = None,
     address: str | None = None,
     max_concurrent: int | None = None,
     accelerator: str | None = None,
@@ -63,6 +55,8 @@ def run(
     owner: str | None = None,
     tags: Iterable[str] = (),
     or_resume: bool = False,
+    copy_to: str | None = None,
+    dashboard: bool = False,
     with_: Iterable[str | Path] = (),
     console: Console | None = None,
 ) -> Result:
@@ -72,13 +66,15 @@ def run(
     call. A Ray that this process has initialised already is used as it is.
 
     Args:
-        space: A bundled space (`quick`, `card`, `full`) or a YAML file.
+        space: A bundled space (`quick`, `card`, `full`) or a YAML file. None with a preset.
         overrides: Values to set, such as `"epochs=3"`.
+        preset: `fast`, `good` or `best`: make the space by the images that an override such as `"data.root=photos"`
+            names, by this machine and by the time budget. A few batches are trained for it.
         name: The name of the sweep. Default: the name of the space and a number.
         trials: The number of trials, including the baselines. Default: the number in the space.
         time_budget: The time after which the sweep ends: seconds, or text such as `"2h"`.
-        cpus_per_trial: CPUs of each trial.
-        gpus_per_trial: GPUs of each trial; may be a fraction.
+        cpus_per_trial: CPUs of each trial; `auto`: as many trials on a machine without GPUs as its memory and CPUs allow.
+        gpus_per_trial: GPUs of each trial; may be a fraction. `auto`: as many trials on a GPU as its memory allows.
         address: The head node of a Ray cluster. Default: this machine.
         max_concurrent: The number of trials at the same time. If the cluster has less room, the others wait, and an
             autoscaler sees their demand. Default: as many as there is room for.
@@ -92,6 +88,9 @@ def run(
         owner: Who runs the sweep, for `sweep list --owner`. Default: the user of this process.
         tags: Texts such as `"team=vision"`, for `sweep list --tag`.
         or_resume: Continue the sweep `name` if it exists, so that a scheduler can start the same call again.
+        copy_to: A URI such as `"s3://bucket/sweeps"`, which gets a copy of the ledger and of all checkpoints, so that
+            another machine can continue the sweep. The machines of a cluster then need no shared storage.
+        dashboard: Serve the dashboard of the sweep on 127.0.0.1 while it runs.
         with_: Python files with techniques, data or backbones of your own; they stay loaded in this process.
         console: A Rich console for progress. Default: the terminal or the notebook.
 
@@ -100,68 +99,112 @@ def run(
         KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
     """
     _load(with_)
-    check_share("--cpus-per-trial", cpus_per_trial)
-    check_share("--gpus-per-trial", gpus_per_trial, or_zero=True)
-    check_number("--max-concurrent", max_concurrent)
-    check_number("--trials", trials)
-    check_number("--seed", seed, least=0, most=LARGEST_SEED)
-    check_number("--keep-best", keep_best)
-    seconds = _seconds(time_budget)
-    named_tags = parse_tags(tags)
-    if or_resume and name is None:
-        raise UserError("--or-resume: give the name of the sweep with --name, or leave --or-resume out.")
-    if accelerator is not None and _find_address(address) is None:
-        raise UserError(
-            f"--accelerator={accelerator}: it chooses among the machines of a cluster. Give --address too, or leave it out."
-        )
-    from search.runner.early_checks import leave_out_noise
+    console = console or new_console()
+    request = read_request(
+        space,
+        overrides,
+        preset=preset,
+        name=name,
+        trials=trials,
+        time_budget=time_budget,
+        cpus_per_trial=cpus_per_trial,
+        gpus_per_trial=gpus_per_trial,
+        address=address,
+        max_concurrent=max_concurrent,
+        accelerator=accelerator,
+        storage=storage,
+        tracking_uri=tracking_uri,
+        experiment=experiment,
+        seed=seed,
+        warm_start=warm_start,
+        keep_best=keep_best,
+        owner=owner,
+        tags=tags,
+        or_resume=or_resume,
+        copy_to=copy_to,
+        say=console.print,
+    )
+    loaded, settings, home = request.space, request.settings, request.storage
+    check_store(settings.tracking_uri, experiment)
+    from search.storage.copies import fetch_sweep, has_sweep
     from search.storage.folder import new_folder, open_folder
-    from search.storage.names import check_name
 
-    home = Path(storage).absolute()
-    if name is not None:
-        check_name(name, "--name")
-    earlier = [open_folder(home, sweep, "--warm-start") for sweep in warm_start]
-    if tracking_uri is None:
-        tracking_uri = os.environ.get(URI, TRACKING_URI)
-    check_store(tracking_uri, experiment)
-    from spaces.load import load_space
-    from spaces.reading.known_backbones import check_backbones
-
-    sized = [*overrides, f"search.trials={trials}"] if trials is not None else list(overrides)
-    loaded = absolute_paths(load_space(space, sized))
-    check_backbones(loaded.recipe)
-    loaded, notes = leave_out_noise(loaded)
+    is_lost = or_resume and name is not None and settings.copy_to and not (home / name).exists()
+    if is_lost and name is not None and has_sweep("--copy-to", settings.copy_to, name):
+        fetch_sweep(settings.copy_to, home / name, "--copy-to")  # the machine that had its folder is lost
     if or_resume and name is not None and (home / name).exists():
-        changes = _changes(cpus_per_trial, gpus_per_trial, address or "local", tracking_uri)
-        return _resume_same(open_folder(home, name), loaded, changes, seconds, console)
+        changes = _changes(cpus_per_trial, gpus_per_trial, address or "local", settings.tracking_uri)
+        folder = open_folder(home, name)
+        with _dashboard(folder, console) if dashboard else nullcontext():
+            return _resume_same(folder, loaded, changes, settings.time_budget_seconds, console)
     folder = new_folder(home, name, loaded.name)
     from search.core.record import SweepRecord
     from search.followup.warm_start import collect_warm_starts
+    from search.planning.settle import settle
     from search.runner.sweep import run_sweep
     from search.storage.events import WarmStart
-    from search.storage.settings import Settings
 
-    opening = [WarmStart(recipes=collect_warm_starts(loaded, map(SweepRecord.open, earlier)))]
-    settings = Settings(
-        absolute_uri(tracking_uri),
-        experiment,
-        seed,
-        keep_best,
-        cpus_per_trial,
-        gpus_per_trial,
-        seconds,
-        _find_address(address),
-        max_concurrent,
-        accelerator,
-        owner if owner is not None else getpass.getuser(),
-        named_tags,
-    )
+    opening = [WarmStart(recipes=collect_warm_starts(loaded, map(SweepRecord.open, request.earlier)))]
+    for note in request.notes:
+        console.print(note)
+    with library_signals(), _dashboard(folder, console) if dashboard else nullcontext():
+        return _result(run_sweep(folder, loaded, settings, console, opening, settle, request.preset), console)
+
+
+def check(
+    space: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    with_: Iterable[str | Path] = (),
+    **arguments: Any,
+) -> Iterator[Check]:
+    """Look at everything that `run` with the same `arguments` needs. No trial is trained, and no file is left.
+
+    Yields:
+        The result of each check, also after one that failed.
+
+    Raises:
+        UserError: an argument or the space is wrong, so that nothing can be checked.
+    """
+    _load(with_)
+    from search.checking.checks import Checker
+
+    return Checker(read_request(space, overrides, **arguments)).run()
+
+
+def plan(
+    space: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    price_per_gpu_hour: float | None = None,
+    with_: Iterable[str | Path] = (),
+    console: Console | None = None,
+    **arguments: Any,
+) -> SweepPlan:
+    """Train a few batches of some recipes, and forecast what `run` with the same `arguments` will need.
+
+    Args:
+        space: A bundled space or a YAML file. None with `preset`.
+        overrides: Values to set.
+        price_per_gpu_hour: The price of one GPU for one hour.
+        with_: Python files with techniques, data or backbones of your own.
+        console: A Rich console for progress.
+        **arguments: Arguments of `run`.
+
+    Raises:
+        UserError: an argument or the space is wrong, or no recipe can be trained here.
+        KeyboardInterrupt: Ctrl-C.
+    """
+    _load(with_)
+    check_share("--price-per-gpu-hour", price_per_gpu_hour)
     console = console or new_console()
-    for note in notes:
+    request = read_request(space, overrides, say=console.print, **arguments)
+    from search.planning.make import make_sweep_plan
+
+    for note in request.notes:
         console.print(note)
     with library_signals():
-        return _result(run_sweep(folder, loaded, settings, console, opening), console)
+        return make_sweep_plan(request.space, request.settings, request.storage, price_per_gpu_hour, console)
 
 
 def resume(
@@ -169,16 +212,19 @@ def resume(
     *,
     storage: str | Path = STORAGE,
     time_budget: str | float | None = None,
-    cpus_per_trial: float | None = None,
-    gpus_per_trial: float | None = None,
+    cpus_per_trial: float | str | None = None,
+    gpus_per_trial: float | str | None = None,
     address: str | None = None,
     tracking_uri: str | None = None,
+    copy: str | None = None,
+    dashboard: bool = False,
     with_: Iterable[str | Path] = (),
     console: Console | None = None,
 ) -> Result:
     """Continue an interrupted sweep, on other machines or with another MLflow store if the arguments name them.
 
-    An argument that is left out keeps its earlier value. `address="local"` continues on this machine.
+    An argument that is left out keeps its earlier value. `address="local"` continues on this machine. `copy` is the URI
+    that the sweep was copied to, for a machine that does not have its folder; the copy goes on there.
     `with_` gives the files of own techniques again, unchanged: the sweep records a hash of them and no code.
 
     Raises:
@@ -187,7 +233,13 @@ def resume(
     """
     _load(with_)
     changes = _changes(cpus_per_trial, gpus_per_trial, address, tracking_uri)
-    return _go_on(name, storage, time_budget, 0, changes, console)
+    if copy is not None:
+        from search.storage.copies import check_uri, fetch_sweep
+        from search.storage.names import check_name
+
+        changes["copy_to"] = check_uri("--from", copy)
+        fetch_sweep(changes["copy_to"], Path(storage).absolute() / check_name(name))
+    return _go_on(name, storage, time_budget, 0, changes, console, dashboard)
 
 
 def extend(
@@ -196,10 +248,11 @@ def extend(
     *,
     storage: str | Path = STORAGE,
     time_budget: str | float | None = None,
-    cpus_per_trial: float | None = None,
-    gpus_per_trial: float | None = None,
+    cpus_per_trial: float | str | None = None,
+    gpus_per_trial: float | str | None = None,
     address: str | None = None,
     tracking_uri: str | None = None,
+    dashboard: bool = False,
     with_: Iterable[str | Path] = (),
     console: Console | None = None,
 ) -> Result:
@@ -214,7 +267,7 @@ def extend(
     _load(with_)
     check_number("--trials", trials)
     changes = _changes(cpus_per_trial, gpus_per_trial, address, tracking_uri)
-    return _go_on(name, storage, time_budget, trials, changes, console)
+    return _go_on(name, storage, time_budget, trials, changes, console, dashboard)
 
 
 def open(
@@ -268,6 +321,7 @@ def _resume_same(
         UserError: the sweep has another space.
     """
     from search.core.record import SweepRecord
+    from search.planning.settle import settle
     from search.runner.sweep import resume_sweep
 
     record = SweepRecord.open(folder)
@@ -283,7 +337,7 @@ def _resume_same(
     if record.is_done and record.is_delivered:
         return Result(record, "completed", 0, console)
     with library_signals():
-        return _result(resume_sweep(folder, console, seconds, changes=changes), console)
+        return _result(resume_sweep(folder, console, seconds, changes=changes, settle=settle), console)
 
 
 def _read_part(space: Space, part: str) -> object:
@@ -291,21 +345,21 @@ def _read_part(space: Space, part: str) -> object:
 
 
 def _changes(
-    cpus_per_trial: float | None, gpus_per_trial: float | None, address: str | None, tracking_uri: str | None
+    cpus_per_trial: float | str | None,
+    gpus_per_trial: float | str | None,
+    address: str | None,
+    tracking_uri: str | None,
 ) -> dict[str, Any]:
     """Return the settings that a resume changes."""
-    check_share("--cpus-per-trial", cpus_per_trial)
-    check_share("--gpus-per-trial", gpus_per_trial, or_zero=True)
-    given: dict[str, Any] = {"cpus_per_trial": cpus_per_trial, "gpus_per_trial": gpus_per_trial}
+    given: dict[str, Any] = {
+        "cpus_per_trial": read_share("--cpus-per-trial", cpus_per_trial),
+        "gpus_per_trial": read_share("--gpus-per-trial", gpus_per_trial, or_zero=True),
+    }
     if tracking_uri is not None:
         check_store(tracking_uri, EXPERIMENT)
         given["tracking_uri"] = absolute_uri(tracking_uri)
     changes = {name: value for name, value in given.items() if value is not None}
-    return changes if address is None else {**changes, "address": _find_address(address)}
-
-
-def _find_address(address: str | None) -> str | None:
-    return None if address == "local" else address
+    return changes if address is None else {**changes, "address": find_address(address)}
 
 
 def _go_on(
@@ -315,24 +369,27 @@ def _go_on(
     more: int,
     changes: dict[str, Any],
     console: Console | None,
+    dashboard: bool,
 ) -> Result:
-    seconds = _seconds(time_budget)
+    seconds = read_seconds(time_budget)
     from search.storage.folder import open_folder
 
     folder = open_folder(Path(storage).absolute(), name)
+    from search.planning.settle import settle
     from search.runner.sweep import resume_sweep
 
     console = console or new_console()
-    with library_signals():
-        return _result(resume_sweep(folder, console, seconds, more_trials=more, changes=changes), console)
+    with library_signals(), _dashboard(folder, console) if dashboard else nullcontext():
+        return _result(resume_sweep(folder, console, seconds, more, changes, settle), console)
+
+
+def _dashboard(folder: SweepFolder, console: Console | None) -> AbstractContextManager[None]:
+    """Serve the dashboard of a sweep while the `with` block runs it."""
+    from search.dashboard.serve import beside
+    from training.own import list_sources
+
+    return beside(folder, [Path(source["file"]) for source in list_sources()], console or new_console())
 
 
 def _result(end: SweepEnd, console: Console) -> Result:
     return Result(end.record, end.state, end.undelivered, console)
-
-
-def _seconds(time_budget: str | float | None) -> float | None:
-    if isinstance(time_budget, str):
-        return parse_duration(time_budget)
-    check_number("--time-budget", time_budget)
-    return time_budget

@@ -14,6 +14,7 @@ from training.errors import UserError
 from training.process.optional import require_driver
 
 if TYPE_CHECKING:
+    from search.storage.settings import Share
     from spaces.space import Space
 
 STORES = r"(https?|(postgresql|mysql|mssql)(\+\w+)?)://.|sqlite:///.|databricks"
@@ -179,6 +180,22 @@ def check_number(option: str, value: float | None, *, least: float = 1, most: fl
     """
     if value is not None and not least <= value <= most:  # comparisons with nan are false
         raise UserError(f"{option}={value}: give a number from {least:g} to {most:,}.")
+
+
+def read_share(option: str, value: float | str | None, *, or_zero: bool = False) -> Share | None:
+    """Return the CPUs or GPUs of a trial as a number, or `auto`.
+
+    Raises:
+        UserError: the value is neither.
+    """
+    if value == "auto":
+        return "auto"
+    try:
+        number = None if value is None else float(value)
+    except ValueError:
+        raise UserError(f"{option}={value}: give a number above 0{', or 0' if or_zero else ''}, or auto.") from None
+    check_share(option, number, or_zero=or_zero)
+    return number
 
 
 def check_share(option: str, value: float | None, *, or_zero: bool = False) -> None:

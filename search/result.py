@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from analysis.report.figures.plots import Plots
+    from analysis.report.sweep_report import Findings
     from search.core.record import SweepRecord
     from search.core.trials import Trial
-    from search.followup.findings import Ablation, Confirmation, Soup
+    from search.followup.replications.findings import Ablation, Confirmation, Soup
     from search.runner.driver import SweepEnd
 
 
@@ -98,8 +99,9 @@ class Result:
         Raises:
             UserError: MLflow does not have the sweep, or no trial completed.
         """
-        settings = self.record.settings
-        return write_report(self.name, out, settings.tracking_uri, settings.experiment, self.console)
+        settings, page = self.record.settings, choose_page(self.name, out)
+        write_report(self.name, page, settings.tracking_uri, settings.experiment, self.console)
+        return page
 
     def confirm(self, top: int | None = None, seeds: int | None = None, *, final: bool = False) -> Confirmation:
         """Train the best recipes and the baseline on fresh seeds, and score the winner once on the test part.
@@ -113,8 +115,8 @@ class Result:
             UserError: no trial completed, or the sweep is running.
             KeyboardInterrupt: it was interrupted; the same call continues it.
         """
-        from search.followup.confirmation import conclude_confirmation, run_confirmation
-        from search.followup.replication import check_searched, read_replication
+        from search.followup.replications.confirmation import conclude_confirmation, run_confirmation
+        from search.followup.replications.replication import check_searched, read_replication
 
         with library_signals():
             check_searched(self.record)
@@ -135,7 +137,7 @@ class Result:
         Raises:
             UserError: fewer than two trials have weights that can be averaged, or the sweep is running.
         """
-        from search.followup.replication import check_searched
+        from search.followup.replications.replication import check_searched
         from search.followup.soup import cook_soup
 
         check_searched(self.record)
@@ -148,8 +150,8 @@ class Result:
             UserError: no trial completed, or the sweep is running.
             KeyboardInterrupt: it was interrupted; the same call continues it.
         """
-        from search.followup.ablation import conclude_ablation, run_ablation
-        from search.followup.replication import check_searched, read_replication
+        from search.followup.replications.ablation import conclude_ablation, run_ablation
+        from search.followup.replications.replication import check_searched, read_replication
 
         with library_signals():
             check_searched(self.record)
@@ -157,24 +159,33 @@ class Result:
             return conclude_ablation(replicated, self.console)
 
 
-def write_report(name: str, out: str | Path | None, tracking_uri: str, experiment: str, console: Console) -> Path:
-    """Write a sweep's report from MLflow, and return the path of the page.
+def choose_page(name: str, out: str | Path | None) -> Path:
+    """Return the file for a sweep's report, `reports/NAME.html` by default.
 
     Raises:
-        UserError: MLflow does not have the sweep, no trial completed, or the page cannot be written.
+        UserError: the file cannot be written, or the name is not one of a sweep.
     """
     from analysis.export.writable import check_file
-    from analysis.reading.find_sweep import check_sweep
     from search.storage.names import check_name
 
     check_name(name)
     page = Path(out) if out is not None else Path("reports") / f"{name}.html"
     check_file("--out", page)
+    return page
+
+
+def write_report(name: str, page: Path, tracking_uri: str, experiment: str, console: Console) -> Findings:
+    """Write a sweep's report from MLflow into `page`, and return what it shows.
+
+    Raises:
+        UserError: MLflow does not have the sweep, no trial completed, or the page cannot be written.
+    """
+    from analysis.reading.find_sweep import check_sweep
+
     check_sweep(tracking_uri, experiment, name)
     from search.followup.report import report_sweep
 
-    report_sweep(name, page, tracking_uri, experiment, console)
-    return page
+    return report_sweep(name, page, tracking_uri, experiment, console)
 
 
 def _whole(end: SweepEnd) -> SweepRecord:
@@ -188,7 +199,7 @@ def _whole(end: SweepEnd) -> SweepRecord:
 
 def new_console() -> Console:
     """Return a console for the terminal or the notebook."""
-    from search.display.tables import make_console
+    from search.display.tables.columns import make_console
 
     return make_console()
 

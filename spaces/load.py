@@ -43,13 +43,13 @@ def load_space(source: str | Path, overrides: Sequence[str] = ()) -> Space:
     return _make_space(read_document(*_find(source)), Path(source).stem, overrides)
 
 
-def parse_space(text: str, name: str) -> Space:
-    """Load the space in a YAML text; errors use `name` for it.
+def parse_space(text: str, name: str, overrides: Sequence[str] = ()) -> Space:
+    """Load the space in a YAML text, with overrides as in `load_space`; errors use `name` for it.
 
     Raises:
         UserError: As in `load_space`.
     """
-    return _make_space(parse_document(text, name), Path(name).stem, [])
+    return _make_space(parse_document(text, name), Path(name).stem, overrides)
 
 
 def _make_space(document: Document, name: str, overrides: Sequence[str]) -> Space:
@@ -97,7 +97,29 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     Raises:
         UserError: As in `load_space`; or a field holds a domain instead of a value.
     """
-    document, recipe, _ = _load(read_document(*_find(source)), overrides)
+    return _make_recipe(read_document(*_find(source)), overrides)
+
+
+def parse_recipe(text: str, name: str) -> Recipe:
+    """Load the recipe in a YAML text; errors use `name` for it.
+
+    Raises:
+        UserError: As in `load_recipe`.
+    """
+    return _make_recipe(parse_document(text, name), [])
+
+
+def change_recipe(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
+    """A recipe with other values, which are given as for a space: `optimizer.lr=0.01`.
+
+    Raises:
+        UserError: As in `load_recipe`.
+    """
+    return _make_recipe(parse_document(dump_recipe(recipe), "the baseline"), overrides)
+
+
+def _make_recipe(document: Document, overrides: Sequence[str]) -> Recipe:
+    document, recipe, _ = _load(document, overrides)
     for steps, domain in find_parameters(recipe, ("recipe",)):
         path = path_of(steps)
         raise document.error(

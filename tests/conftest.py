@@ -4,6 +4,12 @@ import threading
 import pytest
 
 
+def pytest_collection_modifyitems(items):
+    """Put files with slow tests first: one that begins last would keep a single worker busy at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_cache_home(tmp_path_factory):
     """The tests use a cache folder of their own; the processes of one session share it, so letters are learnt once."""

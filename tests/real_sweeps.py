@@ -130,13 +130,16 @@ def _is_in(process, folder):
 
 
 def kill_a_worker(driver):
-    workers = [
-        p
-        for p in psutil.Process(driver.pid).children(recursive=True)
-        if "ray::ImplicitFunc" in p.name() + str(p.cmdline())
-    ]
+    workers = [p for p in psutil.Process(driver.pid).children(recursive=True) if runs_trials(p)]
     assert workers
     workers[0].kill()
+
+
+def runs_trials(process):
+    try:
+        return "ray::ImplicitFunc" in process.name() + str(process.cmdline())
+    except psutil.Error:  # it has just ended
+        return False
 
 
 def make_user_folder(folder):

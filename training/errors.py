@@ -9,6 +9,10 @@ class Diverged(Exception):
     """The training loss became infinite or NaN. The cause is the recipe, not the machine."""
 
 
+class LostDevice(RuntimeError):
+    """The process of another device died or hangs. The training can continue from its last checkpoint."""
+
+
 _PLAIN = {
     ", unable to parse string as an integer": "",
     ", unable to parse string as a number": "",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import numpy as np
 
 from training.contract.setup import TrainingSetup
-from training.data.pipelines.loaders import Loaders, make_loaders
+from training.data.pipelines.loaders import make_loaders
 from training.data.pipelines.sampling import ShareSampler
 from training.data.sources.load_data import ImageData, load_data
 from training.distributed import parallel
@@ -21,12 +21,13 @@ from training.distributed.parallel import connected, lead
 from training.distributed.rank import Rank
 from training.distributed.sharding import shard
 from training.errors import Diverged
+from training.features.use import FeatureUse
+from training.loop.auto_values.finders import FindAgain, find_batch_size, find_lr
+from training.loop.auto_values.found_rates import FoundRates, identify_setup
 from training.loop.callbacks import NaNStop
 from training.loop.classifier import Classifier
 from training.loop.epoch_report import Outcome, Report
 from training.loop.epoch_reporter import EpochReporter
-from training.loop.finders import FindAgain, find_batch_size, find_lr
-from training.loop.found_rates import FoundRates, identify_setup
 from training.loop.job import TrainingJob
 from training.loop.trainer import make_trainer
 from training.model.build import build_model, refuse_single_images
@@ -49,6 +50,7 @@ def train(
     on_report: Callable[[Report], bool] = lambda report: True,
     release: bool = False,
     cache: Path | None = None,
+    val_images: int | None = None,
 ) -> Outcome:
     """Train a recipe, or resume from `folder/last.ckpt` if that exists.
 
@@ -64,14 +66,15 @@ def train(
             the epochs in the checkpoint. Training stops when it returns False.
         release: Train on the validation part too; the last epoch then counts as the best.
         cache: A folder in which trainings share the rates that they find for `auto`; None: each finds its own.
+        val_images: Evaluate on so many validation images only, to measure the speed; None: on all of them.
 
     Raises:
         UserError: the data, the weights, the machine or the content of the folder do not allow this recipe.
-        RuntimeError: the process of another device died.
+        LostDevice: the process of another device died or hangs.
         MemoryError: the system killed the process of another device for memory.
     """
     devices = recipe.data_parallel.devices
-    job = TrainingJob(recipe, folder, metric, resources.divide(devices), release, cache)
+    job = TrainingJob(recipe, folder, metric, resources.divide(devices), release, cache, val_images)
     return _train_isolated(job, Rank(0, devices), lead(job, devices, resources.device), on_report)
 
 
@@ -102,6 +105,9 @@ def _train(
     recipe = resolve_recipe(job.recipe, data, job.resources.device)
     if job.release:
         data = replace(data, train=data.train.join(data.val))
+    if job.val_images is not None and job.val_images < len(data.val):
+        spread = np.linspace(0, len(data.val) - 1, job.val_images).astype(int)
+        data = replace(data, val=data.val.select(spread))
     reporter = EpochReporter(job.folder, recipe, data.classes, job.metric, on_report, job.release, rank)
     checkpoint = reporter.resume()
     if reporter.stopped or len(reporter.reports) == recipe.epochs:
@@ -131,8 +137,13 @@ def _train_on(
         recipe = reporter.recipe = find_lr(recipe, build, loaders, threads, recall)
         reporter.stopwatch.stop()
         # Lightning calls set_epoch only after the loader workers have started on the first batches.
-        cast(ShareSampler, loaders.train.sampler).set_epoch(len(reporter.reports))
-        return _fit(build(recipe, loaders.batch_sizes), loaders, reporter, checkpoint, threads)
+        cast(ShareSampler, loaders.train_batches.sampler).set_epoch(len(reporter.reports))
+        classifier = build(recipe, loaders.batch_sizes)
+        features = FeatureUse(classifier, data, loaders, resources.workers, reporter.stopwatch)
+        if job.val_images is None:  # a measurement of the speed computes everything
+            features.begin(len(reporter.reports), checkpoint)
+        features.prepare_images()
+        return _fit(classifier, features, reporter, checkpoint, threads)
     finally:
         loaders.close()
 
@@ -154,16 +165,16 @@ def prepare(data: ImageData, device: str, rank: Rank, recipe: Recipe, batch_size
 
 
 def _fit(
-    classifier: Classifier, loaders: Loaders, reporter: EpochReporter, checkpoint: Path | None, threads: int
+    classifier: Classifier, features: FeatureUse, reporter: EpochReporter, checkpoint: Path | None, threads: int
 ) -> Literal["completed", "stopped", "diverged"]:
     finders = [FindAgain(threads, reporter.stopwatch)] if classifier.recipe.unfreeze.milestone_lr != "keep" else []
     trainer = make_trainer(
-        classifier, [*finders, NaNStop(reporter.rank), reporter], max_epochs=classifier.recipe.epochs
+        classifier, [features, *finders, NaNStop(reporter.rank), reporter], max_epochs=classifier.recipe.epochs
     )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Lightning gives advice on loader workers and intervals
-            trainer.fit(classifier, loaders.train, loaders.val, ckpt_path=checkpoint)
+            trainer.fit(classifier, features.train, features.val, ckpt_path=checkpoint)
     except Diverged:
         return "diverged"
     return "stopped" if reporter.stopped else "completed"

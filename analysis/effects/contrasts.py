@@ -54,10 +54,13 @@ class Change:
         return Contrast(places, np.zeros(len(pair)), pair, 0.0, np.mean(self.to_itself * other.to_itself))
 
 
-def make_contrast(design: Design, level: Level, seed: int) -> Contrast:
-    """The contrast of a level's mean effect over the recipes that ran to full length; the seed is that of its draws."""
+def make_contrast(design: Design, level: Level, seed: int, elsewhere: Design | None = None) -> Contrast:
+    """The contrast of a level's mean effect over the recipes that ran to full length; the seed is that of its draws.
+
+    With `elsewhere`, these are the recipes of another design in the same search parameters.
+    """
     change = Change.make(design, level, seed)
-    references = _references(design)
+    references = _references(elsewhere or design)
     pair = np.zeros((len(design.points), len(design.parameters)))
     pair_variance = np.zeros(len(design.parameters))
     for place, parameter in enumerate(design.parameters):

@@ -76,13 +76,15 @@ def encode(parameters: list[SearchParameter], recipes: pd.DataFrame) -> pd.DataF
         parameters: The columns, with columns for the parameters inside their options.
         recipes: One flat recipe in each row, with columns such as `optimizer.lr`.
     """
-    rows = [
-        dict(
-            pair for parameter in parameters for pair in _encode(parameter.domain, parameter.name, parameter.name, row)
-        )
-        for row in recipes.to_dict("records")
-    ]
+    rows = [encode_recipe(parameters, row) for row in recipes.to_dict("records")]
     return pd.DataFrame(rows, index=recipes.index)
+
+
+def encode_recipe(parameters: list[SearchParameter], flat: Mapping[str, object]) -> Point:
+    """One flat recipe as a point, as in `encode`."""
+    return dict(
+        pair for parameter in parameters for pair in _encode(parameter.domain, parameter.name, parameter.name, flat)
+    )
 
 
 def encode_draw(parameter: SearchParameter, part: Domain, seed: int) -> Point:

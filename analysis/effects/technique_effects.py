@@ -56,8 +56,8 @@ def fit_sweep(sweep: Sweep, seed: int = 0) -> Fitted:
     return Fitted(design, fit_model(design.scores, alike, is_choice), seed)
 
 
-def measure_effects(fitted: Fitted) -> pd.DataFrame:
-    """A row for each level of each search parameter, with the columns `EFFECTS`.
+def measure_effects(fitted: Fitted, trial: int | None = None) -> pd.DataFrame:
+    """A row for each level of each search parameter, with the columns `EFFECTS`; with `trial`, only for its choices.
 
     `effect`, `low` and `high` are in the score's unit, positive is better, and NaN if the effect is unknown; `low` to
     `high` contains the true effect nine times in ten. `full` and `full_off` count the full-length trials with the level
@@ -68,6 +68,8 @@ def measure_effects(fitted: Fitted) -> pd.DataFrame:
     levels = [
         level for parameter in design.parameters for level in list_levels(parameter) if not _is_baseline(design, level)
     ]
+    if trial is not None:
+        levels = [level for level in levels if not level.detail and matches(level, design.tried.loc[[trial]]).all()]
     draws = fitted.draw([make_contrast(design, level, fitted.seed) for level in levels])
     rows = [_describe(design, level, draws[:, i]) for i, level in enumerate(levels)]
     return pd.DataFrame(rows, columns=EFFECTS)

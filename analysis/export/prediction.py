@@ -18,7 +18,7 @@ from analysis.export.classifier import Classifier, load_classifier
 from analysis.export.forms import Form
 from analysis.export.writable import cannot_write
 from training.data.files.decode import UnreadableImage, printable, read_image
-from training.data.sources.listing import EXTENSIONS, find_files
+from training.data.sources.folders.listing import EXTENSIONS, find_files
 from training.errors import UserError
 
 DIGITS = 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,15 +31,23 @@ def check_folder(field: str, folder: Path, shown: Path | None = None) -> None:
 
 @contextmanager
 def made_for_now(folder: Path) -> Iterator[None]:
-    """Make a folder and those above it; afterwards, remove those that were made and are still empty."""
+    """Make a folder and those above it; afterwards, remove those that were made and are still empty.
+
+    A file in the folder keeps another process that made it from removing it too early.
+    """
     made: list[Path] = []
+    used = folder / f".in-use-{uuid.uuid4().hex}"
     try:
         for part in reversed([folder, *folder.parents]):
             if not part.exists():
                 part.mkdir(exist_ok=True)
                 made.append(part)
+        with suppress(OSError):  # the caller finds out what is wrong with the folder
+            used.touch()
         yield
     finally:
+        with suppress(OSError):
+            used.unlink()
         for part in reversed(made):
             with suppress(OSError):  # It is in use by now.
                 part.rmdir()

@@ -60,7 +60,7 @@ def draw_worst(part: ImagePart, worst: Sequence[WorstError], classes: Sequence[s
     """A PNG of the worst errors: the images as the model saw them, with the predicted and the true class."""
     dataset = EvalImages(part.select(np.array([error["position"] for error in worst])), recipe.evaluation_preprocessing)
     images, _ = dataset.__getitems__(range(len(worst)))
-    captions = [f"{classes[e['predicted']]} {e['probability']:.0%}, not {classes[e['label']]}" for e in worst]
+    captions = [f"{classes[e['predicted']]} {e['probability']:.0%}\nnot {classes[e['label']]}" for e in worst]
     stream = io.BytesIO()
     draw_sheet(images, captions, recipe.evaluation_preprocessing).save(stream, "PNG")
     return stream.getvalue()

@@ -45,6 +45,7 @@ def read_from_server(uri: str, experiment: str, name: str, keys: list[str]) -> F
             f"--tracking-uri {shown}: the server does not answer ({mask_secrets(str(error))[:100]})."
         ) from None
     sweep = choose(sweeps, name, uri, experiment)
+    own = next(run.data for run in runs if run.info.run_id == sweep.run_id)
     trials = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == sweep.run_id]
     trials = [run for run in trials if "trial" in run.data.tags]
     known = pd.Index([run.info.run_id for run in trials])
@@ -57,7 +58,8 @@ def read_from_server(uri: str, experiment: str, name: str, keys: list[str]) -> F
         pd.DataFrame([run.data.tags for run in trials], index=known),
         pd.DataFrame([run.data.params for run in trials], index=known),
         {key: as_points(list(_history(client, list(known), key)), known) for key in keys},
-        next(dict(run.data.metrics) for run in runs if run.info.run_id == sweep.run_id),
+        dict(own.metrics),
+        own.tags.get("notes", ""),
     )
 
 

@@ -18,6 +18,7 @@ FROM runs r
 JOIN tags p ON p.run_uuid = r.run_uuid AND p.key = 'mlflow.parentRunId' AND p.value = :parent
 JOIN tags n ON n.run_uuid = r.run_uuid AND n.key = 'trial'
 """
+NOTES = "SELECT value FROM tags WHERE run_uuid = :parent AND key = 'notes'"
 FIGURES = "SELECT key, value FROM latest_metrics WHERE run_uuid = :parent AND NOT is_nan"
 
 
@@ -52,6 +53,7 @@ def _read(connection: sqlalchemy.Connection, sweep: SweepRun, keys: list[str], u
         _read_wide(connection, "params", parent).reindex(known),
         points,
         {row[0]: float(row[1]) for row in connection.execute(sqlalchemy.text(FIGURES), {"parent": parent})},
+        connection.execute(sqlalchemy.text(NOTES), {"parent": parent}).scalar() or "",
     )
 
 

@@ -39,7 +39,7 @@ class Sweep:
     `started` and `ended` are in seconds since 1970.
     `curves` has a row for each epoch of each trial: `trial`, `epoch`, `score` (the best so far), then the metrics, and
     `seconds` if they were read.
-    `figures` has the metrics of the sweep's own run, such as those of the linear probe.
+    `figures` has the metrics of the sweep's own run, such as those of the linear probe. `notes` are those of users.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Sweep:
     trials: pd.DataFrame
     curves: pd.DataFrame
     figures: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def metric(self) -> str:
@@ -113,8 +114,8 @@ def load(
         from analysis.reading.store_sql import read_from_database as read
     found = read(tracking_uri, experiment, name, keys)
     space = parse_space(found.space, "space.yaml")
-    curves = _tidy_curves(found)
-    return Sweep(name, found.run_id, found.state, space, _tidy_trials(found, curves), curves, found.figures)
+    curves, notes = _tidy_curves(found), tuple(found.notes.splitlines())
+    return Sweep(name, found.run_id, found.state, space, _tidy_trials(found, curves), curves, found.figures, notes)
 
 
 def _tidy_curves(found: Found) -> pd.DataFrame:

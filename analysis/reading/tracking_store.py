@@ -28,6 +28,7 @@ class Found:
     params: pd.DataFrame
     points: dict[str, Points]
     figures: dict[str, float]  # the metrics of the sweep's own run
+    notes: str = ""  # the notes of users, one a line
 
 
 def as_points(rows: Sequence[tuple[str, int, float]], known: pd.Index) -> Points:

@@ -8,17 +8,40 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
+
+from analysis.effects.intervals import Interval
 
 TEMPLATES = Path(__file__).parent / "templates"
 ASSETS = Path(__file__).parent / "assets"  # our scripts, and Apache ECharts with its licence
 
 
 @dataclass(frozen=True)
+class Chart:
+    """An interactive figure that sections.js draws from `data`; without JavaScript a page shows `picture`, a PNG, instead."""
+
+    kind: Literal["intervals", "confusion", "reliability"]
+    caption: str
+    data: dict[str, Any] = field(repr=False)
+    height: int = 340  # pixels
+    picture: bytes = field(default=b"", repr=False)
+
+
+def interval_row(
+    name: str, group: int, interval: Interval, unit: float, text: str, points: Sequence[tuple[float, str]] = ()
+) -> dict[str, Any]:
+    """One row of a chart of intervals; `group` is its colour, and `text` is shown at the pointer, as are those of points."""
+    ends = {"mean": unit * interval.mean, "low": unit * interval.low, "high": unit * interval.high}
+    return {"name": name, "group": group, **ends, "text": text, "points": [[unit * x, about] for x, about in points]}
+
+
+@dataclass(frozen=True)
 class Section:
-    """Sentences, a table and pictures, in this order; each can be missing. `pictures` are captions with PNG bytes."""
+    """Sentences, figures, a table and pictures, in this order; each can be missing. `pictures` are captions with PNG bytes."""
 
     title: str = ""
     text: Sequence[str] = ()
+    charts: Sequence[Chart] = ()
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     pictures: Sequence[tuple[str, bytes]] = field(default=(), repr=False)
@@ -26,7 +49,10 @@ class Section:
 
 def render_page(title: str, sections: Sequence[Section]) -> str:
     """The HTML text of a page of sections; all text in it is escaped."""
-    return render_template("sections.html.j2", title=title, sections=sections)
+    charts = [chart.data for section in sections for chart in section.charts]
+    # The scripts of the report expect a sweep; this page has none.
+    data = {"trials": {"trial": []}, "axes": [], "charts": charts}
+    return render_template("sections.html.j2", title=title, sections=sections, data=data)
 
 
 def render_template(name: str, **values: object) -> str:

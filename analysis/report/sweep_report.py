@@ -19,8 +19,9 @@ from analysis.formatting import format_effect, format_points, format_score, form
 from analysis.reading.sweep_tables import Sweep, load
 from analysis.report.cautions import list_candidates, list_cautions
 from analysis.report.figures.figure import to_json
-from analysis.report.figures.sweep_data import collect_effects, collect_sweep
+from analysis.report.figures.sweep_data import EffectData, collect_effects, collect_sweep
 from analysis.report.page import render_template
+from analysis.report.plan import compare_with_plan
 from analysis.report.plots.cost_plots import plot_costs, plot_equal_time
 from analysis.report.plots.curve_plots import plot_curves, plot_parallel, plot_progress, plot_timeline
 from analysis.report.plots.effect_plots import plot_effects, plot_importance, plot_isolation
@@ -35,6 +36,7 @@ LEADERS = 20
 PAIRS = 8
 WORDS = ("useful", "harmful", "no effect seen", "unknown")
 KNOWN = WORDS[:2]
+LIVE_PLOTS = ("costs", "equal_time", "progress", "timeline", "detail", "importance")
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,7 @@ def describe_costs(findings: Findings) -> Iterator[str]:
             f"Stopping {plural(saved.stopped, 'trial')} early saved {share:.0%} of the epochs that full-length "
             f"training would have taken ({saved.epochs:,.0f} of {saved.epochs_full:,.0f} were run){times}."
         )
+    yield from compare_with_plan(findings.sweep.figures, findings.sweep.trials.memory_mb.max())
     rows = findings.equal_time
     others, base = rows[~rows.is_baseline.astype(bool)], rows[rows.is_baseline.astype(bool)]
     if len(others) and len(base) and others.at_equal_time.notna().any():
@@ -217,15 +220,75 @@ def describe_winner(sweep: Sweep) -> Winner:
 
 def render_report(findings: Findings) -> str:
     """The HTML text of the report; all text in it is escaped, and its pictures are inline SVG."""
-    sweep, effects = findings.sweep, findings.effects
-    shown = effects[~effects.detail.astype(bool)]
-    is_known = shown.verdict.isin(KNOWN)
-    known = order_effects(shown[is_known])
+    sweep = findings.sweep
+    plots = _list_plots(findings)
+    return render_template(
+        "report.html.j2",
+        **_describe(findings),
+        notes=sweep.notes,
+        facts=_facts(findings),
+        leaders=list(_leader_rows(findings)),
+        parameters=[parameter.name for parameter in list_parameters(sweep.space.recipe)],
+        plots={key: to_svg(plot(), key) for key, plot in plots.items()},
+        data=to_json(collect_sweep(sweep), list_known_effects(findings)),
+    )
+
+
+def render_live(findings: Findings) -> str:
+    """The part of the report that the dashboard shows of a sweep that runs; its own figures show the rest."""
+    plots = {key: plot for key, plot in _list_plots(findings).items() if key in LIVE_PLOTS}
+    svgs = {key: to_svg(plot(), key) for key, plot in plots.items()}
+    trials = int((findings.sweep.trials.state != "running").sum())
+    return render_template("live_findings.html.j2", **_describe(findings), plots=svgs, trials=trials)
+
+
+def list_known_effects(findings: Findings) -> list[EffectData]:
+    """The rows of the interactive figure of effects."""
+    return collect_effects(_known_effects(findings), findings.sweep.metric)
+
+
+def _describe(findings: Findings) -> dict[str, object]:
+    """The values of the templates `findings` and `course`."""
+    sweep = findings.sweep
     headline = describe_headline(sweep)
     clear = clear_interactions(findings)
     unclear = findings.interactions.drop(clear.index)
+    return {
+        "title": sweep.name,
+        "headline": headline,
+        "winner": describe_winner(sweep),
+        "baseline": describe_baseline(sweep),
+        "gist": [
+            *describe_effects(findings),
+            *describe_interactions(findings),
+            *describe_probe(sweep.metric, sweep.figures),
+        ],
+        "cautions": [sentence for sentence in findings.cautions if sentence != headline],
+        "costs": list(describe_costs(findings)),
+        "known": list(_effect_rows(sweep.metric, _known_effects(findings))),
+        "open_effects": list(_effect_rows(sweep.metric, _shown_effects(findings, is_known=False))),
+        "interactions": list(_interaction_rows(sweep.metric, clear)),
+        "open_interactions": list(_interaction_rows(sweep.metric, unclear.head(PAIRS))),
+        "equal_time": list(_equal_time_rows(findings)),
+        "written": time.strftime("%Y-%m-%d %H:%M"),
+    }
+
+
+def _known_effects(findings: Findings) -> pd.DataFrame:
+    return _shown_effects(findings, is_known=True)
+
+
+def _shown_effects(findings: Findings, *, is_known: bool) -> pd.DataFrame:
+    """The levels with a verdict that is known, or those without one, in the order of the page."""
+    shown = findings.effects[~findings.effects.detail.astype(bool)]
+    return order_effects(shown[shown.verdict.isin(KNOWN) == is_known])
+
+
+def _list_plots(findings: Findings) -> dict[str, Callable[[], Figure]]:
+    """The pictures that this sweep has, by name; each is drawn when it is called."""
+    sweep, effects = findings.sweep, findings.effects
     plots: dict[str, Callable[[], Figure]] = {
-        "effects": lambda: plot_effects(known, sweep.metric),
+        "effects": lambda: plot_effects(_known_effects(findings), sweep.metric),
         "isolation": lambda: plot_isolation(sweep),
         "costs": lambda: plot_costs(sweep),
         "equal_time": lambda: plot_equal_time(sweep),
@@ -240,31 +303,7 @@ def render_report(findings: Findings) -> str:
         plots["importance"] = lambda: plot_importance(findings.importance)
     if len(best := sweep.completed) and sweep.curves[sweep.curves.trial == best.trial.iloc[0]]["lr"].notna().any():
         plots["rates"] = lambda: plot_winner_rates(sweep)
-    return render_template(
-        "report.html.j2",
-        title=sweep.name,
-        headline=headline,
-        winner=describe_winner(sweep),
-        facts=_facts(findings),
-        baseline=describe_baseline(sweep),
-        gist=[
-            *describe_effects(findings),
-            *describe_interactions(findings),
-            *describe_probe(sweep.metric, sweep.figures),
-        ],
-        cautions=[sentence for sentence in findings.cautions if sentence != headline],
-        costs=list(describe_costs(findings)),
-        known=list(_effect_rows(sweep.metric, known)),
-        open_effects=list(_effect_rows(sweep.metric, order_effects(shown[~is_known]))),
-        interactions=list(_interaction_rows(sweep.metric, clear)),
-        open_interactions=list(_interaction_rows(sweep.metric, unclear.head(PAIRS))),
-        equal_time=list(_equal_time_rows(findings)),
-        leaders=list(_leader_rows(findings)),
-        parameters=[parameter.name for parameter in list_parameters(sweep.space.recipe)],
-        plots={key: to_svg(plot(), key) for key, plot in plots.items()},
-        data=to_json(collect_sweep(sweep), collect_effects(known, sweep.metric)),
-        written=time.strftime("%Y-%m-%d %H:%M"),
-    )
+    return plots
 
 
 def _facts(findings: Findings) -> list[tuple[str, str]]:

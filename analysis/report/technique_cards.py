@@ -181,9 +181,12 @@ def _word(kind: object) -> str:
 
 
 def _bounds(rules: Iterable[object]) -> str:
-    return ", ".join(
-        f"{sign} {getattr(rule, key):g}" for rule in rules for key, sign in _SIGNS.items() if hasattr(rule, key)
-    )
+    found: dict[str, str] = {}
+    for rule in rules:
+        for key, sign in _SIGNS.items():
+            if hasattr(rule, key):
+                found[key[0]] = f"{sign} {getattr(rule, key):g}"  # the narrower bound of a subclass comes later
+    return ", ".join(found.values())
 
 
 @cache

@@ -9,7 +9,19 @@ import typer
 
 from analysis import EXPERIMENT, TRACKING_URI
 from search.arguments import MOST_THREADS, absolute_uri, check_number, check_store
-from search.cli.options import Experiment, Overrides, TrackingUri, With
+from search.cli.options import (
+    AsCsv,
+    AsJson,
+    Experiment,
+    Overrides,
+    Preset,
+    TimeBudget,
+    TrackingUri,
+    With,
+    check_form,
+    part_space,
+)
+from search.request import read_seconds
 from training.errors import UserError
 
 
@@ -19,23 +31,34 @@ def space(
     ] = None,
     overrides: Overrides = None,
     default: Annotated[bool, typer.Option("--default", help="Print the default recipe: every technique off.")] = False,
+    preset: Preset = None,
+    time_budget: TimeBudget = None,
     with_: With = None,
 ) -> None:
-    """Show a space as a table: the search parameters, their domains and their conditions."""
+    """Show a space as a table: the search parameters, their domains and their conditions; that of a preset as a file."""
     from spaces.load import dump_recipe, load_space
     from training.recipe import Recipe
 
     if default:
         print(dump_recipe(Recipe()), end="")
         return
+    if preset is not None:
+        from search.presets.make import check_arguments, make_preset
+
+        space, values = part_space(space, overrides, preset)
+        check_arguments(space, preset, None)
+        print(make_preset(preset, values, seconds=read_seconds(time_budget)).text, end="")
+        return
     if space is None:
-        raise UserError("Name a bundled space or a file, or give --default.")
-    from search.display.tables import make_console, space_table
+        raise UserError("Name a bundled space or a file, or give --preset or --default.")
+    from search.display.tables.columns import make_console
+    from search.display.tables.space_table import space_table
     from spaces.reading.known_backbones import check_backbones
 
     loaded = load_space(space, overrides or [])
     check_backbones(loaded.recipe)
-    make_console().print(space_table(loaded))
+    console = make_console()
+    console.print(space_table(loaded, console.width))
 
 
 def techniques(
@@ -43,14 +66,24 @@ def techniques(
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print Markdown: one card, or all of them, as in docs/techniques.md.")
     ] = False,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
     with_: With = None,
 ) -> None:
     """List all techniques, or show the card of one: what it does, its fields, domain, interactions and cost."""
     from analysis.report.technique_cards import find_card, read_cards
     from analysis.report.technique_page import format_card, format_page
-    from search.cli.technique_view import show_card, show_index
-    from search.display.tables import make_console
+    from search.cli.looking.technique_view import show_card, show_index
+    from search.display.tables.columns import make_console
 
+    check_form(as_json, as_csv)
+    if as_json or as_csv:
+        from search.records.output import print_result
+        from search.records.technique_rows import TechniqueRow, list_techniques
+
+        cards = read_cards() if name is None else [find_card(name)]
+        print_result(cards if name is None else cards[0], list_techniques(cards), TechniqueRow, as_json)
+        return
     if markdown:
         print(format_card(find_card(name)) if name is not None else format_page(read_cards()), end="")
         return
@@ -68,13 +101,27 @@ def data(
         bool, typer.Option("--check", help="Only read every image file and name the broken ones.")
     ] = False,
     speed: Annotated[bool, typer.Option("--speed", help="Also measure the images per second of each backend.")] = False,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
     with_: With = None,
 ) -> None:
     """Show a recipe's data: classes, split, anomalies, statistics, and a picture of augmented training images."""
-    from search.cli.data_command import show_data
-    from search.display.tables import make_console
+    from search.cli.looking.data_command import show_data
+    from search.display.tables.columns import make_console
+    from search.records.data_rows import ClassRow, DataResult, FileRow
+    from search.records.output import print_result
 
-    show_data(source, overrides or [], out, check, speed, make_console())
+    check_form(as_json, as_csv)
+    console = make_console()
+    console.quiet = as_json or as_csv
+    found = show_data(source, overrides or [], out, check, speed, console)
+    if as_json or as_csv:
+        if isinstance(found, DataResult):
+            print_result(found, found.classes, ClassRow, as_json)
+        else:
+            print_result(found, found.unreadable, FileRow, as_json)
+    if not isinstance(found, DataResult) and found.unreadable:
+        raise typer.Exit(1)
 
 
 def train(
@@ -98,9 +145,9 @@ def train(
 ) -> None:
     """Train one recipe without a search, with the same trainer and the same logging as in a sweep."""
     check_store(tracking_uri, experiment)
-    from search.display.tables import make_console
-    from search.runner.early_checks import warn_of_noise
+    from search.display.tables.columns import make_console
     from search.runner.single_training import train_single
+    from search.runner.start.early_checks import warn_of_noise
     from spaces.load import load_baseline
 
     check_number("--cpus", cpus, most=MOST_THREADS)
@@ -113,7 +160,7 @@ def train(
     if is_space:
         console.print(f"{recipe} is a space: its baseline is trained, with the default of every search parameter.")
     if plan:
-        from search.cli.plan_view import show_plan
+        from search.cli.looking.plan_view import show_plan
 
         show_plan(loaded, picture, console)
         return

@@ -16,8 +16,10 @@ from typing import Annotated, Any
 import typer
 
 from analysis.formatting import mask_secrets
-from search.cli import ingredients, results, serve_command, submit, sweeps
+from search.cli import ingredients, results, serve_command
+from search.cli.looking import dashboard_command
 from search.cli.output import guard_output, report_lost_output
+from search.cli.sweeping import plan_command, running, submit, sweeps
 from search.cli.usage import UsageError, describe_usage, make_plain
 from search.runner.interrupt import Interrupted, leave_on_signals, listen
 from search.storage.secrets import mask_logs
@@ -25,7 +27,6 @@ from training.errors import UserError
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
@@ -33,6 +34,7 @@ app = typer.Typer(
 # Help lists them in this order.
 COMMANDS = (
     sweeps.run,
+    plan_command.plan,
     sweeps.resume,
     sweeps.extend,
     submit.submit,
@@ -46,10 +48,16 @@ COMMANDS = (
     results.confirm,
     results.ablate,
     results.soup,
+    results.compare,
     sweeps.list_,
     sweeps.show,
+    dashboard_command.dashboard,
     results.report,
-    sweeps.stop,
+    running.stop,
+    running.pause,
+    running.unpause,
+    running.add,
+    running.note,
     sweeps.rm,
     sweeps.repair,
     results.ui,

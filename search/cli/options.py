@@ -18,9 +18,34 @@ def _load(files: list[str] | None) -> list[str] | None:
     return files
 
 
+def part_space(space: str | None, overrides: list[str] | None, preset: str | None) -> tuple[str | None, list[str]]:
+    """Return the space and the values to set: with a preset there is no space, and the first word is such a value."""
+    if preset is not None and space is not None and "=" in space:
+        return None, [space, *(overrides or [])]
+    return space, overrides or []
+
+
+def complete_name(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the sweeps in the storage folder, for the completion of a shell."""
+    from search.storage.folder import list_folders
+
+    try:
+        folders = list_folders(Path(context.params.get("storage") or STORAGE).absolute())
+    except UserError:  # the command itself reports it
+        return []
+    return [folder.name for folder in folders if folder.name.startswith(incomplete)]
+
+
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[PATH=VALUE]...", help="Set a value, such as `epochs=3` or `search.trials=20`."),
+]
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        help="Make the space by the images of `data.root=FOLDER`, by this machine and by the time: `fast`, `good` or `best`.",
+        metavar="NAME",
+    ),
 ]
 Storage = Annotated[Path, typer.Option(help="Folder that holds the sweeps.", envvar="SWEEP_STORAGE")]
 TrackingUri = Annotated[
@@ -36,8 +61,24 @@ With = Annotated[
         callback=_load,
     ),
 ]
-Name = Annotated[str, typer.Argument(help="Name of a sweep; `sweep list` shows them.")]
+Name = Annotated[str, typer.Argument(help="Name of a sweep; `sweep list` shows them.", autocompletion=complete_name)]
 TimeBudget = Annotated[str | None, typer.Option(help="Stop after this time, such as `90s`, `15m` or `2h`.")]
+
+NUMBER = "NUMBER"
+Cpus = Annotated[
+    str | None,
+    typer.Option(
+        help="CPUs of each trial; `auto`: as many trials on a machine without GPUs as its memory and CPUs allow.",
+        metavar=NUMBER,
+    ),
+]
+Gpus = Annotated[
+    str | None,
+    typer.Option(
+        help="GPUs of each trial; may be a fraction. `auto`: as many trials on a GPU as its memory allows.",
+        metavar=NUMBER,
+    ),
+]
 
 # Options of commands that can read a sweep of another machine.
 FromStore = Annotated[
@@ -46,13 +87,25 @@ FromStore = Annotated[
 ]
 
 # Options of commands that continue a sweep; without them, the sweep keeps its settings.
-OtherCpus = Annotated[float | None, typer.Option("--cpus-per-trial", help="CPUs of each trial from now on.")]
-OtherGpus = Annotated[float | None, typer.Option("--gpus-per-trial", help="GPUs of each trial from now on.")]
+OtherCpus = Annotated[
+    str | None, typer.Option("--cpus-per-trial", help="CPUs of each trial from now on, or `auto`.", metavar=NUMBER)
+]
+OtherGpus = Annotated[
+    str | None, typer.Option("--gpus-per-trial", help="GPUs of each trial from now on, or `auto`.", metavar=NUMBER)
+]
 OtherAddress = Annotated[
     str | None, typer.Option("--address", help="Head node of another Ray cluster; `local`: this machine.")
 ]
 OtherStore = Annotated[
     str | None, typer.Option("--tracking-uri", help="Another MLflow store; it gets the earlier trials too.")
+]
+
+Dashboard = Annotated[
+    bool, typer.Option("--dashboard", help="Serve the sweep's dashboard on 127.0.0.1 while the command runs.")
+]
+
+CopyTo = Annotated[
+    str | None, typer.Option(help="Copy it there too, below the sweep's name, such as s3://bucket/sweeps.")
 ]
 
 # Options of commands whose results other programs read.

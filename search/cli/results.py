@@ -13,7 +13,21 @@ from analysis.export.forms import Form
 from analysis.formatting import plural
 from search.arguments import absolute_uri, check_database
 from search.cli.image_list import choose_images
-from search.cli.options import STORAGE, Experiment, FromStore, Name, Storage, TrackingUri, With
+from search.cli.options import (
+    STORAGE,
+    AsCsv,
+    AsJson,
+    CopyTo,
+    Experiment,
+    FromStore,
+    Name,
+    Storage,
+    TrackingUri,
+    With,
+    check_form,
+    complete_name,
+)
+from search.storage.copies import copy_output
 from search.storage.names import check_name
 from training.errors import UserError
 
@@ -23,13 +37,25 @@ def report(
     out: Annotated[Path | None, typer.Option(help="The page to write. Default: reports/NAME.html.")] = None,
     tracking_uri: TrackingUri = TRACKING_URI,
     experiment: Experiment = EXPERIMENT,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    copy_to: CopyTo = None,
     with_: With = None,
 ) -> None:
     """Write the report as one HTML page: the effect and cost of each technique, with intervals. Print a summary."""
-    from search.display.tables import make_console
-    from search.result import write_report
+    check_form(as_json, as_csv)
+    from search.records.output import apart, print_result
+    from search.records.report_rows import EffectRow, describe_findings
+    from search.result import choose_page, write_report
 
-    write_report(name, out, absolute_uri(tracking_uri), experiment, make_console())
+    page = choose_page(name, out)
+    with apart(as_json or as_csv) as console:
+        findings = write_report(name, page, absolute_uri(tracking_uri), experiment, console)
+        if copy_to is not None:
+            console.print(copy_output(copy_to, name, page), markup=False)
+    if as_json or as_csv:
+        found = describe_findings(findings, page)
+        print_result(found, found.effects, EffectRow, as_json)
 
 
 def confirm(
@@ -42,30 +68,88 @@ def confirm(
         bool, typer.Option("--final", help="Then train the winner on training and validation images, and export it.")
     ] = False,
     storage: Storage = STORAGE,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
     with_: With = None,
 ) -> None:
     """Train the best recipes and the baseline on fresh seeds, then score the winner once on the test part."""
-    search.open(name, storage=storage).confirm(top, seeds, final=final)
+    check_form(as_json, as_csv)
+    from search.records.output import apart, print_result
+
+    with apart(as_json or as_csv) as console:
+        found = search.open(name, storage=storage, console=console).confirm(top, seeds, final=final)
+    if as_json or as_csv:
+        from search.records.replication_rows import ConfirmedRow, list_confirmed
+
+        print_result(found.to_json(), list_confirmed(found), ConfirmedRow, as_json)
 
 
 def ablate(
     name: Name,
     seeds: Annotated[int | None, typer.Option(help="Fresh seeds of each recipe. Default: 5.")] = None,
     storage: Storage = STORAGE,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
     with_: With = None,
 ) -> None:
     """Measure each technique: train the winner without it and the baseline with it, on the same fresh seeds."""
-    search.open(name, storage=storage).ablate(seeds)
+    check_form(as_json, as_csv)
+    from search.records.output import apart, print_result
+
+    with apart(as_json or as_csv) as console:
+        found = search.open(name, storage=storage, console=console).ablate(seeds)
+    if as_json or as_csv:
+        from search.records.replication_rows import WorthRow, list_worths
+
+        print_result(found.to_json(), list_worths(found), WorthRow, as_json)
 
 
 def soup(
     name: Name,
     out: Annotated[Path | None, typer.Option(help="Folder to write. Default: exports/NAME-soup.")] = None,
     storage: Storage = STORAGE,
+    as_json: AsJson = False,
     with_: With = None,
 ) -> None:
     """Average the weights of the best trials, as long as validation gains, and export the mean as one model."""
-    search.open(name, storage=storage).soup(out)
+    from search.display.records import to_json
+    from search.records.output import apart
+
+    with apart(as_json) as console:
+        found = search.open(name, storage=storage, console=console).soup(out)
+    if as_json:
+        print(to_json(found))
+
+
+def compare(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Two or more sweeps.", autocompletion=complete_name)
+    ],
+    storage: Storage = STORAGE,
+    tracking_uri: Annotated[
+        list[str] | None,
+        typer.Option(help="Read the sweeps from this MLflow store, not from the storage folder; may be repeated."),
+    ] = None,
+    experiment: Experiment = EXPERIMENT,
+    as_json: AsJson = False,
+    with_: With = None,
+) -> None:
+    """Compare sweeps side by side: winners, what differs in data, space and settings, curves at rungs, and effects.
+
+    With several stores, each sweep is read from every store that has it.
+    """
+    from search.comparing.comparison import compare as compare_sources
+    from search.comparing.print_comparison import print_comparison
+    from search.comparing.sources import read_sources
+    from search.display.records import to_json
+    from search.display.tables.columns import make_console
+
+    uris = [absolute_uri(uri) for uri in tracking_uri or []]
+    found = compare_sources(read_sources(names, storage.absolute(), uris, experiment))
+    if as_json:
+        print(to_json(found))
+    else:
+        print_comparison(found, make_console())
 
 
 def export(
@@ -86,6 +170,7 @@ def export(
     storage: Storage = STORAGE,
     tracking_uri: FromStore = None,
     experiment: Experiment = EXPERIMENT,
+    copy_to: CopyTo = None,
     with_: With = None,
 ) -> None:
     """Write the best trial's recipe, weights, summary and card, ready for `sweep train` and `sweep predict`."""
@@ -102,6 +187,8 @@ def export(
         check_out(out)
         fetch_export(absolute_uri(tracking_uri), experiment, name, out)
         print(f"Copied the export of {name}'s best trial to {out}.")
+        if copy_to is not None:
+            print(copy_output(copy_to, name, out))
         return
     from search.storage.folder import open_folder
 
@@ -109,9 +196,10 @@ def export(
     from search.core.record import SweepRecord
     from search.followup.trial_export import Extras, export_trial
 
-    print(
-        export_trial(SweepRecord.open(folder), trial, out, Extras(onnx, int8, register, optuna, push_to_hub)).sentence
-    )
+    exported = export_trial(SweepRecord.open(folder), trial, out, Extras(onnx, int8, register, optuna, push_to_hub))
+    print(exported.sentence)
+    if copy_to is not None:
+        print(copy_output(copy_to, name, exported.folder))
 
 
 def predict(
@@ -163,7 +251,7 @@ def ui(
     port: Annotated[int, typer.Option(help="Port; if it is in use, the next free one is taken.")] = 5000,
 ) -> None:
     """Open the MLflow UI on 127.0.0.1 for the store that sweeps log to."""
-    from search.cli.mlflow_ui import serve_ui
+    from search.cli.looking.mlflow_ui import serve_ui
 
     uri = absolute_uri(tracking_uri)
     check_database(uri)

@@ -2,9 +2,13 @@
 
 import enum
 import math
+from bisect import bisect_right, insort
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from spaces.space import Space
 
 
 class Decision(enum.StrEnum):
@@ -55,12 +59,17 @@ class Asha:
         shares = [last_share / reduction_factor**k for k in range(steps, -1, -1)]
         self._shares = shares if rungs == "shares" else None
         self._trials: dict[int, _Trial] = {}
+        self._scores: dict[int, list[float]] = {}  # of each rung, sorted
+        self._group_scores: dict[tuple[int, Hashable], list[float]] = {}  # the same of each group at each rung
+        self._factors: dict[int, int] = {}  # of each rung, the smallest over the trials: one in so many passes
 
     def start(self, trial: int, length: int, group: Hashable = None, protected: bool = False) -> None:
         """Record that a trial starts, or starts again after a pause or a resume; its rungs and scores are kept."""
         known = self._trials.get(trial)
         if known is None:
             self._trials[trial] = _Trial(length, group, protected, self._place_rungs(length))
+            for rungs in self._trials[trial].rungs.values():
+                self._factors[rungs[-1]] = min(self._factor(rungs), self._factors.get(rungs[-1], self._factor(rungs)))
         elif known.decision is Decision.PAUSE:
             known.decision = Decision.CONTINUE
 
@@ -73,11 +82,18 @@ class Asha:
         if math.isnan(score):
             this.decision = Decision.STOP  # diverged: it enters no rung, and is stopped even if it is protected
             return this.decision
-        for rung in this.rungs.get(epoch, []):
-            this.scores[rung] = score
+        self.arrive(trial, epoch, score)
         if epoch in this.rungs and not this.protected and not self._passes(this):
             this.decision = Decision.STOP if self.kind == "stop" else Decision.PAUSE
         return this.decision
+
+    def arrive(self, trial: int, epoch: int, score: float) -> None:
+        """Record the score of a trial at its rungs without a decision, for those who only look at the rungs."""
+        this = self._trials[trial]
+        for rung in this.rungs.get(epoch, []):
+            this.scores[rung] = score
+            insort(self._scores.setdefault(rung, []), score)
+            insort(self._group_scores.setdefault((rung, this.group), []), score)
 
     def end(self, trial: int, state: str) -> None:
         """Record that a trial ended; an interrupted or paused one may start again."""
@@ -95,16 +111,16 @@ class Asha:
         If rungs are at the same epoch, only the highest decides. If that is so only in short trials, the score is that
         of the long trials.
         """
-        factors: dict[int, int] = {}
-        for trial in self._trials.values():
-            for rungs in trial.rungs.values():
-                factors[rungs[-1]] = min(self._factor(rungs), factors.get(rungs[-1], self._factor(rungs)))
         lines = []
-        for rung, factor in sorted(factors.items()):
-            scores = [trial.scores[rung] for trial in self._trials.values() if rung in trial.scores]
+        for rung, factor in sorted(self._factors.items()):
+            scores = self._scores.get(rung, [])
             places = max(1, self._count_places(len(scores), factor))
-            lines.append((self._label(rung), len(scores), sorted(scores)[-places] if scores else None))
+            lines.append((self._label(rung), len(scores), scores[-places] if scores else None))
         return lines
+
+    def rung_epochs(self, length: int) -> list[int]:
+        """Return the epochs after which a trial of `length` epochs is compared with the others."""
+        return list(self._place_rungs(length))
 
     def _place_rungs(self, length: int) -> dict[int, list[int]]:
         if self._shares is None:
@@ -130,11 +146,12 @@ class Asha:
         """Return whether a trial passes the highest rung that it reached, among all trials or among its group."""
         rung = max(this.scores)
         together = next(rungs for rungs in this.rungs.values() if rung in rungs)
-        rivals = [t for t in self._trials.values() if rung in t.scores]
-        groups = [rivals] if this.group is None else [rivals, [t for t in rivals if t.group == this.group]]
-        for group in groups:
-            better = sum(t.scores[rung] > this.scores[rung] for t in group)
-            if better < self._count_places(len(group), self._factor(together)):
+        groups = [self._scores[rung]]
+        if this.group is not None:
+            groups.append(self._group_scores[rung, this.group])
+        for scores in groups:
+            better = len(scores) - bisect_right(scores, this.scores[rung])
+            if better < self._count_places(len(scores), self._factor(together)):
                 return True
         return False
 
@@ -145,3 +162,9 @@ class Asha:
     def _count_places(self, arrived: int, factor: int) -> int:
         """Return how many of `arrived` trials pass. A promotion rounds down, because a paused trial can wait for others."""
         return arrived // factor if self.kind == "promote" else math.ceil(arrived / factor)
+
+
+def make_asha(space: "Space") -> Asha | None:
+    """Return the scheduler that a space names; None if it names none."""
+    scheduler = space.search.scheduler
+    return Asha(**scheduler.model_dump(exclude={"name", "group"})) if scheduler.name == "asha" else None

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from search.core.asha import Asha, Decision
+from search.core.asha import Decision, make_asha
 from search.core.sampler import Sampler
 from search.core.trials import UNFINISHED, Trial, Trials
 from search.storage.events import (
+    REQUESTS,
     AnyEvent,
+    AnyRequest,
     DrawRefused,
     EndState,
     EpochReported,
+    Extension,
     LossCause,
     Origin,
     Replication,
     ReplicationTrial,
+    StopRequested,
+    TrialAdded,
     TrialEnded,
     TrialLost,
     TrialResumed,
@@ -31,6 +36,7 @@ from training.recipe import Recipe, read_recipe
 
 DRAWS = 200  # attempts to draw a recipe without conflicts
 RESTARTS = 3  # largest number of restarts of a trial whose workers die by themselves
+STOPPED = "a user stopped it"
 PREEMPTIONS = 100  # on a spot market they are ordinary; the limit ends a trial that takes its machine down each time
 
 Listener = Callable[[AnyEvent], None]
@@ -67,6 +73,9 @@ class Controller:
         self.baselines = space.baselines()
         self.warm_starts: tuple[Recipe, ...] = ()  # recipes of earlier sweeps
         self.replication: tuple[ReplicationTrial, ...] = ()  # all trials in order, if the sweep is a replication
+        self.added: list[Recipe] = []  # recipes of users that have not started
+        self.to_stop: set[int] = set()  # trials that users stop
+        self.requests: set[str] = set()  # ids of the requests that the ledger has
         self.fatal = ""  # the reason why the sweep cannot continue
         self.is_over = False  # True when the driver ends; later reports stay in the workers' checkpoints
         self.resolve = resolve
@@ -110,8 +119,19 @@ class Controller:
     @property
     def is_done(self) -> bool:
         """Whether nothing is left to run."""
-        used_up = len(self.trials) >= self.budget or self.sampler.is_used_up
+        used_up = len(self.trials) >= self.budget or (self.sampler.is_used_up and not self.added)
         return used_up and not any(trial.state in UNFINISHED for trial in self.trials)
+
+    def accept(self, event: AnyRequest) -> None:
+        """Record a request of a user; one that the ledger has already, or that cannot be met, is ignored."""
+        is_known = event.request in self.requests
+        if not is_known and self._can_meet(event):
+            self.record(event)
+
+    def _can_meet(self, event: AnyRequest) -> bool:
+        if isinstance(event, StopRequested):
+            return event.trial in self.trials.by_number
+        return not (isinstance(event, TrialAdded | Extension) and self.replication)
 
     def take_over(self) -> None:
         """End the trials that a dead driver left running: as their last reports imply, else as interrupted."""
@@ -136,10 +156,16 @@ class Controller:
                 self._spread(end)
 
     def next_trial(self) -> Trial | None:
-        """Return a trial to resume, else a new one; None if there is neither, and paused trials then end."""
+        """Return a trial to resume, else a new one; None if there is neither, and paused trials then end.
+
+        While a user pauses the sweep, only trials that lost their worker go on.
+        """
         if self.is_over:
             return None
+        self._end_requested()
         waiting = next((trial for trial in self.trials if trial.state == "interrupted"), None)
+        if waiting is None and self.trials.is_paused:
+            return None
         if waiting is None and self.asha and (promotable := self.asha.promotable()) is not None:
             waiting = self.trials.by_number[promotable]
         if waiting is not None:
@@ -149,6 +175,12 @@ class Controller:
         if new is None:
             self._end_paused()
         return new
+
+    def _end_requested(self) -> None:
+        """End the trials that users stopped and that have no worker."""
+        for number in self.to_stop:
+            if self.trials.by_number[number].state in ("paused", "interrupted"):
+                self.end(number, "stopped", STOPPED)
 
     def _end_paused(self) -> None:
         """End the paused trials: without further trials, none of them can become one of the best."""
@@ -177,6 +209,8 @@ class Controller:
         if (earlier := number - len(self.baselines)) < len(self.warm_starts):
             recipe = self.warm_starts[earlier]
             return self._start(number, recipe, self.space.encode(recipe), "warm_start")
+        if self.added:
+            return self._start(number, self.added[0], self.space.encode(self.added[0]), "added")
         for _ in range(DRAWS):
             asked = self.sampler.ask(number)
             if asked is None:
@@ -197,7 +231,7 @@ class Controller:
     def report(self, number: int, report: Report, worker_seconds: float | None = None) -> Decision:
         """Record an epoch of a worker, and decide whether its trial continues; a repeated epoch is ignored."""
         trial = self.trials.by_number[number]
-        if self.is_over:
+        if self.is_over or trial.state not in UNFINISHED:
             return Decision.STOP
         if report.epoch > trial.epoch:
             values = {name: value for name, value in vars(report).items() if name != "time"}
@@ -205,8 +239,12 @@ class Controller:
             self.record(event)
             if trial.epoch >= trial.epochs:
                 self.end(number, "completed")
+            elif number in self.to_stop:
+                self.end(number, "stopped", STOPPED)
             else:
                 self._settle(number)
+        if trial.state == "stopped":
+            return Decision.STOP
         return self.decisions.get(number, Decision.STOP)
 
     def _settle(self, number: int) -> None:
@@ -242,6 +280,8 @@ class Controller:
             self.warm_starts = event.recipes
         elif isinstance(event, Replication):
             self.replication = event.trials
+        elif isinstance(event, REQUESTS):
+            self._fold_request(event)
         elif isinstance(event, DrawRefused):
             self.sampler.add(event.trial, event.params)
             self.sampler.tell(event.trial, "infeasible")
@@ -249,6 +289,13 @@ class Controller:
             self._fold_start(self.trials.by_number[event.trial])
         elif isinstance(event, TrialResumed | EpochReported | TrialEnded) and event.trial in self.trials.by_number:
             self._fold_progress(event, self.trials.by_number[event.trial])
+
+    def _fold_request(self, event: AnyRequest) -> None:
+        self.requests.add(event.request)
+        if isinstance(event, TrialAdded):
+            self.added.append(event.recipe)
+        elif isinstance(event, StopRequested) and event.trial in self.trials.by_number:
+            self.to_stop.add(event.trial)
 
     def _fold_progress(self, event: TrialResumed | EpochReported | TrialEnded, trial: Trial) -> None:
         number = trial.number
@@ -264,6 +311,8 @@ class Controller:
                 self.asha.end(number, event.state)
 
     def _fold_start(self, trial: Trial) -> None:
+        if trial.origin == "added":
+            del self.added[:1]  # they start in their order
         self.sampler.add(trial.number, trial.params)
         self._start_rungs(trial)
 
@@ -273,9 +322,3 @@ class Controller:
         if self.asha and scheduler.name == "asha":
             group = trial.recipe.flat().get(scheduler.group)
             self.asha.start(trial.number, trial.epochs, group, protected=trial.origin == "baseline")
-
-
-def make_asha(space: Space) -> Asha | None:
-    """Return the scheduler that a space names; None if it names none."""
-    scheduler = space.search.scheduler
-    return Asha(**scheduler.model_dump(exclude={"name", "group"})) if scheduler.name == "asha" else None

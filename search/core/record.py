@@ -9,6 +9,7 @@ from search.core.trials import UNFINISHED, Trials
 from search.storage.events import (
     AnyEvent,
     DriverStarted,
+    Noted,
     Replication,
     RunsRecorded,
     SettingsChanged,
@@ -95,7 +96,7 @@ class SweepRecord:
         """Whether no trial is left to run: the budget is used up, or the last driver used up the grid."""
         closes = [event for event in self.events if isinstance(event, SweepClosed)]
         extended = bool(closes) and any(
-            event.event == "extend" for event in self.events[self.events.index(closes[-1]) :]
+            event.event in ("extend", "add") for event in self.events[self.events.index(closes[-1]) :]
         )
         is_used_up = bool(closes) and closes[-1].state == "completed" and not extended
         ended = not any(trial.state in UNFINISHED for trial in self.trials)
@@ -109,12 +110,18 @@ class SweepRecord:
         if self.is_done:
             return "completed"
         closes = [event.state for event in self.events if isinstance(event, SweepClosed)]
-        return closes[-1] if closes else "interrupted"
+        last = closes[-1] if closes else "interrupted"
+        return "interrupted" if last == "completed" else last  # trials were added after its end
 
     @property
     def replication(self) -> Replication | None:
         """The recipes and seeds of a confirmation or an ablation; None for a search."""
         return next((event for event in self.events if isinstance(event, Replication)), None)
+
+    @property
+    def notes(self) -> list[Noted]:
+        """The notes of users, the oldest first."""
+        return [event for event in self.events if isinstance(event, Noted)]
 
     @property
     def test(self) -> TestScored | None:

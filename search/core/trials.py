@@ -8,11 +8,15 @@ from dataclasses import dataclass, field
 from analysis.effects.selection import Candidate, judge_best
 from search.storage.events import (
     AnyEvent,
+    DriverStarted,
     EpochReported,
     Extension,
     FeaturesProbed,
     Origin,
     State,
+    SweepPaused,
+    SweepPlanned,
+    TrialAdded,
     TrialEnded,
     TrialLost,
     TrialResumed,
@@ -38,7 +42,9 @@ class Trial:
     reason: str = ""
     ended: float | None = None
     reports: list[EpochReported] = field(default_factory=list)
+    resumes: int = 0  # number of times that it was started again
     crashes: int = 0  # number of its workers that died by themselves
+    enlargements: int = 0  # how often its share of a GPU or of the memory was too small
     preemptions: int = 0  # number of its workers that were lost with their node, or were drained
 
     @property
@@ -70,7 +76,11 @@ class Trials:
         self.metric = metric
         self.by_number: dict[int, Trial] = {}
         self.extra = 0  # trials added after the start
+        self.is_paused = False  # by a user: no new trial starts
         self.probe: FeaturesProbed | None = None
+        self.plan: SweepPlanned | None = None
+        self.elapsed_seconds = 0.0  # time of all drivers until the last report or end of a trial
+        self._began, self._earlier = 0.0, 0.0  # of the last driver: when it began, and the time of those before it
         for event in events:
             self.fold(event)
 
@@ -81,8 +91,18 @@ class Trials:
             return
         if isinstance(event, Extension):
             self.extra += event.trials
+        if isinstance(event, TrialAdded):
+            self.extra += 1
         if isinstance(event, FeaturesProbed):
             self.probe = event
+        if isinstance(event, SweepPlanned):
+            self.plan = event
+        if isinstance(event, SweepPaused | DriverStarted):
+            self.is_paused = isinstance(event, SweepPaused) and event.is_paused
+        if isinstance(event, DriverStarted):
+            self._began, self._earlier = event.time, self.elapsed_seconds
+        elif isinstance(event, EpochReported | TrialEnded) and self._began:
+            self.elapsed_seconds = max(self.elapsed_seconds, self._earlier + event.time - self._began)
         trial = self.by_number.get(getattr(event, "trial", -1))
         if trial is None:
             return
@@ -90,10 +110,12 @@ class Trials:
             trial.reports.append(event)
         elif isinstance(event, TrialResumed):
             trial.state, trial.reason, trial.ended = "running", "", None
+            trial.resumes += 1
         elif isinstance(event, TrialLost):
             trial.state, trial.reason = "interrupted", event.reason
             trial.crashes += event.cause == "worker"
             trial.preemptions += event.cause == "preemption"
+            trial.enlargements += event.cause == "memory"
         elif isinstance(event, TrialEnded):
             trial.state, trial.reason, trial.ended = event.state, event.reason, event.time
 

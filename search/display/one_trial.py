@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import wrap
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -29,12 +30,20 @@ def find_trial(record: SweepRecord, text: str) -> Trial:
     if text.isascii() and text.isdecimal() and int(text) in trials:
         return trials[int(text)]
     last = f"0000 to {max(trials):04d}" if trials else "none"
-    raise UserError(f"{text}: {record.name} has no such trial. It has {last}.")
+    raise UserError(f"{text or repr(text)}: {record.name} has no such trial. It has {last}.")
 
 
-def describe_trial(record: SweepRecord, trial: Trial) -> RenderableType:
-    """Return the facts about a trial as lines."""
-    return Group(*(Text(line) for line in _list_lines(record, trial)))
+def describe_trial(record: SweepRecord, trial: Trial, width: int) -> RenderableType:
+    """Return the facts about a trial as lines; those of its recipe have at most `width` characters, and stay YAML."""
+    recipe = dump_recipe(trial.recipe).rstrip().splitlines()
+    wrapped = (Text(part) for line in recipe for part in _wrap_yaml(line, width))
+    return Group(*(Text(line) for line in _list_lines(record, trial)), *wrapped)
+
+
+def _wrap_yaml(line: str, width: int) -> list[str]:
+    """Break a long line at a space; in YAML what follows must be further to the right."""
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _list_lines(record: SweepRecord, trial: Trial) -> Iterator[str]:
@@ -61,7 +70,6 @@ def _list_lines(record: SweepRecord, trial: Trial) -> Iterator[str]:
         yield from (f"  {line}" for line in log.read_text(errors="replace").splitlines()[-LOG_LINES:])
     yield f"Train it again: sweep export {record.name} --trial {trial.name}, then sweep train with its recipe.yaml"
     yield ""
-    yield dump_recipe(trial.recipe).rstrip()
 
 
 def _draw(metric: str, values: list[float | None]) -> Iterator[str]:

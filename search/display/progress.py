@@ -19,7 +19,7 @@ from analysis.report.probe import describe_probe
 from search.core.trials import UNFINISHED, Trial, Trials
 from search.display.recipe_text import baseline_of, cut, describe_recipe, format_counts, format_state
 from search.display.time_left import Pace
-from search.storage.events import AnyEvent, FeaturesProbed, TrialEnded
+from search.storage.events import AnyEvent, EpochReported, FeaturesProbed, SweepPaused, TrialEnded
 
 if TYPE_CHECKING:
     from search.core.controller import Controller
@@ -29,6 +29,7 @@ HEARTBEAT_SECONDS = 60
 RUNNING = 8  # running trials shown at most
 RUNGS = 6  # rungs shown at most; if there are more, the last ones are shown
 INDENT = 9
+PAUSED = "A user paused the sweep: no new trial starts until sweep unpause or the dashboard continues it, or a resume."
 
 
 class Progress:
@@ -45,6 +46,7 @@ class Progress:
         self.rungs: list[tuple[str, int, float | None]] = []
         self.reasons: set[str] = set()  # reasons of failures that were printed already
         self.said: set[str] = set()
+        self.saw_epoch = False
         self.live: Live | None = None
 
     def __enter__(self) -> Self:
@@ -83,13 +85,27 @@ class Progress:
         if isinstance(event, FeaturesProbed):
             for sentence in describe_probe(self.controller.trials.metric, event.figures()):
                 self.say(sentence)
+        if isinstance(event, SweepPaused):
+            self.say(PAUSED if event.is_paused else "A user let the sweep continue.")
         if event.event in ("start", "resume", "report"):
             self.pace.add(event)
+        if isinstance(event, EpochReported) and not self.saw_epoch:
+            self._describe_first(event)
         if isinstance(event, TrialEnded):
             self._end(self.controller.trials.by_number[event.trial])
         elif self.live is None and time.time() - self.spoke >= HEARTBEAT_SECONDS:
             trials = self._snapshot()
             self.say(f"{len(_ended(trials))}/{self.controller.budget} trials done: {format_counts(trials)}")
+
+    def _describe_first(self, event: EpochReported) -> None:
+        """Without a live part, print a line for the first epoch: until then new workers import PyTorch."""
+        self.saw_epoch = True
+        if self.live is None:
+            seconds, score = (
+                format_seconds(time.time() - self.started),
+                format_score(self.controller.trials.metric, event.score),
+            )
+            self.say(f"[{seconds}] The first epoch is done: trial {event.trial:04d} is at {score}.")
 
     def _end(self, trial: Trial) -> None:
         """Print a line for each trial; with a live part only for failures, and each reason once."""
@@ -128,7 +144,8 @@ class Progress:
         done, budget = len(_ended(trials)), self.controller.budget
         now = time.time()
         words = f"{done}/{budget} trials · {format_seconds(now - self.started)}"
-        if left := self.pace.describe(list(trials), budget, now):
+        plan = self.controller.trials.plan
+        if left := self.pace.describe(list(trials), budget, now, plan.seconds if plan else None):
             words += f" · {left}"
         grid = Table.grid(padding=(0, 2, 0, 0))
         room = max(10, min(60, width - 52))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any
 
 from search.core.record import SweepRecord
@@ -42,6 +43,7 @@ class SweepTable:
     metric: str
     planned_trials: int
     trials: list[TrialRow]
+    notes: list[str]
 
 
 def describe_sweep(record: SweepRecord) -> SweepTable:
@@ -50,7 +52,8 @@ def describe_sweep(record: SweepRecord) -> SweepTable:
     others = [trial for trial in record.trials if trial.score is None]
     rows = [_describe(trial, rank) for rank, trial in enumerate(ranked, start=1)]
     rows += [_describe(trial, None) for trial in others]
-    return SweepTable(record.name, record.state, record.trials.metric, record.budget, rows)
+    notes = [note.text for note in record.notes]
+    return SweepTable(record.name, record.state, record.trials.metric, record.budget, rows, notes)
 
 
 def _describe(trial: Trial, rank: int | None) -> TrialRow:
@@ -77,18 +80,35 @@ def describe_rows(rows: list[Any], kind: type, as_json: bool) -> str:
 
 
 def to_json(rows: Any) -> str:
-    """Return a dataclass, or a list of them, as JSON."""
-    plain = [asdict(row) for row in rows] if isinstance(rows, list) else asdict(rows)
-    return json.dumps(plain, indent=2, ensure_ascii=False, default=str)
+    """Return a dataclass, a list of them or plain values as JSON."""
+    plain = rows
+    if isinstance(rows, list):
+        plain = [asdict(row) for row in rows]
+    elif is_dataclass(rows) and not isinstance(rows, type):
+        plain = asdict(rows)
+    return json.dumps(_make_plain(plain), indent=2, ensure_ascii=False, default=str)
+
+
+def _make_plain(value: Any) -> Any:
+    """Replace numbers that JSON does not have, such as NaN, by null."""
+    if isinstance(value, dict):
+        return {key: _make_plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_make_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def to_csv(rows: Sequence[Any], kind: type) -> str:
     """Return dataclasses of one kind as CSV with a header; a mapping gives a column for each of its values."""
-    flat = [flatten(asdict(row)) for row in rows]
+    flat = [flatten(_make_plain(asdict(row))) for row in rows]
     plain = [field.name for field in fields(kind) if all(field.name in row for row in flat)]
-    names = dict.fromkeys([*plain, *(name for row in flat for name in row)])
+    return write_csv(flat, list(dict.fromkeys([*plain, *(name for row in flat for name in row)])))
+
+
+def write_csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+    """Return rows of values by name as CSV with a header."""
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n", restval="")
     writer.writeheader()
-    writer.writerows(flat)
+    writer.writerows(rows)
     return text.getvalue()

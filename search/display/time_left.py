@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from analysis.formatting import format_seconds
+from analysis.formatting import format_seconds, plural
 from search.core.trials import UNFINISHED, Trial
 from search.storage.events import AnyEvent, EpochReported
 
@@ -24,15 +24,26 @@ class Pace:
             self.began = event.time
         self.epochs += isinstance(event, EpochReported)
 
-    def describe(self, trials: Sequence[Trial], budget: int, now: float) -> str:
+    def describe(self, trials: Sequence[Trial], budget: int, now: float, planned: float | None = None) -> str:
         """Return for example `about 3 min 12 s left`, or the end of the time budget if that is sooner.
 
-        The text is empty while there is no estimate.
+        Until trials have finished, it is what is left of the `planned` seconds. The text is empty while there is neither.
         """
-        left = self.estimate(trials, budget, now)
+        return self.explain(trials, budget, now, planned)[0]
+
+    def explain(
+        self, trials: Sequence[Trial], budget: int, now: float, planned: float | None = None
+    ) -> tuple[str, str]:
+        """Return the text of `describe`, and where it comes from; both are empty while nothing is known."""
+        left, basis = (
+            self.estimate(trials, budget, now),
+            f"from {plural(self.epochs, 'epoch')} since the driver started",
+        )
+        if left is None and planned is not None:
+            left, basis = max(0.0, planned - (now - self.began if self.began else 0.0)), "from the plan"
         if self.deadline is not None and (left is None or self.deadline - now < left):
-            return f"time budget ends in {format_seconds(self.deadline - now)}"
-        return "" if left is None else f"about {format_seconds(left)} left"
+            return f"time budget ends in {format_seconds(self.deadline - now)}", "as asked for at the start"
+        return ("", "") if left is None else (f"about {format_seconds(left)} left", basis)
 
     def estimate(self, trials: Sequence[Trial], budget: int, now: float) -> float | None:
         """Estimate the seconds left. None if no trial has finished yet, in this session or an earlier one."""

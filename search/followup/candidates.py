@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from search.core.record import SweepRecord
 from search.core.trials import Trial, Trials
-from search.followup.findings import BASELINE
-from search.followup.replication import read_replication, replication_folder
+from search.followup.replications.findings import BASELINE
+from search.followup.replications.replication import read_replication, replication_folder
 from training.errors import UserError
 from training.recipe import Recipe
 

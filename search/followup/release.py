@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.formatting import plural
-from search.followup.replication import Replicated
+from search.followup.replications.replication import Replicated
 from search.followup.trial_export import describe_trial, source_of
 from search.runner.interrupt import Interrupted, interruptible
 from training.contract.specs import FILE_DATA

@@ -18,7 +18,7 @@ from analysis.report.sweep_report import (
     describe_interactions,
     write_report,
 )
-from search.display.columns import Column, Columns
+from search.display.tables.columns import Column, Columns
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,8 +34,8 @@ COLUMNS = [
 ORDER = ("useful", "harmful", "no effect seen", "unknown")
 
 
-def report_sweep(name: str, out: Path, tracking_uri: str, experiment: str, console: Console) -> None:
-    """Write the page and print a summary.
+def report_sweep(name: str, out: Path, tracking_uri: str, experiment: str, console: Console) -> Findings:
+    """Write the page, print a summary, and return what it shows.
 
     Raises:
         UserError: there is no such sweep, none of its trials completed, or the file cannot be written.
@@ -51,8 +51,11 @@ def report_sweep(name: str, out: Path, tracking_uri: str, experiment: str, conso
         console.print(Text(sentence))
     for sentence in findings.cautions:
         console.print(Text.assemble(("! ", "bold yellow"), sentence))
+    for note in findings.sweep.notes:
+        console.print(Text(f"Note: {note}"))
     console.print(Text(f"Report: {out}"))
     log_report(findings, out, tracking_uri, console)
+    return findings
 
 
 def log_report(findings: Findings, page: Path, tracking_uri: str, console: Console) -> None:

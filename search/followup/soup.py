@@ -11,7 +11,7 @@ from analysis.export.bundle import check_out, export_model
 from analysis.formatting import format_effect, format_score
 from search.core.record import SweepRecord
 from search.core.trials import Trial
-from search.followup.findings import Soup
+from search.followup.replications.findings import Soup
 from search.followup.trial_export import read_weights, source_of
 from training.errors import UserError
 from training.process.resources import find_device

@@ -17,13 +17,17 @@ from search.core.controller import Controller
 from search.core.record import SweepRecord
 from search.core.trials import Trial
 from search.display.progress import Progress
-from search.runner.capacity import Capacity
 from search.runner.checkpoints import Checkpoints
+from search.runner.inbox import Inbox
 from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, Request, interruptible
-from search.runner.plan import Plan
+from search.runner.machines.capacity import Capacity
+from search.runner.machines.cluster import find_dashboard
+from search.runner.start.plan import Plan
 from search.runner.worker import TrialInput, bootstrap, project_root
-from search.storage.events import DriverStarted, RunsRecorded, SweepClosed, SweepState
+from search.storage.copies import Place, check_place, describe_store_error
+from search.storage.events import AnyEvent, DriverStarted, EpochReported, RunsRecorded, SweepClosed, SweepState
 from search.storage.folder import SweepFolder
+from search.storage.ledger_copy import LedgerCopy
 from search.storage.settings import Settings
 from search.tracking.writer import Tracking
 from training.errors import UserError
@@ -59,23 +63,32 @@ def drive(
     progress = Progress(
         controller, console=console, slots=lambda: plan.capacity.slots, deadline=deadline if budget else None
     )
-    controller.subscribe(Checkpoints(folder, controller.trials, settings.keep_best))
+    copy = start_copy(folder, settings.copy_to)
+    checkpoints = Checkpoints(folder, controller.trials, settings.keep_best, *([copy.delete] if copy else []))
+    controller.subscribe(checkpoints)
     controller.subscribe(progress)
+    if copy is not None:
+        controller.subscribe(copy)
 
     def is_stop_requested() -> bool:
         return folder.stop_request.exists() or tracking.stop_requested
 
+    inbox = Inbox(folder, tracking, controller)
     with interruptible() as request:
         with progress:
             crash = _run_trials(
-                folder, controller, plan.capacity, settings, request, deadline, progress, is_stop_requested
+                folder, controller, plan.capacity, settings, request, deadline, progress, is_stop_requested, inbox
             )
+        with suppress(OSError), request.held():
+            inbox.collect(at_once=True)  # what came late is trained after a resume
         state: SweepState = "interrupted"
         if controller.is_done:
             state = "completed"
         elif time.time() > deadline and not request():
             state = "time_budget"
         undelivered = _close(controller, tracking, state, request)
+        if copy is not None:
+            _close_copy(copy, checkpoints, console)
     way_on = f"Continue with: sweep resume {folder.name}"
     if controller.fatal:
         raise UserError(
@@ -98,6 +111,7 @@ def _describe_driver(plan: Plan) -> DriverStarted:
         threads=threads,
         slots=plan.capacity.slots,
         gpus=demand.gpus,
+        dashboard=find_dashboard(),
         seconds=plan.seconds,
     )
 
@@ -111,6 +125,7 @@ def _run_trials(
     deadline: float,
     progress: Progress,
     is_stop_requested: Callable[[], bool],
+    inbox: Inbox,
 ) -> Exception | None:
     """Let Ray Tune run trials until the sweep should stop. Returns an exception of our code that ended it earlier."""
 
@@ -126,7 +141,7 @@ def _run_trials(
 
     crash = None
     try:
-        _tune(folder, controller, capacity, settings.cpus_per_trial is None, should_stop, leave)
+        _tune(folder, controller, capacity, settings, should_stop, leave, inbox)
     except Interrupted:
         pass  # the request has recorded the signal
     except Exception as error:  # noqa: BLE001 - the caller raises it, when the ledger and MLflow are closed
@@ -151,6 +166,31 @@ def _close(controller: Controller, tracking: Tracking, state: SweepState, reques
     return undelivered
 
 
+def start_copy(folder: SweepFolder, uri: str) -> LedgerCopy | None:
+    """Begin to copy a sweep to `uri/NAME`; None without a URI.
+
+    Raises:
+        UserError: the store refuses, or does not answer.
+    """
+    if not uri:
+        return None
+    check_place("--copy-to", uri)
+    return LedgerCopy(folder, Place(uri).child(folder.name))
+
+
+def _close_copy(copy: LedgerCopy, checkpoints: Checkpoints, console: Console) -> None:
+    problem = copy.close()
+    try:
+        checkpoints.fetch(copy.place)
+    except OSError as error:
+        problem = problem or describe_store_error(error)
+    if problem:
+        console.print(
+            f"! The copy at {copy.place.uri} is not complete ({problem}). The folder {copy.folder.path} has all events.",
+            markup=False,
+        )
+
+
 def record_runs(controller: Controller, tracking: Tracking, undelivered: int) -> None:
     """Record the MLflow run ids in the ledger, and how many events did not arrive."""
     ids = {str(number): run for number, run in tracking.run_ids.items()}
@@ -161,45 +201,60 @@ def _tune(
     folder: SweepFolder,
     controller: Controller,
     capacity: Capacity,
-    uses_share: bool,
+    settings: Settings,
     should_stop: Callable[[], bool],
     leave: Callable[[], None],
+    inbox: Inbox,
 ) -> None:
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(PENDING)
     from ray import tune
 
-    from search.runner.probe import Probe
-    from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher, SweepStopper
+    from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher, SweepStopper, make_placing
+    from search.runner.start.probe import Probe
 
     # Errors when Tune saves its own state do not matter, because the ledger is the state.
     logging.getLogger("ray.tune.execution.experiment_state").setLevel(logging.CRITICAL)
 
-    demand, probe = capacity.demand, Probe(controller)
+    probe = Probe(controller)
     controller.subscribe(probe)
+    controller.subscribe(_follow_memory(capacity))
 
     def stop_or_collect() -> bool:
         probe.collect()  # Tune calls this in each pass of its loop
+        inbox.collect()
+        if capacity.problem:
+            controller.abort(capacity.problem)
         return should_stop()
 
+    def find_slots() -> int:
+        inbox.collect()  # while no trial runs, Tune only asks for the next one
+        return capacity.look()
+
     def make_input(trial: Trial) -> TrialInput:
+        own = capacity.demand_of(trial)
         return TrialInput(
             trial.number,
             trial.recipe.model_dump(),
             str(folder.trial(trial.number)),
             controller.space.search.metric,
             reported=trial.epoch,
-            cpus=demand.cpus,
-            uses_share=uses_share,
-            gpus=demand.gpus,
+            cpus=own.cpus,
+            uses_share=settings.named_cpus is None,
+            gpus=own.gpus,
             crashes=trial.crashes,
             cache=str(folder.rates),
+            resources=own.resources,
+            avoided=capacity.avoided,
+            is_new=trial.resumes == 0,
+            copy=f"{settings.copy_to}/{folder.name}/trials/{trial.name}" if settings.copy_to else "",
+            memory_mb=own.memory_mb,
         )
 
     tuner = tune.Tuner(
-        tune.with_resources(bootstrap(project_root(), "search.runner.worker", "run_trial"), demand.resources),
+        tune.with_resources(bootstrap(project_root(), "search.runner.worker", "run_trial"), make_placing()),
         tune_config=tune.TuneConfig(
-            search_alg=LedgerSearcher(controller, make_input, capacity.look),
-            scheduler=LedgerScheduler(controller, should_stop),
+            search_alg=LedgerSearcher(controller, make_input, find_slots, should_stop),
+            scheduler=LedgerScheduler(controller, should_stop, capacity.is_prepared, capacity.can_enlarge),
             num_samples=-1,
             reuse_actors=True,
             trial_dirname_creator=lambda trial: f"{trial.config['trial']:04d}-{trial.trial_id}",
@@ -216,3 +271,14 @@ def _tune(
         tuner.fit()
     finally:
         probe.close(lambda: controller.is_done and not should_stop())
+
+
+def _follow_memory(capacity: Capacity) -> Callable[[AnyEvent], None]:
+    """Return a listener that gives packed trials more memory when a report shows that they need it."""
+
+    def follow(event: AnyEvent) -> None:
+        if isinstance(event, EpochReported):
+            peaks = [event.metrics.get(name) or 0.0 for name in ("peak_memory_mb", "evaluation_memory_mb")]
+            capacity.learn(max(peaks))
+
+    return follow

@@ -109,7 +109,7 @@ def resumable(name: str) -> Iterator[None]:
 
 
 def listen() -> None:
-    """Let signals raise `Interrupted` from now on. Call it again after Ray has started, which takes SIGTERM for itself."""
+    """Let signals raise `Interrupted` from now on."""
     for number in _signals():
         signal.signal(number, _raise)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ray.tune import Stopper
@@ -19,14 +20,20 @@ from search.core.asha import Decision
 from search.core.controller import Controller
 from search.core.trials import Trial
 from search.runner.worker import Message, TrialInput
+from training.errors import LostDevice
 from training.loop.epoch_report import Report
 
 if TYPE_CHECKING:
+    from ray.tune import PlacementGroupFactory
     from ray.tune.execution.tune_controller import TuneController
     from ray.tune.experiment import Trial as RayTrial
 
 # Parts of Ray's messages about a worker that was lost with its node, or ended by the SIGTERM of a drain or an eviction.
 PREEMPTED = ("its node has died", "temporarily unavailable", "received a SIGTERM", "receives a SIGTERM", "preempted")
+
+NODE_ID = "ray.io/node-id"  # Ray's label of each node
+
+LOST = f"{LostDevice.__name__}: "  # precedes the reason in a traceback
 
 MakeInput = Callable[[Trial], TrialInput]
 
@@ -44,21 +51,33 @@ class _Unpickled:
 class LedgerSearcher(_Unpickled, Searcher):
     """Returns trials to resume, then new trials, at most as many as there are slots."""
 
-    def __init__(self, controller: Controller, make_input: MakeInput, slots: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        make_input: MakeInput,
+        slots: Callable[[], int],
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         super().__init__()
+        self.stopping = stopping
         self.controller = controller
         self.make_input = make_input
         self.slots = slots
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]
-        running = sum(trial.state == "running" for trial in self.controller.trials)
+        # A trial that goes on with a larger share counts as several, or it would wait until all others have ended.
+        running = sum(2**trial.enlargements for trial in self.controller.trials if trial.state == "running")
+        slots = self.slots()
+        # While no trial runs, as during a pause, Tune waits for the next one and does not ask the Stopper.
+        if not running and self.stopping():
+            return Searcher.FINISHED
         # A trial that is drawn too early cannot use the reports of the running trials.
-        if running >= self.slots() or self.controller.fatal:
+        if running >= slots or self.controller.fatal:
             return None
         if (trial := self.controller.next_trial()) is not None:
             return asdict(self.make_input(trial))
         # Not before the last trial has ended: its worker may die, and the trial must then continue.
-        return None if running else Searcher.FINISHED
+        return None if running or self.controller.trials.is_paused else Searcher.FINISHED
 
     def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
         """Do nothing: only the scheduler can distinguish a stopped trial from a completed one."""
@@ -76,10 +95,18 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
     # Results must come one by one, because each epoch needs a decision.
     _supports_buffered_results = False
 
-    def __init__(self, controller: Controller, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        stopping: Callable[[], bool],
+        is_prepared: Callable[[str], bool] = lambda node: True,
+        can_enlarge: Callable[[Trial], bool] = lambda trial: False,
+    ) -> None:
         super().__init__()
         self.controller = controller
         self.stopping = stopping
+        self.is_prepared = is_prepared
+        self.can_enlarge = can_enlarge  # whether a trial that ran out of memory can have a larger share
         # Ray's trials that had to leave their worker; later messages about them are outdated.
         self.left: set[str] = set()
 
@@ -92,7 +119,14 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         if "end" in message:
             if message.get("fatal"):
                 self.controller.abort(message["reason"])
-            self.controller.end(number, message["end"], message["reason"])
+            if "node" in message and not self.is_prepared(message["node"]):
+                # Ray gave a waiting trial to a node that had just joined. It is the node that failed, not the trial.
+                self.left.add(trial.trial_id)
+                self.controller.lose(number, message["reason"], "preemption")
+            elif message["end"] == "out_of_memory":
+                self._end_for_memory(trial, message["reason"])
+            else:
+                self.controller.end(number, message["end"], message["reason"])
             return self.CONTINUE  # the worker has finished and ends the trial by itself
         decision = self.controller.report(number, Report(**message["report"]), message["worker_seconds"])
         if decision is Decision.CONTINUE:
@@ -106,10 +140,19 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
             return
         number, reason = trial.config["trial"], describe_death(trial)
         if "low on memory" in reason or "OutOfMemory" in reason:
-            self.controller.end(number, "out_of_memory", reason)
+            self._end_for_memory(trial, reason)
         else:
-            text = str(trial.get_error() or "")
+            text = read_error(trial)
             self.controller.lose(number, reason, "preemption" if any(map(text.__contains__, PREEMPTED)) else "worker")
+
+    def _end_for_memory(self, trial: RayTrial, reason: str) -> None:
+        """End a trial that ran out of memory, or let it go on with a larger share."""
+        number = trial.config["trial"]
+        if self.can_enlarge(self.controller.trials.by_number[number]):
+            self.left.add(trial.trial_id)
+            self.controller.lose(number, reason, "memory")
+        else:
+            self.controller.end(number, "out_of_memory", reason)
 
     def on_trial_complete(self, tune_controller: TuneController, trial: RayTrial, result: dict[str, Any]) -> None:
         # Ray also calls this for trials that the end of the sweep interrupts.
@@ -127,12 +170,34 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         return ""
 
 
+def read_error(trial: RayTrial) -> str:
+    """Return Ray's message. Its `get_error` reads a copy of the file, which Ray makes later."""
+    return Path(trial.error_file).read_text() if trial.error_file and Path(trial.error_file).exists() else ""
+
+
 def describe_death(trial: RayTrial) -> str:
     """Return in one line why a trial's worker died."""
-    lines = [line.strip() for line in str(trial.get_error() or "").splitlines()]
+    lines = [line.strip() for line in read_error(trial).splitlines()]
     words = ("memory", "died", "killed", "unavailable")
-    telling = [line for line in lines if any(word in line.lower() for word in words)]
+    telling = [line.split(LOST, 1)[1] for line in lines if LOST in line]
+    telling += [line for line in lines if any(word in line.lower() for word in words)]
     return (telling or lines or ["the worker died"])[0][:300]
+
+
+def make_placing(node_id: str = NODE_ID) -> Callable[[dict[str, Any]], PlacementGroupFactory]:
+    """Return a function for what a trial demands from Ray: its resources, on none of the nodes that it must avoid.
+
+    Ray sends that function to the workers. As a nested one it is pickled by value, as in `bootstrap`.
+    """
+
+    def place(config: dict[str, Any]) -> PlacementGroupFactory:
+        from ray.tune import PlacementGroupFactory
+
+        bundle = {name.upper() if name in ("cpu", "gpu") else name: n for name, n in config["resources"].items()}
+        avoided = {node_id: f"!in({', '.join(config['avoided'])})"} if config["avoided"] else {}
+        return PlacementGroupFactory([bundle], bundle_label_selector=[avoided])
+
+    return place
 
 
 class SweepStopper(_Unpickled, Stopper):

@@ -15,7 +15,7 @@ import typer
 from analysis.export.bundle import Source, check_out, export_model, export_recipe
 from analysis.formatting import format_score, plural
 from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, interruptible
-from search.runner.preparation import check_recipe
+from search.runner.machines.preparation import check_recipe
 from search.storage.events import EpochReported, SweepStarted, TrialEnded, TrialStarted
 from search.storage.settings import Settings
 from search.tracking.writer import Tracking

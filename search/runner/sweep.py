@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search.core.controller import Controller
 from search.core.record import SweepRecord
 from search.display.phases import Phases
-from search.runner.cluster import probe_cluster
 from search.runner.driver import SweepEnd, drive, record_runs
-from search.runner.early_checks import check_early
 from search.runner.interrupt import resumable
-from search.runner.plan import check_data, make_plan
+from search.runner.machines.cluster import probe_cluster, this_machine
+from search.runner.start.early_checks import check_early, check_packing
+from search.runner.start.plan import Plan, check_data, make_plan
+from search.storage.copies import check_place, has_sweep
 from search.storage.events import AnyEvent, Dataset, Extension, SettingsChanged, SweepStarted
 from search.storage.folder import SweepFolder
 from search.storage.ledger import Ledger
+from search.storage.requests import take_in
 from search.storage.settings import Settings
 from search.tracking.writer import Tracking
 from spaces.space import Space
@@ -27,30 +30,50 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+Settle = Callable[[Plan, Settings, Path, Phases], list[AnyEvent]]
+
+
 def run_sweep(
-    folder: SweepFolder, space: Space, settings: Settings, console: Console, opening: Sequence[AnyEvent] = ()
+    folder: SweepFolder,
+    space: Space,
+    settings: Settings,
+    console: Console,
+    opening: Sequence[AnyEvent] = (),
+    settle: Settle = lambda plan, settings, storage, phases: [],
+    preset: str = "",
 ) -> SweepEnd:
     """Run a new sweep to its end, its time budget, or Ctrl-C.
 
-    `opening` has the ledger's first events after its header: warm starts, or all trials of a replication.
+    `opening` has the ledger's first events after its header: warm starts, or all trials of a replication. `settle` looks
+    at the prepared sweep before its first trial, and returns more such events. `preset` is the text of the space that a
+    preset made; the folder keeps it.
 
     Raises:
         UserError: the space, the data, the machines or the tracking server are not usable; no sweep was created.
     """
     probe_cluster(settings.address)
+    if settings.copy_to:
+        check_place("--copy-to", settings.copy_to)
+        if has_sweep("--copy-to", settings.copy_to, folder.name):
+            raise UserError(
+                f"--copy-to={settings.copy_to}: it has a sweep {folder.name} already. Give another --name, or continue that "
+                f"one: sweep resume {folder.name} --from {settings.copy_to}."
+            )
     console.print(f"Sweep {folder.name} starts.", markup=False)
     with Phases(console) as phases:
         if settings.address is None:
             phases.begin("checking this machine")
-            check_early(space, folder.path.parent, settings.cpus_per_trial, settings.gpus_per_trial, phases.begin)
+            check_early(space, folder.path.parent, settings.named_cpus, settings.named_gpus, phases.begin)
+            check_packing(settings, settings.gpus_per_trial != 0 and this_machine().gpus > 0)
             phases.begin("checking the data")
             check_data(space)
         sweep_id = uuid.uuid4().hex
         tracking = _make_tracking(folder, sweep_id, space, settings)
         plan = make_plan(space, settings, folder.path.parent, tracking, phases, console)
+        opening = [*opening, *settle(plan, settings, folder.path.parent, phases)]
     header = make_header(folder.name, sweep_id, plan.space, settings, plan.dataset)
-    tracking.replay([header])
-    create_folder(folder, header, *opening)
+    tracking.replay([header, *opening])
+    create_folder(folder, header, *opening, preset=preset)
     with folder.locked():
         controller = Controller(
             plan.space, Ledger(folder.ledger), seed=settings.seed, resolve=plan.resolve, listeners=[tracking]
@@ -64,10 +87,12 @@ def resume_sweep(
     time_budget_seconds: float | None = None,
     more_trials: int = 0,
     changes: Mapping[str, Any] | None = None,
+    settle: Settle = lambda plan, settings, storage, phases: [],
 ) -> SweepEnd:
     """Continue a sweep after any kind of interruption.
 
     `more_trials` extends it. `changes` has settings that are other than before, such as the cluster or the MLflow store.
+    `settle` is that of `run_sweep`.
 
     Raises:
         UserError: another driver runs it, it is completed, or its space file was changed.
@@ -82,6 +107,7 @@ def resume_sweep(
         is_moved = masked.tracking_uri != before.tracking_uri
         if masked != before:
             ledger.append(SettingsChanged(settings=masked))
+        take_in(folder, ledger)
         if more_trials:
             if record.replication is not None:
                 raise UserError(
@@ -97,6 +123,8 @@ def resume_sweep(
         with resumable(folder.name), Phases(console) as phases:
             # The ledger has all results, so a server that does not answer can get them later.
             plan = make_plan(record.space, settings, folder.path.parent, tracking, phases, console, patient=True)
+            if settings.packs:
+                settle(plan, settings, folder.path.parent, phases)  # the ledger has the forecast of the whole sweep
         tracking.replay(ledger.events)
         controller = Controller(
             record.space,
@@ -137,11 +165,13 @@ def make_header(
     return SweepStarted(name=name, id=sweep_id, space=space.to_yaml(), settings=settings.masked(), dataset=dataset)
 
 
-def create_folder(folder: SweepFolder, header: SweepStarted, *events: AnyEvent) -> None:
+def create_folder(folder: SweepFolder, header: SweepStarted, *events: AnyEvent, preset: str = "") -> None:
     """Create a sweep's folder with its space and the first events of its ledger, completely or not at all."""
     partial = SweepFolder(folder.path.with_name(f".{folder.name}-{header.id}"))
     partial.path.mkdir(parents=True)
     partial.space.write_text(header.space)
+    if preset:
+        partial.preset.write_text(preset, encoding="utf-8")
     ledger = Ledger(partial.ledger)
     for event in (header, *events):
         ledger.append(event)

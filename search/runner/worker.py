@@ -9,14 +9,20 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from search.runner.machines.drain import DrainWatch
+from search.storage.copies import Place, describe_store_error, fetch_trial, send_trial
+
 if TYPE_CHECKING:
     from search.storage.events import EndState
     from training.loop.epoch_report import Report
+    from training.process.resources import Resources
+    from training.recipe import Recipe
 
 
 def bootstrap(root: str, module: str, function: str):
@@ -59,6 +65,11 @@ class TrialInput:
     gpus: float
     crashes: int  # number of workers of this trial that died by themselves
     cache: str  # folder of rates that trials have found
+    resources: dict[str, float]  # what it demands, as Ray counts it
+    avoided: list[str]  # ids of the nodes where it must not run
+    is_new: bool = True  # whether no worker has had it before
+    copy: str = ""  # URI of the folder that gets its checkpoints, if any
+    memory_mb: float = 0.0  # its share of the machine's memory in 2**20 bytes, if trials are packed
 
 
 class Message(TypedDict, total=False):
@@ -68,13 +79,15 @@ class Message(TypedDict, total=False):
     worker_seconds: float
     end: EndState
     reason: str
+    node: str  # id of the node where it failed
     fatal: bool  # True if every other trial would fail too
 
 
 def run_trial(config: dict[str, Any]) -> None:
     """Train the recipe of a `TrialInput` in its folder, and report each epoch and the end to the driver.
 
-    It never raises for an error of the recipe or the data: the driver would treat that as a dead worker and try again.
+    It never raises for an error of the recipe or the data: the driver would treat that as a dead worker and try again. It
+    raises `LostDevice`, because the trial can continue.
     """
     from ray import tune
 
@@ -89,6 +102,8 @@ def run_trial(config: dict[str, Any]) -> None:
         return not told_to_stop
 
     message = _train(TrialInput(**config), tell)
+    if message and message.get("end") == "failed":
+        message["node"] = _own_node()
     if message and not told_to_stop:
         tell(message)
     if told_to_stop:
@@ -98,35 +113,49 @@ def run_trial(config: dict[str, Any]) -> None:
 
 def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None:
     """Train and report each new epoch. Returns a message if the training ended before the last epoch."""
-    from training.contract.specs import FILE_DATA
-    from training.errors import UserError
-    from training.process.resources import Resources, split_cpus
+    from training.errors import LostDevice, UserError
     from training.recipe import read_recipe
     from training.train import train
 
     folder = Path(given.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    device: Literal["cpu", "cuda"] = "cuda" if given.gpus else "cpu"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return {"end": "failed", "reason": f"{folder}: {error.strerror}"}
     if killed_for_memory(folder) and given.crashes:
         return {"end": "out_of_memory", "reason": "the system killed its worker for memory"}
 
     began = time.perf_counter()
 
+    watch, place = DrainWatch(_own_node()), Place(given.copy) if given.copy else None
+
     def on_report(report: Report) -> bool:
         message: Message = {"report": asdict(report), "worker_seconds": time.perf_counter() - began}
-        return report.epoch <= given.reported or tell(message)
+        if report.epoch <= given.reported:
+            return True
+        if place is not None:
+            with _needed(place):
+                send_trial(place, folder, has_new_best=report.best_epoch == report.epoch)
+        goes_on = tell(message)
+        if goes_on and report.epoch < given.recipe["epochs"]:
+            watch.end_epoch()
+        return goes_on
 
     try:
-        with _logged_to(folder / "log.txt"):
+        if place is not None:
+            with _needed(place):
+                fetch_trial(place, folder, given.is_new)
+        with _logged_to(folder / "log.txt"), watch:
             recipe = read_recipe(given.recipe)
-            # With a part of a GPU a trial has one device too.
-            gpus, share = max(1, int(given.gpus)), min(1.0, given.gpus or 1.0)
-            cpus = _count_cpus(given)
-            threads, workers = split_cpus(cpus, recipe.data.name not in FILE_DATA)
-            resources = Resources(threads, workers, device, gpus, share)
+            resources = share_resources(recipe, given.cpus, given.gpus, given.uses_share)
             shared: dict[str, Any] = {"metric": given.metric, "cache": Path(given.cache)}
             outcome = train(recipe, folder, resources=resources, on_report=on_report, **shared)
         return {"end": "diverged", "reason": "the loss became infinite or NaN"} if outcome.state == "diverged" else None
+    except LostDevice:
+        raise
+    except StoreError as error:
+        # As with a full disk below.
+        return {"end": "interrupted", "reason": str(error), "fatal": True}
     except UserError as error:
         return {"end": "failed", "reason": str(error)}
     except OSError as error:
@@ -142,17 +171,44 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
         return _describe_failure(error, folder)
 
 
-def _count_cpus(given: TrialInput) -> float:
+class StoreError(Exception):
+    """The store of the copies does not answer, or refuses."""
+
+
+@contextmanager
+def _needed(place: Place) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{place.uri}: {describe_store_error(error)}") from error
+
+
+def share_resources(recipe: Recipe, cpus: float, gpus: float, uses_share: bool) -> Resources:
+    """Return what a training in this worker may use."""
+    from training.contract.specs import FILE_DATA
+    from training.process.resources import Resources, split_cpus
+
+    threads, workers = split_cpus(_count_cpus(cpus, gpus, uses_share), recipe.data.name not in FILE_DATA)
+    device: Literal["cpu", "cuda"] = "cuda" if gpus else "cpu"
+    # With a part of a GPU a trial has one device too.
+    return Resources(threads, workers, device, max(1, int(gpus)), min(1.0, gpus or 1.0))
+
+
+def _count_cpus(cpus: float, gpus: float, uses_share: bool) -> float:
     """Return the CPUs of this trial; with a GPU also those that its share of this node adds."""
-    if not (given.gpus and given.uses_share):
-        return given.cpus
+    if not (gpus and uses_share):
+        return cpus
+    from search.runner.machines.capacity import share_of
+    from search.runner.machines.cluster import list_nodes
+
+    here = _own_node()
+    return next((share_of(node, cpus, gpus) for node in list_nodes() if node.id == here), cpus)
+
+
+def _own_node() -> str:
     import ray
 
-    from search.runner.capacity import share_of
-    from search.runner.cluster import list_nodes
-
-    here = ray.get_runtime_context().get_node_id()
-    return next((share_of(node, given.cpus, given.gpus) for node in list_nodes() if node.id == here), given.cpus)
+    return str(ray.get_runtime_context().get_node_id())
 
 
 def _describe_failure(error: Exception, folder: Path) -> Message:

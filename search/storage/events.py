@@ -16,8 +16,8 @@ from training.recipe import AFTER_A_NEW_FIELD, RECORDED, Recipe
 State = Literal["running", "paused", "completed", "stopped", "diverged", "out_of_memory", "failed", "interrupted"]
 EndState = Literal["paused", "completed", "stopped", "diverged", "out_of_memory", "failed", "interrupted"]
 SweepState = Literal["completed", "interrupted", "time_budget"]
-Origin = Literal["baseline", "sampler", "warm_start", "listed", "single"]
-LossCause = Literal["worker", "preemption"]
+Origin = Literal["baseline", "sampler", "warm_start", "added", "listed", "single"]
+LossCause = Literal["worker", "preemption", "memory"]
 ReplicationKind = Literal["confirm", "ablate"]
 Dataset = Mapping[str, bool | int | float | str | None]  # name, digest and sizes of the data
 StepPoint = tuple[int, float, float]  # optimizer steps done, learning rate, training loss
@@ -77,10 +77,47 @@ class Replication(Event):
 
 
 class Extension(Event):
-    """`sweep extend` added trials to the budget."""
+    """`sweep extend`, or a user of the dashboard, added trials to the budget."""
 
     event: Literal["extend"] = "extend"
+    request: str = Field("", description="Random id, so that a request counts once; empty from `sweep extend`.")
     trials: int = Field(description="Number of additional trials.")
+
+
+class TrialAdded(Event):
+    """`sweep add` gave the sweep one more recipe; it is trained as one more trial."""
+
+    event: Literal["add"] = "add"
+    request: str = Field(description="Random id, so that a request counts once.")
+    recipe: Recipe = Field(description="The complete recipe.")
+
+
+class StopRequested(Event):
+    """`sweep stop --trial` asked to end a trial; it ends after its current epoch."""
+
+    event: Literal["stop_trial"] = "stop_trial"
+    request: str = Field(description="Random id, so that a request counts once.")
+    trial: int = Field(description="Number of the trial.")
+
+
+class Noted(Event):
+    """`sweep note` added a note to the sweep."""
+
+    event: Literal["note"] = "note"
+    request: str = Field(description="Random id, so that a note counts once.")
+    text: str = Field(description="The note, on one line.")
+
+
+class SweepPaused(Event):
+    """A user paused the sweep, or let it continue. While it is paused, no new trial starts; a new driver ends the pause."""
+
+    event: Literal["pause"] = "pause"
+    request: str = Field(description="Random id, so that a request counts once.")
+    is_paused: bool = Field(description="False: the sweep continues.")
+
+
+AnyRequest = TrialAdded | StopRequested | Noted | Extension | SweepPaused
+REQUESTS = (TrialAdded, StopRequested, Noted, Extension, SweepPaused)
 
 
 class SettingsChanged(Event):
@@ -99,6 +136,7 @@ class DriverStarted(Event):
     threads: int = Field(description="CPU threads of each trial.")
     slots: int = Field(0, description="Number of trials that run at the same time.")
     gpus: float = Field(0.0, description="GPUs of each trial.")
+    dashboard: str = Field("", description="Address of Ray's own dashboard, if the cluster has one.")
     seconds: dict[str, float] = Field({}, description="Time that each phase of the start took.")
 
 
@@ -125,6 +163,24 @@ class FeaturesProbed(Event):
             "probe_train_images": self.train_images,
             "probe_seconds": self.seconds,
         }
+
+
+class SweepPlanned(Event):
+    """What the sweep will need, as `sweep plan` measured it for the same space and data."""
+
+    event: Literal["plan"] = "plan"
+    trials: int = Field(description="Number of trials of the forecast.")
+    slots: int = Field(description="Number of trials at the same time.")
+    seconds: float = Field(description="Time from the first trial to the end of the last, with early stopping.")
+    seconds_low: float = Field(description="The shortest time of some simulated sweeps.")
+    seconds_high: float = Field(description="The longest time of some simulated sweeps.")
+    seconds_full: float = Field(description="The time without early stopping.")
+    memory_mb: float = Field(description="Largest memory of a trial, as in peak_memory_mb.")
+
+    def figures(self) -> dict[str, float]:
+        """Return the metrics of the sweep's own run in MLflow."""
+        names = ("trials", "seconds", "seconds_low", "seconds_high", "seconds_full", "memory_mb")
+        return {f"planned_{name}": getattr(self, name) for name in names}
 
 
 class TrialStarted(TrialEvent):
@@ -165,7 +221,8 @@ class TrialLost(TrialEvent):
     event: Literal["lost"] = "lost"
     reason: str = Field(description="The reason that Ray gives.")
     cause: LossCause = Field(
-        "worker", description="Whether the worker died by itself, or its node was lost or drained."
+        "worker",
+        description="worker: it died by itself; preemption: its node was lost or drained; memory: its share was too small.",
     )
 
 
@@ -219,8 +276,8 @@ class TestScored(TrialEvent):
 
 
 AnyEvent = Annotated[
-    SweepStarted | WarmStart | Replication | Extension | SettingsChanged | DriverStarted | FeaturesProbed
-    | TrialStarted | EpochReported
+    SweepStarted | WarmStart | Replication | Extension | TrialAdded | StopRequested | Noted | SweepPaused
+    | SettingsChanged | DriverStarted | FeaturesProbed | SweepPlanned | TrialStarted | EpochReported
     | TrialResumed | TrialLost | TrialEnded | DrawRefused | SweepClosed | RunsRecorded | TestOpened | TestScored,
     Field(discriminator="event"),
 ]  # fmt: skip
@@ -228,7 +285,7 @@ _CODEC: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
 
 
 def _rebuild() -> None:
-    for kind in (ReplicationTrial, Replication, WarmStart, TrialStarted):
+    for kind in (ReplicationTrial, Replication, WarmStart, TrialAdded, TrialStarted):
         kind.model_rebuild(force=True)
     _CODEC.rebuild(force=True)
 

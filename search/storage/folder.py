@@ -42,8 +42,18 @@ class SweepFolder:
         return self.path / "space.yaml"
 
     @property
+    def preset(self) -> Path:
+        """The space that a preset made, with its reasons; only in sweeps of a preset."""
+        return self.path / "preset.yaml"
+
+    @property
     def stop_request(self) -> Path:
         return self.path / "stop"
+
+    @property
+    def requests(self) -> Path:
+        """Recipes to add and trials to stop, for the driver."""
+        return self.path / "requests"
 
     @property
     def ray(self) -> Path:

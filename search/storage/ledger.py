@@ -74,8 +74,13 @@ def read_events(path: Path) -> Iterator[AnyEvent]:
     for number, line in enumerate(lines[1:], start=2):
         event = try_decode(line)
         if event is None:
-            raise UserError(f"{path}:{number}: not a line of a ledger; the file is damaged. {_way_out(path)}")
+            raise damage_at(path, number)
         yield event
+
+
+def damage_at(path: Path, number: int) -> UserError:
+    """Return the error about a line that is not an event; `number` counts from 1."""
+    return UserError(f"{path}:{number}: not a line of a ledger; the file is damaged. {_way_out(path)}")
 
 
 def read_lines(path: Path) -> list[bytes]:
@@ -113,7 +118,7 @@ def check_format(path: Path, line: bytes) -> None:
         UserError: the first line names another format or no format.
     """
     if not is_format_line(line):
-        raise UserError(f"{path}:1: not a line of a ledger; the file is damaged. {_way_out(path)}")
+        raise damage_at(path, 1)
     if (number := json.loads(line)["format"]) != FORMAT:
         raise UserError(f"{path}: format {number} is not the {FORMAT} that this version reads.")
 

@@ -60,7 +60,7 @@ def dataset_of(facts: DataFacts) -> DatasetInput:
 
 
 def summary(trials: Trials, stamp: int) -> list[Metric]:
-    """Return the sweep's own metrics: states, the best trial and the linear probe. Their step is the number of trials."""
+    """Return the sweep's own metrics: states, best trial, linear probe, plan and time. Their step is the number of trials."""
     from mlflow.entities import Metric
 
     count = trials.count()
@@ -70,6 +70,9 @@ def summary(trials: Trials, stamp: int) -> list[Metric]:
         values |= {f"best_{trials.metric}": best.score, "best_trial": best.number}
     if trials.probe:
         values |= trials.probe.figures()
+    if trials.plan:
+        values |= trials.plan.figures()
+    values["elapsed_seconds"] = trials.elapsed_seconds
     return [Metric(name, value, stamp, len(trials)) for name, value in values.items()]
 
 

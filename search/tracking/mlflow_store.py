@@ -55,7 +55,7 @@ def open_store(uri: str, experiment: str) -> Store:
         UserError: the experiment was deleted.
     """
     if uri.startswith(("http://", "https://")):
-        _probe(uri)
+        probe_server(uri)
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     from mlflow import MlflowClient
@@ -72,9 +72,18 @@ def open_store(uri: str, experiment: str) -> Store:
     found = client.get_experiment_by_name(experiment)
     if found is None:
         return Store(client, client.create_experiment(experiment, folder))
-    if found.lifecycle_stage != "active":
-        raise UserError(f"--experiment {experiment}: it was deleted in MLflow. Restore it there or name another.")
+    refuse_deleted(found.lifecycle_stage, experiment)
     return Store(client, found.experiment_id)
+
+
+def refuse_deleted(stage: str, experiment: str) -> None:
+    """Refuse an experiment that is in MLflow's trash.
+
+    Raises:
+        UserError: it was deleted.
+    """
+    if stage != "active":
+        raise UserError(f"--experiment {experiment}: it was deleted in MLflow. Restore it there or name another.")
 
 
 def make_absolute(uri: str) -> str:
@@ -129,8 +138,8 @@ def _make_database(file: Path) -> None:
     copy.unlink(missing_ok=True)
 
 
-def _probe(uri: str) -> None:
-    """Check the server before mlflow is imported, since that takes seconds and its client gives up after minutes."""
+def probe_server(uri: str) -> None:
+    """Check a server before mlflow is imported, since that takes seconds and its client gives up after minutes."""
     import requests
 
     try:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from analysis.formatting import mask_secrets
 from analysis.reading.find_sweep import choose
 from search.core.record import SweepRecord
+from search.storage.events import AnyRequest, encode
 from search.storage.folder import SweepFolder
 from search.tracking.mlflow_store import Store, make_absolute, open_store, sqlite_file
-from search.tracking.sweep_runs import STOP, TAG
+from search.tracking.sweep_runs import LONGEST_TAG, REQUEST, STOP, TAG
 from training.errors import UserError
 
 if TYPE_CHECKING:
@@ -70,17 +71,27 @@ def fetch_record(uri: str, experiment: str, name: str) -> SweepRecord:
     Raises:
         UserError: there is no such sweep, or its run has no ledger.
     """
-    with _opened(uri, experiment) as store, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
+        return SweepRecord.open(fetch_ledger(uri, experiment, name, Path(folder)))
+
+
+def fetch_ledger(uri: str, experiment: str, name: str, out: Path) -> SweepFolder:
+    """Copy the ledger of the latest sweep with this name into `out/NAME`, and return that folder.
+
+    Raises:
+        UserError: there is no such sweep, or its run has no ledger.
+    """
+    with _opened(uri, experiment) as store:
         sweep = _find(store, uri, experiment, name)
-        copy = SweepFolder(Path(folder) / name, known_running=sweep.state == "running")
-        copy.path.mkdir()
+        copy = SweepFolder(out / name, known_running=sweep.state == "running")
+        copy.path.mkdir(exist_ok=True)
         if not _has(store, sweep, LEDGER):
             raise UserError(
                 f"{name}: its run in {mask_secrets(uri)} has no ledger yet. The driver copies it some seconds after the "
                 "first trial began; sweeps of earlier versions have none."
             )
         store.client.download_artifacts(sweep.run.info.run_id, LEDGER, str(copy.path))
-        return SweepRecord.open(copy)
+        return copy
 
 
 def fetch_export(uri: str, experiment: str, name: str, out: Path) -> None:
@@ -121,10 +132,25 @@ def request_stop(uri: str, experiment: str, name: str) -> None:
         UserError: there is no such sweep, or it is not running.
     """
     with _opened(uri, experiment) as store:
-        sweep = _find(store, uri, experiment, name)
-        if sweep.state != "running":
-            raise UserError(f"{name} is not running: its state in {mask_secrets(uri)} is {sweep.state}.")
+        sweep = _find_running(store, uri, experiment, name)
         store.client.set_tag(sweep.run.info.run_id, STOP, "yes")
+
+
+def send_request(uri: str, experiment: str, name: str, event: AnyRequest) -> None:
+    """Leave a request for the driver of a running sweep; it looks for one every few seconds.
+
+    Raises:
+        UserError: there is no such sweep, it is not running, or the recipe is too long for a tag.
+    """
+    text = encode(event).decode()
+    if len(text) > LONGEST_TAG:
+        raise UserError(
+            f"{name}: the recipe has {len(text):,} characters, and a tag in MLflow at most {LONGEST_TAG:,}. Add it where the "
+            "storage folder of the sweep is."
+        )
+    with _opened(uri, experiment) as store:
+        sweep = _find_running(store, uri, experiment, name)
+        store.client.set_tag(sweep.run.info.run_id, f"{REQUEST}{event.request}", text)
 
 
 @contextmanager
@@ -156,6 +182,13 @@ def _search(store: Store) -> Iterator[Run]:
 
 def _find(store: Store, uri: str, experiment: str, name: str) -> RemoteSweep:
     return choose([RemoteSweep(run) for run in _search(store)], name, uri, experiment)
+
+
+def _find_running(store: Store, uri: str, experiment: str, name: str) -> RemoteSweep:
+    sweep = _find(store, uri, experiment, name)
+    if sweep.state != "running":
+        raise UserError(f"{name} is not running: its state in {mask_secrets(uri)} is {sweep.state}.")
+    return sweep
 
 
 def _has(store: Store, sweep: RemoteSweep, artifact: str) -> bool:

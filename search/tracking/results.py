@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from search.core.record import SweepRecord
 from search.tracking.entries import to_milliseconds
 from search.tracking.mlflow_store import is_outage, open_store
+from search.tracking.sweep_runs import NOTES, join_notes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,6 +54,20 @@ def log_results(
         if not is_outage(error):
             raise
         console.print("MLflow did not answer; the same command sends the results again.")
+
+
+def send_notes(record: SweepRecord) -> bool:
+    """Write the notes of a sweep that is not running to its own run. Returns False if MLflow cannot be reached."""
+    settings = record.settings
+    try:
+        store = open_store(settings.tracking_uri, settings.experiment)
+        if run_id := find_parent(store, record.header.id):
+            store.client.set_tag(run_id, NOTES, join_notes([note.text for note in record.notes]))
+    except Exception as error:
+        if not is_outage(error):
+            raise
+        return False
+    return True
 
 
 def find_parent(store: Store, sweep_id: str) -> str | None:

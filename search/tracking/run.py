@@ -34,6 +34,7 @@ class Run:
     status: str = "RUNNING"
     reason: str = ""
     end_time: int | None = None
+    start_time: int | None = None
     refused: int = 0
 
     def write(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,16 @@ from training.recipe import flatten
 
 PARENT = -1
 STOP = "stop_requested"  # a tag of the sweep's run
+REQUEST = "request."  # begins the tags with recipes to add and trials to stop
+LONGEST_TAG = 8000  # characters that MLflow keeps of a tag
+NOTES = "notes"  # the tag with the notes of users, one a line
 TAG = "tag."  # begins the names of tags that the user gave
+
+
+def join_notes(notes: Sequence[str]) -> str:
+    """Return the notes as the value of the tag; the oldest are left out if MLflow cannot keep all."""
+    text = "\n".join(notes)
+    return text if len(text) <= LONGEST_TAG else text[-LONGEST_TAG:].partition("\n")[2]
 
 
 class SweepRuns:
@@ -39,6 +49,8 @@ class SweepRuns:
         self.tags: dict[str, str] = {}
         self.store: Store
         self.runs: dict[int, Run] = {}
+        self.notes: list[str] = []
+        self.sent_notes = 0  # how many of them the tag has
         self.begun = False
         self.unsure = False  # True after a failed request that may still have created a run
 
@@ -73,7 +85,7 @@ class SweepRuns:
     def send(self, trial: Trial) -> None:
         """Create the trial's run if it does not exist, and write the entries that it lacks."""
         self._begin(trial.started)
-        run = self.runs.get(self._key(trial)) or self._create_trial(trial)
+        run = self._find_trial(trial) or self._create_trial(trial)
         status = STATUS[trial.state]
         end_time = None if status == "RUNNING" or trial.ended is None else to_milliseconds(trial.ended)
         if end_time and (run.state, run.status, run.end_time) == (trial.state, status, end_time):
@@ -101,6 +113,7 @@ class SweepRuns:
             run.log_text("leaderboard.csv", leaderboard(trials))
             if ledger is not None:
                 run.log_file(ledger)
+            self._send_notes(run)
             run.write(state, STATUS.get(state, "FINISHED"), end_time=stamp, metrics=summary(trials, stamp))
 
     def _begin(self, started: float) -> None:
@@ -115,15 +128,26 @@ class SweepRuns:
         self.store.client.set_tag(run.id, STOP, "")  # a request to an earlier driver
         self.begun = True
 
-    def is_stop_requested(self) -> bool:
-        """Whether `sweep stop` asked this driver to end, from another machine."""
-        return bool(self.store.client.get_run(self.runs[PARENT].id).data.tags.get(STOP))
+    def read_requests(self) -> dict[str, str]:
+        """Return what other machines asked for, by the name of the tag: to end this driver (`STOP`), or a request."""
+        tags = self.store.client.get_run(self.runs[PARENT].id).data.tags
+        return {name: text for name, text in tags.items() if name == STOP or name.startswith(REQUEST)}
+
+    def remove_request(self, name: str) -> None:
+        """Remove the tag of a request that the ledger has."""
+        self.store.client.delete_tag(self.runs[PARENT].id, name)
 
     def publish(self, trials: Trials, ledger: Path, last_time: float) -> None:
         """Copy the ledger and the summary to the sweep's run, so that other machines can read the sweep from there."""
         run, stamp = self.runs[PARENT], to_milliseconds(last_time)
         run.log_file(ledger)
+        self._send_notes(run)
         run.write("running", "RUNNING", metrics=summary(trials, stamp))
+
+    def _send_notes(self, run: Run) -> None:
+        if len(self.notes) > self.sent_notes:
+            self.store.client.set_tag(run.id, NOTES, join_notes(self.notes))
+            self.sent_notes = len(self.notes)
 
     def _log_dataset(self, run: Run) -> None:
         if self.dataset is not None:
@@ -131,6 +155,15 @@ class SweepRuns:
 
     def _key(self, trial: Trial) -> int:
         return trial.number if self.nested else PARENT
+
+    def _find_trial(self, trial: Trial) -> Run | None:
+        """Return the trial's run. One that began at another time is of a lost part of the ledger, and is deleted."""
+        run = self.runs.get(self._key(trial))
+        if run is None or not self.nested or run.start_time == to_milliseconds(trial.started):
+            return run
+        self.store.client.delete_run(run.id)
+        del self.runs[self._key(trial)]
+        return None
 
     def _create_trial(self, trial: Trial) -> Run:
         tags: dict[str, str] = {"origin": trial.origin}
@@ -151,7 +184,7 @@ class SweepRuns:
         except Exception:
             self.unsure = True  # perhaps only the answer was lost, and the run exists
             raise
-        self.runs[key] = Run(self.store.client, created.info.run_id, name)
+        self.runs[key] = Run(self.store.client, created.info.run_id, name, start_time=stamp)
         return self.runs[key]
 
     def _find(self) -> None:
@@ -181,6 +214,7 @@ class SweepRuns:
                 status=info.status,
                 reason=tags.get("reason", ""),
                 end_time=info.end_time,
+                start_time=info.start_time,
             )
         elif known.id != info.run_id and not found.data.metrics:
             self.store.client.delete_run(info.run_id)

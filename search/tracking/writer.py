@@ -13,15 +13,15 @@ from queue import Empty, SimpleQueue
 
 from analysis.formatting import mask_secrets
 from search.core.trials import Trials
-from search.storage.events import AnyEvent, DrawRefused, SweepStarted, TrialEvent
+from search.storage.events import AnyEvent, DrawRefused, Noted, SweepStarted, TrialEvent
 from search.tracking.mlflow_store import is_outage, make_absolute, open_store
-from search.tracking.sweep_runs import SweepRuns
+from search.tracking.sweep_runs import STOP, SweepRuns
 from training.errors import UserError
 
 FLUSH_SECONDS = 2.0  # each call costs about 10 ms of the driver's CPU, even with few entries
 LONGEST_WAIT_SECONDS = 15.0
 PUBLISH_SECONDS = 30.0  # between two copies of the ledger; longer if a copy takes long
-STOP_SECONDS = 5.0  # between two looks at requests to stop
+STOP_SECONDS = 5.0  # between two looks at requests of other machines
 logger = logging.getLogger("search")
 
 
@@ -47,6 +47,8 @@ class Tracking:
         self.experiment = experiment
         self.trials = Trials(metric)
         self.stop_requested = False  # by `sweep stop` on another machine
+        self.requests: dict[str, str] = {}  # of other machines, by the name of their tag
+        self.answered: set[str] = set()  # names of those that the ledger has; the thread removes them
         self._ledger = ledger
         self._next_publication = self._next_look = 0.0
         self._runs = SweepRuns(sweep, sweep_id, nested=nested)
@@ -172,6 +174,8 @@ class Tracking:
             self.trials.fold(event)
             if isinstance(event, SweepStarted):
                 self._runs.describe(event)
+            if isinstance(event, Noted):
+                self._runs.notes.append(event.text)
             if isinstance(event, DrawRefused) or not isinstance(event, TrialEvent):
                 continue
             if event.trial in self.trials.by_number:
@@ -206,8 +210,15 @@ class Tracking:
             took = time.monotonic() - began
             self._next_publication = began + max(PUBLISH_SECONDS, 20 * took)
         if began >= self._next_look:
-            self.stop_requested = self._runs.is_stop_requested()
+            self._read_requests()
             self._next_look = began + STOP_SECONDS
+
+    def _read_requests(self) -> None:
+        found = self._runs.read_requests()
+        self.stop_requested = bool(found.pop(STOP, ""))
+        for name in found.keys() & self.answered:
+            self._runs.remove_request(name)
+        self.requests = {name: text for name, text in found.items() if name not in self.answered}
 
     def _finish(self) -> bool:
         try:

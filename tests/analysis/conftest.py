@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from made_up import SPACE, send, simulate
 from PIL import Image
 
 from analysis.export.bundle import Source, export_model
 from analysis.reading.sweep_tables import Sweep, load
 from search.tracking import writer as tracking
 from spaces.load import load_space
+from tests.analysis.made_up import SPACE, send, simulate
 from training.data.sources.load_data import load_data
 from training.loop.checkpoint import read_checkpoint
 from training.recipe import read_recipe

@@ -21,11 +21,17 @@ def options_of(command):
     return {option for one in command.params if one.param_type_name == "option" for option in one.opts}
 
 
+def options_taken_by(name):
+    """The options of the command, and those that it passes on: `sweep submit` takes every option of `sweep run`."""
+    passed_on = options_of(COMMANDS["run"]) if name == "submit" else set()
+    return options_of(COMMANDS[name]) | passed_on | {"--help"}
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_and_option_named_in_the_pages_exists(page):
     for name, rest in re.findall(r"(?:`|^)sweep ([a-z]+)([^`\n#]*)", PAGES[page], flags=re.MULTILINE):
         assert name in COMMANDS, name
-        assert set(re.findall(r"--[a-z0-9-]+", rest)) <= options_of(COMMANDS[name]) | {"--help"}, (name, rest)
+        assert set(re.findall(r"--[a-z0-9-]+", rest)) <= options_taken_by(name), (name, rest)
 
 
 def test_the_page_of_commands_has_every_command_with_its_options_and_no_other():
@@ -71,12 +77,14 @@ def test_every_folder_and_file_in_the_tree_of_the_architecture_exists():
     (tree,) = (
         text for text in re.findall(r"```\n(.*?)```", PAGES["docs/architecture.md"], re.DOTALL) if "loop/" in text
     )
-    room = ""
+    folders: list[tuple[int, str]] = []
     for line in tree.splitlines():
+        indent = len(line) - len(line.lstrip())
         names = re.findall(r"[\w.]+[/\w.]*", re.split(r"\s{2,}", line.strip())[0])
-        room = "" if not line.startswith(" ") else room
-        assert [name for name in names if not (ROOT / room / name).exists()] == [], line
-        room = names[0] if not line.startswith(" ") else room
+        folders = [(depth, name) for depth, name in folders if depth < indent]
+        room = ROOT.joinpath(*(name for _, name in folders))
+        assert [name for name in names if not (room / name).exists()] == [], line
+        folders.append((indent, names[0]))
 
 
 @pytest.mark.parametrize("page", PAGES)

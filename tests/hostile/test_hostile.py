@@ -46,18 +46,18 @@ def command():
 @pytest.fixture(autouse=True)
 def nothing_starts(command, monkeypatch):
     """Fail if a command reaches Ray, a training or a server, because it was then not refused."""
-    import search.cli.mlflow_ui
-    import search.runner.plan
+    import search.cli.looking.mlflow_ui
     import search.runner.single_training
+    import search.runner.start.plan
     import spaces.parameters.feasibility
 
     def refuse(*arguments, **options):
         raise AssertionError("the command was not refused")
 
     monkeypatch.setattr(search.cli.main, "app", command)
-    monkeypatch.setattr(search.runner.plan, "start_ray", refuse)
+    monkeypatch.setattr(search.runner.start.plan, "start_ray", refuse)
     monkeypatch.setattr(search.runner.single_training, "_train", refuse)
-    monkeypatch.setattr(search.cli.mlflow_ui, "run_group", refuse)
+    monkeypatch.setattr(search.cli.looking.mlflow_ui, "run_group", refuse)
     monkeypatch.setattr(spaces.parameters.feasibility, "DRAWS", 20)  # instead of 200 random recipes
     for name in ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)

@@ -49,7 +49,7 @@ def sweep_here(folder, space, settings, console, opening=()):
 @pytest.fixture(scope="session")
 def trained_sweep(tmp_path_factory):
     """The folder of a sweep of five trials, three of them baselines."""
-    from search.display.tables import make_console
+    from search.display.tables.columns import make_console
     from search.storage.folder import SweepFolder
     from search.storage.settings import Settings
     from spaces.load import load_space

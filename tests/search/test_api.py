@@ -117,7 +117,7 @@ def test_a_call_that_a_scheduler_repeats_continues_the_sweep_or_returns_it(home,
     space, again = str(home / "sweeps" / "tiny" / "space.yaml"), {"name": "tiny", "or_resume": True, "console": QUIET}
     resumed = []
 
-    def resume_sweep(folder, console, seconds=None, more_trials=0, changes=None):
+    def resume_sweep(folder, console, seconds=None, more_trials=0, changes=None, settle=None):
         resumed.append(changes)
         raise UserError("resumed")
 
@@ -147,3 +147,16 @@ def test_paths_inside_choices_become_absolute_too(home):
     assert [option["weights"] for option in space.recipe["backbone"].options] == [f"{home}/mine.safetensors", "none"]
     space = absolute_paths(load_space("quick", ["backbone.weights={choice: [letters, mine.safetensors]}"]))
     assert space.recipe["backbone"]["weights"].options == ("letters", f"{home}/mine.safetensors")
+
+
+def test_a_note_on_a_sweep_that_ended_reaches_the_store_and_the_report(home, capsys):
+    from search.cli.main import app
+
+    settings = search.resume("tiny", tracking_uri="sqlite:///first.db", console=QUIET).record.settings
+    for text in ("first", "a <second> one"):
+        app(["note", "tiny", text], standalone_mode=False)
+    assert "tiny has the note." in capsys.readouterr().out
+    sweep = load("tiny", settings.tracking_uri, settings.experiment)
+    assert sweep.notes == ("first", "a <second> one")
+    page = search.open("tiny", console=QUIET).report()
+    assert "<li>a &lt;second&gt; one</li>" in page.read_text()

@@ -15,10 +15,14 @@ class UnfreezeAtMilestones(pl.Callback):
         self.frozen, self.steps = frozen, steps  # shared with the set-up, not copied
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        passed = [step for epoch, step in self.steps.items() if epoch <= trainer.current_epoch]
-        if not passed:
-            return
-        trained, self.frozen[:] = passed[-1]
+        unfreeze(self.frozen, self.steps, trainer.current_epoch)
+        pl_module.train()  # otherwise Lightning restores the modes from before the validation
+
+
+def unfreeze(frozen: list[nn.Module], steps: dict[int, UnfreezeStep], epoch: int) -> None:
+    """Unfreeze what trains after `epoch` completed epochs; `frozen` then lists the modules that do not."""
+    passed = [step for milestone, step in steps.items() if milestone <= epoch]
+    if passed:
+        trained, frozen[:] = passed[-1]
         for parameter in trained:
             parameter.requires_grad_(True)
-        pl_module.train()  # otherwise Lightning restores the modes from before the validation

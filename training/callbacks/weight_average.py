@@ -14,6 +14,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from training.contract.part import RecipeView
 from training.contract.setup import TrainedModule
+from training.distributed.progress import mark
 from training.distributed.sharding import divide_like, gather_whole
 from training.model.batch_statistics import measuring_statistics
 
@@ -122,6 +123,7 @@ def refresh_batch_norm(trainer: pl.Trainer, classifier: TrainedModule) -> None:
             images, _ = trainer.strategy.batch_to_device(converted, classifier.device)
             with trainer.precision_plugin.forward_context():
                 classifier(images)
+            mark()
 
 
 def _find_measuring(model: nn.Module, frozen: list[nn.Module]) -> list[_BatchNorm]:

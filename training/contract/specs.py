@@ -77,7 +77,9 @@ class Parquet(BaseData):
     """A folder of Parquet or Arrow files, as Hugging Face's `datasets` writes them: a column of images and one of labels."""
 
     name: Literal["parquet"] = "parquet"
-    root: str = Field(min_length=1, description="Path of the folder.")
+    root: str = Field(
+        min_length=1, description="Path of the folder, or hf://datasets/OWNER/NAME of the Hugging Face hub."
+    )
     image_column: str | None = Field(
         None, min_length=1, description="Column of the images; null: the one that has some."
     )
@@ -91,7 +93,9 @@ class WebDataset(BaseData):
     """A folder of tar files in the form of WebDataset: each sample is an image and a label, such as `7.jpg` and `7.cls`."""
 
     name: Literal["webdataset"] = "webdataset"
-    root: str = Field(min_length=1, description="Path of the folder.")
+    root: str = Field(
+        min_length=1, description="Path of the folder, or hf://datasets/OWNER/NAME of the Hugging Face hub."
+    )
     skip_unreadable: bool = Field(False, description="Continue without images that cannot be read.")
 
 

@@ -16,11 +16,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
+from training.distributed.progress import open_table, recorded, watch
 from training.distributed.rank import Rank
-from training.errors import Diverged, UserError
+from training.errors import Diverged, LostDevice, UserError
 from training.loop.job import TrainingJob
 from training.process.memory import count_memory_kills
 
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 # -P and the first place on the path are needed because the working folder may contain another `training/`.
 PROGRAM = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from training.train import follow; follow()"
-PATIENCE = timedelta(minutes=30)  # time that a rank waits for a live one; a dead one is noticed at once
+# Time that a rank waits for a live one. A dead one is noticed at once, and one that hangs by its missing progress.
+PATIENCE = timedelta(minutes=30)
 READY = "ready/{}"
 GRACE_SECONDS = 10.0  # time that the first rank waits for the others to end or to report their error
 # Callers handle these errors differently, so they keep their type between processes. Others become a RuntimeError.
@@ -42,7 +44,7 @@ def lead(job: TrainingJob, count: int, device: str) -> Iterator[None]:
     """Lead a training as the first of `count` ranks. Start the other processes; each calls `train_beside` with this job.
 
     Raises:
-        RuntimeError: the process of another rank died.
+        LostDevice: the process of another rank died or hangs.
         MemoryError: the system killed the process of another rank for memory.
         Exception: another rank raised it; the types in `ERRORS` are kept.
     """
@@ -54,23 +56,33 @@ def lead(job: TrainingJob, count: int, device: str) -> Iterator[None]:
     # The ranks connect through a file in a private folder: other users of the machine cannot reach it, unlike a port.
     with tempfile.TemporaryDirectory(prefix="technique-search-") as folder:
         path = str(Path(folder, "ranks"))
-        store = FileStore(path, count)
+        store, table, is_over, hangs = FileStore(path, count), open_table(Path(folder), count, True), Event(), []
         kills = count_memory_kills()
         others = [_start(job, Rank(number, count), path) for number in range(1, count)]
+
+        def end_others(sentence: str) -> None:
+            hangs.append(sentence)
+            for other in others:
+                _kill(other)
+
         try:
             _await_ready(others, store, kills)
-            with connected(store, Rank(0, count), device):
+            with recorded(table, Rank(0, count)), connected(store, Rank(0, count), device):
                 for other in others:
                     Thread(target=_abort_without, args=[other], daemon=True).start()
+                Thread(target=watch, args=[table, is_over, end_others], daemon=True).start()
                 try:
                     yield
                 except RuntimeError as error:
+                    if hangs:
+                        raise LostDevice(hangs[0]) from error
                     # Find the reason before this rank leaves the group, because then the others fail too.
                     raise _find_reason(others, store, kills, error) from error
             for other in others:
                 with suppress(subprocess.TimeoutExpired):
                     other.wait(GRACE_SECONDS)
         finally:
+            is_over.set()
             for other in others:
                 _end(other)
 
@@ -102,9 +114,10 @@ def follow(train_beside: Callable[[TrainingJob, Rank, Store], None]) -> None:
     Thread(target=_end_with_leader, daemon=True).start()
     from torch.distributed import FileStore
 
-    store = FileStore(message["store"], rank.count)
+    store, table = FileStore(message["store"], rank.count), open_table(Path(message["store"]).parent, rank.count)
     try:
-        train_beside(TrainingJob.from_json(message["job"]), rank, store)
+        with recorded(table, rank):
+            train_beside(TrainingJob.from_json(message["job"]), rank, store)
     except BaseException as error:  # noqa: BLE001 - the first rank raises it
         store.compare_set("error", "", _write_error(error, rank))  # the first error is kept
         os._exit(1)
@@ -192,12 +205,16 @@ def _find_reason(others: list[subprocess.Popen[bytes]], store: Store, kills: int
     if codes[0] == -signal.SIGKILL and count_memory_kills() > kills:
         return MemoryError(f"{field}: the system killed the process of one device for memory")
     how = f"was ended by signal {-codes[0]}" if codes[0] < 0 else f"ended with exit code {codes[0]}"
-    return RuntimeError(f"{field}: the process of one device {how}.")
+    return LostDevice(f"{field}: the process of one device {how}.")
+
+
+def _kill(other: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(other.pid, signal.SIGKILL)
 
 
 def _end(other: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(other.pid, signal.SIGKILL)
+    _kill(other)
     other.wait()
     assert other.stdin is not None
     with suppress(BrokenPipeError):

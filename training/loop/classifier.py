@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from training.contract.setup import Pull, TrainingSetup
 from training.distributed.sharding import divide_like, gather_whole
 from training.errors import Diverged
+from training.features.split import Features, Split
 from training.loop.metrics import judge, measure
 from training.loop.parameter_groups import group_parameters
 from training.loop.second_pass import SecondPass
@@ -23,7 +24,7 @@ from training.techniques.optimization.accumulation import weigh_batches
 
 STEP_POINTS = 200  # largest number of recorded steps with their learning rate and training loss
 
-Batch = tuple[torch.Tensor, torch.Tensor]  # images (N, 3, side, side), labels (N,)
+Batch = tuple[torch.Tensor | Features, torch.Tensor]  # images (N, 3, side, side), labels (N,)
 
 
 class Classifier(pl.LightningModule):
@@ -41,6 +42,8 @@ class Classifier(pl.LightningModule):
         self.epoch_steps = [-(-len(plan.batch_sizes) // self.batches_in(epoch)) for epoch in range(recipe.epochs)]
         self.step_stride = -(-sum(self.epoch_steps) // STEP_POINTS)
         self.second_pass = SecondPass(self.model, plan.find_worst_point) if plan.find_worst_point else None
+        self.split: Split | None = None  # set while batches hold features in place of images
+        self.feature_passes = self.image_passes = 0  # in this epoch
         self.train()  # Lightning keeps the modes from the start of a fit
 
     def train(self, mode: bool = True) -> Classifier:
@@ -74,7 +77,12 @@ class Classifier(pl.LightningModule):
         """Return the forward passes per optimizer step after this many completed epochs."""
         return self.plan.batches_per_step(epoch) if self.plan.batches_per_step else 1
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, images: torch.Tensor | Features) -> torch.Tensor:
+        if isinstance(images, Features):
+            assert self.split is not None
+            self.feature_passes += len(images.values)
+            return self.split.compute_logits(images.values)
+        self.image_passes += len(images)
         return self.model(images)
 
     def on_train_start(self) -> None:
@@ -89,22 +97,23 @@ class Classifier(pl.LightningModule):
         self.batches_per_step = self.trainer.accumulate_grad_batches = self.batches_in(self.current_epoch)
         self.loss_weights = weigh_batches(self.plan.batch_sizes, self.batches_per_step, self.plan.rank)
         self.loss_sum: torch.Tensor | float = 0.0
-        self.image_count = 0
+        self.image_count = self.feature_passes = self.image_passes = 0
         self.steps: list[tuple[int, float, torch.Tensor]] = []
         self.validated: list[tuple[torch.Tensor, ...]] = []
         self.correct: torch.Tensor | float = 0.0
 
     def training_step(self, batch: Batch, batch_index: int) -> torch.Tensor:
         images, targets = batch
-        images, targets = change_batch(self.plan, images, targets)
-        logits = self.model(images)
+        if isinstance(images, torch.Tensor):
+            images, targets = change_batch(self.plan, images, targets)
+        logits = self(images)
         loss = self.loss_of(logits, targets)
         # A mixed image counts as one of the class with the larger share.
         classes = targets if targets.dim() == 1 else targets.argmax(1)
         self.correct = self.correct + (logits.detach().argmax(1) == classes).sum()
-        self._record(loss.detach(), len(images), batch_index)
+        self._record(loss.detach(), len(targets), batch_index)
         if self.second_pass:
-            loss = self.second_pass.compute(loss, lambda: self.loss_of(self.model(images), targets))
+            loss = self.second_pass.compute(loss, lambda: self.loss_of(self(images), targets))
         return loss * self.loss_weights[batch_index]
 
     def on_after_backward(self) -> None:
@@ -136,13 +145,14 @@ class Classifier(pl.LightningModule):
     def validation_step(self, batch: Batch, batch_index: int) -> None:
         images, labels = batch
         members = self.plan.members
-        logits = join_logits([self.model(images) for _ in members.visit()]) if members else self.model(images)
+        logits = join_logits([self(images) for _ in members.visit()]) if members else self(images)
         self.validated.append(judge(logits, labels))
 
     def collect(self, score: str) -> tuple[dict[str, float], float, list[tuple[int, float, float]]]:
         """Collect the results of an epoch from all ranks.
 
         `train_accuracy` is that of the training batches, augmented and mixed, each before its optimizer step.
+        `feature_share` is the share of the images, in training and validation, that started at stored features.
 
         Returns:
             The metrics, the standard error of the metric `score`, and points of (optimizer step, lr, training loss).
@@ -163,6 +173,7 @@ class Classifier(pl.LightningModule):
             "train_loss": train_loss,
             "train_accuracy": correct / count,
             "lr": self._lr(),
+            "feature_share": self.feature_passes / (self.feature_passes + self.image_passes),
         }
         return metrics, error, [(*point[:2], loss) for point, loss in zip(self.steps, step_losses, strict=True)]
 

@@ -12,6 +12,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
+from training.distributed.progress import OTHER_SECONDS, allowing
 from training.distributed.rank import ALONE, Rank
 from training.errors import UserError
 from training.loop.checkpoint import read_checkpoint
@@ -127,8 +128,16 @@ class EpochReporter(pl.Callback):
         self.stopwatch.start("checkpoint")
         report = self._make_report(trainer.current_epoch + 1, pl_module, *collected)
         self.reports.append(report)
-        if report.best_epoch == report.epoch:
-            weights = {"state_dict": pl_module.plain_weights(), "epoch": report.epoch, **self.described}
+        with allowing(OTHER_SECONDS if self.rank.leads else None):
+            self._save(trainer, pl_module)
+            goes_on = self.on_report(report)
+        if not self.rank.gather(goes_on)[0]:
+            self.stopped = trainer.should_stop = True
+
+    def _save(self, trainer: pl.Trainer, classifier: Classifier) -> None:
+        last = self.reports[-1]
+        if last.best_epoch == last.epoch:
+            weights = {"state_dict": classifier.plain_weights(), "epoch": last.epoch, **self.described}
             if self.rank.leads:
                 torch.save(weights, self.folder / "best.partial")
                 (self.folder / "best.partial").replace(self.folder / "best.next")
@@ -137,8 +146,6 @@ class EpochReporter(pl.Callback):
             (self.folder / "last.partial").replace(self.folder / "last.ckpt")  # from this moment the epoch is complete
             self._settle_best()
         self.stopwatch.stop()
-        if not self.rank.gather(self.on_report(report))[0]:
-            self.stopped = trainer.should_stop = True
 
     def _settle_best(self) -> None:
         """Rename `best.next` to `best.ckpt`, or remove it if its epoch is not in `last.ckpt`: the two always agree."""

@@ -21,6 +21,7 @@ class TrainingJob:
     resources: Resources  # for each process
     release: bool
     cache: Path | None = None
+    val_images: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, from which another process builds the same job."""

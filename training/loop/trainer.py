@@ -9,6 +9,7 @@ import lightning.pytorch as pl
 from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
+from training.distributed.progress import COMPILED_STEP_SECONDS, STEP_SECONDS, ProgressMarks
 from training.distributed.rank import Rank
 from training.distributed.sharding import Sharded
 from training.loop.callbacks import EpochSeeds, Rewrap, SharedStatistics
@@ -27,6 +28,8 @@ def make_trainer(classifier: Classifier, callbacks: list[pl.Callback], **argumen
     if plan.rank.count > 1:
         # Once for the trained weights, and once for their average after it has replaced them.
         own = [SharedStatistics(plan.rank), *own, SharedStatistics(plan.rank), Rewrap()]
+        is_compiled = classifier.recipe.compilation.is_on
+        own.insert(0, ProgressMarks(COMPILED_STEP_SECONDS if is_compiled else STEP_SECONDS))
     return pl.Trainer(
         accelerator="gpu" if plan.device == "cuda" else "cpu",
         strategy=_make_strategy(classifier),

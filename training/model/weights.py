@@ -63,11 +63,44 @@ def fetch_early(backbone: Backbone, say: Callable[[str], None]) -> None:
         UserError: the weights are not available.
     """
     if backbone.weights == "pretrained":
-        if not _is_cached(backbone):
-            say(f"fetching the pretrained weights of {backbone.source}'s {backbone.name}")
-            fetch_pretrained(backbone)
+        if backbone.source != "own" and _is_cached(backbone):
+            return
+        say(f"fetching the pretrained weights of {backbone.source}'s {backbone.name}")
+        fetch_pretrained(backbone)
     elif backbone.weights not in ("none", "letters"):
         read_weights(Path(backbone.weights), "backbone.weights")
+
+
+def locate_weights(backbone: Backbone) -> str:
+    """Return a phrase that says where the weights would come from; nothing is fetched.
+
+    Raises:
+        UserError: the weights are not available.
+    """
+    if backbone.weights == "none":
+        return "random weights"
+    if backbone.weights == "letters":
+        return "the pretraining on rendered letters"
+    if backbone.weights != "pretrained":
+        read_weights(Path(backbone.weights), "backbone.weights")
+        return f"the file {backbone.weights}"
+    if backbone.source == "own":
+        own_pretrained(backbone)
+        return "the weights of its own file"
+    if _is_cached(backbone):
+        return "pretrained weights in the cache"
+    address = _address_of(backbone)
+    _reach(address, backbone)
+    return f"pretrained weights, to be fetched from {urlparse(address).hostname}"
+
+
+def _address_of(backbone: Backbone) -> str:
+    from huggingface_hub import constants
+
+    if backbone.source == "torchvision":
+        return str(_torchvision_weights(backbone).url)
+    config = _timm_config(backbone)
+    return str(constants.ENDPOINT if config.hf_hub_id else config.url)
 
 
 def _is_cached(backbone: Backbone) -> bool:

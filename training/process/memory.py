@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 MB = 2**20
+CONTEXT_MB = 600.0  # CUDA needs about this for each process, besides what torch allocates
 
 
 class PeakMemory:
@@ -35,12 +36,25 @@ class PeakMemory:
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
+def read_gpu_mb() -> float:
+    """Return the memory of the smallest GPU that this process sees, in megabytes (2**20 bytes)."""
+    import torch
+
+    return min(
+        torch.cuda.get_device_properties(number).total_memory / MB for number in range(torch.cuda.device_count())
+    )
+
+
 def limit_memory(device: str, share: float) -> None:
-    """Let this process fill at most a share of its GPU's memory; beyond it, torch reports that memory is exhausted."""
+    """Let this process fill at most a share of its GPU's memory; beyond it, torch reports that memory is exhausted.
+
+    CUDA's own memory belongs to a share too, so torch gets less than the share.
+    """
     if device == "cuda":
         import torch
 
-        torch.cuda.set_per_process_memory_fraction(share)
+        own = 0.0 if share == 1 else CONTEXT_MB / read_gpu_mb()
+        torch.cuda.set_per_process_memory_fraction(max(share - own, share / 2))
 
 
 def count_memory_kills() -> int:

@@ -8,11 +8,16 @@ const SCALE = ["#8f6bd6", "#4f86d9", "#2e9d8f", "#b58f1f", "#e2761b"];
 const MANY = 2000; // With more trials, ECharts draws them in one path and in steps.
 const COSTS = { seconds: "training (s)", memory_mb: "peak memory (MB)", ece: "calibration error (ECE)" };
 
-const sweep = JSON.parse(await unpack("sweep-data"));
-const trials = sweep.trials;
-const rows = trials.trial.map((_, row) => row);
-// Search parameters with the same value in all trials would only take room.
-const axes = sweep.axes.filter((one) => new Set(one.values).size > 1);
+let sweep, trials, rows, axes;
+
+// Sets what the figures and the table show.
+function take(data) {
+  sweep = data;
+  trials = sweep.trials;
+  rows = trials.trial.map((_, row) => row);
+  // Search parameters with the same value in all trials would only take room.
+  axes = sweep.axes.filter((one) => new Set(one.values).size > 1);
+}
 
 const escapeText = (text) => echarts.format.encodeHTML(String(text));
 const nameOf = (row) => String(trials.trial[row]).padStart(4, "0");
@@ -63,6 +68,14 @@ function axis(page, name, more) {
   return { name, nameLocation: "middle", nameGap: 28, nameTextStyle: { color: page.soft }, scale: true,
     axisLabel: { color: page.soft, hideOverlap: true }, axisLine: { onZero: false, lineStyle: { color: page.soft } },
     splitLine: { lineStyle: { color: page.line } }, ...more };
+}
+
+// An axis of numbers whose ends are ticks too, so that no label stands close to an end.
+function spanning(page, values) {
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const tick = echarts.number.nice((high - low || 1) / 6, true);
+  return { type: "value", interval: tick, min: tick * Math.floor(low / tick), max: tick * Math.ceil(high / tick),
+    axisLabel: { color: page.soft, formatter: short, hideOverlap: true } };
 }
 
 const legend = (page) => ({ type: "scroll", top: 0, left: 0, right: 90, textStyle: { color: page.ink },
@@ -184,11 +197,10 @@ function effects(page) {
   const known = shown.map((row, place) => ({ ...row, place })).filter((row) => row.effect !== null);
   const item = (row, more) => ({ ...more, effect: row.place, itemStyle: { color: VERDICTS[row.verdict] },
     lineStyle: { color: VERDICTS[row.verdict], width: 3, opacity: 1 } });
-  const step = sweep.percent ? 1 : 0.01;
-  const ends = [0, ...known.flatMap((row) => [row.low, row.high])].map((end) => end / step);
+  const ends = [0, ...known.flatMap((row) => [row.low, row.high])];
   return { ...basics(page), grid: { left: Math.min(260, 0.42 * innerWidth), right: 24, top: 6, bottom: 42 },
     xAxis: axis(page, `${sweep.percent ? "points " : ""}better than the baseline's choice`,
-      { type: "value", min: step * Math.floor(Math.min(...ends)), max: step * Math.ceil(Math.max(...ends)), axisLabel: { color: page.soft, formatter: short } }),
+      spanning(page, ends)),
     yAxis: { type: "category", inverse: true, data: shown.map((row) => row.name), axisTick: { show: false },
       axisLine: { lineStyle: { color: page.soft } },
       axisLabel: { color: page.ink, interval: 0, width: Math.min(250, 0.4 * innerWidth), overflow: "truncate" } },
@@ -208,16 +220,36 @@ function describeEffect(place) {
     `(${signed(row.low)} to ${signed(row.high)})`;
 }
 
-// The chart of a figure element. `onTrial` gets the row of a clicked trial, `onBrush` the selected rows or null.
+// What the user has selected on the parallel axes, by the name of the axis.
+function readIntervals(chart) {
+  const found = (chart.getOption().parallelAxis || []).map(({ name }, place) =>
+    [name, chart.getModel().getComponent("parallelAxis", place).activeIntervals]);
+  return new Map(found.filter(([, intervals]) => intervals.length));
+}
+
+function restoreIntervals(chart, intervals) {
+  for (const [place, { name }] of (chart.getOption().parallelAxis || []).entries()) {
+    if (!intervals.has(name)) continue;
+    const { id } = chart.getModel().getComponent("parallelAxis", place);
+    chart.dispatchAction({ type: "axisAreaSelect", parallelAxisId: id, intervals: intervals.get(name) });
+  }
+}
+
+// Draws a figure element. `onTrial` gets the row of a clicked trial, `onBrush` the selected rows or null.
+// Returns a function that draws it again after `take`, with what the user has selected in it.
 function draw(element, builders, { onTrial, onBrush }) {
   const build = builders[element.dataset.chart];
   const chart = echarts.init(element.querySelector(".canvas"), null, { renderer: "canvas" });
   const settings = JSON.parse(element.dataset.settings || "{}");
   const render = () => {
     const option = build(pageColours(), settings);
-    option.tooltip.formatter = ({ data }) => data === undefined || data === null ? "" :
+    option.tooltip.formatter = ({ data }) => data === undefined || data === null ? "" : data.html !== undefined ? data.html :
       data.effect !== undefined ? describeEffect(data.effect) : data.row !== undefined ? describe(data.row) : "";
+    const shown = chart.getOption();
+    if (shown && shown.legend && option.legend) option.legend.selected = shown.legend[0].selected;
+    const intervals = shown ? readIntervals(chart) : new Map();
     chart.setOption(option, true);
+    restoreIntervals(chart, intervals);
   };
   render();
   for (const control of element.querySelectorAll("select, input")) {
@@ -237,7 +269,10 @@ function draw(element, builders, { onTrial, onBrush }) {
   });
   new ResizeObserver(() => chart.resize()).observe(element);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
-  return chart;
+  return () => {
+    const isZoomed = (chart.getOption().dataZoom || []).some(({ start, end }) => start > 0 || end < 100);
+    if (!isZoomed) render();
+  };
 }
 
 const BUILDERS = { curves, parallel, scores, effects };

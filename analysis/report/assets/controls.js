@@ -6,7 +6,7 @@ function fillControls(element) {
     by: ["state", ...names],
     over: [...names, ...Object.keys(COSTS).filter((cost) => trials[cost].some((value) => value !== null))],
   };
-  for (const select of element.querySelectorAll("select")) {
+  for (const select of element.querySelectorAll("select[name]")) {
     for (const name of choices[select.name]) select.add(new Option(COSTS[name] || name, name));
     if (settings[select.name]) select.value = settings[select.name];
   }

@@ -1,6 +1,20 @@
 // The table of trials: it sorts, filters and searches, and shows as many rows as asked for.
 const STEP = 15;
 
+function listColumns() {
+  const numbers = (name, title, text) => ({ title, value: (row) => trials[name][row], text, right: true });
+  const optional = (column) => rows.some((row) => column.value(row) !== null);
+  return [
+    { title: "trial", value: (row) => trials.trial[row], text: nameOf },
+    numbers("score", "score", (row) => (trials.score[row] === null ? "–" : scoreText(row))),
+    { title: "state", value: stateOf, text: (row) => words(trials.state[row]) + (trials.is_baseline[row] ? " (baseline)" : "") },
+    numbers("epochs_done", "epochs", (row) => `${trials.epochs_done[row] ?? 0} of ${trials.epochs[row]}`),
+    ...[numbers("seconds", "training (s)", (row) => (trials.seconds[row] === null ? "–" : short(trials.seconds[row])))].filter(optional),
+    ...axes.map((one) => ({ title: one.name, isAxis: true, value: (row) => one.values[row], right: one.scale !== "options",
+      text: (row) => one.values[row] === null ? "–" : one.scale === "options" ? one.options[one.values[row]] : short(one.values[row]) })),
+  ];
+}
+
 function makeTable(section, onTrial) {
   const body = section.querySelector("tbody");
   const head = section.querySelector("thead tr");
@@ -8,24 +22,31 @@ function makeTable(section, onTrial) {
   const state = section.querySelector("select");
   const status = section.querySelector("[role=status]");
   const more = section.querySelector("button.more");
-  const numbers = (name, title, text) => ({ title, value: (row) => trials[name][row], text, right: true });
-  const optional = (column) => rows.some((row) => column.value(row) !== null);
-  const columns = [
-    { title: "trial", value: (row) => trials.trial[row], text: nameOf },
-    numbers("score", "score", (row) => (trials.score[row] === null ? "–" : scoreText(row))),
-    { title: "state", value: stateOf, text: (row) => words(trials.state[row]) + (trials.is_baseline[row] ? " (baseline)" : "") },
-    numbers("epochs_done", "epochs", (row) => `${trials.epochs_done[row] ?? 0} of ${trials.epochs[row]}`),
-    ...[numbers("seconds", "training (s)", (row) => (trials.seconds[row] === null ? "–" : short(trials.seconds[row])))].filter(optional),
-    ...axes.map((one) => ({ title: one.name, value: (row) => one.values[row], right: one.scale !== "options",
-      text: (row) => one.values[row] === null ? "–" : one.scale === "options" ? one.options[one.values[row]] : short(one.values[row]) })),
-  ];
-  const texts = rows.map((row) => [nameOf(row), words(stateOf(row)), trials.reason[row], ...columns.slice(5).map((one) =>
-    `${one.title}=${one.text(row)}`), ...differences(row)].join(" ").toLowerCase());
-  let sorted = { column: 1, up: !sweep.maximise };
+  const texts = []; // of each row, for the search
+  const lines = new Map(); // the element of each row that was shown
+  let columns = [];
+  let sorted = { title: "score", up: !sweep.maximise };
   let brushed = null;
   let limit = STEP;
 
-  for (const [place, column] of columns.entries()) {
+  // Takes in data that changed in these rows. The order, the filters and the number of rows stay.
+  function refresh(changed) {
+    const before = columns.map(({ title }) => title).join();
+    columns = listColumns();
+    for (const row of changed) {
+      texts[row] = [nameOf(row), words(stateOf(row)), trials.reason[row], ...columns.filter(({ isAxis }) => isAxis).map((one) =>
+        `${one.title}=${one.text(row)}`), ...differences(row)].join(" ").toLowerCase();
+    }
+    if (columns.map(({ title }) => title).join() !== before) {
+      lines.clear();
+      head.replaceChildren(...columns.map(makeHead));
+    }
+    const known = new Set([...state.options].map(({ value }) => value));
+    for (const name of new Set(rows.map(stateOf))) if (!known.has(name)) state.add(new Option(words(name), name));
+    render();
+  }
+
+  function makeHead(column) {
     const cell = document.createElement("th");
     cell.scope = "col";
     if (column.right) cell.className = "n";
@@ -33,21 +54,21 @@ function makeTable(section, onTrial) {
     button.type = "button";
     button.textContent = column.title;
     button.addEventListener("click", () => {
-      sorted = { column: place, up: sorted.column === place ? !sorted.up : place !== 1 || !sweep.maximise };
+      const isSame = sorted.title === column.title;
+      sorted = { title: column.title, up: isSame ? !sorted.up : column.title !== "score" || !sweep.maximise };
       limit = STEP;
       render();
     });
     cell.append(button);
-    head.append(cell);
+    return cell;
   }
-  for (const name of new Set(rows.map(stateOf))) state.add(new Option(words(name), name));
 
   function select() {
     const asked = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const allowed = brushed && new Set(brushed);
     const found = rows.filter((row) => (!state.value || stateOf(row) === state.value) && (!allowed || allowed.has(row)) &&
       asked.every((word) => texts[row].includes(word)));
-    const { value } = columns[sorted.column];
+    const { value } = columns.find(({ title }) => title === sorted.title) || columns[0];
     const sign = sorted.up ? 1 : -1;
     // Trials without a value come last in both directions.
     return found.sort((a, b) => {
@@ -60,28 +81,43 @@ function makeTable(section, onTrial) {
   function render() {
     const found = select();
     [...head.children].forEach((cell, place) => {
-      cell.ariaSort = place === sorted.column ? (sorted.up ? "ascending" : "descending") : null;
+      cell.ariaSort = columns[place].title === sorted.title ? (sorted.up ? "ascending" : "descending") : null;
     });
-    body.replaceChildren(...found.slice(0, limit).map(makeRow));
+    const shown = found.slice(0, limit).map(fillLine);
+    // Lines that stay in their place keep the focus and the click that has begun on them.
+    if (shown.length !== body.children.length || shown.some((line, place) => line !== body.children[place])) {
+      const focused = body.contains(document.activeElement) ? document.activeElement : null;
+      body.replaceChildren(...shown);
+      if (focused && body.contains(focused)) focused.focus({ preventScroll: true });
+    }
     const selected = brushed ? ", selected by the parallel axes" : "";
-    status.textContent = `${found.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} trials${selected}`;
+    const count = `${found.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} trials${selected}`;
+    if (status.textContent !== count) status.textContent = count; // a screen reader reads each change
     more.hidden = found.length <= limit;
   }
 
-  function makeRow(row) {
+  function fillLine(row) {
+    if (!lines.has(row)) lines.set(row, makeLine(row));
+    const line = lines.get(row);
+    columns.forEach((column, place) => {
+      const text = column.text(row);
+      const holder = line.cells[place].firstElementChild || line.cells[place];
+      if (holder.textContent !== text) holder.textContent = text;
+    });
+    return line;
+  }
+
+  function makeLine(row) {
     const line = document.createElement("tr");
     for (const [place, column] of columns.entries()) {
-      const cell = document.createElement("td");
+      const cell = line.insertCell();
       if (column.right) cell.className = "n";
-      if (place === 0) {
-        const button = document.createElement("button");
-        button.type = "button";
-        button.className = "link";
-        button.textContent = column.text(row);
-        button.setAttribute("aria-label", `Show trial ${nameOf(row)}`);
-        cell.append(button);
-      } else cell.textContent = column.text(row);
-      line.append(cell);
+      if (place > 0) continue;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "link";
+      button.setAttribute("aria-label", `Show trial ${nameOf(row)}`);
+      cell.append(button);
     }
     line.addEventListener("click", () => onTrial(row));
     return line;
@@ -91,6 +127,6 @@ function makeTable(section, onTrial) {
   search.addEventListener("input", restart);
   state.addEventListener("change", restart);
   more.addEventListener("click", () => { limit += 4 * STEP; render(); });
-  render();
-  return { brush(found) { brushed = found; restart(); } };
+  refresh(rows);
+  return { refresh, brush(found) { brushed = found; restart(); } };
 }

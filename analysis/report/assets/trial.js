@@ -23,6 +23,13 @@ function recipeOf(row) {
 }
 
 function showTrial(row) {
+  fillTrial(row);
+  const dialog = document.getElementById("trial");
+  dialog.showModal();
+  drawOwnCurve(dialog.querySelector(".canvas"), row);
+}
+
+function fillTrial(row) {
   const dialog = document.getElementById("trial");
   const put = (key, text) => { dialog.querySelector(`[data-put=${key}]`).textContent = text; };
   const epochs = trials.epochs_done[row] ?? 0;
@@ -36,22 +43,25 @@ function showTrial(row) {
   put("recipe", `format: ${sweep.format}\nrecipe:\n${toYaml(nest(recipeOf(row)), "  ")}`);
   put("scores", sweep.curves[row].map((score, epoch) => `${epoch + 1}: ${score ?? "–"}`).join("\n") || "No epoch has ended.");
   put("export", `sweep export ${sweep.name} --trial ${nameOf(row)}`);
-  dialog.showModal();
-  drawOwnCurve(dialog.querySelector(".canvas"), row);
 }
 
 function drawOwnCurve(canvas, row) {
   const chart = echarts.getInstanceByDom(canvas) || echarts.init(canvas);
-  const page = pageColours();
+  const other = sweep.best === row ? null : sweep.best;
+  chart.setOption(compareCurves(pageColours(), row, other, `the best, ${other === null ? "" : nameOf(other)}`), true);
+  chart.resize();
+}
+
+// The curve of one trial, and a thinner one of another trial if there is one.
+function compareCurves(page, row, other, name) {
   const points = (one) => sweep.curves[one].map((score, epoch) => [epoch + 1, score]);
   const line = (name, one, color, width) => ({ name, type: "line", data: points(one), color, lineStyle: { width }, symbolSize: 5 });
   const series = [line(`trial ${nameOf(row)}`, row, COLOURS[0], 2.5)];
-  if (sweep.best !== null && sweep.best !== row) series.unshift(line(`the best, ${nameOf(sweep.best)}`, sweep.best, COLOURS[1], 1.2));
-  chart.setOption({ ...basics(page), tooltip: { ...basics(page).tooltip, trigger: "axis" }, legend: legend(page), series,
+  if (other !== null) series.unshift(line(name, other, COLOURS[1], 1.2));
+  return { ...basics(page), tooltip: { ...basics(page).tooltip, trigger: "axis" }, legend: legend(page), series,
     grid: { left: 50, right: 16, top: 34, bottom: 40 },
     xAxis: axis(page, "epoch", { type: "value", min: 1, minInterval: 1, scale: false }),
-    yAxis: axis(page, sweep.label, { type: "value", nameGap: 38 }) }, true);
-  chart.resize();
+    yAxis: axis(page, sweep.label, { type: "value", nameGap: 38 }) };
 }
 
 function wireDialog() {

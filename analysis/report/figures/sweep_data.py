@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 
 from analysis.effects.search_parameters import OTHER, SearchParameter, encode, is_interval, list_levels, list_parameters
-from analysis.report.plots.plot_style import label_of, unit_of
+from analysis.formatting import label_of, unit_of
+from analysis.report.figures.rungs import choose_rungs
 from spaces.load import FORMAT
 
 if TYPE_CHECKING:
     from analysis.reading.sweep_tables import Sweep
 
 DIGITS = 5  # of curves and costs, which are only drawn
-RUNG_SHARE = 0.03  # An epoch at which fewer trials were stopped is not drawn as a rung.
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,7 @@ def collect_effects(effects: pd.DataFrame, metric: str, detail: bool = False) ->
 
 def find_rungs(trials: pd.DataFrame) -> list[tuple[int, int]]:
     """The epochs at which several trials were stopped, each with the number of them."""
-    stops = trials[trials.state == "stopped"].epochs_done.value_counts().sort_index()
-    fewest = max(2, RUNG_SHARE * len(trials))
-    return [(int(epoch), int(count)) for epoch, count in stops.items() if count >= fewest]
+    return choose_rungs(trials[trials.state == "stopped"].epochs_done.value_counts().to_dict(), len(trials))
 
 
 def _list_curves(sweep: Sweep) -> list[list[float | None]]:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from analysis.formatting import label_of, unit_of
 from analysis.report.plots.plot_style import (
     BLUE,
     GREY,
@@ -15,9 +16,7 @@ from analysis.report.plots.plot_style import (
     MANY,
     ORANGE,
     finish,
-    label_of,
     new_figure,
-    unit_of,
     wrap_axes,
 )
 from analysis.report.score_costs import pareto_front

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.effects.search_parameters import encode, is_interval, list_levels, list_parameters
+from analysis.formatting import label_of, unit_of
 from analysis.report.plots.plot_style import (
     BLUE,
     GREEN,
@@ -23,9 +24,7 @@ from analysis.report.plots.plot_style import (
     RED,
     STATES,
     finish,
-    label_of,
     new_figure,
-    unit_of,
 )
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.effects.search_parameters import is_interval, list_levels, list_parameters, matches
+from analysis.formatting import label_of, unit_of
 from analysis.report.plots.plot_style import (
     BLUE,
     GREY,
@@ -17,9 +18,7 @@ from analysis.report.plots.plot_style import (
     ORANGE,
     VERDICTS,
     finish,
-    label_of,
     new_figure,
-    unit_of,
     wrap_axes,
 )
 

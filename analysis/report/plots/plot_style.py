@@ -11,8 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from training.score_metrics import MAXIMISED
-
 INK = "#3f4652"  # In an SVG, it is replaced by the text colour of the page.
 BLUE, ORANGE, GREEN, RED, GREY = "#3b7fc4", "#dd8426", "#2b9a66", "#cf4f4f", "#8b93a1"
 VERDICTS = {"useful": GREEN, "harmful": RED, "no effect seen": BLUE, "unknown": GREY}
@@ -71,17 +69,6 @@ def to_svg(figure: Figure, name: str) -> str:
     return re.sub(
         r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1), count=1
     )
-
-
-def unit_of(metric: str) -> float:
-    """The factor between a score and its displayed value: accuracies are shown in per cent."""
-    return 100.0 if metric in MAXIMISED else 1.0
-
-
-def label_of(metric: str) -> str:
-    """The label of an axis that shows this metric."""
-    name = metric.removeprefix("val_").replace("_", " ")
-    return f"validation {name}" + (" (%)" if metric in MAXIMISED else "")
 
 
 def wrap_axes(axes: object) -> list[Axes]:

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_up import LABEL_SMOOTHING, MIXUP
 
 from analysis.effects.design import make_design
 from analysis.effects.importance import measure_importance
@@ -16,6 +15,7 @@ from analysis.effects.technique_effects import fit_sweep, measure_effects, measu
 from analysis.report.cautions import list_cautions
 from analysis.report.score_costs import measure_savings, pareto_front
 from spaces.parameters.domains import Choice, IntUniform, LogUniform, Uniform
+from tests.analysis.made_up import LABEL_SMOOTHING, MIXUP
 
 
 @pytest.fixture(scope="module")

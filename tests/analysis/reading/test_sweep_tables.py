@@ -5,11 +5,11 @@ import sys
 
 import pandas as pd
 import pytest
-from made_up import simulate
 
 import analysis
 from analysis.reading.sweep_tables import load
 from search.core.trials import Trials
+from tests.analysis.made_up import simulate
 from training.errors import UserError
 
 

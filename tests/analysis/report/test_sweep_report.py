@@ -1,5 +1,8 @@
 """The report is self-contained, has all results, and reports when there are none."""
 
+import csv
+import io
+import json
 import re
 from dataclasses import replace
 
@@ -124,3 +127,21 @@ def test_the_page_is_logged_to_the_sweeps_own_run(findings, uri, tmp_path):
     report_sweep("made-up-1", tmp_path / "r.html", uri, "technique-search", Console(quiet=True))
     run = mlflow.MlflowClient(uri).get_run(findings.sweep.run_id)
     assert mlflow.artifacts.load_text(f"{run.info.artifact_uri}/report.html") == (tmp_path / "r.html").read_text()
+
+
+def test_the_report_as_json_and_csv_has_the_exact_effects_of_the_page(findings, uri, tmp_path, monkeypatch, capsys):
+    from search.cli.main import app
+
+    monkeypatch.chdir(tmp_path)
+    arguments = ["report", "made-up-1", "--tracking-uri", uri]
+    app([*arguments, "--json"], standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["page"], found["best"]) == ("reports/made-up-1.html", findings.sweep.completed.trial.iloc[0])
+    assert found["cautions"] == findings.cautions
+    known = {(row.parameter, row.level): row.effect for row in findings.effects.itertuples()}
+    assert found["effects"]
+    for row in found["effects"]:
+        expected = known[row["parameter"], row["level"]]
+        assert row["effect"] == expected or (row["effect"] is None and np.isnan(expected))
+    app([*arguments, "--csv"], standalone_mode=False)
+    assert len(list(csv.DictReader(io.StringIO(capsys.readouterr().out)))) == len(found["effects"])

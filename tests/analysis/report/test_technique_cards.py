@@ -15,8 +15,8 @@ from rich.console import Console
 
 from analysis.report.technique_cards import find_card, full_space, read_cards, technique_names
 from analysis.report.technique_page import format_card, format_page
+from search.cli.looking.technique_view import show_card
 from search.cli.main import app
-from search.cli.technique_view import show_card
 from spaces.parameters.domains import find_parameters
 from training.contract.technique import Technique
 from training.errors import UserError
@@ -38,6 +38,10 @@ def test_every_technique_of_the_recipe_has_a_card():
     switchable = {name for name, info in Recipe.model_fields.items() if isinstance(info.default, Technique)}
     assert switchable | {"augmentation", "optimizer", "schedule"} <= set(technique_names())
     assert "data" not in technique_names()
+
+
+def test_a_card_has_one_lower_bound_where_a_kind_narrows_that_of_others():
+    assert "| adamw | `weight_decay` | number > 0 |" in format_card(find_card("optimizer"))
 
 
 def test_a_card_has_the_content_of_the_techniques_file():

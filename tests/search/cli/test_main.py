@@ -1,5 +1,6 @@
 """Mistakes of a user: each ends in one sentence before any file is created."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -196,8 +197,8 @@ def test_the_address_of_a_database_does_not_depend_on_the_folder(tmp_path):
     [
         ("run quick", "search.runner.sweep.run_sweep"),
         ("resume mine", "search.runner.sweep.resume_sweep"),
-        ("confirm mine", "search.followup.confirmation.run_confirmation"),
-        ("ablate mine", "search.followup.ablation.run_ablation"),
+        ("confirm mine", "search.followup.replications.confirmation.run_confirmation"),
+        ("ablate mine", "search.followup.replications.ablation.run_ablation"),
     ],
 )
 def test_a_signal_ends_a_command_with_its_own_exit_code_and_a_sentence(
@@ -209,3 +210,23 @@ def test_a_signal_ends_a_command_with_its_own_exit_code_and_a_sentence(
     monkeypatch.setattr(patched, Mock(side_effect=Interrupted(number, "Continue with: sweep resume mine")))
     assert search.cli.main._run_command() == code
     assert capsys.readouterr().err.endswith(". Continue with: sweep resume mine\n")
+
+
+def test_a_shell_completes_commands_options_and_names_of_sweeps(tmp_path):
+    make_sweep(tmp_path, "mine")
+    code = "from search.cli.main import main; main()"
+
+    def complete(words):
+        more = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_SWEEP_COMPLETE": "complete_bash"}
+        ran = subprocess.run(
+            [sys.executable, "-c", f"import sys; sys.argv = ['sweep']; {code}"],
+            env=os.environ | more,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        return ran.stdout.split()
+
+    assert complete("sweep comp") == ["compare"]
+    assert complete("sweep show mi") == ["mine"]
+    assert complete("sweep show --so") == ["--sort"]

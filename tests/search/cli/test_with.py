@@ -126,7 +126,7 @@ def test_a_ray_worker_gets_the_techniques_with_its_function(page):
 
 
 def test_a_job_takes_the_files_with_it(page, tmp_path):
-    from search.runner.submission import Job, _pack
+    from search.runner.start.submission import Job, _pack
 
     own.load([page / "input_noise.py"])
     space = load_space("space.yaml")
@@ -137,6 +137,7 @@ def test_a_job_takes_the_files_with_it(page, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_commands_of_the_page_run(page):
     little = ["epochs=1", "data.train_size=40", "backbone.weights=none", "search.trials=5"]
     own_file = ["--with", "input_noise.py"]

@@ -12,7 +12,7 @@ from rich.console import Console
 from search.core.trials import Trials
 from search.display.progress import HEARTBEAT_SECONDS, Progress
 from search.display.time_left import Pace
-from search.storage.events import make_event
+from search.storage.events import SweepPaused, make_event
 from training.recipe import Recipe
 
 RECIPE = Recipe(epochs=27).model_dump()
@@ -108,6 +108,17 @@ def test_a_sweep_without_a_completed_trial_has_no_best(state):
     assert "best no trial has completed yet; ahead is 0005 at 0.400" in draw(sweep)
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_pause_and_its_end_are_said_once(terminal):
+    sweep, console = Sweep(), make_console(terminal=terminal, width=200)
+    progress = Progress(sweep.controller, console=console, slots=lambda: 2)
+    for is_paused in (True, False):
+        progress(SweepPaused(request="p", is_paused=is_paused))
+    first, second = console.file.getvalue().splitlines()
+    assert "no new trial starts" in first
+    assert second == "A user let the sweep continue."
+
+
 def test_the_cutoff_of_a_rung_is_a_loss_if_the_metric_is_a_loss():
     sweep = Sweep("val_loss")
     sweep.rungs = [("epoch 1", 3, -0.2), ("epoch 3", 1, -math.inf)]
@@ -186,7 +197,7 @@ def test_a_live_display_prints_each_reason_of_failure_once_and_clears_the_rest()
     assert ": failed 3" in text
 
 
-def test_without_a_terminal_there_is_a_line_for_the_end_of_each_trial_and_none_for_its_epochs():
+def test_without_a_terminal_there_is_a_line_for_the_first_epoch_and_for_the_end_of_each_trial():
     sweep = Sweep()
     progress, read = play(sweep)
     with progress:
@@ -196,8 +207,9 @@ def test_without_a_terminal_there_is_a_line_for_the_end_of_each_trial_and_none_f
         sweep.report(1, 1, 0.934)
         sweep.end(1, "stopped")
         sweep.end(0, "failed", "out of luck")
-    opening, *lines = read()
+    opening, first, *lines = read()
     assert opening == "Up to 2 trials at a time; each prints a line when it ends."
+    assert first == "[0 s] The first epoch is done: trial 0000 is at 90.0 %."
     assert lines[0] == "[1/16] 0001 stopped, 93.4 ± 1.3 %, 1/27 epochs, batch_size=64"
     assert lines[1] == "[2/16] 0000 failed, 90.0 ± 1.3 %, 1/27 epochs, baseline (out of luck)"
     assert lines[2].endswith("stopped 1 · failed 1")
@@ -208,10 +220,11 @@ def test_without_a_terminal_a_line_of_progress_appears_once_a_minute():
     sweep = Sweep()
     progress, read = play(sweep)
     sweep.start(0)
-    progress.spoke -= HEARTBEAT_SECONDS
     sweep.report(0, 1, 0.9)
+    progress.spoke -= HEARTBEAT_SECONDS
     sweep.report(0, 2, 0.9)
-    assert read() == ["0/16 trials done: running 1"]
+    sweep.report(0, 3, 0.9)
+    assert read()[1:] == ["0/16 trials done: running 1"]
 
 
 def make_pace(deadline=None):

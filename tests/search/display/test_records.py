@@ -10,14 +10,15 @@ import pytest
 import search
 from search.cli.main import app
 from search.display.records import SweepTable, TrialRow
-from search.display.tables import RemoteRow, SweepRow
+from search.display.tables.sweeps_table import RemoteRow, SweepRow
+from spaces.load import load_recipe
 from training.errors import UserError
 
 # Programs of users read these names: add new ones at the end, and never change one.
 TRIAL = ["trial", "rank", "state", "reason", "origin", "score", "standard_error", "best_epoch", "epoch", "epochs"]
 TRIAL += ["cost_seconds", "recipe"]
-SWEEP = ["name", "state", "metric", "planned_trials", "trials"]
-LISTED = ["name", "state", "done", "total", "metric", "score", "standard_error", "started", "folder"]
+SWEEP = ["name", "state", "metric", "planned_trials", "trials", "notes"]
+LISTED = ["name", "state", "done", "total", "metric", "score", "standard_error", "started", "folder", "notes"]
 REMOTE = ["name", "state", "done", "metric", "score", "started", "owner", "tags"]
 
 
@@ -103,3 +104,12 @@ def test_the_versions_that_a_report_of_a_fault_needs(capsys):
     shown = call(capsys, "--version")
     assert shown.startswith("sweep 0.1.0 (Python 3.")
     assert "torch 2." in shown
+
+
+def test_a_recipe_that_is_broken_for_a_narrow_terminal_is_the_same_recipe(sweep, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    shown = call(capsys, "show", "tiny", sweep.best.name)
+    recipe = shown[shown.index("format: 1") :]
+    assert max(map(len, recipe.splitlines())) <= 50
+    (tmp_path / "copied.yaml").write_text(recipe)
+    assert load_recipe(tmp_path / "copied.yaml") == sweep.best.recipe

@@ -7,12 +7,12 @@ import pytest
 
 from search.core.controller import Controller
 from search.core.record import SweepRecord
-from search.display.tables import make_console
+from search.display.tables.columns import make_console
 from search.runner import driver
-from search.runner.capacity import Capacity, Demand
-from search.runner.cluster import Node
 from search.runner.interrupt import Interrupted
-from search.runner.plan import Plan
+from search.runner.machines.capacity import Capacity, Demand
+from search.runner.machines.cluster import Node
+from search.runner.start.plan import Plan
 from search.runner.sweep import create_folder, make_header
 from search.storage.folder import SweepFolder
 from search.storage.ledger import Ledger, read_events
@@ -28,6 +28,8 @@ class Tracking:
     run_ids: ClassVar[dict] = {}
     closed = None
     stop_requested = False
+    requests: ClassVar[dict] = {}
+    answered: ClassVar[set] = set()
 
     def __call__(self, event):
         pass
@@ -45,7 +47,7 @@ def drive(tmp_path, monkeypatch):
 
     def run(tune):
         monkeypatch.setattr(
-            driver, "_tune", lambda folder, controller, capacity, uses_share, *ways: tune(controller, *ways)
+            driver, "_tune", lambda folder, controller, capacity, uses_share, *ways: tune(controller, *ways[:2])
         )
         controller, tracking = Controller(space, Ledger(folder.ledger)), Tracking()
         controller.subscribe(tracking)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from search.runner.cluster import fit_to_cluster
+from search.runner.machines.cluster import fit_to_cluster
 from spaces.load import load_space
 from spaces.parameters.draws import RandomTrial
 from training.recipe import Recipe, read_recipe

@@ -1,11 +1,17 @@
 """What the adapter makes of Ray's messages about workers that are gone."""
 
+import json
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
+from ray.tune.search import Searcher
 
 from search.core.controller import Controller
-from search.runner.ray_adapter import LedgerScheduler
+from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher, describe_death, make_placing
+from search.runner.worker import TrialInput
+from search.storage.events import SweepPaused
 from search.storage.ledger import Ledger
 from spaces.load import load_space
 
@@ -30,8 +36,114 @@ AWAY = "The actor b9 is unavailable: The actor is temporarily unavailable: RpcEr
 def test_a_lost_machine_does_not_count_as_a_worker_that_died(message, cause, tmp_path):
     controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
     controller.next_trial()
-    trial = SimpleNamespace(trial_id="x", config={"trial": 0}, get_error=lambda: message)
+    (tmp_path / "error.txt").write_text(message)
+    trial = SimpleNamespace(trial_id="x", config={"trial": 0}, error_file=str(tmp_path / "error.txt"))
     LedgerScheduler(controller, lambda: False).on_trial_error(None, trial)
     lost = controller.ledger.events[-1]
     assert (lost.event, lost.cause) == ("lost", cause)
     assert lost.reason in message
+
+
+def test_the_reason_of_a_lost_device_is_the_sentence_about_it(tmp_path):
+    sentence = "data_parallel.devices=2: device 2 hangs, because it made no progress for 111 s."
+    text = f"ray::ImplicitFunc.train() (pid=7)\n  File x.py\ntraining.errors.LostDevice: {sentence}"
+    (tmp_path / "error.txt").write_text(text)
+    trial = SimpleNamespace(error_file=str(tmp_path / "error.txt"))
+    assert describe_death(trial) == sentence
+
+
+def test_a_trial_that_fails_on_an_unprepared_node_is_moved(tmp_path):
+    controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
+    scheduler = LedgerScheduler(controller, lambda: False, is_prepared=lambda node: node == "good")
+    for number, (node, event) in enumerate([("bad", "lost"), ("good", "end")]):
+        assert controller.next_trial().number == 0
+        trial = SimpleNamespace(trial_id=str(number), config={"trial": 0})
+        message = {"end": "failed", "reason": "data.root=photos: no such folder.", "node": node}
+        scheduler.on_trial_result(None, trial, {"message": json.dumps(message)})
+        scheduler.on_trial_complete(None, trial, {})
+        assert controller.ledger.events[-1].event == event
+    assert controller.trials.by_number[0].preemptions == 1
+
+
+def test_the_function_that_places_trials_needs_none_of_our_packages_in_a_worker():
+    import cloudpickle
+
+    text = cloudpickle.dumps(make_placing())
+    code = (
+        "import pickle, sys; sys.modules.update(dict.fromkeys(('search', 'spaces', 'analysis', 'training')));"
+        "print(pickle.loads(sys.stdin.buffer.read())({'avoided': [], 'resources': {'cpu': 1}}).bundles)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, timeout=200)
+    assert done.stdout.strip() == b"[{'CPU': 1.0}]", done.stderr
+
+
+def test_a_paused_sweep_without_running_trials_does_not_end(tmp_path):
+    controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
+    controller.accept(SweepPaused(request="p", is_paused=True))
+    searcher = LedgerSearcher(controller, lambda trial: {}, lambda: 1)
+    assert searcher.suggest("a") is None
+    assert len(controller.trials) == 0
+
+
+def test_a_paused_sweep_can_be_ended(tmp_path):
+    controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
+    controller.accept(SweepPaused(request="p", is_paused=True))
+    assert LedgerSearcher(controller, lambda trial: {}, lambda: 1, lambda: True).suggest("a") == Searcher.FINISHED
+
+
+@pytest.mark.slow
+def test_a_trial_runs_on_no_node_that_it_must_avoid():
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster.add_node(num_cpus=1)
+    try:
+        ray.init(cluster.address, log_to_driver=False)
+        ids = [node["NodeID"] for node in ray.nodes()]
+        for avoided in ids:
+            group = make_placing()(
+                {"resources": {"cpu": 1, "gpu": 0}, "avoided": [avoided, "0f" * 28]}
+            ).to_placement_group()
+            assert group.wait(60)
+            (place,) = ray.util.placement_group_table(group)["bundles_to_node_id"].values()
+            assert {place} == set(ids) - {avoided}
+            ray.util.remove_placement_group(group)
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+LOW = "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."
+
+
+@pytest.mark.parametrize("by_worker", [True, False])
+def test_a_packed_trial_that_runs_out_of_memory_goes_on_and_ends_only_with_everything(by_worker, tmp_path):
+    controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
+    controller.next_trial()
+    scheduler = LedgerScheduler(controller, lambda: False, can_enlarge=lambda trial: trial.enlargements < 2)
+    message = json.dumps({"end": "out_of_memory", "reason": "CUDA out of memory"})
+    (tmp_path / "error.txt").write_text(LOW)
+    for times in (1, 2):
+        trial = SimpleNamespace(trial_id=f"x{times}", config={"trial": 0}, error_file=str(tmp_path / "error.txt"))
+        if by_worker:
+            scheduler.on_trial_result(None, trial, {"message": message})
+            scheduler.on_trial_complete(None, trial, {})
+        else:
+            scheduler.on_trial_error(None, trial)
+        assert controller.ledger.events[-1].cause == "memory"
+        assert controller.trials.by_number[0].state == "interrupted"
+        assert controller.next_trial().enlargements == times
+    scheduler.on_trial_result(None, SimpleNamespace(trial_id="x3", config={"trial": 0}), {"message": message})
+    assert controller.trials.by_number[0].state == "out_of_memory"
+
+
+def test_a_trial_with_a_larger_share_counts_as_several(tmp_path):
+    controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
+    make_input = lambda trial: TrialInput(trial.number, {}, "", "", 0, 1, False, 0, 0, "", {}, [])  # noqa: E731
+    searcher = LedgerSearcher(controller, make_input, lambda: 3)
+    assert searcher.suggest("a")["trial"] == 0
+    controller.lose(0, "memory", "memory")
+    assert searcher.suggest("b")["trial"] == 0
+    assert searcher.suggest("c")["trial"] == 1
+    assert searcher.suggest("d") is None

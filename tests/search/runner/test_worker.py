@@ -10,12 +10,13 @@ import ray.tune
 import torch
 
 import training.train
+from search.runner import worker
 from search.runner.worker import bootstrap, killed_for_memory, run_trial
 from training.errors import UserError
 from training.recipe import Recipe
 
 CONFIG = {"trial": 0, "recipe": Recipe().model_dump(), "gpus": 0, "cpus": 1.0, "uses_share": False, "reported": 0}
-CONFIG["cache"] = "rates"
+CONFIG |= {"cache": "rates", "avoided": [], "resources": {"cpu": 1}}
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -30,6 +31,7 @@ def have_it_end(how, folder, monkeypatch, crashes=0):
     recorded = []
     monkeypatch.setattr(training.train, "train", train)
     monkeypatch.setattr(ray.tune, "report", lambda message: recorded.append(json.loads(message["message"])))
+    monkeypatch.setattr(worker, "_own_node", lambda: "here")
     run_trial({**CONFIG, "folder": str(folder), "metric": "val_accuracy", "crashes": crashes})
     return recorded
 
@@ -50,7 +52,9 @@ def have_it_end(how, folder, monkeypatch, crashes=0):
     ],
 )
 def test_a_worker_reports_how_a_training_ended(how, end, reason, tmp_path, monkeypatch):
-    assert have_it_end(how, tmp_path, monkeypatch) == [{"end": end, "reason": reason.format(folder=tmp_path)}]
+    place = {"node": "here"} if end == "failed" else {}
+    expected = {"end": end, "reason": reason.format(folder=tmp_path), **place}
+    assert have_it_end(how, tmp_path, monkeypatch) == [expected]
 
 
 def test_a_worker_adds_no_message_if_the_reports_show_the_end(tmp_path, monkeypatch):
@@ -89,6 +93,7 @@ def test_a_trial_with_a_part_of_a_gpu_may_fill_that_part_of_its_memory(gpus, sha
         return SimpleNamespace(state="completed")
 
     monkeypatch.setattr(training.train, "train", train)
+    monkeypatch.setattr(worker, "_own_node", lambda: "here")
     run_trial({**CONFIG, "folder": str(tmp_path), "metric": "val_accuracy", "crashes": 0, "gpus": gpus})
     assert seen == [share]
 

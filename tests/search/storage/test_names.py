@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from analysis.export.writable import check_file, check_folder
+from analysis.export.writable import check_file, check_folder, made_for_now
 from search.arguments import check_store
 from search.cli.main import app
 from search.storage.names import check_name
@@ -139,3 +139,17 @@ def test_a_wrong_name_is_refused_before_anything_heavy_is_imported():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.count(" []\n") == len(WRONG), done.stdout
+
+
+def test_a_folder_that_two_callers_made_for_now_stays_as_long_as_one_of_them_needs_it(tmp_path):
+    folder = tmp_path / "new" / "below"
+    first, second = made_for_now(folder), made_for_now(folder)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert folder.is_dir()
+    second.__exit__(None, None, None)
+    assert list(folder.iterdir()) == []
+    with made_for_now(tmp_path / "other" / "below"):
+        assert (tmp_path / "other" / "below").is_dir()
+    assert not (tmp_path / "other").exists()

@@ -151,7 +151,7 @@ def test_a_planted_password_is_in_no_ledger_run_export_report_log_or_line(
     from rich.console import Console
 
     from search import Result
-    from search.cli.conclusion import conclude
+    from search.cli.sweeping.conclusion import conclude
     from search.core.record import SweepRecord
     from search.followup.report import report_sweep
     from search.followup.trial_export import export_trial

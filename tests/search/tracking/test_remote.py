@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from search.core.record import SweepRecord
-from search.storage.events import SweepStarted, encode, make_event
+from search.storage.events import SweepStarted, decode, encode, make_event
 from search.storage.folder import SweepFolder
 from search.storage.ledger import Ledger
 from search.storage.settings import Settings
@@ -213,3 +213,25 @@ def test_ledger_and_export_go_through_a_server_to_s3_without_credentials_here(se
         assert (tmp_path / "copy" / "recipe.yaml").exists()
     finally:
         s3.stop()
+
+
+def test_a_request_reaches_the_driver_through_the_store_and_its_tag_is_removed(uri, tmp_path):
+    sweep = Running(uri, tmp_path, "sigma")
+    wait(lambda: any(found.name == "sigma" for found in remote.list_sweeps(uri, EXPERIMENT)))
+    event = make_event({"event": "add", "request": "abc", "recipe": Recipe().model_dump()})
+    remote.send_request(uri, EXPERIMENT, "sigma", event)
+    wait(lambda: sweep.tracking.requests)
+    assert decode(sweep.tracking.requests["request.abc"].encode()) == event
+    sweep.tracking.answered.add("request.abc")
+
+    def tags():
+        [found] = [found for found in remote.list_sweeps(uri, EXPERIMENT) if found.name == "sigma"]
+        return found.run.data.tags
+
+    wait(lambda: "request.abc" not in tags())
+    assert not sweep.tracking.requests
+    sweep.record(event="note", request="n", text="larger images")
+    wait(lambda: tags().get("notes") == "larger images")
+    sweep.end()
+    with pytest.raises(UserError, match="sigma is not running"):
+        remote.send_request(uri, EXPERIMENT, "sigma", event)

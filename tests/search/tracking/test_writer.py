@@ -191,6 +191,18 @@ def test_replaying_the_ledger_changes_nothing(uri, sweep_id):
     assert runs["0000"].info.end_time == 1_700_000_004_250
 
 
+def test_a_trial_of_a_lost_part_of_the_ledger_is_replaced(uri, sweep_id):
+    known = timed(*trial(0, "completed"))
+    send(uri, sweep_id, [*known, *timed(*trial(1, "completed"))], state="interrupted")
+    # The machine was lost, and the copy of the ledger ends before the second trial: it is drawn again.
+    other = [make_event({"time": START + 100 + second, **event}) for second, event in enumerate(trial(1, "stopped", 2))]
+    send(uri, sweep_id, [*known, *other])
+    runs = read_runs(uri, sweep_id)
+    assert set(runs) == {"quick-1", "0000", "0001"}
+    assert read_history(uri, runs["0001"], "val_accuracy")[0][2] == 1_700_000_101_250
+    assert [point[0] for point in read_history(uri, runs["0001"], "val_accuracy")] == [1, 2]
+
+
 def test_an_interrupted_trial_continues_in_the_same_run(uri, sweep_id):
     first = trial(0, "interrupted", 1, "Ctrl-C")
     send(uri, sweep_id, timed(*first), state="interrupted")

@@ -22,10 +22,10 @@ import torch
 from timm.layers import BatchNormAct2d
 from torch import distributed, nn
 
-from training.distributed import parallel
+from training.distributed import parallel, progress
 from training.distributed.rank import Rank
 from training.distributed.sync_batch_norm import synchronise
-from training.errors import Diverged, UserError
+from training.errors import Diverged, LostDevice, UserError
 from training.loop.classifier import Classifier
 from training.loop.job import TrainingJob
 from training.process.resources import Resources
@@ -169,6 +169,107 @@ def test_a_device_that_dies_ends_the_training_within_seconds(tmp_path):
     assert len(died) == 1
     assert time.monotonic() - died[0] < 10
     assert_alone()
+
+
+HANGS = """
+from training.distributed import progress
+from training.loop.classifier import Classifier
+progress.STEP_SECONDS = 10
+step = Classifier.training_step
+def hang(self, batch, index):
+    if self.current_epoch == 1 and index == 1:
+        import time
+        time.sleep(600)
+    return step(self, batch, index)
+Classifier.training_step = hang
+"""
+
+
+@pytest.mark.slow
+def test_a_device_that_hangs_ends_the_training_and_the_checkpoint_before_it_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr("training.loop.trainer.STEP_SECONDS", 10.0)
+    monkeypatch.setattr(
+        parallel, "PROGRAM", parallel.PROGRAM.replace("from training.train", f"exec({HANGS!r}); from training.train")
+    )
+    # A report that takes longer than a step is no hang: the other device waits for it.
+    reported = []
+    with pytest.raises(
+        LostDevice, match=r"^data_parallel.devices=2: a device hangs: all of them made no progress for 11 s\.$"
+    ):
+        run(tmp_path, 2, epochs=3, on_report=lambda report: reported.append(report.epoch) or not time.sleep(12))
+    assert reported == [1]
+    assert_alone()
+    monkeypatch.undo()
+    assert [report.epoch for report in run(tmp_path, 2, epochs=3).reports] == [1, 2, 3]
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_while_it_leads_ends_with_one_sentence(tmp_path):
+    code = f"""
+import sys
+sys.path.insert(0, {str(parallel.ROOT)!r})
+from training.distributed import progress
+progress.STEP_SECONDS, progress.END_SECONDS = 10, 1
+{HANGS}
+from pathlib import Path
+from training.train import Resources, train
+from training.recipe import read_recipe
+
+recipe = read_recipe({TINY | {"epochs": 2, "data_parallel": {"devices": 2}}!r})
+train(recipe, Path("."), resources=Resources(threads=2))
+"""
+    # The other device keeps the usual limit until it has ended its step, and waits there.
+    code = code.replace(
+        "from pathlib",
+        "from training.distributed import parallel\n"
+        "parallel.PROGRAM = parallel.PROGRAM.replace('from training.train', "
+        "'from training.distributed import progress; progress.STEP_SECONDS = 10; from training.train')\nfrom pathlib",
+    )
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=230
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith("data_parallel.devices=2: device 1 hangs")
+    assert ended.stderr.endswith("made no progress for 11 s. The process ends.\n")
+
+
+def await_hang_with(table, *looks):
+    """Return the sentence when each look finds the next change of the table; after the last one the training is over."""
+
+    class Clock:
+        def __init__(self):
+            self.looks = iter(looks)
+
+        def wait(self, seconds):
+            change = next(self.looks, None)
+            if change:
+                change()
+            return change is None
+
+    return progress.await_hang(table, Clock())
+
+
+def test_a_device_hangs_that_made_no_progress_for_longer_than_any_device_may_take(tmp_path):
+    table = progress.open_table(tmp_path, 2, is_new=True)
+
+    def go_on(*ranks):
+        for rank in ranks:
+            table[rank, 0] += 1
+
+    def limit(seconds, *ranks):
+        table[ranks, 1] = seconds
+
+    hours = [lambda: go_on(0, 1)] * 5000
+    quiet = [lambda: None] * 111
+    assert await_hang_with(table, *hours, *[lambda: None] * 1800) is None
+    assert "for 1801 s" in await_hang_with(table, *[lambda: None] * 1801)
+    limit(110, 0, 1)
+    assert await_hang_with(table, *quiet[1:], *hours[:1], *quiet[1:]) is None
+    assert "a device hangs: all of them made no progress for 111 s" in await_hang_with(table, *quiet)
+    assert "device 2 hangs: it made no progress for 111 s" in await_hang_with(table, *[lambda: go_on(0)] * 111)
+    # While the first device writes a checkpoint, the other one waits for it in a step, and then has its full time again.
+    writes, returns = lambda: limit(1800, 0), lambda: limit(110, 0)
+    assert await_hang_with(table, writes, *quiet, *quiet, returns, *quiet[1:], *hours[:1]) is None
 
 
 @pytest.mark.slow

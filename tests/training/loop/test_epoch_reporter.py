@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-import training.loop.finders as finders
+import training.loop.auto_values.finders as finders
 from training.data.pipelines.loaders import make_eval_loader
 from training.data.sources.load_data import load_data
 from training.loop.classifier import Classifier

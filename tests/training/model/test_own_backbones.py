@@ -14,6 +14,7 @@ from training.contract.specs import OwnBackbone
 from training.errors import UserError
 from training.model.build import build_model
 from training.model.stages import blocks_of, head_of, stages_of
+from training.model.weights import fetch_early
 from training.recipe import Recipe, read_recipe
 
 OWN = {"source": "own", "name": "small_net", "weights": "none"}
@@ -95,6 +96,13 @@ def test_pretrained_weights_are_those_that_it_returns():
     model = build_model(read_recipe({"backbone": {**OWN, "weights": "pretrained"}}).backbone, 5, 32)
     assert bool((model.one[0].weight == 0.5).all())
     assert not bool((model.head.weight == 0.5).any())
+
+
+def test_pretrained_weights_of_its_own_are_checked_before_a_sweep_starts():
+    add(pretrained=lambda self: {})
+    said = []
+    fetch_early(read_recipe({"backbone": {**OWN, "weights": "pretrained"}}).backbone, said.append)
+    assert said == ["fetching the pretrained weights of own's small_net"]
 
 
 def raise_error(self, class_count, image_size):

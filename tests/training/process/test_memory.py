@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 import training.train
+from training.process import memory
 from training.process.memory import limit_memory
 from training.process.resources import Resources
 
@@ -12,9 +14,11 @@ from training.process.resources import Resources
 def test_a_process_may_fill_its_share_of_a_gpu_and_on_a_cpu_nothing_is_limited(monkeypatch):
     limits = []
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", limits.append)
+    monkeypatch.setattr(memory, "read_gpu_mb", lambda: 6000.0)
     limit_memory("cuda", 0.25)
+    limit_memory("cuda", 1.0)
     limit_memory("cpu", 0.25)
-    assert limits == [0.25]
+    assert limits == [pytest.approx(0.25 - 0.1), 1.0]  # a tenth is for CUDA itself
 
 
 def test_a_training_limits_itself_before_it_fills_memory(tiny_recipe, tmp_path, monkeypatch):

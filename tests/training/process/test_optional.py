@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from search.arguments import check_address
-from search.runner.cluster import fit_to_cluster
+from search.runner.machines.cluster import fit_to_cluster
 from spaces.load import load_space
 from training.data.pipelines.dali_pipeline import make_pipeline
 from training.errors import UserError

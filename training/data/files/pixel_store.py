@@ -1,4 +1,4 @@
-"""Decoded pixels, stored once per machine: all processes map the same file, so memory holds one copy (mmap(2)).
+"""Pixels and features, stored once per machine: all processes map the same file, so memory holds one copy (mmap(2)).
 
 A file gets its name only when it is complete. A second process waits for the first, then maps its file.
 """
@@ -11,55 +11,63 @@ import time
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from filelock import FileLock
 from platformdirs import user_cache_dir
 
-LIMIT_VARIABLE = "TECHNIQUE_SEARCH_CACHE_MB"
+Kind = Literal["pixels", "features"]  # each has a folder and a limit of its own
+LIMIT_VARIABLES: dict[Kind, str] = {"pixels": "TECHNIQUE_SEARCH_CACHE_MB", "features": "TECHNIQUE_SEARCH_FEATURES_MB"}
 _USUAL_LIMIT_MB = 4096
 _ABANDONED_SECONDS = 86_400
 
 logger = logging.getLogger(__name__)
 
 
-def cache_limit() -> int:
-    """Return how many bytes the decoded pixels of all data sets may take in the user's cache folder."""
-    asked = os.environ.get(LIMIT_VARIABLE, "")
+def cache_limit(kind: Kind = "pixels") -> int:
+    """Return how many bytes the decoded pixels, or the features, of all data sets may take in the user's cache folder."""
+    asked = os.environ.get(LIMIT_VARIABLES[kind], "")
     return (int(asked) if asked.isdecimal() else _USUAL_LIMIT_MB) * 2**20
 
 
 def shared_array(
-    key: str, shape: tuple[int, ...], fill: Callable[[np.ndarray], None], dtype: type = np.uint8
+    key: str,
+    shape: tuple[int, ...],
+    fill: Callable[[np.ndarray], None],
+    dtype: type = np.uint8,
+    kind: Kind = "pixels",
 ) -> np.ndarray:
     """Return the array of this key, read-only and mapped from a file.
 
     If no file can be stored (read-only home, full disk, low limit), each process gets its own array.
 
     Args:
-        key: A digest of everything that the pixels depend on.
+        key: A digest of everything that the values depend on.
         shape: The shape of the array.
-        fill: Writes the pixels into a new array; it is called only if there is no file yet.
+        fill: Writes the values into a new array; it is called only if there is no file yet.
         dtype: The type of the array.
+        kind: The folder.
     """
     size = prod(shape) * np.dtype(dtype).itemsize
-    folder = Path(user_cache_dir("technique-search")) / "pixels"
+    folder = Path(user_cache_dir("technique-search")) / kind
     file = folder / f"{key}.npy"
-    reason: object = f"above the limit of {cache_limit() >> 20} MB; {LIMIT_VARIABLE} sets it"
-    if size <= cache_limit():
+    limit = cache_limit(kind)
+    reason: object = f"above the limit of {limit >> 20} MB; {LIMIT_VARIABLES[kind]} sets it"
+    if size <= limit:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with FileLock(file.with_suffix(".lock")):
                 found = _open(file, shape, dtype)
                 if found is None:
-                    _make_room(folder, size)
+                    _make_room(folder, size, limit)
                     found = _write(file, shape, dtype, fill)
                 os.utime(file)  # the least recently used file is removed first
                 return found
         except (OSError, NotImplementedError) as error:
             reason = error
     if size > 64 * 2**20:
-        logger.warning("%d MB of pixels are not shared between processes (%s).", size >> 20, reason)
+        logger.warning("%d MB of %s are not shared between processes (%s).", size >> 20, kind, reason)
     array: np.ndarray = np.empty(shape, dtype)
     fill(array)
     return array
@@ -98,7 +106,7 @@ def _reserve(file: Path) -> None:
             os.posix_fallocate(stream.fileno(), 0, file.stat().st_size)
 
 
-def _make_room(folder: Path, size: int) -> None:
+def _make_room(folder: Path, size: int, limit: int) -> None:
     """Remove the least recently used files. Processes that have mapped one can use it until they end."""
     for left in folder.glob("*.tmp"):
         if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
@@ -106,7 +114,7 @@ def _make_room(folder: Path, size: int) -> None:
     files = sorted((file.stat().st_mtime, file.stat().st_size, file) for file in folder.glob("*.npy"))
     total = size + sum(taken for _, taken, _ in files)
     for _, taken, file in files:
-        if total <= cache_limit():
+        if total <= limit:
             break
         file.unlink(missing_ok=True)
         total -= taken

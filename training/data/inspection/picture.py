@@ -50,20 +50,22 @@ def draw_training(data: ImageData, recipe: Recipe, device: str) -> Image.Image:
 
 
 def draw_sheet(images: torch.Tensor, captions: Sequence[str], preprocessing: Preprocessing) -> Image.Image:
-    """Undo the normalisation of images (N, 3, side, side) and arrange them in rows of eight."""
+    """Undo the normalisation of images (N, 3, side, side) and arrange them in rows of eight, with lines of text below."""
     mean, std = (torch.tensor(values)[:, None, None] for values in (preprocessing.mean, preprocessing.std))
     pixels = ((images.cpu().float() * std + mean) * 255).round().clamp(0, 255).to(torch.uint8)
     side = pixels.shape[-1] * max(1, -(-_LEAST_SIDE // pixels.shape[-1]))
     rows = -(-len(pixels) // COLUMNS)
-    cell = side + 4, side + _TEXT + 7
+    texts = [caption.split("\n") for caption in captions]
+    cell = side + 4, side + _TEXT * max(map(len, texts), default=1) + 7
     sheet = Image.new("RGB", (cell[0] * min(COLUMNS, len(pixels)) + 4, cell[1] * rows + 4), "white")
     pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(_TEXT - 3)
-    for index, (image, caption) in enumerate(zip(pixels.permute(0, 2, 3, 1).numpy(), captions, strict=True)):
+    for index, (image, lines) in enumerate(zip(pixels.permute(0, 2, 3, 1).numpy(), texts, strict=True)):
         left, top = 4 + index % COLUMNS * cell[0], 4 + index // COLUMNS * cell[1]
         sheet.paste(
             Image.fromarray(np.ascontiguousarray(image)).resize((side, side), Image.Resampling.NEAREST), (left, top)
         )
-        pen.text((left, top + side + 1), _shorten(caption, side, font), fill="black", font=font)
+        for number, line in enumerate(lines):
+            pen.text((left, top + side + 1 + number * _TEXT), _shorten(line, side, font), fill="black", font=font)
     return sheet
 
 

@@ -52,6 +52,8 @@ def measure_backends(
                 run_for(loaders[backend].train, 0.0)  # the first batch starts workers and pipelines
             except UserError as error:
                 found[backend] = str(error)
+                if refusing := loaders.pop(backend, None):
+                    refusing.close()
         speeds: dict[str, list[float]] = {backend: [] for backend in loaders}
         for _ in range(turns):
             for backend, one in loaders.items():

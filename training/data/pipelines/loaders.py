@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import cv2
@@ -34,9 +36,22 @@ FLOAT_BYTES = 32 * 2**20  # larger parts are not stored as floats, which would t
 
 @dataclass(frozen=True)
 class Loaders:
-    train: TrainLoader  # augmented
-    val: DataLoader[Batch]
+    """The order of the batches, and loaders that are built, with their images, when they are used first."""
+
+    build_train: Callable[[], TrainLoader]
+    build_val: Callable[[], DataLoader[Batch]]
+    train_batches: BatchSampler  # the draws of each batch
+    val_batches: list[list[int]]  # the positions of each batch
     batch_sizes: tuple[int, ...]  # images of each training batch on all ranks together, the same in every epoch
+
+    @cached_property
+    def train(self) -> TrainLoader:
+        """Augmented images."""
+        return self.build_train()
+
+    @cached_property
+    def val(self) -> DataLoader[Batch]:
+        return self.build_val()
 
     def close(self) -> None:
         """End the worker processes now.
@@ -44,17 +59,23 @@ class Loaders:
         They also end when their loader is deleted. But if the loader is in a reference cycle, such as that of a Trainer
         and a traceback, Python closes the queue to a worker before torch uses it, and torch waits 5 s for each worker.
         """
-        for loader in (self.train, self.val):
-            if not isinstance(loader, DataLoader):
-                loader.close()
-                continue
-            iterator, loader._iterator = loader._iterator, None
-            if iterator is not None:
-                iterator._shutdown_workers()  # type: ignore[attr-defined]
+        for name in ("train", "val"):
+            if name in vars(self):  # it has been built
+                close_loader(getattr(self, name))
+
+
+def close_loader(loader: TrainLoader) -> None:
+    """End the worker processes of a loader now."""
+    if not isinstance(loader, DataLoader):
+        loader.close()
+        return
+    iterator, loader._iterator = loader._iterator, None
+    if iterator is not None:
+        iterator._shutdown_workers()  # type: ignore[attr-defined]
 
 
 def make_loaders(data: ImageData, recipe: Recipe, *, workers: int, device: str = "cpu", rank: Rank = ALONE) -> Loaders:
-    """Build the loaders of one training; each yields normalised float32 (N, 3, side, side) and int64 (N,).
+    """Return the loaders of one training; each yields normalised float32 (N, 3, side, side) and int64 (N,).
 
     The test part is not used. Each rank gets its share of every training batch and of the images to evaluate.
 
@@ -66,8 +87,8 @@ def make_loaders(data: ImageData, recipe: Recipe, *, workers: int, device: str =
         rank: This process among those of the training.
 
     Raises:
-        UserError: this machine does not support the backend, an image cannot be read, or there are too few images for
-            the devices.
+        UserError: there are too few images for the devices. If this machine does not support the backend, or an image
+            cannot be read, the loader raises it when it is used first.
     """
     assert isinstance(recipe.batch_size, int)  # resolved
     cv2.setNumThreads(1)  # a pool of threads does not help for a single image
@@ -76,25 +97,29 @@ def make_loaders(data: ImageData, recipe: Recipe, *, workers: int, device: str =
     _refuse_too_few(len(sampler), len(data.val), rank)
     batch_sizes = list_batch_sizes(len(sampler), recipe.batch_size, rank)
     own = ShareSampler(sampler, batch_sizes, rank)
-    train = _make_train_loader(data.train, recipe, own, workers, device)
-    val = make_eval_loader(data.val, recipe, workers=workers, device=device, rank=rank)
-    return Loaders(train, val, batch_sizes)
+    size = len(rank.share(range(recipe.batch_size)))
+    return Loaders(
+        partial(_make_train_loader, data.train, recipe, own, size, workers, device),
+        partial(make_eval_loader, data.val, recipe, workers=workers, device=device, rank=rank),
+        BatchSampler(own, size, drop_last=False),  # type: ignore[arg-type] # draws, not positions
+        _list_eval_batches(data.val, recipe, rank),
+        batch_sizes,
+    )
 
 
 def _make_train_loader(
-    part: ImagePart, recipe: Recipe, sampler: ShareSampler, workers: int, device: str
+    part: ImagePart, recipe: Recipe, sampler: ShareSampler, batch_size: int, workers: int, device: str
 ) -> TrainLoader:
-    assert isinstance(recipe.batch_size, int)  # resolved
-    order: dict[str, Any] = {"batch_size": len(sampler.rank.share(range(recipe.batch_size))), "sampler": sampler}
+    order: dict[str, Any] = {"batch_size": batch_size, "sampler": sampler}
     if recipe.augmentation.backend == "dali":
         from training.data.pipelines.dali_loader import DaliLoader
 
         return DaliLoader(part, recipe, BatchSampler(**order, drop_last=False), max(1, workers), device)
     if recipe.augmentation.backend == "tensor":
-        return DataLoader(TensorImages(part, recipe, device), **order, **_options(recipe.seed, 0, "cpu"))
+        return DataLoader(TensorImages(part, recipe, device), **order, **loader_options(recipe.seed, 0, "cpu"))
     images = TrainImages(part, recipe)
     return DataLoader(
-        images, **order, **_options(recipe.seed, _needed(workers, images.images, recipe.preprocessing), device)
+        images, **order, **loader_options(recipe.seed, _needed(workers, images.images, recipe.preprocessing), device)
     )
 
 
@@ -115,11 +140,16 @@ def make_eval_loader(
         dataset = EvalTensor(part, preprocessing, pixels)
     else:
         dataset = EvalPixels(part, preprocessing, pixels)
+    batches = _list_eval_batches(part, recipe, rank)
+    options = loader_options(recipe.seed, min(len(batches), _needed(workers, pixels, preprocessing)), device)
+    return DataLoader(dataset, batch_sampler=batches, **options)
+
+
+def _list_eval_batches(part: ImagePart, recipe: Recipe, rank: Rank) -> list[list[int]]:
+    """Return the positions of a rank's images in each batch of an evaluation."""
     # Each rank gets the same number of batches, because ranks that share a model wait for each other in every batch.
     count = -(-len(part) // (choose_eval_batch(recipe) * rank.count))
-    batches = np.array_split(rank.share(range(len(part))), count)
-    options = _options(recipe.seed, min(count, _needed(workers, pixels, preprocessing)), device)
-    return DataLoader(dataset, batch_sampler=[batch.tolist() for batch in batches], **options)
+    return [batch.tolist() for batch in np.array_split(rank.share(range(len(part))), count)]
 
 
 def choose_eval_batch(recipe: Recipe) -> int:
@@ -159,7 +189,7 @@ def _needed(workers: int, images: np.ndarray | ImageFiles, preprocessing: Prepro
     return 0 if isinstance(images, np.ndarray) and size <= SMALL_SIDE else workers
 
 
-def _options(seed: int, workers: int, device: str) -> dict[str, Any]:
+def loader_options(seed: int, workers: int, device: str) -> dict[str, Any]:
     return {
         "num_workers": workers,
         "persistent_workers": workers > 0,

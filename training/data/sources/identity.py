@@ -17,11 +17,7 @@ def identify(data: ImageData, spec: Data) -> dict[str, str | int]:
     parts = {"train": data.train, "val": data.val, "test": data.test}
     for part in parts.values():
         digest.update(part.labels.tobytes())
-        images = part.images
-        if isinstance(images, ImageFiles):
-            digest.update(key_of_files(images.paths).encode())
-        else:
-            digest.update(np.ascontiguousarray(images).data)
+        digest.update(identify_images(part.images))
     return {
         "name": data.name,
         "digest": digest.hexdigest(),
@@ -29,3 +25,8 @@ def identify(data: ImageData, spec: Data) -> dict[str, str | int]:
         "classes": len(data.classes),
         **{f"{name}_images": len(part) for name, part in parts.items()},
     }
+
+
+def identify_images(images: np.ndarray | ImageFiles) -> bytes | memoryview:
+    """Return the pixels in memory, or for files a digest of their path, size and modification time."""
+    return key_of_files(images.paths).encode() if isinstance(images, ImageFiles) else np.ascontiguousarray(images).data

@@ -9,12 +9,12 @@ from training.contract.specs import Cifar10, Cifar100, Data, Digits, ImageFolder
 from training.data.files.images import ImageData
 from training.data.sources.cifar import load_cifar
 from training.data.sources.digits import load_digits
-from training.data.sources.image_folder import load_image_folder
-from training.data.sources.manifest import load_manifest
+from training.data.sources.folders.image_folder import load_image_folder
+from training.data.sources.folders.manifest import load_manifest
 from training.data.sources.own_data import load_own
-from training.data.sources.parquet import load_parquet
+from training.data.sources.packed.parquet import load_parquet
+from training.data.sources.packed.webdataset import load_webdataset
 from training.data.sources.subset import take
-from training.data.sources.webdataset import load_webdataset
 
 
 def load_data(spec: Data) -> ImageData:
@@ -46,7 +46,7 @@ def _list(spec: ImageFolder | Manifest | Parquet | WebDataset) -> ImageData:
 
 def absolute(spec: Data) -> Data:
     """Return the spec with absolute paths, so that it is valid in every process."""
-    paths = {name: value for name in ("path", "root") if (value := getattr(spec, name, None)) is not None}
+    paths = {name: value for name in ("path", "root") if (value := getattr(spec, name, None)) and "://" not in value}
     return spec.model_copy(update={name: os.path.abspath(os.path.expanduser(value)) for name, value in paths.items()})
 
 

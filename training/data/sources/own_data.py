@@ -12,10 +12,10 @@ import numpy as np
 
 from training.contract.specs import BaseData, OwnData
 from training.data.files.images import ImageData, ImageFiles, ImagePart
-from training.data.sources.image_folder import check_sizes, split_off
-from training.data.sources.listing import refuse
-from training.data.sources.parts import PARTS
-from training.data.sources.unpacked import Sample, store
+from training.data.sources.folders.image_folder import check_sizes, split_off
+from training.data.sources.folders.listing import refuse
+from training.data.sources.folders.parts import PARTS
+from training.data.sources.packed.unpacked import Sample, store
 from training.errors import UserError
 
 

@@ -16,7 +16,7 @@ from training.data.sources.load_data import load_data
 from training.distributed.rank import ALONE
 from training.errors import UserError
 from training.evaluate import restore_model
-from training.loop.finders import _try_steps
+from training.loop.auto_values.finders import _try_steps
 from training.model.backbones import build_bare
 from training.resolve import resolve_recipe
 from training.techniques.model.evaluation_size import EvaluationSize

@@ -1,0 +1,185 @@
+// Follows the sweep: asks the server each second for what has changed, and shows it without loading the page again.
+const POLL = 1000; // milliseconds between two questions
+const HIDDEN_POLL = 5000; // the same while the page is not visible
+const COLUMNS = ["trial", "state", "reason", "score", "standard_error", "seconds", "memory_mb", "ece", "epochs_done", "epochs", "is_baseline"];
+const rowOf = new Map(); // the row of each trial
+const known = { session: "", version: 0 };
+const figures = []; // of the page: whether each is visible, when it may be drawn again, and how
+let table;
+let shownRow = null; // of the trial in the dialog
+let isRead = true; // whether the page has all trials; those of a large sweep come in parts
+
+function begin(base) {
+  const columns = Object.fromEntries(COLUMNS.map((name) => [name, []]));
+  rowOf.clear();
+  const { base: fixed, axes: parameters, ...facts } = base;
+  take({ ...facts, trials: columns, fixed, varying: {}, curves: [], rungs: [], best: null, baseline: null,
+    effects: sweep ? sweep.effects : [],
+    axes: parameters.map((one) => ({ ...one, values: [] })) });
+}
+
+// Takes in rows of trials, and returns which rows of the columns changed.
+function merge(changes) {
+  const changed = changes.rows.map((row) => {
+    const at = rowOf.get(row.trial) ?? rowOf.size;
+    rowOf.set(row.trial, at);
+    for (const name of COLUMNS) if (name in row) trials[name][at] = row[name];
+    sweep.curves[at] = row.curve;
+    if (row.recipe) mergeRecipe(at, row);
+    return at;
+  });
+  sweep.best = rowOf.get(changes.best) ?? null; // its row may come with a later answer
+  const baseline = rowOf.get(changes.baseline) ?? null;
+  const isOther = baseline !== sweep.baseline; // the differences of all trials are then others
+  sweep.baseline = baseline;
+  sweep.rungs = changes.rungs;
+  take(sweep);
+  return isOther ? rows : changed;
+}
+
+function mergeRecipe(at, { recipe, places }) {
+  for (const name of Object.keys(recipe)) {
+    sweep.varying[name] ??= Array(at).fill(sweep.fixed[name] ?? null);
+  }
+  for (const [name, values] of Object.entries(sweep.varying)) {
+    while (values.length < at) values.push(sweep.fixed[name] ?? null);
+    values[at] = name in recipe ? recipe[name] : sweep.fixed[name] ?? null;
+  }
+  sweep.axes.forEach((one, place) => {
+    const value = places[place];
+    if (one.scale === "options" && value !== null && !one.options.includes(value)) one.options.push(value);
+    one.values[at] = one.scale === "options" && value !== null ? one.options.indexOf(value) : value;
+  });
+}
+
+async function ask() {
+  const answer = await fetch(`state?since=${known.version}&session=${known.session}&filling=${isRead ? 0 : 1}`);
+  if (!answer.ok) throw new Error(await answer.text());
+  const state = await answer.json();
+  setText(byId("problem"), state.problem);
+  byId("problem").hidden = !state.problem;
+  byId("waiting").hidden = Boolean(state.head);
+  byId("content").hidden = !state.head;
+  if (!state.head) return;
+  if (state.sweep) begin(state.sweep);
+  const changed = state.rows ? merge(state) : [];
+  Object.assign(known, { session: state.session, version: state.version });
+  if (state.rows || state.sweep) show(changed, Boolean(state.sweep));
+  isRead = state.share === 1;
+  showTop(state.head, state.share);
+}
+
+function show(changed, isNew) {
+  if (!table) start();
+  else table.refresh(isNew ? rows : changed);
+  for (const figure of figures) figure.isDue = true;
+  if (byId("trial").open && changed.includes(shownRow)) {
+    fillTrial(shownRow);
+    drawOwnCurve(byId("trial").querySelector(".canvas"), shownRow);
+  }
+}
+
+// The findings are made in the background when trials have completed, at most in a third of the time of one CPU.
+const found = { version: 0 };
+async function askFindings() {
+  const answer = await fetch(`findings?since=${found.version}`);
+  const news = answer.ok ? await answer.json() : {};
+  if (news.html === undefined) return;
+  found.version = news.version;
+  setText(byId("no-findings"), news.problem);
+  byId("no-findings").hidden = !news.problem;
+  if (news.html) showFindings(news);
+}
+
+function showFindings(news) {
+  const place = byId("findings");
+  const opened = [...place.querySelectorAll("details")].filter(({ open }) => open).map((one) => one.firstElementChild.textContent);
+  figures.splice(0, figures.length, ...figures.filter(({ element }) => !place.contains(element)));
+  place.innerHTML = news.html;
+  for (const one of place.querySelectorAll("details")) one.open = opened.includes(one.firstElementChild.textContent);
+  for (const button of place.querySelectorAll("button[data-trial]")) {
+    button.addEventListener("click", () => openTrial(rowOf.get(Number(button.dataset.trial))));
+  }
+  sweep.effects = news.effects;
+  for (const element of place.querySelectorAll("[data-chart]")) addFigure(element);
+}
+
+function start() {
+  wireDialog();
+  table = makeTable(document.querySelector(".trials"), openTrial);
+  for (const element of document.querySelectorAll("[data-chart]")) addFigure(element);
+}
+
+function addFigure(element) {
+  const figure = { element, isVisible: false, isDue: true, next: 0, refresh: null };
+  fillControls(element);
+  if (element.dataset.chart === "parallel") element.querySelector(".canvas").style.minWidth = `${95 * (sweep.axes.length + 1)}px`;
+  new IntersectionObserver((entries) => { figure.isVisible = entries.at(-1).isIntersecting; }, { rootMargin: "200px" }).observe(element);
+  figures.push(figure);
+}
+
+// Draws the visible figures whose data changed. A figure that takes long is drawn less often.
+function drawFigures() {
+  const hasScore = trials && trials.score.some((score) => score !== null);
+  for (const figure of figures) {
+    const now = performance.now();
+    const isEmpty = !hasScore || (figure.element.dataset.chart === "best" && sweep.best === null);
+    if (isEmpty || !figure.isDue || !figure.isVisible || now < figure.next) continue;
+    if (figure.refresh) figure.refresh();
+    else figure.refresh = draw(figure.element, BUILDERS, { onTrial: openTrial, onBrush: table.brush });
+    figure.isDue = false;
+    figure.next = performance.now() + Math.max(POLL, 20 * (performance.now() - now));
+  }
+}
+
+function openTrial(row) {
+  shownRow = row;
+  byId("log").textContent = "";
+  showTrial(row);
+  byId("stop-trial").hidden = !["running", "paused", "interrupted"].includes(trials.state[row]);
+  showLog();
+}
+
+// The end of the log follows the trial, unless the user has scrolled up in it.
+async function showLog() {
+  const row = shownRow;
+  if (!byId("trial").open || !byId("log-part").open) return;
+  const answer = await fetch(`trials/${trials.trial[row]}/log`);
+  if (!answer.ok || row !== shownRow) return;
+  const place = byId("log");
+  const isAtEnd = place.scrollTop + place.clientHeight >= place.scrollHeight - 30;
+  setText(place, await answer.text());
+  if (isAtEnd) place.scrollTop = place.scrollHeight;
+}
+
+async function follow() {
+  let failures = 0;
+  for (;;) {
+    try {
+      await ask();
+      failures = 0;
+      if (table && isRead) await askFindings();
+      drawFigures();
+      if (shownRow !== null && trials.state[shownRow] === "running") await showLog();
+    } catch (error) {
+      failures += 1;
+      if (!(error instanceof TypeError)) console.error(error); // a TypeError of fetch: the server has ended
+    }
+    document.documentElement.classList.toggle("is-lost", failures > 1);
+    byId("lost").hidden = failures < 2;
+    const pause = isRead || failures ? (document.hidden ? HIDDEN_POLL : POLL) : 0;
+    await new Promise((resolve) => { setTimeout(resolve, pause); });
+  }
+}
+
+BUILDERS.best = (page) => {
+  const other = sweep.baseline === sweep.best ? null : sweep.baseline;
+  return compareCurves(page, sweep.best, other, other === null ? "" : `baseline ${nameOf(other)}`);
+};
+document.documentElement.classList.add("interactive");
+wireRequests();
+byId("stop-trial").addEventListener("click", () => stopTrial(shownRow));
+byId("copy-trial").addEventListener("click", () => { byId("trial").close(); copyTrial(shownRow); });
+byId("log-part").addEventListener("toggle", showLog);
+byId("best-show").addEventListener("click", () => openTrial(sweep.best));
+follow();

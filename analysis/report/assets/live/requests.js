@@ -1,0 +1,76 @@
+// The buttons: each sends a request to the server, which hands it to the driver of the sweep.
+const byId = (id) => document.getElementById(id);
+
+async function send(values) {
+  let sentence;
+  let isDone = false;
+  try {
+    const answer = await fetch("requests", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(values) });
+    const text = await answer.text();
+    isDone = answer.ok;
+    sentence = text.startsWith("{") ? JSON.parse(text).sentence : text;
+  } catch {
+    sentence = "The dashboard does not answer, so nothing was done.";
+  }
+  say(sentence, isDone);
+  return isDone;
+}
+
+// Shows a sentence below the buttons; one that was refused stays until the next.
+let forget;
+function say(sentence, isDone) {
+  const place = byId("answer");
+  place.textContent = sentence;
+  place.className = isDone ? "box" : "box warn";
+  place.hidden = false;
+  clearTimeout(forget);
+  if (isDone) forget = setTimeout(() => { place.hidden = true; }, 15000);
+}
+
+// Asks before something ends that cannot be undone.
+function confirmed(question, label) {
+  const dialog = byId("confirm");
+  dialog.querySelector("p").textContent = question;
+  dialog.querySelector("button[value=yes]").textContent = label;
+  dialog.returnValue = "";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+  });
+}
+
+async function stopTrial(row) {
+  const question = `Stop trial ${nameOf(row)}? It ends after its current epoch and counts as stopped; it does not start again.`;
+  if (await confirmed(question, "Stop the trial")) await send({ action: "stop", trial: nameOf(row) });
+}
+
+async function copyTrial(row) {
+  const answer = await fetch(`trials/${trials.trial[row]}/recipe`);
+  openAdd(answer.ok ? await answer.text() : "");
+}
+
+function openAdd(text) {
+  byId("recipe").value = text;
+  byId("add-problem").textContent = "";
+  byId("add").showModal();
+  byId("recipe").focus();
+}
+
+function wireRequests() {
+  byId("add-button").addEventListener("click", () => openAdd(byId("recipe").value));
+  byId("add-send").addEventListener("click", async () => {
+    byId("add-problem").textContent = "";
+    if (await send({ action: "add", recipe: byId("recipe").value })) byId("add").close();
+    else byId("add-problem").textContent = byId("answer").textContent;
+  });
+  byId("pause-button").addEventListener("click", () => send({ action: byId("pause-button").dataset.action }));
+  byId("extend-button").addEventListener("click", () => byId("extend").showModal());
+  byId("extend-send").addEventListener("click", async () => {
+    await send({ action: "extend", trials: byId("more-trials").valueAsNumber });
+    byId("extend").close();
+  });
+  byId("end-button").addEventListener("click", async () => {
+    const question = `End the sweep ${sweep.name} now? Running trials are interrupted; sweep resume ${sweep.name} continues it later.`;
+    if (await confirmed(question, "End the sweep")) await send({ action: "end" });
+  });
+}

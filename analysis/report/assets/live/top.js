@@ -1,0 +1,126 @@
+// The part above the figures: state, progress, best trial, workers and rungs.
+function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text; // an unchanged text keeps the user's selection
+}
+
+function showTop(head, share) {
+  const state = share < 1 ? `reading, ${Math.floor(100 * share)} %` : head.is_paused ? "paused by a user" : words(head.state);
+  setText(byId("state"), state);
+  byId("state").dataset.state = head.is_paused ? "paused" : head.state;
+  document.title = `${head.done}/${head.budget} ${sweep.name}`;
+  const counts = Object.entries(head.counts).map(([name, count]) => `${count} ${words(name)}`).join(", ");
+  showFacts([
+    [head.best ? head.best.score : "–", head.best ? `the best, trial ${String(head.best.trial).padStart(4, "0")}` : "no trial has completed"],
+    ...(sweep.baseline !== null && trials.score[sweep.baseline] !== null ? [[scoreText(sweep.baseline), `baseline ${nameOf(sweep.baseline)}`]] : []),
+    [`${head.done} of ${head.budget}`, counts ? `trials: ${counts}` : "trials"],
+    [head.elapsed, head.time_left ? `${head.time_left.text}, ${head.time_left.basis}` : "of running"],
+  ]);
+  const bar = byId("progress");
+  bar.max = Math.max(1, head.budget);
+  bar.value = head.done;
+  setText(byId("machine"), head.machine);
+  showWorkers(head.workers);
+  showRungs(head.rungs);
+  showBest();
+  showLinks(head);
+  showList(byId("notes"), head.notes);
+  const isRunning = head.state === "running";
+  for (const id of ["pause-button", "end-button"]) byId(id).disabled = !isRunning;
+  byId("pause-button").dataset.action = head.is_paused ? "continue" : "pause";
+  setText(byId("pause-button"), head.is_paused ? "Continue" : "Pause");
+}
+
+function showFacts(facts) {
+  const place = byId("facts");
+  while (place.children.length < facts.length) {
+    const box = document.createElement("div");
+    box.append(document.createElement("b"), document.createElement("span"));
+    place.append(box);
+  }
+  while (place.children.length > facts.length) place.lastChild.remove();
+  facts.forEach(([number, text], at) => {
+    setText(place.children[at].firstChild, number);
+    setText(place.children[at].lastChild, text);
+  });
+}
+
+// A line for each worker, with the trial that it trains. The buttons stay the same elements, so that they keep the focus.
+function showWorkers(workers) {
+  const place = byId("workers");
+  place.parentElement.hidden = !workers.length;
+  while (place.rows.length < workers.length) place.append(makeWorker());
+  while (place.rows.length > workers.length) place.deleteRow(-1);
+  workers.forEach((trial, at) => {
+    const line = place.rows[at];
+    const row = trial === null ? undefined : rowOf.get(trial);
+    const isFree = row === undefined;
+    line.dataset.row = isFree ? "" : row;
+    const texts = isFree ? [`worker ${at + 1}`, "", "waits for a trial", ""]
+      : [`worker ${at + 1}`, nameOf(row), `epoch ${trials.epochs_done[row]} of ${trials.epochs[row]}`, scoreText(row)];
+    setText(line.cells[0], texts[0]);
+    setText(line.cells[1].firstChild, texts[1]);
+    setText(line.cells[2].lastChild, texts[2]);
+    setText(line.cells[3], texts[3]);
+    const bar = line.cells[2].firstChild;
+    bar.hidden = line.cells[4].firstChild.hidden = line.cells[1].firstChild.hidden = isFree;
+    if (isFree) return;
+    bar.max = trials.epochs[row];
+    bar.value = trials.epochs_done[row];
+    line.cells[1].firstChild.setAttribute("aria-label", `Show trial ${nameOf(row)}`);
+    line.cells[4].firstChild.setAttribute("aria-label", `Stop trial ${nameOf(row)}`);
+  });
+}
+
+function makeWorker() {
+  const line = document.createElement("tr");
+  const button = (text, className, call) => {
+    const made = document.createElement("button");
+    Object.assign(made, { type: "button", className, textContent: text });
+    made.addEventListener("click", () => call(Number(line.dataset.row)));
+    return made;
+  };
+  const cells = [0, 1, 2, 3, 4].map(() => line.insertCell());
+  cells[1].append(button("", "link", openTrial));
+  cells[2].append(document.createElement("progress"), document.createElement("span"));
+  cells[2].firstChild.setAttribute("aria-hidden", "true");
+  cells[3].className = "n";
+  cells[4].append(button("Stop", "", stopTrial));
+  return line;
+}
+
+function showRungs(rungs) {
+  const place = byId("rungs");
+  const reached = rungs.filter((rung) => rung.reached);
+  place.closest("section").hidden = !reached.length;
+  while (place.rows.length < reached.length) {
+    const line = place.insertRow();
+    for (const name of ["", "n", "n"]) line.insertCell().className = name;
+  }
+  while (place.rows.length > reached.length) place.deleteRow(-1);
+  reached.forEach((rung, at) => [rung.label, String(rung.reached), rung.passing || "–"].forEach((text, cell) =>
+    setText(place.rows[at].cells[cell], text)));
+}
+
+function showBest() {
+  const hasBest = sweep.best !== null;
+  byId("best").hidden = !hasBest;
+  if (!hasBest) return;
+  setText(byId("best-title"), `Best so far: trial ${nameOf(sweep.best)}, ${scoreText(sweep.best)}`);
+  setText(byId("best-changes"), differences(sweep.best).join("\n") || "The recipe is that of the baseline.");
+}
+
+function showLinks(head) {
+  for (const [id, address] of [["mlflow-link", head.mlflow], ["ray-link", head.ray]]) {
+    const link = byId(id);
+    link.hidden = !address;
+    // An address that is no web page could be a script.
+    if (/^https?:\/\//.test(address || "")) link.href = address;
+  }
+}
+
+function showList(place, texts) {
+  place.parentElement.hidden = !texts.length;
+  if (place.children.length !== texts.length) {
+    place.replaceChildren(...texts.map((text) => Object.assign(document.createElement("li"), { textContent: text })));
+  }
+}

@@ -1,0 +1,85 @@
+// The figures and tables of the pages of `sweep confirm` and `sweep ablate`.
+const plainText = (html) => escapeText(html).replaceAll("\n", "<br>");
+
+// One row for each recipe: the mean with its interval, and a point for each seed.
+function intervals(page, { place }) {
+  const { label, zero, rows: shown } = sweep.charts[place];
+  const ends = shown.flatMap((row) => [row.low, row.high, ...row.points.map(([value]) => value), ...(zero ? [0] : [])]);
+  const item = (row, line, value, html) => ({ value: [value, line], html: plainText(html), itemStyle: { color: COLOURS[row.group] } });
+  return { ...basics(page), grid: { left: Math.min(230, 0.4 * innerWidth), right: 24, top: 6, bottom: 42 },
+    xAxis: axis(page, label, spanning(page, ends)),
+    yAxis: { type: "category", inverse: true, data: shown.map((row) => row.name), axisTick: { show: false },
+      axisLine: { lineStyle: { color: page.soft } },
+      axisLabel: { color: page.ink, interval: 0, width: Math.min(220, 0.38 * innerWidth), overflow: "truncate" } },
+    series: [
+      { type: "lines", coordinateSystem: "cartesian2d", polyline: true, data: shown.map((row, line) => ({
+        coords: [[row.low, line], [row.high, line]], html: plainText(row.text),
+        lineStyle: { color: COLOURS[row.group], width: 3, opacity: 1 } })) },
+      { type: "scatter", symbolSize: 11, data: shown.map((row, line) => item(row, line, row.mean, row.text)), z: 4,
+        ...(zero ? { markLine: { silent: true, symbol: "none", label: { show: false },
+          lineStyle: { color: page.ink, type: "solid" }, data: [{ xAxis: 0 }] } } : {}) },
+      // Points stand a little below the interval, so that it stays visible.
+      { type: "scatter", symbolSize: 7, symbolOffset: [0, 11], symbol: "diamond", z: 5, itemStyle: { opacity: 0.75 },
+        data: shown.flatMap((row, line) => row.points.map(([value, text]) => item(row, line, value, text))) },
+    ] };
+}
+
+function confusion(page, { place }) {
+  const { classes, table } = sweep.charts[place];
+  const sums = table.map((row) => row.reduce((sum, count) => sum + count, 0));
+  const cells = table.flatMap((row, truth) => row.map((count, guess) => ({
+    value: [guess, truth, sums[truth] ? count / sums[truth] : 0], count,
+    html: plainText(`true: ${classes[truth]}\npredicted: ${classes[guess]}\n${count} of ${sums[truth]} images`) })));
+  const names = { type: "category", data: classes, splitLine: { show: false }, axisTick: { show: false } };
+  const few = classes.length <= 30;
+  return { ...basics(page), grid: { left: 110, right: 20, top: 10, bottom: 90 },
+    xAxis: axis(page, "predicted", { ...names, nameGap: 70, axisLabel: { color: page.soft, rotate: 60, width: 70, overflow: "truncate" } }),
+    yAxis: axis(page, "true", { ...names, inverse: true, nameGap: 90, axisLabel: { color: page.soft, width: 80, overflow: "truncate" } }),
+    visualMap: { show: false, dimension: 2, min: 0, max: 1, inRange: { color: [page.card, "#3b82c4"] } },
+    series: [{ type: "heatmap", data: cells, itemStyle: { borderColor: page.line, borderWidth: few ? 1 : 0 },
+      label: { show: few, color: page.ink, fontSize: 11, formatter: ({ data }) => data.count || "" } }] };
+}
+
+function reliability(page, { place }) {
+  const bins = sweep.charts[place];
+  const share = (value) => `${(100 * value).toFixed(1)} %`;
+  const line = (key, name, color) => ({ name, type: "line", color, lineStyle: { width: 1.2 }, symbol: "circle",
+    data: bins[key].map((bin) => ({ value: [bin.confidence, bin.accuracy], symbolSize: 5 + 30 * Math.sqrt(bin.share),
+      itemStyle: { opacity: 0.7 }, html: plainText(`${name}\nconfidence ${share(bin.confidence)}, accuracy ${share(bin.accuracy)}\n` +
+        `${share(bin.share)} of the images`) })) });
+  const scale = { type: "value", min: 0, max: 1, scale: false };
+  return { ...basics(page), legend: legend(page), grid: { left: 55, right: 20, top: 36, bottom: 42 },
+    xAxis: axis(page, "confidence", scale), yAxis: axis(page, "accuracy", { ...scale, nameGap: 38 }),
+    series: [line("before", "without scaling", COLOURS[1]), line("after", "with temperature scaling", COLOURS[0]),
+      { name: "perfect", type: "line", silent: true, symbol: "none", color: page.soft, data: [[0, 0], [1, 1]],
+        lineStyle: { type: "dashed", width: 1 } }] };
+}
+
+// A cell such as `#1–3`, `93.1 %` or `+1.3 (0.5 to 2.1)` is sorted by its first number, other text by its letters.
+function sortKey(cell) {
+  const text = cell.textContent.trim();
+  const number = text.replaceAll(",", "").match(/^[#+]?([-−]?\d+(\.\d+)?)/);
+  return number ? Number(number[1].replace("−", "-")) : text.toLowerCase();
+}
+
+function makeSortable(table) {
+  const body = table.tBodies[0];
+  const heads = [...table.tHead.rows[0].cells];
+  for (const [place, head] of heads.entries()) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = head.textContent;
+    head.replaceChildren(button);
+    button.addEventListener("click", () => {
+      const up = head.ariaSort !== "ascending";
+      for (const other of heads) other.ariaSort = other === head ? (up ? "ascending" : "descending") : null;
+      const order = (a, b) => typeof a === typeof b ? (a < b ? -1 : a > b ? 1 : 0) : typeof a === "number" ? -1 : 1;
+      const keyed = [...body.rows].map((row) => [sortKey(row.cells[place]), row]);
+      keyed.sort(([a], [b]) => (up ? 1 : -1) * order(a, b));
+      body.append(...keyed.map(([, row]) => row));
+    });
+  }
+}
+
+for (const element of document.querySelectorAll("[data-chart]")) draw(element, { intervals, confusion, reliability }, {});
+for (const table of document.querySelectorAll("table.sortable")) makeSortable(table);

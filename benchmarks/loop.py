@@ -1,0 +1,172 @@
+"""The time of our epoch, relative to a bare PyTorch loop that does the same: train, validate, keep the best weights.
+
+    python benchmarks/loop.py [--rounds 5] [--json FILE]
+
+The bare loop has its images as normalised tensors in memory, evaluates nothing but the accuracy, and writes the weights
+when the accuracy is the best so far. Ours is `training.train` with its defaults: it also measures the loss, the other
+metrics, and the accuracy on training images, and writes a checkpoint to resume from. Both train the same model on the same
+images with the same optimizer, in one thread of one process, alternately. The first epoch does not count. CPU seconds
+hold on a busy machine too; wall-clock seconds have the writes of checkpoints. Needs no network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+from training.data.pipelines.loaders import make_loaders
+from training.data.sources.load_data import load_data
+from training.model.build import build_model
+from training.recipe import Recipe, read_recipe
+from training.resolve import resolve_recipe
+from training.train import train
+
+EPOCHS = 4
+MOMENTUM = 0.9
+CASES: dict[str, dict[str, Any]] = {
+    "the demo, 200 images": {
+        "data": {"name": "digits", "train_size": 200},
+        "backbone": {"name": "test_resnet", "weights": "letters"},
+    },
+    "ResNet-18, 32 px, 512 images": {
+        "data": {"name": "digits", "train_size": 512},
+        "preprocessing": {"image_size": 32},
+        "backbone": {"name": "resnet18", "weights": "none"},
+    },
+    "ResNet-18, 64 px, 256 images": {
+        "data": {"name": "digits", "train_size": 256},
+        "preprocessing": {"image_size": 64},
+        "backbone": {"name": "resnet18", "weights": "none"},
+    },
+    "ViT-tiny, 32 px, 256 images": {
+        "data": {"name": "digits", "train_size": 256},
+        "preprocessing": {"image_size": 32},
+        "backbone": {"source": "timm", "name": "vit_tiny_patch16_224", "weights": "none"},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The seconds of one epoch with its validation and its checkpoint."""
+
+    wall: float
+    cpu: float
+
+
+class Clock:
+    """Measures the time between its calls."""
+
+    def __init__(self) -> None:
+        self.epochs: list[Epoch] = []
+        self.last = self.read()
+
+    def read(self) -> tuple[float, float]:
+        return time.perf_counter(), time.process_time()
+
+    def __call__(self, report: object = None) -> bool:
+        now = self.read()
+        self.epochs.append(Epoch(now[0] - self.last[0], now[1] - self.last[1]))
+        self.last = now
+        return True
+
+
+def make_recipe(case: dict[str, Any], seed: int) -> Recipe:
+    optimizer = {"name": "momentum", "lr": 0.01, "momentum": MOMENTUM}
+    return read_recipe({**case, "epochs": EPOCHS, "batch_size": 32, "optimizer": optimizer, "seed": seed})
+
+
+def time_ours(recipe: Recipe) -> list[Epoch]:
+    with tempfile.TemporaryDirectory() as folder:
+        clock = Clock()
+        train(recipe, Path(folder), on_report=clock)
+    return clock.epochs[1:]
+
+
+def time_bare(recipe: Recipe) -> list[Epoch]:
+    data = load_data(recipe.data)
+    recipe = resolve_recipe(recipe, data, "cpu")
+    loaders = make_loaders(data, recipe, workers=0)
+    parts = [TensorDataset(*map(torch.cat, zip(*loader, strict=True))) for loader in (loaders.train, loaders.val)]
+    loaders.close()
+    training, validation = DataLoader(parts[0], recipe.batch_size, shuffle=True), DataLoader(parts[1], 64)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    model = build_model(recipe.backbone, len(data.classes), recipe.preprocessing.image_size)
+    optimizer = torch.optim.SGD(model.parameters(), recipe.optimizer.lr, momentum=MOMENTUM)
+    best, clock = -1.0, Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(EPOCHS):
+            model.train()
+            for images, labels in training:
+                loss = cross_entropy(model(images), labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            accuracy = rate(model, validation)
+            if accuracy > best:
+                best = accuracy
+                torch.save(model.state_dict(), Path(folder) / "best.pt")
+            clock()
+    torch.set_num_threads(threads)
+    return clock.epochs[1:]
+
+
+@torch.inference_mode()
+def rate(model: torch.nn.Module, validation: DataLoader[Any]) -> float:
+    model.eval()
+    right = sum(int((model(images).argmax(1) == labels).sum()) for images, labels in validation)
+    return right / len(validation.dataset)  # type: ignore[arg-type]
+
+
+def measure(case: dict[str, Any], rounds: int) -> dict[str, Any]:
+    """Return the seconds of a bare epoch, and the ratios of ours to it, one for each round."""
+    ratios: dict[str, list[float]] = {"wall": [], "cpu": []}
+    seconds = []
+    for seed in range(rounds):
+        recipe = make_recipe(case, seed)
+        pair = {"bare": time_bare(recipe), "ours": time_ours(recipe)}
+        seconds.append(median(epoch.wall for epoch in pair["bare"]))
+        for kind, found in ratios.items():
+            ours, bare = (median(getattr(epoch, kind) for epoch in pair[name]) for name in ("ours", "bare"))
+            found.append(ours / bare)
+    return {"seconds": median(seconds), **ratios}
+
+
+def describe(ratios: list[float]) -> str:
+    return f"×{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    arguments = parser.parse_args()
+    found = {}
+    table = Table(
+        "case", "bare epoch", "ours, wall clock", "ours, CPU", title="An epoch, median and range of the rounds"
+    )
+    for name, case in CASES.items():
+        time_ours(make_recipe(case, 0))  # a process trains its first recipe more slowly
+        found[name] = measure(case, arguments.rounds)
+        seconds, wall, cpu = found[name].values()
+        table.add_row(name, f"{seconds:.2f} s", describe(wall), describe(cpu))
+    Console().print(table)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

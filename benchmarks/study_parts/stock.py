@@ -1,0 +1,92 @@
+"""The study's search with Ray Tune alone: `ASHAScheduler` and `OptunaSearch`, as in their documentation."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler
+from ray.tune.search.optuna import OptunaSearch
+
+from benchmarks.study_parts.recording import list_domains, load_study_space
+from benchmarks.study_parts.searching import WORKERS
+from spaces.parameters.domains import Scalar
+from training.recipe import read_recipe
+from training.train import train
+
+RESULTS = "stock.json"
+
+
+@dataclass(frozen=True)
+class Given:
+    """Draws given values; where a value conflicts with those drawn before it, the first option that fits."""
+
+    params: dict[str, Any]
+
+    def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar:
+        value = self.params[name.partition(" of ")[0]]
+        return value if value in choices else choices[0]
+
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
+        return float(self.params[name])
+
+    def suggest_int(self, name: str, low: int, high: int) -> int:
+        return int(self.params[name])
+
+
+def run_stock(folder: Path, overrides: list[str], trials: int) -> dict[str, Any]:
+    """Search with as many trials as the real sweep has, and return its figures."""
+    kept = folder / RESULTS
+    if kept.exists():
+        return dict(json.loads(kept.read_text()))
+    space = load_study_space(folder, overrides)
+    longest = space.baselines()[0].epochs
+
+    def fit(config: dict[str, Any]) -> None:
+        recipe = read_recipe(space.suggest(Given(config)))
+        with tempfile.TemporaryDirectory() as own:
+            train(recipe, Path(own), on_report=lambda report: tune.report({"score": report.score}) or True)
+
+    ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False)
+    tuner = tune.Tuner(
+        tune.with_resources(fit, {"cpu": 1}),
+        param_space={name: _to_tune(domain) for name, domain in list_domains(space).items()},
+        tune_config=tune.TuneConfig(
+            metric="score",
+            mode="max",
+            num_samples=trials,
+            search_alg=OptunaSearch(seed=0),
+            scheduler=ASHAScheduler(max_t=longest, grace_period=1, reduction_factor=3),
+            reuse_actors=True,
+        ),
+        run_config=tune.RunConfig(storage_path=str(folder / "ray-stock"), verbose=0),
+    )
+    try:
+        frames = [result.metrics_dataframe for result in tuner.fit() if result.metrics_dataframe is not None]
+    finally:
+        ray.shutdown()
+    reports = sorted(
+        (row.timestamp, row.time_since_restore, row.score) for frame in frames for row in frame.itertuples()
+    )
+    start = min(time - since for time, since, _ in reports)
+    results = {
+        "trials": len(frames),
+        "epochs": len(reports),
+        "seconds": reports[-1][0] - start,
+        "best": max(score for *_, score in reports),
+    }
+    kept.write_text(json.dumps(results))
+    return results
+
+
+def _to_tune(domain: dict[str, Any]) -> Any:
+    ((kind, of),) = domain.items()
+    if kind == "choice":
+        return tune.choice(of)
+    return {"log_uniform": tune.loguniform, "uniform": tune.uniform, "int_uniform": tune.randint}[kind](*of)

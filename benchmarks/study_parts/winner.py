@@ -1,0 +1,111 @@
+"""A real sweep of the study's space, and everything after it: confirm, ablate, export, reload in plain timm, predict."""
+
+from __future__ import annotations
+
+import json
+from contextlib import chdir
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+from PIL import Image
+from rich.console import Console
+
+import search
+from analysis.effects.technique_effects import fit_sweep, measure_effects
+from analysis.export.prediction import Options, predict_images
+from analysis.reading.sweep_tables import load
+from benchmarks.study_parts.photos import read_test
+from benchmarks.study_parts.recording import SPACE
+from search.display.recipe_text import baseline_of, short_recipe
+from search.display.significance import judge
+from search.result import Result
+
+NAME = "photos"
+RESULTS = "winner.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The size of the real sweep: its trials, and how many of the best are confirmed on how many fresh seeds.
+
+    An ablation trains about fifteen recipes on each of its seeds.
+    """
+
+    trials: int = 24
+    top: int = 2
+    seeds: int = 4
+    ablation_seeds: int = 2
+
+
+def run_winner(folder: Path, overrides: list[str], plan: Plan) -> dict[str, Any]:
+    """Run what the folder does not have yet, and return the results as `winner.json` has them."""
+    kept = folder / RESULTS
+    if kept.exists():
+        return dict(json.loads(kept.read_text()))
+    with chdir(folder):  # exports and the page of the report are written below the working folder
+        result = search.run(
+            SPACE,
+            overrides,
+            name=NAME,
+            trials=plan.trials,
+            tracking_uri=f"sqlite:///{folder}/mlflow.db",
+            keep_best=plan.trials,
+            or_resume=True,
+            console=Console(quiet=True),
+        )
+        results = _describe_search(result)
+        confirmation = result.confirm(plan.top, plan.seeds)
+        results["confirmation"] = confirmation.to_json()
+        results["ablation"] = result.ablate(plan.ablation_seeds).to_json()
+        result.report()
+        effects = measure_effects(fit_sweep(load(NAME, f"sqlite:///{folder}/mlflow.db")))
+        effects.to_json(folder / "effects.json", orient="records")
+        results |= _reload(folder, Path("exports") / confirmation.sweep)
+    kept.write_text(json.dumps(results, indent=1))
+    return results
+
+
+def _describe_search(result: Result) -> dict[str, Any]:
+    trials, best = result.record.trials, result.best
+    assert best is not None, "no trial completed"
+    found = judge(trials)
+    first = next(trial for trial in trials.ranked() if trial.origin == "baseline")
+    return {
+        "states": trials.count(),
+        "epochs": sum(trial.epoch for trial in trials),
+        "best": best.score,
+        "best_recipe": short_recipe(best.recipe, baseline_of(trials)),
+        "baseline": first.score,
+        "lead": found.lead if found else None,
+        "standard_error": best.standard_error,
+        "seconds": trials.elapsed_seconds,
+    }
+
+
+def _reload(folder: Path, export: Path) -> dict[str, Any]:
+    """Predict the test photographs with `sweep predict`'s code and with timm alone, and compare the labels."""
+    paths, labels = read_test(folder)
+    predictions = folder / "predictions.jsonl"
+    predict_images(export, paths, predictions, Options(top_k=1, json=True))
+    names = [json.loads(line)["label"] for line in predictions.read_text().splitlines()]
+    theirs = predict_with_timm(export, paths)
+    return {
+        "test_images": len(paths),
+        "predicted_right": float(np.mean([a == b for a, b in zip(names, labels, strict=True)])),
+        "timm_right": float(np.mean([a == b for a, b in zip(theirs, labels, strict=True)])),
+        "timm_agrees": float(np.mean([a == b for a, b in zip(theirs, names, strict=True)])),
+    }
+
+
+@torch.inference_mode()
+def predict_with_timm(export: Path, paths: list[str]) -> list[str]:
+    """Return the labels that a model of timm gives, which has loaded an export without this project."""
+    model = timm.create_model(f"local-dir:{export}", pretrained=True).eval()
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))
+    images = torch.stack([transform(Image.open(path).convert("RGB")) for path in paths])
+    chosen = torch.cat([model(batch).argmax(1) for batch in images.split(256)])
+    return [model.pretrained_cfg["label_names"][index] for index in chosen.tolist()]

@@ -1,0 +1,201 @@
+"""A sweep on a cluster of three nodes, with everything that it depends on; each part can be killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from benchmarks.sweep_scene.servers import MlflowServer, Postgres, find_postgres, wait_until
+from search.storage.events import AnyEvent
+from search.storage.ledger import read_events
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
+
+NAME = "chaos"
+NODES = 3
+DRAIN_SECONDS = 20  # time between the notice and the end of a node
+SPACE = """
+format: 1
+recipe:
+  data: {{name: digits, train_size: 60}}
+  backbone: {{name: test_resnet, weights: none}}
+  epochs: 9
+  unfreeze: {{level: {{choice: [last, most, full]}}}}
+  optimizer: {{name: momentum, lr: {{log_uniform: [0.003, 0.3]}}}}
+search: {{trials: {trials}}}
+"""
+
+
+class Scene:
+    """The sweep copies itself to a store, from which it is continued when its head node is lost with all its files."""
+
+    def __init__(self, folder: Path, trials: int, fast: bool, with_postgres: bool) -> None:
+        self.folder, self.home = folder, folder / "head"
+        self.home.mkdir()
+        self.command = (
+            [sys.executable, str(Path(__file__).parents[1] / "fast_trainer.py")]
+            if fast
+            else [str(Path(sys.executable).parent / "sweep")]
+        )
+        self.trials, self.with_postgres = trials, with_postgres
+        self.store = folder / "store"
+        self.kept: list[AnyEvent] = []
+        self.nodes: list[Any] = []
+        self.parts = ExitStack()
+
+    def __enter__(self) -> Scene:
+        # The workers read this. Shorter epochs would end the sweep before its kills.
+        os.environ.setdefault("FAST_EPOCH_SECONDS", "0.7")
+        (self.home / "chaos.yaml").write_text(SPACE.format(trials=self.trials))
+        with ExitStack() as parts:  # if a later part fails to start, the parts before it are ended
+            self.postgres = self._start_postgres(parts) if self.with_postgres else None
+            database = self.postgres.uri if self.postgres else f"sqlite:///{self.folder}/server.db"
+            self.server = MlflowServer(self.folder, database)
+            parts.callback(lambda: self.server.kill())
+            self.start_cluster()
+            parts.callback(lambda: self.cluster.shutdown())
+            self.start_driver()
+            parts.callback(lambda: self.driver.kill())
+            self.parts = parts.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.parts.close()
+
+    def _start_postgres(self, parts: ExitStack) -> Postgres | None:
+        if (programs := find_postgres()) is None:
+            return None
+        home = Path(tempfile.mkdtemp(dir="/tmp")) / "postgres"  # its user must be able to enter the folder
+        home.parent.chmod(0o755)
+        parts.callback(shutil.rmtree, home.parent, ignore_errors=True)
+        started = Postgres(programs, home)
+        parts.callback(started.kill)
+        return started
+
+    @property
+    def ledger(self) -> Path:
+        return self.home / "sweeps" / NAME / "ledger.jsonl"
+
+    @property
+    def copied_ledger(self) -> Path:
+        return self.store / NAME / "ledger.jsonl"
+
+    def events(self) -> list[AnyEvent]:
+        return list(read_events(self.ledger)) if self.ledger.exists() else []
+
+    def has_ended(self) -> bool:
+        return self.driver.poll() is not None
+
+    def undelivered(self) -> int:
+        """Number of events that the last driver could not send to MLflow."""
+        return next((event.undelivered for event in reversed(self.events()) if event.event == "runs"), 0)
+
+    def start_cluster(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        self.cluster: Cluster = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+        )
+        self.nodes = [self.cluster.add_node(num_cpus=1) for _ in range(NODES - 1)]
+
+    def start_driver(self) -> None:
+        wait_until(self.server.answers, "an answer of the MLflow server")
+        arguments = ["run", "chaos.yaml", "--name", NAME, "--tracking-uri", self.server.uri]
+        arguments += ["--copy-to", self.store.as_uri()]
+        if self.ledger.exists():
+            arguments = ["resume", NAME]
+        elif self.copied_ledger.exists():
+            arguments = ["resume", NAME, "--from", self.store.as_uri()]
+        arguments += ["--address", self.cluster.address]
+        log = (self.folder / "driver.log").open("a")
+        self.driver = subprocess.Popen([*self.command, *arguments], cwd=self.home, stdout=log, stderr=log)
+
+    def restart_driver(self) -> None:
+        """Restart a driver that ended by itself, and print its output, which shows the fault."""
+        print((self.folder / "driver.log").read_text()[-2000:], file=sys.stderr, flush=True)
+        self.start_driver()
+
+    def kill_driver(self) -> None:
+        self._end_driver()
+        self.kept = self.events()
+        self.start_driver()
+
+    def kill_head(self) -> None:
+        """Lose the driver, the cluster and every file of the sweep except the copies in the store."""
+        self._end_driver()
+        self.cluster.shutdown()
+        shutil.rmtree(self.home / "sweeps", ignore_errors=True)
+        self.kept = list(read_events(self.copied_ledger)) if self.copied_ledger.exists() else []
+        self.start_cluster()
+        self.start_driver()
+
+    def kill_worker(self) -> None:
+        for worker in self._await_workers()[:1]:
+            worker.kill()
+
+    def kill_sigterm(self) -> None:
+        """Evict a worker."""
+        for worker in self._await_workers()[:1]:
+            worker.terminate()
+
+    def kill_node(self) -> None:
+        self.cluster.remove_node(self.nodes.pop(0), allow_graceful=False)
+        self.nodes.append(self.cluster.add_node(num_cpus=1))
+
+    def kill_join(self) -> None:
+        """Let a node join, and lose another one only when the new one is there."""
+        self.nodes.append(self.cluster.add_node(num_cpus=1))
+        self.cluster.remove_node(self.nodes.pop(0), allow_graceful=False)
+
+    def kill_drain(self) -> None:
+        """Give a node notice, as a spot market does, and kill it some time later."""
+        node = self.nodes.pop(0)
+        command = [str(Path(sys.executable).parent / "ray"), "drain-node", "--address", self.cluster.address]
+        command += ["--node-id", node.node_id, "--reason", "DRAIN_NODE_REASON_PREEMPTION"]
+        command += ["--reason-message", "spot", "--deadline-remaining-seconds", str(DRAIN_SECONDS)]
+        subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
+        self.nodes.append(self.cluster.add_node(num_cpus=1))
+        time.sleep(DRAIN_SECONDS)
+        self.cluster.remove_node(node, allow_graceful=False)
+
+    def kill_server(self) -> None:
+        self.server.kill()
+        time.sleep(2)
+        self.server.start()
+
+    def kill_postgres(self) -> None:
+        assert self.postgres is not None
+        self.postgres.kill()
+        time.sleep(2)
+        self.postgres.start()
+
+    def _end_driver(self) -> None:
+        self.driver.kill()
+        self.driver.wait()
+
+    def _await_workers(self) -> list[psutil.Process]:
+        wait_until(lambda: find_workers() or self.has_ended(), "a worker")
+        return find_workers()
+
+
+PATIENCE = 200  # seconds for a command of Ray on a busy machine
+
+
+def find_workers() -> list[psutil.Process]:
+    """Return the Ray workers of this cluster that run trials; its nodes are children of this process."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "ray::ImplicitFunc" in " ".join(process.cmdline()):
+                found.append(process)
+    return found

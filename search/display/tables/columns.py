@@ -1,0 +1,93 @@
+"""Tables that fit the width of the terminal, and the console that prints them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import IO
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from search.display.recipe_text import cut
+
+PIPED = 1000  # width in characters for a file or a pipe, so that nothing is cut or wrapped
+LAST = 40  # width in characters that the last column keeps; optional columns are left out to make room for it
+
+
+def make_console(file: IO[str] | None = None) -> Console:
+    """Return a console that redraws only in a terminal, and cuts nothing in a file or a pipe."""
+    file = file or sys.stdout
+    is_terminal = file.isatty()
+    width = None if is_terminal or "COLUMNS" in os.environ else PIPED
+    return Console(file=file, width=width, force_interactive=None if is_terminal else False, highlight=False)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table. When there is no room, the column with the highest `rank` is left out first; 0 always stays."""
+
+    title: str
+    right: bool = False
+    rank: int = 0
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A table that fits the width. Optional columns are left out first; then the last column is cut at a word.
+
+    An optional column without any text is always left out.
+
+    In the first `whole` rows the last column is wrapped instead of cut. With `names_omitted` a line below the table names
+    the columns that are left out.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    whole: int = 0
+    names_omitted: bool = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self.rows:
+            return
+        widths = [max(map(cell_len, cells)) for cells in zip(self.titles, *self.rows, strict=True)]
+        shown = self._choose(widths, options.max_width)
+        indent = sum(widths[i] + 2 for i in shown[:-1])
+        room = max(8, options.max_width - indent)
+        yield self._line(self.titles, self.titles[shown[-1]], widths, shown, style="bold")
+        for number, cells in enumerate(self.rows):
+            last = cells[shown[-1]]
+            lines = wrap(last, room, break_on_hyphens=False) if number < self.whole else [cut(last, room)]
+            yield self._line(cells, (lines or [""])[0], widths, shown)
+            yield from (Text(" " * indent + line, no_wrap=True) for line in lines[1:])
+        if self.names_omitted and len(shown) < len(self.columns):
+            omitted = ", ".join(column.title for i, column in enumerate(self.columns) if i not in shown)
+            yield Text(f"There is no room for {omitted}. Use a wider window, or --csv.", style="dim")
+
+    def _line(self, cells: Sequence[str], last: str, widths: list[int], shown: list[int], style: str = "") -> Text:
+        """One line of the table; `last` is the text of its last column, which may be shortened."""
+        end = shown[-1]
+        last = self._pad(last, widths[end], end) if self.columns[end].right else last
+        words = [self._pad(cells[i], widths[i], i) for i in shown[:-1]] + [last]
+        return Text("  ".join(words).rstrip(), style=style, no_wrap=True, overflow="ellipsis")
+
+    @property
+    def titles(self) -> list[str]:
+        return [column.title for column in self.columns]
+
+    def _choose(self, widths: list[int], width: int) -> list[int]:
+        shown = [i for i, column in enumerate(self.columns) if not column.rank or any(row[i] for row in self.rows)]
+        optional = sorted((i for i in shown if self.columns[i].rank), key=lambda i: -self.columns[i].rank)
+        for i in optional:
+            if sum(widths[j] + 2 for j in shown[:-1]) + min(LAST, widths[shown[-1]]) <= width:
+                break
+            shown.remove(i)
+        return shown
+
+    def _pad(self, cell: str, width: int, i: int) -> str:
+        space = " " * (width - cell_len(cell))
+        return space + cell if self.columns[i].right else cell + space

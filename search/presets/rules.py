@@ -1,0 +1,96 @@
+"""The rules of the presets: pure functions of the images, the machine and the time. docs/presets.md has them as a table."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from search.presets.facts import DataFacts, MachineFacts
+from spaces.reading.document import did_you_mean
+from training.contract.specs import Backbone
+from training.data.preprocessing.defaults import USUAL_SIDE
+from training.errors import UserError
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One preset. The time is used unless the user gives another one."""
+
+    name: str
+    level: int  # a higher one searches more techniques, and begins with a larger backbone
+    seconds: float
+    steps: int  # optimizer steps of a full training
+    epochs: tuple[int, int]
+    trials: tuple[int, int]
+
+
+PRESETS = {
+    one.name: one
+    for one in (
+        Preset("fast", 0, 600, 300, (3, 15), (6, 12)),
+        Preset("good", 1, 3600, 1000, (5, 40), (10, 40)),
+        Preset("best", 2, 6 * 3600, 3000, (10, 80), (16, 120)),
+    )
+}
+
+# From small to large; each takes two to ten times as long as the one before it, and is more accurate on ImageNet.
+LADDER = ("mobilenetv3_large_100", "convnext_nano", "convnext_tiny", "convnext_small")
+EMBEDDED = Backbone(name="test_resnet", weights="letters")  # needs no download
+
+LARGE_GPU_GIB = 12.0
+SMALL_SIDE = 96  # images with a shorter side below this many pixels are called small
+LEAST_SIDE, MOST_LETTERS_SIDE, SIDE_STEP = 64, 64, 32  # pixels
+LEAST_BATCH, MOST_BATCH = 8, 64
+STEPS_PER_EPOCH = 8  # that an epoch has at least, if the images are enough for it
+IMBALANCE = 5  # the largest class has so many times the images of the smallest one
+START_SECONDS = 20.0  # until the workers have imported the libraries
+USED_SHARE = 0.8  # of the time after it; the rest is for trials of unequal length
+STOPPED_SHARE = 0.5  # of its epochs that a trial trains, as early stopping ends many of them
+
+
+def find_preset(name: str) -> Preset:
+    """Return a preset by its name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in PRESETS:
+        raise UserError(
+            f"--preset={name}: there is no such preset.{did_you_mean(name, PRESETS)} Choose {', '.join(PRESETS)}."
+        )
+    return PRESETS[name]
+
+
+def first_rung(preset: Preset, machine: MachineFacts) -> int:
+    """Return the place on the ladder of the largest backbone for this preset and device."""
+    step = -1 if not machine.gpus else 0 if machine.gpu_gib < LARGE_GPU_GIB else 1
+    return max(0, preset.level + step)
+
+
+def choose_batch(data: DataFacts) -> int:
+    """Return a power of two that gives an epoch some steps."""
+    most = max(LEAST_BATCH, min(MOST_BATCH, data.train_images // STEPS_PER_EPOCH))
+    return 1 << (most.bit_length() - 1)
+
+
+def choose_epochs(preset: Preset, data: DataFacts, batch: int) -> int:
+    """Return the epochs for the steps of the preset, within its limits."""
+    low, high = preset.epochs
+    return min(high, max(low, math.ceil(preset.steps * batch / data.train_images)))
+
+
+def choose_side(data: DataFacts, backbone: Backbone, weights_side: int | None) -> int:
+    """Return the side of the model's input, in pixels; `weights_side` is that of the pretrained weights, if any.
+
+    Small images are enlarged to twice their side at most: pretrained filters see little in them, and more takes time.
+    """
+    if weights_side is not None:
+        return min(weights_side, max(LEAST_SIDE, 2 * data.side // SIDE_STEP * SIDE_STEP))
+    most = MOST_LETTERS_SIDE if backbone.weights == "letters" else USUAL_SIDE
+    return min(most, max(SIDE_STEP, data.side // SIDE_STEP * SIDE_STEP))
+
+
+def count_trials(seconds: float, slots: int, epochs: int, epoch_seconds: float, setup_seconds: float) -> int:
+    """Return the number of trials that fit into the time."""
+    trial = setup_seconds + STOPPED_SHARE * epochs * epoch_seconds
+    return int(USED_SHARE * max(0.0, seconds - START_SECONDS) * slots / max(trial, 1e-6))

@@ -1,0 +1,44 @@
+"""Take the requests of users into a running sweep: from its folder, and from the tags of its run in MLflow."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from search.core.controller import Controller
+from search.storage.folder import SweepFolder
+from search.storage.requests import list_requests, parse_request
+from search.tracking.writer import Tracking
+
+LOOK_SECONDS = 0.5
+logger = logging.getLogger("search")
+
+
+class Inbox:
+    """Gives each request to the controller once. A request is removed only after the ledger has it."""
+
+    def __init__(self, folder: SweepFolder, tracking: Tracking, controller: Controller) -> None:
+        self.folder = folder
+        self.tracking = tracking
+        self.controller = controller
+        self.next_look = 0.0
+
+    def collect(self, at_once: bool = False) -> None:
+        """Take in the new requests, at most twice a second unless `at_once` is set.
+
+        Raises:
+            OSError: the ledger cannot be written.
+        """
+        if not at_once and time.monotonic() < self.next_look:
+            return
+        self.next_look = time.monotonic() + LOOK_SECONDS
+        for path, event in list_requests(self.folder):
+            if event is None:
+                logger.warning("%s is not a request, so it was removed.", path)
+            else:
+                self.controller.accept(event)
+            path.unlink()
+        for name, text in self.tracking.requests.items():
+            if (event := parse_request(text.encode())) is not None:
+                self.controller.accept(event)
+            self.tracking.answered.add(name)

@@ -1,0 +1,240 @@
+"""The demand of a trial, and how many trials fit on the machines that are there now."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from search.runner.machines.cluster import ACCELERATOR, Node
+from training.errors import UserError
+from training.process.memory import MB
+
+if TYPE_CHECKING:
+    from search.core.trials import Trial
+
+MARGIN = 1.1  # a trial may need more memory than was measured
+LOOK_SECONDS = 1.0  # between two looks at the list of nodes
+
+
+@dataclass(frozen=True)
+class Demand:
+    """The CPUs and GPUs of one trial, the type of GPU that it needs, if any, and its memory, if trials are packed."""
+
+    cpus: float
+    gpus: float
+    accelerator: str | None = None
+    memory_mb: float = 0.0  # of the machine, in 2**20 bytes; 0: it is not counted
+
+    @property
+    def devices(self) -> int:
+        """The largest number of devices of one trial; with a part of a GPU it is one."""
+        return max(1, int(self.gpus or self.cpus))
+
+    @property
+    def resources(self) -> dict[str, float]:
+        """The resources of one trial, as Ray counts them."""
+        kind = {f"{ACCELERATOR}{self.accelerator}": 0.001} if self.accelerator else {}
+        memory = {"memory": int(self.memory_mb * MB)} if self.memory_mb else {}
+        return {"cpu": self.cpus, "gpu": self.gpus, **memory, **kind}
+
+    @property
+    def task_options(self) -> dict[str, Any]:
+        """The same as options of a Ray task."""
+        kind = {name: count for name, count in self.resources.items() if name.startswith(ACCELERATOR)}
+        return {"num_cpus": self.cpus, "num_gpus": self.gpus, "resources": kind}
+
+    def slots_on(self, node: Node) -> int:
+        """The number of trials that fit on a node at the same time."""
+        if self.accelerator and node.accelerator != self.accelerator:
+            return 0
+        by_memory = node.memory_mb // self.memory_mb if self.memory_mb else node.cpus
+        # 1e-9: three times a third of a GPU is a GPU.
+        by_gpus = (node.gpus + 1e-9) // self.gpus if self.gpus else node.cpus
+        return int(min(node.cpus // self.cpus, by_gpus, by_memory))
+
+    def enlarge(self, times: int, most_memory_mb: float) -> Demand:
+        """Return the demand of a packed trial whose share was too small so many times: each time twice as much.
+
+        It is at most one GPU, and at most the memory of the largest machine.
+        """
+        factor = 2.0**times
+        gpus = min(1.0, self.gpus * factor) if self.gpus < 1 else self.gpus
+        return replace(self, gpus=gpus, memory_mb=min(max(self.memory_mb, most_memory_mb), self.memory_mb * factor))
+
+    def count_slots(self, nodes: Iterable[Node]) -> int:
+        return sum(map(self.slots_on, nodes))
+
+
+def plan_demand(
+    nodes: list[Node],
+    cpus: float | None,
+    gpus: float | None,
+    accelerator: str | None = None,
+    can_grow: bool = False,
+) -> Demand:
+    """Return the demand of each trial: by default one GPU and its share of the CPUs, or one CPU if there are no GPUs.
+
+    The share is the smallest of all nodes, so that no GPU stays idle; a trial on a larger node uses its share of that node.
+
+    Args:
+        nodes: The machines that are there.
+        cpus: The CPUs of a trial, if the user names them.
+        gpus: The GPUs of a trial, if the user names them.
+        accelerator: The type of GPU that trials need.
+        can_grow: Whether machines may join later, so that the demand may exceed what is there.
+
+    Raises:
+        UserError: no machine has enough.
+    """
+    if accelerator and not can_grow and accelerator not in {node.accelerator for node in nodes}:
+        types = ", ".join(sorted({node.accelerator for node in nodes if node.accelerator})) or "none that Ray names"
+        raise UserError(f"--accelerator={accelerator}: the machines have {types}. Name one of these, or leave it out.")
+    nodes = [node for node in nodes if accelerator in (None, node.accelerator)]
+    if gpus is None:
+        gpus = 1.0 if accelerator or any(node.gpus for node in nodes) else 0.0
+    if cpus is None:
+        shares = [node.cpus // node.gpus for node in nodes if node.gpus]
+        cpus = max(1.0, float(int(min(shares) * gpus))) if gpus and shares else 1.0
+    demand = Demand(cpus, gpus, accelerator)
+    if not can_grow:
+        _refuse_too_much(demand, nodes)
+    return demand
+
+
+def _refuse_too_much(demand: Demand, nodes: list[Node]) -> None:
+    is_here = [node.host for node in nodes] == [socket.gethostname()]
+    largest = "this machine has" if is_here else "a trial runs on one machine, and the largest of the cluster has"
+    most_gpus, most_cpus = max(node.gpus for node in nodes), max(node.cpus for node in nodes)
+    for option, requested, most in (
+        ("--gpus-per-trial", demand.gpus, most_gpus),
+        ("--cpus-per-trial", demand.cpus, most_cpus),
+    ):
+        if requested > most:
+            raise UserError(f"{option}={requested:g}: {largest} {most:g}. Give a smaller number.")
+    if not demand.count_slots(nodes):
+        raise UserError(
+            f"--cpus-per-trial={demand.cpus:g} and --gpus-per-trial={demand.gpus:g}: no machine has both. Give smaller "
+            "numbers."
+        )
+
+
+def share_of(node: Node, cpus: float, gpus: float) -> float:
+    """Return the CPUs that a trial may use on a node: the share that belongs to its GPUs, at least what it requested."""
+    return max(cpus, float(int(node.cpus * gpus / node.gpus))) if gpus and node.gpus else cpus
+
+
+class Capacity:
+    """The number of trials that may run now. It follows nodes as they join, once they are prepared, and as they leave."""
+
+    def __init__(
+        self,
+        demand: Demand,
+        nodes: list[Node],
+        *,
+        failed: Mapping[str, str] | None = None,
+        most: int | None = None,
+        look: Callable[[], list[Node]] | None = None,
+        prepare: Callable[[Node], Callable[[], str | None]] | None = None,
+        say: Callable[[str], Any] = lambda line: None,
+    ) -> None:
+        """Begin with prepared nodes.
+
+        Args:
+            demand: The demand of one trial.
+            nodes: The nodes that are prepared.
+            failed: The reason for each node whose preparation has failed, by its id.
+            most: The number of trials that the user wants at the same time, also if not all have room yet: Ray then shows
+                the others as demand to an autoscaler.
+            look: Lists the nodes that are alive; None for a single machine.
+            prepare: Begins to prepare a node, and returns a function for its result: None while it is not ready, "" when
+                trials can run there, else the problem.
+            say: Prints a line.
+        """
+        self.demand = demand
+        self.most = most
+        self._look, self._prepare, self._say = look, prepare, say
+        self._ready = {node.id for node in nodes}
+        self._waiting: dict[str, Callable[[], str | None]] = {}
+        self._failed = dict(failed or {})  # a node stays, so that it is not prepared again
+        self.avoided: list[str] = sorted(self._failed)  # the nodes that are there but get no trial, as of the last look
+        self.problem = ""  # the reason why no trial can run, although there are nodes
+        self._next_look = 0.0
+        self._nodes = list(nodes)
+        self._room = demand.count_slots(nodes)
+
+    def pack(self, demand: Demand, line: str = "") -> None:
+        """Change the demand of the trials that start from now on, and print a line about it."""
+        self.demand, self._room = demand, demand.count_slots(self._nodes)
+        if line:
+            self._say(line)
+
+    def demand_of(self, trial: Trial) -> Demand:
+        """Return the demand of a trial; it is larger if the trial's share was too small before."""
+        if not self.demand.memory_mb:
+            return self.demand
+        return self.demand.enlarge(trial.enlargements, max((node.memory_mb for node in self._nodes), default=0.0))
+
+    def can_enlarge(self, trial: Trial) -> bool:
+        """Whether a packed trial that ran out of memory can get a larger share."""
+        now = self.demand_of(trial)
+        most = max((node.memory_mb for node in self._nodes), default=0.0)
+        return bool(now.memory_mb) and now.enlarge(1, most) != now
+
+    def learn(self, memory_mb: float) -> None:
+        """Give later trials more memory, if a trial on CPUs needed more than its share."""
+        demand = self.demand
+        need = min(memory_mb * MARGIN, max((node.memory_mb for node in self._nodes), default=0.0))
+        if demand.memory_mb and not demand.gpus and need > demand.memory_mb:
+            more = f"A trial needed {memory_mb:,.0f} MB, so later trials get {need:,.0f} MB each."
+            self.pack(replace(demand, memory_mb=need), more)
+
+    @property
+    def slots(self) -> int:
+        """The number of trials that may run at the same time, as of the last look."""
+        if self.most is None:
+            return self._room
+        return self.most if self._look is not None else min(self.most, self._room)
+
+    def is_prepared(self, node: str) -> bool:
+        """Return whether the node with this id is there and prepared, as of the last look."""
+        return node in self._ready
+
+    def look(self) -> int:
+        """Look at the nodes, at most once a second, and return `slots`. Only the thread that starts trials calls this."""
+        if self._look is not None and time.monotonic() >= self._next_look:
+            self._update(self._look())
+            self._next_look = time.monotonic() + LOOK_SECONDS
+        return self.slots
+
+    def _update(self, nodes: list[Node]) -> None:
+        able = {node.id: node for node in nodes if self.demand.slots_on(node)}
+        for number, node in able.items():
+            is_known = number in self._ready or number in self._waiting or number in self._failed
+            if not is_known and self._prepare is not None:
+                self._waiting[number] = self._prepare(node)
+                self._say(f"{node.host} joined and is being prepared.")
+        for number, result in list(self._waiting.items()):
+            problem = result() if number in able else ""
+            if problem is None:
+                continue
+            del self._waiting[number]
+            if problem:
+                self._failed[number] = problem
+                self._say(describe_failure(able[number].host, problem))
+            else:
+                self._ready |= {number} & able.keys()
+        self._ready &= able.keys()
+        self.avoided = sorted(able.keys() - self._ready)
+        self._nodes = [able[number] for number in self._ready]
+        self._room = self.demand.count_slots(self._nodes)
+        left = able.keys() & self._failed.keys()
+        is_over = left and not self._ready and not self._waiting
+        self.problem = f"no node is left for trials ({self._failed[min(left)].rstrip('.')})" if is_over else ""
+
+
+def describe_failure(host: str, problem: str) -> str:
+    """Return the sentence about a node whose preparation failed."""
+    return f"{host} gets no trials: {problem}"

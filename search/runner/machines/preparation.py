@@ -1,0 +1,280 @@
+"""Prepare each machine once before the first trial: check the data, fetch weights, find the values for `auto`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from search.runner.machines.cluster import Node
+from search.runner.worker import bootstrap, project_root
+from search.storage.events import Dataset
+from spaces.parameters.domains import Choice, Domain
+from spaces.parameters.draws import RandomTrial, count, draw, draw_every
+from spaces.space import Space
+from training.contract.specs import Backbone, Preprocessing
+from training.errors import UserError
+from training.process.memory import read_gpu_mb
+from training.recipe import Recipe, read_recipe
+from training.techniques.model.unfreeze import Unfreeze
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
+    from training.data.files.images import ImageData
+
+COMBINATIONS = 200  # up to this number all are prepared; else so many random ones, and trials prepare the others
+INPUTS = ("data", "preprocessing", "backbone", "random_crop", "augmentation")
+# A machine needs only these fields of the two parts; the strengths of the changes do not affect it.
+NEEDED = {"random_crop": {"name"}, "augmentation": {"policy", "backend", "path", "pipeline"}}
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """The result of the preparation of one machine."""
+
+    problem: str | None = None  # the reason if no trial can run there
+    remark: str | None = None  # a sentence about anomalies of the data
+    dataset: Dataset | None = None
+    # Preprocessing and backend, by `input_key`.
+    resolved: Mapping[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
+    bf16: bool = False
+    gpu_mb: float = 0.0  # memory of the smallest GPU in 2**20 bytes
+    host: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)  # of the software that decides the results
+
+
+def inputs_of(space: Space) -> list[Recipe]:
+    """Return recipes with each combination of data, preprocessing and backbone in a space, such as every image size."""
+    part = {
+        name: _forget_strengths(value, NEEDED[name]) if name in NEEDED else value
+        for name, value in space.recipe.items()
+        if name in INPUTS
+    }
+    found = {input_key(recipe): recipe for recipe in space.baselines()[:1]}
+    for values in _list_draws(part):
+        with suppress(UserError):  # a draw that conflicts is skipped
+            recipe = read_recipe(values)
+            found.setdefault(input_key(recipe), recipe)
+    if 1 not in space.values_of("batch_size"):
+        return list(found.values())
+    # Whether batches of one image work depends only on the backbone and on the layers that train.
+    is_last = space.values_of("unfreeze.level") == {"last"} and space.values_of("unfreeze.milestones") == {()}
+    one: dict[str, Any] = {"batch_size": 1, "unfreeze": Unfreeze(level="last" if is_last else "full")}
+    return [Recipe(**{name: getattr(recipe, name) for name in INPUTS}, **one) for recipe in found.values()]
+
+
+def _list_draws(tree: dict[str, Any]) -> list[Any]:
+    if count(tree) > COMBINATIONS:
+        return [draw(tree, RandomTrial(seed)) for seed in range(COMBINATIONS)]
+    return [values for _, values in draw_every(tree)]
+
+
+def _forget_strengths(part: Any, needed: set[str]) -> Any:
+    """Remove the domains of all other fields."""
+    if isinstance(part, Choice):
+        return replace(part, options=tuple(_forget_strengths(option, needed) for option in part.options))
+    return {name: value for name, value in part.items() if name in needed or not isinstance(value, Domain)}
+
+
+def input_key(recipe: Recipe) -> str:
+    """Return a key that is equal for recipes with the same input and backbone, whatever the strength of augmentation."""
+    return recipe.model_dump_json(include={**dict.fromkeys(INPUTS, True), **NEEDED})
+
+
+def check_recipe(recipe: Recipe, device: str) -> tuple[ImageData, Recipe]:
+    """Load the data of a recipe, check every image, and replace every `auto` in the recipe.
+
+    Raises:
+        UserError: the data or the backbone is not available, or they do not fit each other.
+    """
+    from training.resolve import resolve_recipe
+
+    data = _load_checked(recipe)
+    meant = resolve_recipe(recipe, data, device)
+    _check_model(recipe, data, meant)
+    return data, meant
+
+
+def _load_checked(recipe: Recipe) -> ImageData:
+    from training.data.files.check import check_images
+    from training.data.sources.load_data import load_data
+
+    data = load_data(recipe.data)
+    check_images(data)
+    return data
+
+
+def _check_model(recipe: Recipe, data: ImageData, meant: Recipe) -> None:
+    from training.model.build import build_model, refuse_single_images
+
+    side: Any = meant.preprocessing.image_size
+    refuse_single_images(recipe, build_model(recipe.backbone, len(data.classes), side), side)
+
+
+def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float, is_shared: bool = True) -> MachineFacts:
+    """Prepare the machine on which this runs. Returns its abilities, or the error of a user's mistake without raising.
+
+    A storage that is not shared is created.
+    """
+    import torch
+
+    from training.data.inspection.remarks import list_remarks, summarise_remarks
+    from training.data.sources.identity import identify
+    from training.resolve import resolve_recipe
+
+    try:
+        if not is_shared:
+            with suppress(OSError):
+                os.makedirs(storage, exist_ok=True)
+        if not os.access(storage, os.W_OK):
+            raise UserError(
+                f"--storage={storage}: this is not a folder that can be written to on {os.uname().nodename}."
+            )
+        if gpus and not torch.cuda.is_available():
+            raise UserError(
+                f"{os.uname().nodename} has a GPU that torch {torch.__version__} cannot use (driver too old, or another "
+                "build of torch). Repair that, or run on the CPU with --gpus-per-trial=0."
+            )
+        resolved: dict[str, tuple[dict[str, Any], str]] = {}
+        built: set[tuple[Backbone, object]] = set()
+        data: ImageData | None = None
+        remark: str | None = None
+        dataset: Dataset | None = None
+        for recipe in map(read_recipe, inputs):
+            if data is None:  # all recipes of a space have the same data
+                data = _load_checked(recipe)
+                remark = summarise_remarks(list_remarks(data), recipe.data)
+                dataset = identify(data, recipe.data)
+            meant = resolve_recipe(recipe, data, "cuda" if gpus else "cpu")
+            if (model := (recipe.backbone, meant.preprocessing.image_size)) not in built:
+                _check_model(recipe, data, meant)
+                built.add(model)
+            resolved[input_key(recipe)] = meant.preprocessing.model_dump(), meant.augmentation.backend
+    except UserError as error:
+        return MachineFacts(problem=str(error), host=os.uname().nodename)
+    bf16 = bool(gpus) and torch.cuda.is_bf16_supported(including_emulation=False)
+    return MachineFacts(
+        remark=remark,
+        dataset=dataset,
+        resolved=resolved,
+        bf16=bf16,
+        gpu_mb=read_gpu_mb() if gpus else 0.0,
+        host=os.uname().nodename,
+        versions=list_versions(),
+    )
+
+
+def list_versions() -> dict[str, str]:
+    """Return the versions of the software that decides the results. Ray itself refuses another version of Ray."""
+    from importlib.metadata import version
+
+    code = hashlib.blake2b(digest_size=4)
+    for room in ("training", "spaces", "analysis", "search"):
+        for path in sorted((Path(project_root()) / room).rglob("*.py")):
+            code.update(path.read_bytes())
+    libraries = {name: version(name) for name in ("torch", "torchvision", "timm", "lightning")}
+    return {"Python": platform.python_version(), **libraries, "this program's code": code.hexdigest()}
+
+
+def compare_versions(facts: list[MachineFacts]) -> list[str]:
+    """Return a sentence for each machine whose software is not that of this one."""
+    own, notes = list_versions(), []
+    for fact in facts:
+        differs = [name for name, version in fact.versions.items() if version != own[name]]
+        if other := [f"{name} {fact.versions[name]} ({own[name]} here)" for name in differs]:
+            notes.append(f"{fact.host} has {', '.join(other)}: its results may differ.")
+    return notes
+
+
+def prepare_cluster(
+    inputs: list[dict[str, Any]], storage: Path, nodes: list[Node], gpus: float, is_shared: bool = True
+) -> list[MachineFacts]:
+    """Prepare all machines of a cluster at the same time, each by a task there. The results are in the order of the nodes.
+
+    Raises:
+        UserError: no trial can run on any machine.
+    """
+    import ray
+    from ray.exceptions import RayError
+
+    facts = []
+    for node, answer in [(node, start_preparing(inputs, storage, node, gpus, is_shared)) for node in nodes]:
+        try:
+            facts.append(ray.get(answer))
+        except RayError as error:
+            facts.append(MachineFacts(problem=_describe_death(error), host=node.host))
+    if all(fact.problem for fact in facts):
+        first = facts[0]
+        agree = len({fact.problem for fact in facts}) == 1
+        raise UserError(str(first.problem) if agree else f"No machine can run a trial. {first.host}: {first.problem}")
+    return facts
+
+
+def _describe_death(error: Exception) -> str:
+    reason = str(error).split("\n")[0].rstrip(".")
+    return f"The task that prepares the machine died ({reason})."
+
+
+def start_preparing(
+    inputs: list[dict[str, Any]], storage: Path, node: Node, gpus: float, is_shared: bool = True
+) -> ObjectRef[MachineFacts]:
+    """Start a task that prepares one machine of a cluster."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    prepare = ray.remote(max_retries=2)(
+        bootstrap(project_root(), "search.runner.machines.preparation", "prepare_machine")
+    )
+    here = NodeAffinitySchedulingStrategy(node.id, soft=False)
+    own = min(gpus, node.gpus)
+    # The task requests no CPU: Ray may keep one reserved for a driver that was killed, and never release it.
+    task = prepare.options(num_cpus=0, num_gpus=own, scheduling_strategy=here)
+    answer: ObjectRef[MachineFacts] = task.remote(str(storage), inputs, own, is_shared)
+    return answer
+
+
+def follow_preparation(answer: ObjectRef[MachineFacts]) -> Callable[[], str | None]:
+    """Return a function for the result: None while the task runs, "" if trials can run on the machine, else the problem."""
+    import ray
+    from ray.exceptions import RayError
+
+    def result() -> str | None:
+        if not ray.wait([answer], timeout=0)[0]:
+            return None
+        try:
+            return ray.get(answer).problem or ""
+        except RayError as error:
+            return _describe_death(error)
+
+    return result
+
+
+def make_resolver(facts: list[MachineFacts]) -> Callable[[Recipe], Recipe]:
+    """Return a function that replaces `auto` by the values that the machines found.
+
+    Where machines found different values, as with and without a GPU, each trial resolves its own recipe.
+    """
+    found: dict[str, list[tuple[dict[str, Any], str]]] = {}
+    for fact in facts:
+        for key, answer in fact.resolved.items():
+            found.setdefault(key, []).append(answer)
+    known = {
+        key: (Preprocessing(**answers[0][0]), answers[0][1])
+        for key, answers in found.items()
+        if all(answer == answers[0] for answer in answers)
+    }
+
+    def resolve(recipe: Recipe) -> Recipe:
+        if (key := input_key(recipe)) not in known:
+            return recipe
+        preprocessing, backend = known[key]
+        augmentation = recipe.augmentation.model_copy(update={"backend": backend})
+        return recipe.model_copy(update={"preprocessing": preprocessing, "augmentation": augmentation})
+
+    return resolve

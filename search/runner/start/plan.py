@@ -1,0 +1,166 @@
+"""Prepare a sweep: check the data, start Ray, prepare the machines, replace `auto`, open MLflow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from analysis.export.writable import made_for_now
+from analysis.formatting import plural
+from search.display.phases import Phases
+from search.runner.machines.capacity import Capacity, describe_failure, plan_demand
+from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes, start_ray
+from search.runner.start.early_checks import nearest_folder
+from search.storage.events import Dataset
+from search.storage.settings import Settings
+from spaces.space import Space
+from training.errors import UserError
+from training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from search.runner.machines.preparation import MachineFacts
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The prepared sweep: the space without unsupported options, the room for trials, `auto`, and the times."""
+
+    space: Space
+    capacity: Capacity
+    resolve: Callable[[Recipe], Recipe]
+    seconds: dict[str, float]
+    dataset: Dataset | None
+    notes: tuple[str, ...] = ()  # sentences about what was removed from the space, and about the machines
+    nodes: tuple[Node, ...] = ()  # the machines that were prepared
+    gpu_mb: float = 0.0  # memory of the smallest GPU in 2**20 bytes
+
+
+class Store(Protocol):
+    """An MLflow store that opens in the background."""
+
+    def start(self, patient: bool = False) -> None: ...
+    def wait_ready(self) -> None: ...
+
+
+def make_plan(
+    space: Space,
+    settings: Settings,
+    storage: Path,
+    tracking: Store,
+    phases: Phases,
+    console: Console,
+    patient: bool = False,
+) -> Plan:
+    """Start Ray and fit the space to the machines, while the MLflow store opens."""
+    from search.runner.machines.preparation import (
+        compare_versions,
+        follow_preparation,
+        inputs_of,
+        make_resolver,
+        prepare_cluster,
+        prepare_machine,
+        start_preparing,
+    )
+
+    is_local, is_server = settings.address is None, settings.tracking_uri.startswith("http")
+    if is_server:
+        phases.begin("checking the MLflow server")
+        tracking.start(patient)
+        tracking.wait_ready()  # this takes little time; a database is created while Ray starts
+    inputs = [recipe.model_dump() for recipe in inputs_of(space)]
+    clock = [time.perf_counter()]
+
+    def prepare_here() -> MachineFacts:
+        fact = prepare_machine(str(nearest_folder(storage)), inputs, 0)
+        if not fact.problem and not is_server:
+            tracking.start(patient)  # not earlier, so that a refused sweep creates no database
+        return fact
+
+    pool = ThreadPoolExecutor(1)
+    # This machine is prepared in this process, which needs torch for the export anyway, while Ray starts.
+    here = pool.submit(prepare_here) if is_local else None
+    pool.shutdown(wait=False)  # an interrupted start-up must not wait for a download
+    phases.begin(f"starting Ray{'' if settings.address is None else f', at {settings.address}'}")
+    start_ray(settings.address)
+    clock.append(time.perf_counter())
+    phases.begin("preparing this machine: weights, image sizes" if here else "listing the machines of the cluster")
+    facts = [here.result()] if here else []
+    if facts and facts[0].problem:
+        raise UserError(facts[0].problem)
+    can_grow = not is_local and settings.max_concurrent is not None
+    demand = plan_demand(list_nodes(), settings.named_cpus, settings.named_gpus, settings.accelerator, can_grow)
+    nodes = [node for node in list_nodes() if demand.slots_on(node)]
+    failed: dict[str, str] = {}
+    space, notes = fit_to_cluster(space, can_bf16=True, has_gpus=demand.gpus > 0, devices=demand.devices)
+    if nodes and (demand.gpus or not facts):
+        phases.begin(f"preparing {plural(len(nodes), 'machine')}: data, weights, image sizes")
+        with made_for_now(storage):  # each machine must find it
+            facts = prepare_cluster(inputs, storage, nodes, demand.gpus, not settings.copy_to)
+        failed = {node.id: fact.problem for node, fact in zip(nodes, facts, strict=True) if fact.problem}
+        notes += [describe_failure(fact.host, fact.problem) for fact in facts if fact.problem]
+        nodes = [node for node in nodes if node.id not in failed]
+        facts = [fact for fact in facts if not fact.problem]
+        notes += compare_versions(facts)
+    if demand.gpus and facts:
+        can = [fact.bf16 for fact in facts]
+        space, more = fit_to_cluster(
+            space, can_bf16=all(can), has_gpus=True, devices=demand.devices, some_can=any(can) and not all(can)
+        )
+        notes += more
+    clock.append(time.perf_counter())
+    phases.begin("opening the MLflow store")
+    if not is_local and not is_server:
+        tracking.start(patient)
+    tracking.wait_ready()
+    clock.append(time.perf_counter())
+    dataset = _compare_data(facts, notes)
+    gpu_mb = min((fact.gpu_mb for fact in facts), default=0.0)
+    notes += {remark for fact in facts if (remark := fact.remark)}  # one line if the machines agree
+    for note in notes:
+        console.print(note)
+    seconds = dict(zip(("ray", "preparation", "store"), (b - a for a, b in pairwise(clock)), strict=True))
+    capacity = Capacity(
+        demand,
+        nodes,
+        failed=failed,
+        most=settings.max_concurrent,
+        look=None if is_local else list_nodes,
+        prepare=lambda node: follow_preparation(
+            start_preparing(inputs, storage, node, demand.gpus, not settings.copy_to)
+        ),
+        say=lambda line: console.print(line, markup=False),
+    )
+    return Plan(space, capacity, make_resolver(facts), seconds, dataset, tuple(notes), tuple(nodes), gpu_mb)
+
+
+def _compare_data(facts: list[MachineFacts], notes: list[str]) -> Dataset | None:
+    """Return the description of the data, and note if machines have other numbers of classes or images."""
+    found = [fact.dataset for fact in facts if fact.dataset]
+    sizes = {tuple(sorted((name, value) for name, value in data.items() if isinstance(value, int))) for data in found}
+    if len(sizes) > 1:
+        notes.append(
+            "The machines do not have the same data: the numbers of classes or images differ. Give all of them the same "
+            "folder, or scores cannot be compared."
+        )
+    return found[0] if found else None
+
+
+def check_data(space: Space) -> None:
+    """Check the data before anything is started. Data is never a search parameter.
+
+    Raises:
+        UserError: the data is missing, too small to split, or has unreadable images.
+    """
+    from training.data.files.check import check_images
+    from training.data.sources.load_data import load_data
+
+    spec = space.baselines()[0].data
+    data = load_data(spec)
+    check_images(data)

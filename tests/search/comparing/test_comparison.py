@@ -1,0 +1,173 @@
+"""`sweep compare`: two sweeps in a folder, and the same sweep in two stores."""
+
+import json
+import shutil
+import sys
+from dataclasses import fields
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from search.cli.main import app
+from search.comparing.comparison import Comparison, CurvePoint, Difference, Effect, EffectPair, Side, compare
+from search.comparing.print_comparison import print_comparison
+from search.comparing.sources import read_sources
+from search.runner.sweep import create_folder, make_header
+from search.storage.folder import SweepFolder
+from search.storage.settings import Settings
+from search.tracking.writer import Tracking
+from spaces.load import load_space
+from training.errors import UserError
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "analysis"))
+from tests.analysis.made_up import SPACE, simulate
+
+EXPERIMENT = "technique-search"
+# Programs of users read these names: add new ones at the end, and never change one.
+NAMES = {
+    Comparison: ["sweeps", "differences", "curves", "effects", "notes"],
+    Side: ["label", "store", "state", "metric", "trials", "best", "score", "standard_error"],
+    Difference: ["kind", "field", "values"],
+    CurvePoint: ["epoch", "scores", "is_rung"],
+    EffectPair: ["parameter", "level", "effects"],
+    Effect: ["effect", "low", "high", "verdict"],
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Two simulated sweeps with other seeds, epochs, domains and data. Two stores have their results."""
+    home = tmp_path_factory.mktemp("compare")
+    space = SPACE.replace("trials: 30", "trials: 16")
+    (home / "a.yaml").write_text(space)
+    (home / "b.yaml").write_text(space.replace("epochs: 9", "epochs: 12").replace("[0.01, 0.3]", "[0.01, 0.2]"))
+    for number, name in enumerate("ab"):
+        send_sweep(home, name, number)
+    shutil.copy(home / "mlflow.db", home / "other.db")
+    return home
+
+
+def send_sweep(home, name, seed):
+    uri, space = f"sqlite:///{home}/mlflow.db", load_space(home / f"{name}.yaml")
+    data = {"name": "made-up", "digest": name, "source": "nowhere"}
+    header = make_header(name, name, space, Settings(uri, EXPERIMENT, seed), data)
+    folder = SweepFolder(home / "sweeps" / name)
+    events = simulate(space, seed).events
+    create_folder(folder, header, *events)
+    made = Tracking(uri, EXPERIMENT, sweep=name, sweep_id=name, metric="val_accuracy", ledger=folder.ledger)
+    made.start()
+    made.wait_ready()
+    made.replay([header, *events])
+    assert made.close("completed") == 0
+
+
+@pytest.fixture(scope="module")
+def found(home):
+    return compare(read_sources(["a", "b"], home / "sweeps", [], EXPERIMENT))
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_the_names_of_the_fields_are_stable(kind):
+    assert [field.name for field in fields(kind)] == NAMES[kind]
+
+
+def test_what_differs_is_named_by_its_field_with_the_value_of_each_sweep(found):
+    differs = {(one.kind, one.field): one.values for one in found.differences}
+    assert differs["data", "digest"] == ["a", "b"]
+    assert differs["settings", "seed"] == [0, 1]
+    assert differs["space", "epochs"] == ["9", "12"]
+    smoothing = differs["space", "label_smoothing.alpha (label_smoothing[1])"]
+    assert "0.3" in smoothing[0]
+    assert "0.2" in smoothing[1]
+    assert differs["recipe", "epochs"] == [9, 12]
+    assert ("recipe", "backbone.name") not in differs
+    assert not any(kind == "search" for kind, _ in differs)
+
+
+def test_the_curves_are_those_of_the_best_trials_at_the_rungs_and_the_ends(home, found):
+    from search.api import open as open_sweep
+
+    best = [open_sweep(name, storage=home / "sweeps").best for name in "ab"]
+    assert [side.best for side in found.sweeps] == [trial.number for trial in best]
+    points = {point.epoch: point for point in found.curves}
+    assert max(points) == 12
+    assert points[9].scores == [best[0].score, best[1].reports[8].score]
+    assert points[12].scores == [None, best[1].score]
+    assert points[1].is_rung == [True, True]
+    assert points[12].is_rung == [False, False]
+
+
+def test_effects_that_both_sweeps_measured_stand_side_by_side(found):
+    [mixup] = [pair for pair in found.effects if pair.parameter == "mixup"]
+    assert len(mixup.effects) == 2
+    for effect in mixup.effects:  # the planted effect is -0.05
+        assert effect.low < effect.effect < effect.high < 0
+        assert effect.verdict == "harmful"
+    # The two sweeps search other ranges of label smoothing, so they have no such level in common.
+    assert not any(pair.parameter == "label_smoothing" for pair in found.effects)
+
+
+def test_a_note_says_that_the_data_differ(found):
+    assert found.notes[0].startswith("The sweeps have different images or splits")
+    assert "is " in found.notes[1]
+    assert "points" in found.notes[1]
+
+
+def test_the_same_sweep_in_two_stores_has_no_difference(home):
+    uris = [f"sqlite:///{home}/mlflow.db", f"sqlite:///{home}/other.db"]
+    found = compare(read_sources(["b"], home, uris, EXPERIMENT))
+    assert [(side.label, side.store) for side in found.sweeps] == [("b (1)", uris[0]), ("b (2)", uris[1])]
+    assert found.differences == []
+    assert all(pair.effects[0] == pair.effects[1] for pair in found.effects)
+    assert found.effects
+
+
+def test_without_a_store_the_effects_are_missing_and_the_rest_is_there(home, monkeypatch):
+    sources = read_sources(["a", "b"], home / "sweeps", [], EXPERIMENT)
+    monkeypatch.setattr(type(sources[0].record), "settings", Settings(f"sqlite:///{home}/gone.db"))
+    found = compare(sources)
+    assert found.effects == []
+    assert "The effects of a are not known: --tracking-uri" in found.notes[-2]
+    assert found.curves
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_tables_fit_the_width(found, width):
+    out = StringIO()
+    print_comparison(found, Console(file=out, width=width))
+    text = out.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    for words in ("Data that differs", "best score", "Best trials by epoch", "Effects, with 90 % intervals"):
+        assert words in text
+
+
+def test_sweeps_for_which_a_narrow_terminal_has_no_room_follow_in_a_second_table(home):
+    uris = [f"sqlite:///{home}/mlflow.db", f"sqlite:///{home}/other.db"]
+    found = compare(read_sources(["a", "b"], home, uris, EXPERIMENT))
+    assert len(found.sweeps) == 4
+    out = StringIO()
+    print_comparison(found, Console(file=out, width=80))
+    text = out.getvalue()
+    assert max(map(len, text.splitlines())) <= 80
+    effects = text.partition("Effects, with")[2]
+    assert sum(line.startswith("level ") for line in effects.splitlines()) == 2
+    assert all(effects.count(side.label) >= 1 for side in found.sweeps)
+    assert "…" not in effects
+
+
+def test_the_command_prints_json_alone(home, monkeypatch, capsys):
+    monkeypatch.chdir(home)
+    app(["compare", "a", "b", "--json"], standalone_mode=False)
+    plain = json.loads(capsys.readouterr().out)
+    assert list(plain) == NAMES[Comparison]
+    assert list(plain["effects"][0]["effects"][0]) == NAMES[Effect]
+
+
+def test_one_sweep_alone_is_refused(home, monkeypatch):
+    monkeypatch.chdir(home)
+    with pytest.raises(UserError, match="a: a comparison needs two sweeps"):
+        app(["compare", "a"], standalone_mode=False)
+    with pytest.raises(UserError, match=r"c: no such sweep in sqlite.*There are: [ab], [ab]"):
+        app(["compare", "c", "--tracking-uri", "sqlite:///other.db"], standalone_mode=False)

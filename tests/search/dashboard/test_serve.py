@@ -1,0 +1,197 @@
+"""The server starts quickly and ends with its command; the right sweep is served, and mistakes end in one sentence."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from search.cli.main import app
+from search.dashboard.actions import carry_out
+from search.dashboard.app import LOG_BYTES, Parts, make_app, read_log
+from search.dashboard.serve import open_socket
+from search.dashboard.sources import find_latest
+from training.errors import UserError
+
+HEAVY = ("torch", "ray", "mlflow", "lightning", "timm", "optuna", "matplotlib", "sklearn")
+
+
+def call(*arguments):
+    app(list(arguments), standalone_mode=False)
+
+
+@contextmanager
+def served(folder, *arguments):
+    """Serve a sweep as a user does; yields the printed address."""
+    command = [sys.executable, "-m", "search", "dashboard", folder.name, "--storage", str(folder.path.parent)]
+    server = subprocess.Popen([*command, "--port", "0", *arguments], stdout=subprocess.PIPE, text=True)
+    try:
+        yield server.stdout.readline().split(": ", 1)[1].split(" (")[0]
+    finally:
+        server.send_signal(signal.SIGINT)
+        try:
+            server.wait(15)
+        finally:
+            server.kill()
+
+
+def test_ctrl_c_ends_the_server_without_a_fault(make_sweep, events):
+    folder = make_sweep(events[:9])
+    command = [sys.executable, "-m", "search", "dashboard", "mine", "--storage", str(folder.path.parent), "--port", "0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    address = server.stdout.readline().split(": ", 1)[1].split(" (")[0]
+    assert urllib.request.urlopen(f"{address}state", timeout=20).status == 200
+    server.send_signal(signal.SIGINT)
+    _, errors = server.communicate(timeout=20)
+    assert (server.returncode, errors) == (0, "")
+
+
+def test_the_server_imports_nothing_heavy_for_the_page_and_its_state(make_sweep, events):
+    folder = make_sweep(events)
+    code = (
+        "import sys, uvicorn; from pathlib import Path; from search.cli.looking import dashboard_command\n"
+        "from search.dashboard.sources import FolderSource; from search.dashboard.app import make_app\n"
+        "from search.dashboard.guard import Guard; from search.storage.folder import SweepFolder\n"
+        f"parts = FolderSource(SweepFolder(Path({str(folder.path)!r}))).make_parts(); make_app(parts)\n"
+        f"assert parts.live.describe(0, '')['rows']; print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_the_dashboard_of_a_run_ends_with_it_however_that_ends(make_sweep, events):
+    folder = make_sweep(events[:9])
+    code = (
+        "import os, sys, urllib.request; from pathlib import Path; from rich.console import Console\n"
+        "from search.dashboard.serve import beside; from search.storage.folder import SweepFolder\n"
+        f"with beside(SweepFolder(Path({str(folder.path)!r})), [], Console(file=sys.stdout, width=200)):\n"
+        "    sys.stdout.flush(); sys.stdin.readline(); os.kill(os.getpid(), 9)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    address = parent.stdout.readline().split(": ", 1)[1].strip()
+    assert urllib.request.urlopen(f"{address}state", timeout=30).status == 200
+    parent.communicate("end\n", timeout=30)
+    for _ in range(150):
+        try:
+            urllib.request.urlopen(f"{address}state", timeout=5).close()
+        except OSError:
+            return
+        time.sleep(0.2)
+    pytest.fail("the dashboard goes on without its parent")
+
+
+@pytest.mark.parametrize(
+    "body", ["[1]", "no JSON", "{", "[" * 5000, '{"action": "fly"}', '{"action": "extend", "trials": "x"}']
+)
+def test_a_request_that_is_not_of_the_page_is_refused_with_a_sentence(make_sweep, events, body):
+    class Live:
+        folder = make_sweep()
+
+    def carry_out_here(values):
+        return carry_out(None, values)
+
+    app = make_app(Parts(Live, None, carry_out_here))
+    messages = []
+
+    async def receive():
+        return {"type": "http.request", "body": body.encode(), "more_body": False}
+
+    async def send(message):
+        messages.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/requests", "headers": [], "query_string": b""}
+    asyncio.run(app(scope, receive, send))
+    assert messages[0]["status"] == 409
+    assert len(json.loads(messages[1]["body"])["sentence"]) > 10
+
+
+def test_without_a_name_the_latest_sweep_is_served(make_sweep, events):
+    first, last = make_sweep(name="first"), make_sweep(name="last")
+    os.utime(last.ledger, (1, 1))
+    assert find_latest(first.path.parent).name == "first"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--storage", "nowhere"], "--storage=.*nowhere: there is no sweep. Start one with sweep run"),
+        (["yours"], "yours: no such sweep"),
+        (["mine", "--host", "203.0.113.7"], "--host=203.0.113.7: this machine cannot listen there"),
+    ],
+)
+def test_a_mistake_ends_in_one_sentence(make_sweep, monkeypatch, arguments, words):
+    monkeypatch.chdir(make_sweep().path.parent.parent)
+    with pytest.raises(UserError, match=words):
+        call("dashboard", *arguments)
+
+
+def test_a_port_in_use_gives_the_next_one():
+    with open_socket("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with open_socket("127.0.0.1", port) as other:
+            assert other.getsockname()[1] > port
+
+
+def test_a_job_of_a_cluster_does_not_take_a_dashboard(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = ["submit", "quick", "--address", "http://head:8265", "--storage", "/shared", "--dashboard"]
+    with pytest.raises(UserError, match="--dashboard: it would be served on the cluster"):
+        call(*arguments, "--tracking-uri", "http://host:5000")
+
+
+def test_the_log_of_a_trial_is_its_end_without_passwords(tmp_path):
+    assert "no log here" in read_log(tmp_path)
+    (tmp_path / "log.txt").write_text("begin\n" + LOG_BYTES * "x" + "\nhttp://ada:secret@host\n")
+    assert read_log(tmp_path) == "http://ada:***@host\n"
+
+
+def test_beyond_loopback_every_answer_needs_the_token(make_sweep, events):
+    with served(make_sweep(events[:9]), "--host", "0.0.0.0") as address:
+        plain = address.partition("?")[0].replace(socket.gethostname(), "127.0.0.1")
+        for path in ("", "state", "dashboard.js", "trials/0/log", "findings"):
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(plain + path, timeout=20)
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with suppress(urllib.error.URLError):
+            assert opener.open(f"{plain}?{address.partition('?')[2]}", timeout=20).status == 200
+        assert opener.open(f"{plain}state", timeout=20).status == 200
+
+
+@pytest.mark.parametrize(
+    ("line", "runner"),
+    [
+        ("run quick --name new", "run_sweep"),
+        ("resume mine", "resume_sweep"),
+        ("extend mine --trials 2", "resume_sweep"),
+    ],
+)
+def test_the_dashboard_of_a_command_is_served_exactly_while_the_sweep_runs(make_sweep, monkeypatch, line, runner):
+    monkeypatch.chdir(make_sweep().path.parent.parent)
+    seen = []
+
+    @contextmanager
+    def note_beside(folder, files, console):
+        seen.append(f"{folder.name} is served")
+        try:
+            yield
+        finally:
+            seen.append("ended")
+
+    def run_nothing(*arguments):
+        seen.append("runs")
+        raise UserError("enough")
+
+    monkeypatch.setattr("search.dashboard.serve.beside", note_beside)
+    monkeypatch.setattr(f"search.runner.sweep.{runner}", run_nothing)
+    for more in ([], ["--dashboard"]):
+        with pytest.raises(UserError, match="enough"):
+            call(*line.split(), *more)
+    name = "new" if "new" in line else "mine"
+    assert seen == ["runs", f"{name} is served", "runs", "ended"]

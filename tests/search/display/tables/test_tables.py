@@ -1,0 +1,284 @@
+"""Leaderboard, space and sweeps as tables, at several widths."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from analysis.formatting import format_score, format_seconds
+from search.core.trials import Trials
+from search.display.recipe_text import cut, short_recipe
+from search.display.tables.columns import PIPED, make_console
+from search.display.tables.leaderboard import REASONS, _describe_failures, leaderboard
+from search.display.tables.space_table import space_table
+from search.display.tables.sweeps_table import SweepRow, sweeps_table
+from search.storage.events import make_event
+from spaces.load import load_space
+from training.recipe import Recipe, read_recipe
+
+BASELINE = Recipe()
+
+
+def make_recipe(**changes):
+    return read_recipe(BASELINE.model_dump() | changes)
+
+
+def sweep_of(*trials, metric="val_accuracy"):
+    """Trials from (state, score, error, origin, recipe), the last ones optional."""
+    folded = Trials(metric)
+    for number, (state, score, *rest) in enumerate(trials):
+        error, origin, recipe = [*rest, *(0.01, "sampler", BASELINE)[len(rest) :]]
+        event = {"trial": number, "time": 0.0}
+        folded.fold(
+            make_event({**event, "event": "start", "recipe": recipe.model_dump(), "params": {}, "origin": origin})
+        )
+        if score is not None:
+            recorded = {
+                "epoch": 10,
+                "score": score,
+                "standard_error": error,
+                "best_epoch": 8,
+                "metrics": {"train_seconds": 72},
+            }
+            folded.fold(make_event({**event, "event": "report", **recorded}))
+        if state != "running":
+            folded.fold(
+                make_event({**event, "event": "end", "state": state, "reason": "" if score else "out of luck."})
+            )
+    return folded
+
+
+def show(renderable, width=200):
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    console.print(renderable)
+    text = console.file.getvalue()
+    assert all(len(line) <= width for line in text.splitlines())
+    return text
+
+
+def sentences(renderable):
+    return " ".join(show(renderable, width=PIPED).split())
+
+
+def test_a_short_recipe_has_the_differences_from_the_baseline():
+    recipe = make_recipe(unfreeze={"level": "most"}, label_smoothing={"alpha": 0.123456}, batch_size=64)
+    assert short_recipe(recipe, BASELINE) == "batch_size=64 unfreeze.level=most label_smoothing.alpha=0.123"
+    assert short_recipe(BASELINE, BASELINE) == "baseline"
+
+
+def test_another_optimizer_is_shown_by_name_without_the_defaults_of_its_own_fields():
+    recipe = make_recipe(optimizer={"name": "adam", "lr": 0.002})
+    assert short_recipe(recipe, BASELINE) == "optimizer.name=adam optimizer.lr=0.002"
+
+
+def test_texts_are_cut_at_words_so_that_no_number_is_changed():
+    assert cut("optimizer.lr=0.034 batch_size=64", 25) == "optimizer.lr=0.034 …"
+    assert cut("optimizer.lr=0.034", 18) == "optimizer.lr=0.034"
+    assert len(cut("x" * 50, 10)) == 10
+
+
+@pytest.mark.parametrize(
+    ("metric", "score", "error", "text"),
+    [
+        ("val_accuracy", 0.934, 0.013, "93.4 ± 1.3 %"),
+        ("val_accuracy", 0.93412, 0.0004, "93.41 ± 0.04 %"),
+        ("val_loss", 0.2134, 0.012, "0.213 ± 0.012"),
+        ("val_ece", 0.2134, None, "0.213"),
+        ("val_ece", None, None, "–"),
+    ],
+)
+def test_scores_have_the_digits_that_their_error_allows(metric, score, error, text):
+    assert format_score(metric, score, error) == text
+
+
+def test_times_are_shown_in_the_two_largest_units():
+    assert [format_seconds(s) for s in (0.4, 42, 192, 18420)] == ["0 s", "42 s", "3 min 12 s", "5 h 07 min"]
+
+
+def test_the_leaderboard_ranks_completed_trials_before_better_ones_that_were_stopped():
+    text = show(leaderboard(sweep_of(("stopped", 0.99), ("completed", 0.90), ("completed", 0.95))))
+    assert [line.split()[1] for line in text.splitlines()[1:4]] == ["0002", "0001", "0000"]
+    assert "1 min 12 s" in text
+
+
+def test_a_narrow_leaderboard_drops_columns_and_keeps_the_whole_recipe_of_the_first():
+    recipe = make_recipe(
+        unfreeze={"level": "most"}, label_smoothing={"alpha": 0.12}, batch_size=64, mixup={"alpha": 0.3}
+    )
+    trials = sweep_of(("completed", 0.95, 0.01, "sampler", recipe), ("completed", 0.9, 0.01, "sampler", recipe))
+    narrow, wide = show(leaderboard(trials), 80), show(leaderboard(trials), 200)
+    assert "best at" in wide
+    assert "best at" not in narrow
+    assert narrow.count("label_smoothing.alpha=0.12") == 1
+    assert narrow.count("…") == 1
+    assert "…" not in wide
+
+
+def test_the_leaderboard_shows_how_many_trials_it_leaves_out():
+    assert "… and 990 more" in show(leaderboard(sweep_of(*[("completed", 0.5)] * 1000)), 80)
+
+
+def test_trials_that_are_behind_the_best_only_by_luck_are_counted():
+    text = sentences(leaderboard(sweep_of(("completed", 0.95), ("completed", 0.94), ("completed", 0.80))))
+    assert (
+        "2 of 3 completed trials, the best included, cannot be distinguished on these validation images: by luck the best "
+        "of 3 may be up to 2.8 points ahead (95 %)."
+    ) in text
+
+
+def test_the_best_of_six_is_not_called_ahead_with_a_gap_of_about_one_standard_error():
+    others = [("completed", score, 0.012) for score in (0.946, 0.94, 0.93, 0.92, 0.91)]
+    text = sentences(leaderboard(sweep_of(("completed", 0.966, 0.010), *others)))
+    assert "4 of 6 completed trials, the best included, cannot be distinguished on these validation images" in text
+    assert "sweep confirm adds seeds" in text
+
+
+def test_the_truly_best_recipe_is_among_the_tied_ones_at_95_percent():
+    rng, kept = np.random.default_rng(0), 0
+    for _ in range(2000):
+        # Equal recipes are the hardest case, because only luck decides which comes first.
+        scores = 0.9 + 0.01 * rng.standard_normal(8)
+        trials = sweep_of(*[("completed", float(score)) for score in scores])
+        kept += 0 in [trial.number for trial in trials.tied_with_best()]
+    assert kept / 2000 >= 0.95
+
+
+def test_a_best_trial_without_ties_is_called_ahead():
+    text = sentences(leaderboard(sweep_of(("completed", 0.95), ("completed", 0.80))))
+    assert (
+        "On these validation images 0000 is ahead of the rest by more than luck can explain for the best of 2 (95 %). "
+        "There is also noise between seeds, which sweep confirm measures."
+    ) in text
+
+
+@pytest.mark.parametrize(
+    ("score", "verdict"),
+    [
+        (0.91, "by 1.0 points (± 1.4 at most): no more than the noise of the validation images."),
+        (
+            0.92,
+            "by 2.0 points (± 1.4 at most): this is not proven, because the best of 3 may be this far ahead by luck.",
+        ),
+        (
+            0.95,
+            "by 5.0 points (± 1.4 at most): on these validation images more than luck can explain for the best of 3 (95 %)",
+        ),
+    ],
+)
+def test_the_best_is_compared_with_the_best_baseline_as_the_best_of_several(score, verdict):
+    baselines = [("completed", 0.90, 0.01, "baseline"), ("completed", 0.80, 0.01, "baseline")]
+    text = sentences(leaderboard(sweep_of(*baselines, ("completed", score))))
+    assert f"The best, 0002, is better than the best baseline, 0000, {verdict}" in text
+
+
+def test_a_lower_loss_is_better():
+    trials = sweep_of(("completed", 0.30, 0.01, "baseline"), ("completed", 0.20), metric="val_loss")
+    text = sentences(leaderboard(trials))
+    assert "The best, 0001, is better than the best baseline, 0000, by 0.100 (± 0.014 at most)" in text
+
+
+def test_a_winning_baseline_is_named():
+    text = sentences(leaderboard(sweep_of(("completed", 0.95, 0.01, "baseline"), ("completed", 0.90))))
+    assert "No recipe beat the baseline: the best trial, 0000, is one." in text
+
+
+def test_a_best_trial_without_a_mistake_is_not_called_certain():
+    text = sentences(leaderboard(sweep_of(("completed", 1.0, 0.0), ("completed", 1.0, 0.0), ("completed", 0.9))))
+    assert "The best, 0000, made no mistake in validation, nor did 1 more: only more images can show" in text
+
+
+@pytest.mark.parametrize("state", ["failed", "diverged", "out_of_memory"])
+def test_a_sweep_with_only_failures_shows_each_reason_once(state):
+    text = sentences(leaderboard(sweep_of(*[(state, None)] * 5)))
+    assert text.startswith("5 trials, 0000 the first of them,")
+    assert text.count("out of luck.") == 1
+    assert "No trial completed, so none can be called the best." in text
+
+
+def test_an_empty_sweep_has_a_leaderboard():
+    assert sentences(leaderboard(Trials("val_loss"))) == "No trial has started yet."
+
+
+def test_piped_output_is_neither_cut_nor_padded(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    recipe = make_recipe(
+        unfreeze={"level": "most"}, mixup={"alpha": 0.3}, label_smoothing={"alpha": 0.12}, batch_size=64
+    )
+    file = io.StringIO()
+    make_console(file).print(leaderboard(sweep_of(("completed", 0.95, 0.01, "sampler", recipe))))
+    text = file.getvalue()
+    assert "label_smoothing.alpha=0.12\n" in text
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("name", ["quick", "card"])
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_table_of_a_space_fits_and_breaks_no_word(name, width):
+    space = load_space(name)
+    text = show(space_table(space, width), width)
+    for row in space.rows():
+        assert row.hyperparameter in text
+    assert f"{space.count():,} combinations of the discrete part" in text
+    assert "cosine_restarts" in text or name == "quick"
+
+
+def test_the_table_of_a_space_shows_the_option_that_a_hyperparameter_belongs_to():
+    lines = [line.split() for line in show(space_table(load_space("card"))).splitlines()]
+    assert ["optimizer.momentum", "uniform", "[0.8,", "0.98]", "nesterov"] in lines
+    assert ["mixup", "alpha=0.0", "|", "option", "2"] in lines
+    assert ["mixup.alpha", "log_uniform", "[0.1,", "2.0]", "option", "2"] in lines
+
+
+def test_the_table_of_a_space_shows_how_it_is_searched():
+    text = sentences(space_table(load_space("quick")))
+    assert (
+        "16 trials, ranked by val_accuracy: the baseline at three learning rates, then recipes proposed by TPE" in text
+    )
+    assert "after 1 epoch or more, the best 1 in 2 at each rung continue" in text
+    text = sentences(space_table(load_space("quick", ["search.scheduler={name: none}"])))
+    assert "each trained to its last epoch" in text
+
+
+def test_sweeps_are_listed_with_their_best_score():
+    row = SweepRow("quick-1", "done", 16, 16, "val_accuracy", 0.934, 0.013, 0.0, Path("sweeps/quick-1"))
+    new = SweepRow("photos-1", "running", 0, 64, "val_loss", None, None, 0.0, Path("sweeps/photos-1"))
+    text = show(sweeps_table([row, new]))
+    assert "93.4 ± 1.3 %" in text
+    assert "0/64" in text
+    assert show(sweeps_table([])).strip() == "No sweeps here yet."
+
+
+@pytest.mark.parametrize(
+    ("failures", "words"),
+    [(1, "for 1 more reason;"), (2, "for 2 more reasons;")],
+)
+def test_reasons_that_are_not_listed_are_counted_in_words_that_fit_the_number(failures, words):
+    numbers = range(REASONS + failures)
+    trials = [SimpleNamespace(state="failed", reason=f"reason {number}", name=f"{number:04d}") for number in numbers]
+    assert words in list(_describe_failures(trials))[-1]
+
+
+@pytest.mark.parametrize("space", ["quick", "card", "full"])
+def test_a_narrow_terminal_shows_every_word_of_a_space(space):
+    text = show(space_table(load_space(space), 80), 80)
+    assert "…" not in text
+    for row in load_space(space).rows():
+        options = row.domain.split(" | ") if "{" not in row.domain else []
+        for word in (word for option in options for word in option.replace(" [", " | [").split(" | ")):
+            assert f" {word} " in f" {text} ", f"{word} is broken"
+
+
+def test_a_narrow_terminal_shows_when_a_sweep_started_rather_than_a_part_of_its_folder():
+    row = SweepRow(
+        "a-sweep", "completed", 30, 30, "val_accuracy", 0.9, 0.01, 0.0, Path("/home/someone/photos/sweeps/a-sweep")
+    )
+    narrow, wide = show(sweeps_table([row]), 80), show(sweeps_table([row]), 200)
+    assert "started" in narrow
+    assert "…" not in narrow
+    assert "/home/someone/photos/sweeps/a-sweep" in wide
+    assert "notes" not in wide, "no sweep has any"
+    assert "larger images" in show(sweeps_table([replace(row, notes="larger images")]), 200)

@@ -1,0 +1,192 @@
+"""`--preset` from the images to a space, and to a sweep."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from search import api
+from search.cli.main import app
+from search.planning import cost_model, settle
+from search.presets import facts
+from search.presets.make import make_preset
+from search.runner.machines.cluster import Node
+from spaces.load import load_space
+from training import cost
+from training.errors import UserError
+from training.model import weights
+
+NO_WEIGHTS = UserError("backbone.weights=pretrained: the weights are not cached here. Give a file.")
+
+
+def draw(folder, classes=("cat", "dog"), count=80, side=32):
+    rng = np.random.default_rng(0)
+    for name in classes:
+        (folder / name).mkdir(parents=True)
+        for number in range(count):
+            Image.fromarray(rng.integers(0, 255, (side, side, 3), dtype=np.uint8)).save(folder / name / f"{number}.png")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """A folder with images, on a machine without weights on which an epoch of any backbone takes a second."""
+    draw(tmp_path / "photos")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(facts, "this_machine", lambda: Node("", "laptop", 2, 0))
+    take(monkeypatch, lambda name: 1.0)
+
+    def refuse(backbone):
+        if backbone.weights == "pretrained":
+            raise NO_WEIGHTS
+        return "the pretraining on rendered letters"
+
+    monkeypatch.setattr(weights, "locate_weights", refuse)
+    return tmp_path
+
+
+def take(monkeypatch, seconds):
+    """Let an epoch take `seconds(backbone)`."""
+
+    def measure(recipe, level, resources):
+        return cost.Cost(0.0, seconds(recipe.backbone.name), 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 8)
+
+    monkeypatch.setattr(cost, "measure_cost", measure)
+
+
+def call(*arguments):
+    app(list(arguments), standalone_mode=False)
+
+
+def test_without_weights_the_embedded_backbone_is_used_and_the_reason_is_given():
+    made = make_preset("fast", ["data.root=photos"])
+    baseline = made.space.baselines()[0]
+    assert (baseline.backbone.name, baseline.backbone.weights) == ("test_resnet", "letters")
+    assert (baseline.preprocessing.image_size, baseline.batch_size, baseline.epochs) == (32, 8, 15)
+    assert made.notes[0].startswith("Preset fast: 112 training and 24 validation images in 2 classes, 32 pixels")
+    assert "no pretrained weights can be had: the weights are not cached here" in made.notes[1]
+    assert made.notes[2].startswith("12 trials of 15 epochs with batches of 8: an epoch takes about 1 s here")
+    comments = " ".join(line.strip("# ") for line in made.text.splitlines() if line.startswith("#"))
+    assert comments == " ".join(made.notes)
+    assert max(map(len, made.text.splitlines())) <= 120
+
+
+def test_the_written_file_is_a_space_that_is_equal_to_the_one_that_is_searched(home, capsys):
+    call("space", "--preset", "good", "data.root=photos")
+    (home / "mine.yaml").write_text(capsys.readouterr().out)
+    assert load_space(home / "mine.yaml") == make_preset("good", ["data.root=photos"]).space
+
+
+def test_the_time_decides_the_trials_and_then_the_epochs(monkeypatch):
+    take(monkeypatch, lambda name: 4.0)
+    made = make_preset("fast", ["data.root=photos"], seconds=320)
+    assert (made.space.search.trials, made.space.baselines()[0].epochs) == (12, 15)
+    made = make_preset("fast", ["data.root=photos"], seconds=120)
+    assert (made.space.search.trials, made.space.baselines()[0].epochs) == (6, 13)
+    made = make_preset("fast", ["data.root=photos"], seconds=30)
+    assert (made.space.search.trials, made.space.baselines()[0].epochs) == (6, 3)
+    assert "enough for about 2 trials" in made.notes[2]
+
+
+def test_a_backbone_that_is_too_slow_gives_way_to_a_smaller_one(monkeypatch):
+    monkeypatch.setattr(weights, "locate_weights", lambda backbone: "in the cache")
+    take(monkeypatch, lambda name: 1e6 if name.startswith("convnext") else 1.0)
+    made = make_preset("best", ["data.root=photos"])
+    assert made.space.baselines()[0].backbone.name == "mobilenetv3_large_100"
+    assert made.space.baselines()[0].preprocessing.image_size == 64
+    assert "because convnext_nano would be too slow or too large here" in made.notes[1]
+
+
+def test_values_of_the_user_replace_those_of_the_preset_and_stand_in_the_file():
+    given = ["data.root=photos", "epochs=7", "search.trials=5", "backbone={name: resnet18, weights: none}"]
+    made = make_preset("good", given)
+    baseline = made.space.baselines()[0]
+    assert (baseline.epochs, made.space.search.trials, baseline.backbone.name) == (7, 5, "resnet18")
+    assert made.notes[2].startswith("5 trials of 7 epochs")
+    assert "# The command also set: epochs=7 search.trials=5 backbone={name: resnet18, weights: none}" in made.text
+
+
+def test_the_kind_of_data_follows_from_the_files(home):
+    (home / "list.csv").write_text(
+        "path,label\n" + "".join(f"photos/{kind}/{n}.png,{kind}\n" for kind in ("cat", "dog") for n in range(80))
+    )
+    assert make_preset("fast", ["data.path=list.csv"]).space.baselines()[0].data.name == "manifest"
+    assert make_preset("fast", ["data.name=digits"]).space.baselines()[0].data.name == "digits"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((None, []), "--preset=good: which images\\? Name their folder"),
+        ((None, ["epochs=3"]), "--preset=good: which images"),
+        (("quick", ["data.root=photos"]), "--preset=good: a preset makes the space itself. Leave quick out"),
+        ((None, ["data.root=nowhere"]), "nowhere"),
+        ((None, ["data.root=few"]), "--preset=good: the data has 14 training and 3 validation images"),
+        ((None, ["data.root=photos", "epochs=0"]), "epochs=0"),
+    ],
+)
+def test_a_mistake_ends_in_one_sentence_and_makes_nothing(home, arguments, words):
+    draw(home / "few", count=10)
+    with pytest.raises(UserError, match=words):
+        api.run(*arguments, preset="good")
+    assert sorted(path.name for path in home.iterdir()) == ["few", "photos"]
+
+
+def test_a_preset_for_a_cluster_names_the_other_way():
+    with pytest.raises(UserError, match="sweep space --preset fast data.root=FOLDER > fast.yaml"):
+        api.run(overrides=["data.root=photos"], preset="fast", address="head:6379")
+    with pytest.raises(UserError, match="sweep space --preset fast"):
+        call("submit", "data.root=/photos", "--preset", "fast", "--address", "http://head:8265", "--storage", "/shared")
+
+
+def test_a_check_says_what_the_preset_chose(monkeypatch, capsys):
+    call("run", "--preset", "fast", "data.root=photos", "--check")
+    shown = capsys.readouterr().out
+    assert "ok      preset: Preset fast: 112 training and 24 validation images" in shown
+    assert "! The backbone is test_resnet" in shown
+
+
+def test_a_sweep_keeps_the_space_that_its_preset_made_and_the_time_of_the_preset(home, monkeypatch):
+    import search.runner.sweep as sweep
+
+    class Enough(Exception):
+        pass
+
+    def look(folder, controller, settings, *_):
+        raise Enough(folder, settings)  # before the first trial
+
+    monkeypatch.setattr(sweep, "drive", look)
+    monkeypatch.setattr(sweep, "make_plan", make_no_plan)
+    monkeypatch.setattr(settle, "settle", lambda *_: [])
+    with pytest.raises(Enough) as found:
+        call("run", "--preset", "fast", "data.root=photos", "data.split_seed=3", "--tracking-uri", "sqlite:///m.db")
+    folder, settings = found.value.args
+    assert (folder.name, settings.time_budget_seconds) == ("fast-1", 600)
+    assert load_space(folder.preset).baselines()[0].data.split_seed == 3
+    kept = folder.preset.read_text()
+    take(monkeypatch, lambda name: 50.0)  # another speed would give other trials
+    given = {"preset": "fast", "name": "fast-1", "or_resume": True}
+    request = api.read_request(None, ["data.root=photos", "data.split_seed=3"], **given)
+    assert (request.preset, request.space) == (kept, load_space(folder.space))
+    other = api.read_request(None, ["data.root=photos", "data.split_seed=0"], **given)
+    assert other.space.recipe["data"] != request.space.recipe["data"]
+
+
+def make_no_plan(space, settings, storage, tracking, phases, console, patient=False):
+    from types import SimpleNamespace
+
+    return SimpleNamespace(space=space, dataset=None, resolve=lambda recipe: recipe)
+
+
+def test_the_measured_recipe_is_the_baseline_of_the_space(monkeypatch):
+    measured = []
+
+    def measure(recipe, level, resources):
+        measured.append((recipe, level, resources))
+        return cost.Cost(0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 8)
+
+    monkeypatch.setattr(cost, "measure_cost", measure)
+    made = make_preset("fast", ["data.root=photos", "batch_size=4"], cpus=2)
+    ((recipe, level, resources),) = measured
+    assert (recipe.batch_size, recipe.flip.probability, recipe.backbone.name) == (4, 0.5, "test_resnet")
+    assert (level, resources.threads + resources.workers) == ("full", 2)
+    assert cost_model.epoch_seconds(cost.Cost(*[1.0] * 10, 8)) == 3.0
+    assert "batches of 4" in made.notes[2]

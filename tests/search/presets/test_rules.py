@@ -1,0 +1,82 @@
+"""The rules of the presets: what each choice follows from."""
+
+import pytest
+
+from search.presets.facts import DataFacts, MachineFacts
+from search.presets.rules import (
+    EMBEDDED,
+    LADDER,
+    PRESETS,
+    choose_batch,
+    choose_epochs,
+    choose_side,
+    count_trials,
+    first_rung,
+)
+from search.presets.space_text import Choice, write_space
+from spaces.load import parse_space
+from training.contract.specs import Backbone, ImageFolder
+from training.process.resources import Resources
+
+SMALL = DataFacts(255, 45, 5, 51, 51, 32)
+LARGE = DataFacts(50_000, 5_000, 100, 500, 500, 480)
+LAPTOP = MachineFacts(2, 0, 0.0, 2, Resources(), "32-true")
+
+
+def with_gpu(gib):
+    return MachineFacts(16, 1, gib, 1, Resources(8, 8, "cuda"), "bf16-mixed")
+
+
+def choose(preset="good", data=SMALL, machine=LAPTOP, backbone=EMBEDDED, **more):
+    values = {"reason": "small", "side": 32, "batch": 8, "epochs": 20, "trials": 10} | more
+    return Choice(PRESETS[preset], ImageFolder(root="/photos: my"), data, machine, backbone, **values)
+
+
+def test_a_better_preset_and_a_larger_device_begin_with_a_larger_backbone():
+    def names(machine):
+        return [LADDER[first_rung(preset, machine)] for preset in PRESETS.values()]
+
+    assert names(LAPTOP) == ["mobilenetv3_large_100", "mobilenetv3_large_100", "convnext_nano"]
+    assert names(with_gpu(8)) == ["mobilenetv3_large_100", "convnext_nano", "convnext_tiny"]
+    assert names(with_gpu(80)) == ["convnext_nano", "convnext_tiny", "convnext_small"]
+
+
+def test_few_images_get_small_batches_and_many_epochs():
+    assert (choose_batch(SMALL), choose_batch(LARGE)) == (16, 64)
+    assert [choose_epochs(preset, SMALL, 16) for preset in PRESETS.values()] == [15, 40, 80]
+    assert [choose_epochs(preset, LARGE, 64) for preset in PRESETS.values()] == [3, 5, 10]
+
+
+def test_small_images_are_enlarged_to_twice_their_side_and_not_to_that_of_the_weights():
+    pretrained = Backbone(name="convnext_nano")
+    assert choose_side(SMALL, pretrained, 224) == 64
+    assert choose_side(LARGE, pretrained, 224) == 224
+    assert choose_side(SMALL, EMBEDDED, None) == 32
+    assert choose_side(LARGE, EMBEDDED, None) == 64
+    assert choose_side(LARGE, Backbone(name="resnet18", weights="none"), None) == 224
+
+
+def test_more_time_and_more_places_give_more_trials():
+    assert count_trials(620, 2, 10, 1.0, 1.0) == 160
+    assert count_trials(620, 1, 10, 1.0, 1.0) == 80
+    assert count_trials(80, 1, 10, 1.0, 1.0) == 8
+    assert count_trials(10, 1, 10, 1.0, 1.0) == 0
+    assert count_trials(620, 1, 10, float("inf"), 0.0) == 0
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("data", [SMALL, LARGE, DataFacts(900, 90, 2, 800, 100, 300)])
+@pytest.mark.parametrize("backbone", [EMBEDDED, Backbone(name="convnext_tiny")])
+def test_every_written_space_loads_and_its_baseline_is_a_recipe(preset, data, backbone):
+    space = parse_space(write_space(choose(preset, data, backbone=backbone), ["Why."]), "made.yaml")
+    baseline = space.baselines()[0]
+    assert baseline.data.root == "/photos: my"
+    assert (baseline.backbone, baseline.epochs, baseline.batch_size) == (backbone, 20, 8)
+    assert baseline.flip.probability == 0.5
+    assert space.search.metric == ("val_balanced_accuracy" if data.classes == 2 else "val_accuracy")
+    assert all(space.encode(recipe) is not None for recipe in space.baselines()[:1])
+
+
+def test_a_better_preset_searches_more():
+    counts = [len(parse_space(write_space(choose(preset), []), "made.yaml").rows()) for preset in PRESETS]
+    assert counts == sorted(set(counts))

@@ -1,0 +1,176 @@
+"""`--json` and `--csv`: names that stay, values that are exact, and nothing else on the standard output."""
+
+import csv
+import io
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from analysis.effects.intervals import Interval
+from search.cli.main import app
+from search.followup.replications.findings import Ablation, Confirmation, ConfirmedRecipe, Soup, TechniqueWorth, Worth
+from search.records.describe_formats import KINDS, describe_formats
+from search.records.output import apart
+from search.result import Result
+from search.storage.events import TestScored
+from training.errors import UserError
+
+# Programs of users read these names: add new ones at the end, and never change one.
+NAMES = {
+    "SweepRow": "name state done total metric score standard_error started folder notes",
+    "RemoteRow": "name state done metric score started owner tags",
+    "SweepTable": "name state metric planned_trials trials notes",
+    "TrialRow": "trial rank state reason origin score standard_error best_epoch epoch epochs cost_seconds recipe",
+    "ReportResult": "sweep metric page best score standard_error effects interactions cautions notes",
+    "EffectRow": "technique parameter level is_detail verdict effect low high full_length full_length_without best "
+    "best_without trials",
+    "InteractionRow": "one other effect low high clear",
+    "Confirmation": "sweep of metric seeds recipes notes test",
+    "ConfirmedRecipe": "label searched scores interval ranks ahead_of_baseline",
+    "ConfirmedRow": "recipe searched mean low high best_rank worst_rank ahead ahead_low ahead_high",
+    "Ablation": "sweep of metric seeds comparisons techniques recipes notes",
+    "TechniqueWorth": "technique value in_winner in_baseline",
+    "Worth": "interval proven likely",
+    "WorthRow": "technique value recipe effect low high proven likely",
+    "Soup": "trials metric score single gain folder sentences",
+    "Comparison": "sweeps differences curves effects notes",
+    "Side": "label store state metric trials best score standard_error",
+    "Difference": "kind field values",
+    "CurvePoint": "epoch scores is_rung",
+    "EffectPair": "parameter level effects",
+    "Effect": "effect low high verdict",
+    "SweepPlan": "name trials slots device cpus_per_trial gpus_per_trial seconds seconds_low seconds_high seconds_full epochs "
+    "epochs_full images_per_second_low images_per_second_high train_memory_mb evaluation_memory_mb ram_mb fits fits_by "
+    "price price_full checked time_factor memory_factor not_measured removed recipes",
+    "RecipeRow": "kind differs problem images_per_second epoch_seconds setup_seconds train_memory_mb "
+    "evaluation_memory_mb ram_mb recipe",
+    "DataResult": "name classes remarks shorter_side mean std input picture speeds",
+    "ClassRow": "name train val test",
+    "InputRow": "image_size interpolation crop mean std random_crop flip augmentation backend",
+    "SpeedRow": "backend median least most reason",
+    "FilesResult": "name images unreadable remarks",
+    "FileRow": "path reason",
+    "Card": "name title effect source interactions kinds hyperparameters example domain costs",
+    "Hyperparameter": "kind name legal default description",
+    "TechniqueRow": "name title effect source",
+}
+GAIN = Interval(1 / 3, 0.1, 0.5)
+TEST = TestScored(trial=1, openings_before=0, classes=("a",), results={"accuracy": {"mean": float("nan")}}, time=0.0)
+CONFIRMED = Confirmation(
+    *("tiny-confirm", "tiny", "val_accuracy", (5, 6)),
+    [
+        ConfirmedRecipe("0003", 0.9, [0.8, 0.9], GAIN, (1, 2), GAIN),
+        ConfirmedRecipe("baseline", 0.7, [], GAIN, (1, 2), None),
+    ],
+    ["a note"],
+    TEST,
+)
+ABLATED = Ablation(
+    *("tiny-ablate", "tiny", "val_accuracy", (5, 6), 2),
+    [TechniqueWorth("mixup", "alpha=0.2", Worth(GAIN, True, True), None)],
+    {"winner": GAIN},
+    [],
+)
+COOKED = Soup(("0003", "0001"), "val_accuracy", 2 / 3, 0.5, GAIN, Path("exports/mean"), ["a sentence"])
+
+
+def call(capsys, *arguments):
+    capsys.readouterr()
+    app(list(arguments), standalone_mode=False)
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Results without trainings; each method prints as the real one does."""
+
+    def give(found):
+        def method(self, *_, **__):
+            self.console.print("progress")
+            print("a library prints")
+            return found
+
+        return method
+
+    monkeypatch.setattr("search.open", lambda name, storage, console: Result(None, "", 0, console))
+    monkeypatch.setattr(Result, "confirm", give(CONFIRMED))
+    monkeypatch.setattr(Result, "ablate", give(ABLATED))
+    monkeypatch.setattr(Result, "soup", give(COOKED))
+
+
+def test_the_names_of_all_fields_are_stable_and_documented():
+    assert {kind.__name__: " ".join(field.name for field in fields(kind)) for kind in KINDS} == NAMES
+    assert Path("docs/formats.md").read_text() == describe_formats()
+
+
+def test_confirm_prints_the_content_of_its_file_or_a_row_for_each_recipe(opened, capsys):
+    plain = json.loads(call(capsys, "confirm", "tiny", "--json"))
+    assert list(plain) == ["format", *NAMES["Confirmation"].split()]
+    assert plain["recipes"][0]["interval"]["mean"] == 1 / 3
+    assert plain["test"]["results"]["accuracy"]["mean"] is None  # JSON has no NaN
+    rows = list(csv.DictReader(io.StringIO(call(capsys, "confirm", "tiny", "--csv"))))
+    assert [(row["recipe"], row["worst_rank"], row["ahead_low"]) for row in rows] == [
+        ("0003", "2", "0.1"),
+        ("baseline", "2", ""),
+    ]
+    assert float(rows[0]["mean"]) == 1 / 3
+
+
+def test_ablate_and_soup_print_their_results(opened, capsys):
+    assert json.loads(call(capsys, "ablate", "tiny", "--json"))["techniques"][0]["in_winner"]["proven"] is True
+    [row] = csv.DictReader(io.StringIO(call(capsys, "ablate", "tiny", "--csv")))
+    assert (row["technique"], row["recipe"], float(row["effect"])) == ("mixup", "winner", 1 / 3)
+    cooked = json.loads(call(capsys, "soup", "tiny", "--json"))
+    assert (cooked["score"], cooked["folder"]) == (2 / 3, "exports/mean")
+
+
+def test_without_the_option_messages_are_on_the_standard_output(opened, capsys):
+    assert call(capsys, "soup", "tiny") == "progress\na library prints\n"
+
+
+def test_messages_go_to_standard_error_if_the_output_is_for_programs(capsys):
+    with apart(True) as console:
+        console.print("progress")
+        print("a library prints")
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "progress\na library prints\n")
+
+
+def test_techniques_are_rows_and_cards(capsys):
+    cards = json.loads(call(capsys, "techniques", "--json"))
+    rows = list(csv.DictReader(io.StringIO(call(capsys, "techniques", "--csv"))))
+    assert [card["name"] for card in cards] == [row["name"] for row in rows]
+    card = json.loads(call(capsys, "techniques", "mixup", "--json"))
+    assert card["hyperparameters"][0]["name"] == "alpha"
+    assert card in cards
+
+
+def test_data_are_counted_by_class(tmp_path, capsys):
+    arguments = ["data", "digits", "data.train_size=64", "--out", str(tmp_path / "data.png")]
+    found = json.loads(call(capsys, *arguments, "--json"))
+    assert sum(row["train"] for row in found["classes"]) == 64
+    assert (found["input"]["backend"], len(found["mean"])) == ("tensor", 3)
+    rows = list(csv.DictReader(io.StringIO(call(capsys, *arguments, "--csv"))))
+    assert [int(row["train"]) for row in rows] == [row["train"] for row in found["classes"]]
+
+
+def test_broken_files_are_rows_and_the_exit_code_stays(tmp_path, capsys):
+    from PIL import Image
+
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(9):
+            Image.new("RGB", (20, 20), (number, 0, 0)).save(tmp_path / "photos" / name / f"{number}.png")
+    (tmp_path / "photos" / "cat" / "0.png").write_bytes(b"no picture")
+    assert app(["data", str(tmp_path / "photos"), "--check", "--json"], standalone_mode=False) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["images"], len(found["unreadable"])) == (18, 1)
+    assert found["unreadable"][0]["path"].endswith("cat/0.png")
+
+
+@pytest.mark.parametrize("command", ["confirm", "ablate", "report", "data", "techniques"])
+def test_both_forms_together_are_refused(command):
+    with pytest.raises(UserError, match="--json and --csv: give one of them"):
+        app([command, "digits", "--json", "--csv"], standalone_mode=False)

@@ -1,0 +1,343 @@
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from itertools import product
+from pathlib import Path
+from unittest.mock import Mock, patch
+
+import psutil
+import pytest
+
+from search.cli.looking.mlflow_ui import find_free_port
+from search.runner.interrupt import Interrupted, listen
+from search.runner.machines import preparation
+from search.runner.machines.capacity import plan_demand
+from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes, start_ray
+from search.runner.machines.preparation import MachineFacts, input_key, inputs_of, prepare_cluster, prepare_machine
+from spaces.load import load_space
+from training.errors import UserError
+from training.process.resources import split_cpus
+from training.recipe import Recipe, read_recipe
+
+LAPTOP = [Node("a", "laptop", 8, 0)]
+SERVERS = [Node("a", "one", 32, 4), Node("b", "two", 16, 4)]
+
+
+@pytest.fixture(autouse=True)
+def no_fork_server(monkeypatch):
+    monkeypatch.setattr("search.runner.machines.cluster.start_fork_server", lambda: "")
+
+
+def test_without_gpus_a_trial_gets_one_cpu():
+    assert plan_demand(LAPTOP, None, None).count_slots(LAPTOP) == 8
+
+
+def test_with_gpus_a_trial_gets_one_and_its_share_of_the_cpus():
+    demand = plan_demand(SERVERS, None, None)
+    assert (demand.cpus, demand.gpus, demand.count_slots(SERVERS)) == (4, 1, 8)
+
+
+def test_a_fraction_of_a_gpu_holds_more_trials():
+    demand = plan_demand(SERVERS, None, 0.5)
+    assert (demand.cpus, demand.count_slots(SERVERS)) == (2, 16)
+
+
+def test_a_trial_can_run_on_a_cpu_although_there_are_gpus():
+    assert plan_demand(SERVERS, 1, 0).count_slots(SERVERS) == 48
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "words"), [(None, 5, "--gpus-per-trial=5: .* has 4"), (64, 0, "--cpus-per-trial=64")]
+)
+def test_more_than_any_machine_has_is_refused(cpus, gpus, words):
+    with pytest.raises(UserError, match=words):
+        plan_demand(SERVERS, cpus, gpus)
+
+
+def test_a_precision_that_no_machine_supports_is_removed_and_reported():
+    space = load_space("quick", ["precision.mode={choice: [32-true, 16-mixed]}"])
+    reduced, notes = fit_to_cluster(space, can_bf16=True, has_gpus=False)
+    assert reduced.values_of("precision.mode") == {"32-true"}
+    assert "16-mixed" in notes[0]
+    assert "16-mixed" not in reduced.to_yaml()
+
+
+def test_a_fixed_precision_that_no_machine_supports_is_refused():
+    words = (
+        "precision.mode=16-mixed: no GPU here. The space has no other value for it: give one with precision.mode=VALUE."
+    )
+    with pytest.raises(UserError, match=f"^{re.escape(words)}$"):
+        fit_to_cluster(load_space("quick", ["precision.mode=16-mixed"]), can_bf16=True, has_gpus=False)
+
+
+def test_batch_size_auto_is_removed_on_cpus():
+    space = load_space("quick", ["batch_size={choice: [auto, 32]}"])
+    reduced, notes = fit_to_cluster(space, can_bf16=True, has_gpus=False)
+    assert reduced.values_of("batch_size") == {32}
+    assert any("batch_size=auto (no GPU here)" in note for note in notes)
+    with pytest.raises(UserError, match="batch_size=auto: no GPU here"):
+        fit_to_cluster(load_space("quick", ["batch_size=auto"]), can_bf16=True, has_gpus=False)
+
+
+def test_more_devices_than_a_trial_gets_are_removed_and_reported():
+    space = load_space("quick", ["data_parallel={devices: {choice: [1, 2, 4]}}"])
+    reduced, notes = fit_to_cluster(space, can_bf16=True, has_gpus=False, devices=2)
+    assert reduced.values_of("data_parallel.devices") == {1, 2}
+    assert notes == [
+        "Removed from the space: data_parallel.devices=4 (a trial gets 2 CPU; --cpus-per-trial=4 would allow it)."
+    ]
+    with pytest.raises(
+        UserError, match=r"data_parallel.devices=2: a trial gets 1 GPU; --gpus-per-trial=2 would allow it"
+    ):
+        fit_to_cluster(load_space("quick", ["data_parallel={devices: 2}"]), can_bf16=True, has_gpus=True)
+
+
+@pytest.mark.parametrize(("cpus", "gpus", "devices"), [(1, 0, 1), (0.5, 0, 1), (4, 0, 4), (8, 0.5, 1), (8, 2, 2)])
+def test_the_devices_of_a_trial_are_its_gpus_or_else_its_cpus(cpus, gpus, devices):
+    assert plan_demand([Node("a", "one", 16, 4)], cpus, gpus).devices == devices
+
+
+def test_every_backbone_of_a_space_is_prepared():
+    space = load_space(
+        "quick", ["backbone={choice: [{name: resnet18, weights: none}, {name: test_resnet, weights: letters}]}"]
+    )
+    names = {recipe.backbone.name for recipe in inputs_of(space)}
+    assert names == {"resnet18", "test_resnet"}
+
+
+def test_every_image_size_is_prepared_with_every_backbone_and_policy():
+    space = load_space(
+        "quick",
+        [
+            "backbone={choice: [{name: test_resnet, weights: none}, {name: test_vit, weights: none}]}",
+            "preprocessing={image_size: {choice: [32, 48, 64, auto]}}",
+            "augmentation={choice: [{policy: none}, {policy: small_images, rotate: {uniform: [5, 30]}}, "
+            "{policy: rand_augment, magnitude: {int_uniform: [1, 30]}}]}",
+        ],
+    )
+    found = {
+        (recipe.backbone.name, recipe.preprocessing.image_size, recipe.augmentation.policy)
+        for recipe in inputs_of(space)
+    }
+    sizes, policies = (32, 48, 64, "auto"), ("none", "small_images", "rand_augment")
+    baseline = {("resnet18", "auto", "none")}
+    assert found - baseline == set(product(("test_resnet", "test_vit"), sizes, policies))
+
+
+def test_an_image_size_that_a_backbone_does_not_support_is_reported_before_the_first_trial(tmp_path):
+    space = load_space(
+        "quick", ["backbone={name: test_vit, weights: none}", "preprocessing={image_size: {choice: [32, 50]}}"]
+    )
+    facts = prepare_machine(str(tmp_path), [recipe.model_dump() for recipe in inputs_of(space)], 0)
+    assert "backbone.name=test_vit cannot classify images of 50×50" in facts.problem
+    assert "Set another preprocessing.image_size" in facts.problem
+
+
+def test_recipes_of_the_same_input_share_a_key():
+    one = read_recipe({"epochs": 3})
+    assert input_key(one) == input_key(Recipe())
+    assert input_key(one) != input_key(read_recipe({"preprocessing": {"image_size": 64}}))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"backbone": {"name": "resnet81", "weights": "none"}}, r"backbone.name=resnet81: .*Did you mean"),
+        ({"backbone": {"weights": "nowhere.pth"}}, r"backbone.weights=nowhere.pth: no such file"),
+        ({"data": {"name": "image_folder", "root": "nowhere"}}, "data.root=nowhere: no such folder"),
+        ({"data": {"name": "digits", "train_size": 5000}}, "data.train_size=5000"),
+    ],
+)
+def test_an_error_on_a_machine_is_returned_as_one_sentence(tmp_path, values, words):
+    recipe = read_recipe({"backbone": {"name": "test_resnet", "weights": "none"}, **values})
+    answer = prepare_machine(str(tmp_path), [recipe.model_dump()], 0)
+    with pytest.raises(UserError, match=words):
+        raise UserError(answer.problem)
+
+
+def test_a_storage_that_a_machine_cannot_write_is_named(tmp_path):
+    assert "--storage=" in prepare_machine(str(tmp_path / "nowhere"), [], 0).problem
+
+
+@pytest.mark.parametrize("cpus", [0.5, 1, 2, 3, 4, 16])
+def test_threads_and_loader_workers_never_exceed_a_trials_cpus(cpus):
+    for in_memory in (True, False):
+        threads, workers = split_cpus(cpus, in_memory)
+        assert threads >= 1
+        assert threads + workers <= max(1, cpus)
+
+
+def test_the_start_of_ray_is_tried_three_times_and_then_reported_in_one_sentence(monkeypatch):
+    import ray
+
+    slow = Exception("The current node timed out during startup. This could happen because of load.")
+    answers = [slow, slow, None]
+
+    def init(**arguments):
+        answers.append(answer := answers.pop(0))
+        if answer:
+            raise answer
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    start_ray(None)
+    assert answers == [slow, slow, None]
+    answers[:] = [slow] * 3
+    with pytest.raises(UserError, match=r"Ray did not start \(The current node timed out during startup\)\. Try again"):
+        start_ray(None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_during_the_start_of_ray_ends_it_at_once(monkeypatch, number):
+    import ray
+
+    def init(**arguments):
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as Ray does, in effect
+        os.kill(os.getpid(), number)
+        threading.Event().wait(20)
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    kept = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        listen()
+        with pytest.raises(Interrupted):
+            start_ray(None)
+    finally:
+        for each, handler in kept.items():
+            signal.signal(each, handler)
+
+
+def test_workers_on_other_machines_get_the_cache_limit(monkeypatch):
+    import ray
+
+    given = []
+    monkeypatch.setattr(ray, "init", lambda **arguments: given.append(arguments))
+    monkeypatch.setattr(os, "environ", {**os.environ, "TECHNIQUE_SEARCH_CACHE_MB": "77"})
+    monkeypatch.setattr("search.runner.machines.cluster._use_token", lambda address: None)
+    start_ray("head:6379")
+    assert given[0]["runtime_env"]["env_vars"]["TECHNIQUE_SEARCH_CACHE_MB"] == "77"
+
+
+def test_a_second_sweep_of_a_process_uses_the_ray_that_is_there(monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "init", Mock(side_effect=RuntimeError("Maybe you called ray.init twice by accident?")))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    start_ray(None)
+
+
+@pytest.mark.parametrize(("address", "python"), [(None, "python -I"), ("head:6379", None)])
+def test_workers_of_this_machine_come_from_the_fork_server(monkeypatch, address, python):
+    import ray
+
+    given = {}
+    monkeypatch.setattr(ray, "init", lambda **arguments: given.update(arguments))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr("search.runner.machines.cluster._use_token", lambda address: None)
+    monkeypatch.setattr("search.runner.machines.cluster.start_fork_server", lambda: "python -I")
+    start_ray(address)
+    assert given["runtime_env"].get("py_executable") == python
+
+
+@pytest.mark.cluster
+def test_the_driver_does_not_wait_for_a_dead_machine(tmp_path, monkeypatch):
+    import ray
+    from ray.exceptions import NodeDiedError, WorkerCrashedError
+
+    start_ray(None)
+    try:
+        gone = Node("0f" * 28, "gone", 1, 0)
+        dead, fact = prepare_cluster([], tmp_path, [gone, *list_nodes()], 0)
+        assert (dead.host, fact.problem) == ("gone", None)
+        with pytest.raises(UserError, match="The task that prepares the machine died"):
+            prepare_cluster([], tmp_path, [gone], 0)
+        for death in (NodeDiedError("its node died"), WorkerCrashedError()):
+            monkeypatch.setattr(ray, "get", Mock(side_effect=[death, fact]))
+            assert prepare_cluster([], tmp_path, list_nodes() * 2, 0)[1] == fact
+            monkeypatch.undo()
+    finally:
+        ray.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("problems", "words"),
+    [
+        (["data.root=x: no such folder."] * 2, r"^data\.root=x: no such folder\.$"),
+        (["two has a GPU that torch cannot use.", "other"], r"^No machine can run a trial\. two: two has a GPU that"),
+    ],
+)
+def test_a_cluster_without_a_machine_for_trials_is_refused_in_one_sentence(problems, words, tmp_path, monkeypatch):
+    import ray
+
+    monkeypatch.setattr(preparation, "start_preparing", lambda *_: problems.pop(0))
+    monkeypatch.setattr(ray, "get", lambda problem: MachineFacts(problem=problem, host="two"))
+    with pytest.raises(UserError, match=words):
+        prepare_cluster([], tmp_path, LAPTOP * 2, 0)
+
+
+def test_only_this_user_can_read_the_token_of_ray(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    token = tmp_path / ".ray" / "auth_token"
+    token.parent.mkdir()
+    token.write_text("token")
+    token.chmod(0o644)
+    with patch("ray.init"):
+        start_ray(None)
+    assert token.stat().st_mode & 0o777 == 0o600
+    token.unlink()
+    token.parent.rmdir()
+    with patch("ray.init", side_effect=lambda **options: token.write_text("new")):
+        start_ray(None)
+    assert token.stat().st_mode & 0o777 == 0o600
+    assert token.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.cluster
+def test_a_cluster_with_a_token_is_joined_with_it_and_refused_without(tmp_path, monkeypatch):
+    """Ray reads the token and the mode when it is imported, so each attempt is a process of its own."""
+    home = tmp_path / "home"
+    (home / ".ray").mkdir(parents=True)
+    (home / ".ray" / "auth_token").write_text("a" * 64)
+    port = find_free_port(21_000)
+    unset = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    start = [str(Path(sys.executable).with_name("ray")), "start", "--head", f"--port={port}", "--num-cpus=1", "--block"]
+    start += ["--include-dashboard=false"]
+    code = (
+        "import ray\n"
+        "from search.runner.machines.cluster import list_nodes, start_ray\n"
+        "from training.errors import UserError\n"
+        "try:\n"
+        f"    start_ray('127.0.0.1:{port}')\n"
+        "    counter = ray.remote(type('Counter', (), {'count': lambda self: len(list_nodes())})).remote()\n"
+        "    print(ray.get(counter.count.remote()), 'node')\n"
+        "except UserError as error:\n"
+        "    print(error)\n"
+    )
+
+    def join(home, **more):
+        command = [sys.executable, "-c", code]
+        return subprocess.run(
+            command, env={**environment, "HOME": str(home), **more}, capture_output=True, text=True, timeout=300
+        ).stdout
+
+    head = subprocess.Popen(start, env={**environment, "HOME": str(home)}, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 120
+        while (joined := join(home)) != "1 node\n" and time.monotonic() < deadline:
+            time.sleep(1)
+        assert joined == "1 node\n"
+        refused = f"--address=127.0.0.1:{port}: authentication failed, because the cluster needs a token and "
+        assert join(tmp_path).startswith(f"{refused}this machine has none. Copy the head node's")
+        assert join(tmp_path, RAY_AUTH_TOKEN="b" * 64).startswith(f"{refused}this machine has another one.")
+    finally:
+        for process in [*psutil.Process(head.pid).children(recursive=True), head]:
+            process.kill()
+        head.wait()

@@ -1,0 +1,83 @@
+"""Packed trials under the real Ray, on a machine that only claims to have a GPU; workers simulate the training."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from search.core.controller import Controller
+from search.runner import driver
+from search.runner.machines.capacity import Capacity, Demand
+from search.runner.machines.cluster import RAY_SETTINGS, list_nodes
+from search.storage.folder import SweepFolder
+from search.storage.ledger import Ledger
+from search.storage.settings import Settings
+from spaces.load import load_space
+
+GREEDY = 2  # the trial that needs more than a third of a GPU
+
+
+def make_train():
+    """Return a function that Ray pickles by value, because its workers do not have this module."""
+
+    def train(config, greedy=GREEDY):
+        """Report two epochs, and note the part of the GPU; the greedy trial runs out of memory on a third of it."""
+        import json
+        import time
+        from pathlib import Path
+
+        from ray import tune
+
+        began, path = time.time(), Path(config["folder"])
+        path.mkdir(parents=True, exist_ok=True)
+        if config["trial"] == greedy and config["gpus"] < 0.5:
+            tune.report({"message": json.dumps({"end": "out_of_memory", "reason": "CUDA out of memory"})})
+            return
+        together = time.monotonic() + 120
+        while config["trial"] == 0 and not (path.parent / "0001").exists() and time.monotonic() < together:
+            time.sleep(0.1)  # it does not end before another trial has begun beside it
+        for epoch in (1, 2):
+            time.sleep(0.5)
+            if epoch > config["reported"]:
+                report = {"epoch": epoch, "metrics": {}, "score": 0.5, "standard_error": 0.1, "best_epoch": 1}
+                report |= {"steps": [], "time": time.time()}
+                tune.report({"message": json.dumps({"report": report, "worker_seconds": 1.0})})
+        (path / "used.json").write_text(json.dumps([began, time.time(), config["gpus"]]))
+
+    return train
+
+
+@pytest.fixture
+def ray_with_a_gpu(monkeypatch):
+    for name, value in RAY_SETTINGS.items():
+        monkeypatch.setenv(name, value)
+    import ray
+
+    ray.init(address="local", num_cpus=4, num_gpus=1, include_dashboard=False, log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_trials_share_a_gpu_and_one_without_enough_memory_goes_on_with_a_larger_share(
+    ray_with_a_gpu, tmp_path, monkeypatch
+):
+    overrides = ["search.trials=7", "epochs=2", "search.scheduler={name: none}", "backbone.weights=none"]
+    folder = SweepFolder(tmp_path / "packed")
+    folder.path.mkdir()
+    controller = Controller(load_space("quick", overrides), Ledger(folder.ledger))
+    capacity = Capacity(Demand(1, 0.3333, None, 50.0), list_nodes(), say=Console().print)
+    monkeypatch.setattr(driver, "bootstrap", lambda *names: make_train())
+    assert capacity.slots == 3
+    driver._tune(
+        folder, controller, capacity, Settings(), lambda: False, lambda: None, SimpleNamespace(collect=lambda: None)
+    )
+    assert {trial.state for trial in controller.trials} == {"completed"}
+    assert [trial.enlargements for trial in controller.trials] == [0, 0, 1, 0, 0, 0, 0]
+    used = [json.loads((folder.trial(number) / "used.json").read_text()) for number in range(7)]
+    assert used[GREEDY][2] == pytest.approx(0.6666)
+    for moment, _, _ in used:
+        assert sum(gpus for began, ended, gpus in used if began <= moment < ended) <= 1
+    assert used[1][0] < used[0][1]

@@ -1,0 +1,70 @@
+"""The cost of a recipe from a few batches of it."""
+
+import psutil
+import pytest
+
+from training import cost as module
+from training.contract.specs import Backbone, Digits
+from training.cost import measure_cost
+from training.process.resources import ONE_CPU
+from training.recipe import Recipe
+from training.train import train
+
+TINY = Recipe(
+    data=Digits(train_size=300), backbone=Backbone(name="test_resnet", weights="none"), batch_size=16, epochs=30
+)
+
+
+@pytest.fixture
+def trainings(monkeypatch):
+    found = []
+
+    def spy(recipe, folder, **arguments):
+        found.append((recipe, arguments["val_images"]))
+        return train(recipe, folder, **arguments)
+
+    monkeypatch.setattr(module, "train", spy)
+    return found
+
+
+def test_a_long_epoch_is_measured_by_a_few_batches_and_scaled(trainings, monkeypatch):
+    monkeypatch.setattr(module, "LONG_SECONDS", 0.0)
+    cost = measure_cost(TINY, "full", ONE_CPU)
+    ((recipe, val_images),) = trainings
+    assert (recipe.epochs, recipe.data.epoch_size) == (2, 64)
+    assert val_images == 64  # a whole batch, though 17 of the 80 would be in proportion
+    assert cost.train_seconds * cost.images_per_second == pytest.approx(300)
+    assert cost.evaluation_seconds > 0
+    assert cost.ram_mb >= cost.train_memory_mb > 100
+
+
+def test_a_short_epoch_is_measured_again_with_more_batches(trainings, monkeypatch):
+    monkeypatch.setattr(module, "LONG_SECONDS", 100.0)
+    measure_cost(TINY, "full", ONE_CPU)
+    assert [recipe.data.epoch_size for recipe, _ in trainings] == [64, 300]
+
+
+def test_the_level_of_a_later_milestone_is_the_one_that_is_measured(trainings, monkeypatch):
+    monkeypatch.setattr(module, "LONG_SECONDS", 0.0)
+    values = TINY.model_dump() | {"unfreeze": {"level": "last", "milestones": [9], "milestone_lr": "auto"}}
+    measure_cost(Recipe.model_validate(values | {"optimizer": {"name": "sgd", "lr": "auto"}}), "most", ONE_CPU)
+    assert (trainings[0][0].unfreeze.level, trainings[0][0].unfreeze.milestones) == ("most", [])
+
+
+def test_fewer_validation_images_are_spread_over_the_classes(tmp_path):
+    seen = []
+    train(TINY.model_copy(update={"epochs": 1}), tmp_path, val_images=40, on_report=lambda r: seen.append(r) or True)
+    # A standard error from 40 images is larger than one from all.
+    assert seen[0].metrics["val_accuracy"] * 40 == pytest.approx(round(seen[0].metrics["val_accuracy"] * 40))
+
+
+def test_the_memory_of_loader_processes_counts():
+    process = psutil.Popen(
+        ["python3", "-c", "x = bytearray(60 * 2**20); print('ready', flush=True); input()"], stdin=-1, stdout=-1
+    )
+    try:
+        process.stdout.readline()
+        assert module._measure_children_mb() > 55
+    finally:
+        process.kill()
+        process.wait()

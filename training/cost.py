@@ -1,0 +1,163 @@
+"""What a recipe costs on this machine: a few batches of it are trained and evaluated, and scaled to whole epochs."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+
+from training.data.pipelines.loaders import choose_eval_batch
+from training.data.sources.load_data import load_data
+from training.loop.auto_values.finders import simplify
+from training.loop.epoch_report import Report
+from training.process.memory import MB, PeakMemory
+from training.process.resources import Resources
+from training.recipe import Recipe
+from training.resolve import resolve_recipe
+from training.techniques.data.progressive_resizing import ProgressiveResizing
+from training.techniques.optimization.snapshots import Snapshots
+from training.train import train
+
+BATCHES = 2  # in the first attempt
+LONG_SECONDS = 1.5  # a measured epoch of at least this time is exact enough
+SMALL = 64  # images that an epoch has at least
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of one recipe at one level of unfreeze: seconds of a whole epoch, and peaks of memory in MB (2**20 bytes).
+
+    `device_memory_mb` is that of the GPU with what torch keeps reserved, or that of the process on a CPU. `ram_mb` is that
+    of the process with its loader processes, and `floor_mb` what the process had before it loaded anything.
+    """
+
+    setup_seconds: float
+    train_seconds: float
+    evaluation_seconds: float
+    checkpoint_seconds: float
+    images_per_second: float
+    train_memory_mb: float
+    evaluation_memory_mb: float
+    device_memory_mb: float
+    ram_mb: float
+    floor_mb: float
+    batch_size: int
+
+
+def measure_cost(recipe: Recipe, level: str, resources: Resources) -> Cost:
+    """Train two short epochs, the second of which is measured; again with more batches if that was too short.
+
+    Args:
+        recipe: What to train; it may contain `auto`.
+        level: The level of unfreeze, for recipes with milestones.
+        resources: The CPUs and GPUs of a trial.
+
+    Raises:
+        UserError: this machine cannot train the recipe.
+        torch.OutOfMemoryError: the memory of the GPU is too small.
+    """
+    floor = psutil.Process().memory_info().rss / MB
+    data = load_data(recipe.data)
+    recipe = resolve_recipe(recipe, data, resources.device)
+    whole, val = recipe.data.epoch_size or len(data.train), len(data.val)
+    asked = recipe.batch_size
+    # The size of `auto` is limited by the images of an epoch.
+    size = whole if asked == "auto" else min(whole, max(SMALL, BATCHES * asked))
+    attempt = _train_briefly(recipe, level, resources, size, val * size / whole)
+    if size < whole and attempt.seconds < LONG_SECONDS:
+        size = min(whole, round(size * LONG_SECONDS / max(attempt.seconds, LONG_SECONDS / 20)))
+        attempt = _train_briefly(recipe, level, resources, size, val * size / whole)
+    return attempt.scale(whole, val, floor)
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    reports: list[Report]
+    total_seconds: float
+    val_images: int
+    batch_size: int
+    reserved_mb: float
+    ram_mb: float
+
+    @property
+    def seconds(self) -> float:
+        """The time of the second epoch, without its evaluation."""
+        return self._second("train_seconds")
+
+    def _second(self, name: str) -> float:
+        first, last = (report.metrics.get(name, 0.0) for report in self.reports)
+        return last - first
+
+    def scale(self, whole: int, val: int, floor: float) -> Cost:
+        metrics = self.reports[-1].metrics
+        speed = metrics["images_per_second"]
+        peaks = [
+            max(report.metrics.get(name, 0.0) for report in self.reports)
+            for name in ("peak_memory_mb", "evaluation_memory_mb")
+        ]
+        epochs = ("train_seconds", "evaluation_seconds", "checkpoint_seconds")
+        steady = sum(map(self._second, epochs))
+        return Cost(
+            setup_seconds=max(0.0, self.total_seconds - 2 * steady),
+            train_seconds=whole / speed,
+            evaluation_seconds=self._second("evaluation_seconds") * val / self.val_images,
+            checkpoint_seconds=self._second("checkpoint_seconds"),
+            images_per_second=speed,
+            train_memory_mb=peaks[0],
+            evaluation_memory_mb=peaks[1],
+            device_memory_mb=max(*peaks, self.reserved_mb),
+            ram_mb=self.ram_mb,
+            floor_mb=floor,
+            batch_size=self.batch_size,
+        )
+
+
+def _train_briefly(recipe: Recipe, level: str, resources: Resources, size: int, val_images: float) -> _Attempt:
+    short = simplify(recipe, level).model_copy(
+        update={
+            "data": recipe.data.model_copy(update={"epoch_size": size}),
+            "epochs": 2,
+            "averaging": recipe.averaging,
+            "compilation": recipe.compilation,
+            "progressive_resizing": ProgressiveResizing(),
+            "snapshots": Snapshots(),
+        }
+    )
+    least = 1 if recipe.batch_size == "auto" else choose_eval_batch(short)
+    count = max(least, round(val_images))
+    memory, ram, reserved = PeakMemory("cpu"), 0.0, 0.0
+    reports: list[Report] = []
+
+    def on_report(report: Report) -> bool:
+        nonlocal ram, reserved
+        reports.append(report)
+        # Processes of other devices count for themselves; on CPUs the report has their sum.
+        peaks = [report.metrics.get(name, 0.0) for name in ("peak_memory_mb", "evaluation_memory_mb")]
+        own = max(peaks) if resources.device == "cpu" else memory.read_mb() or 0.0
+        ram = max(ram, own + (0.0 if recipe.data_parallel.devices > 1 else _measure_children_mb()))
+        if resources.device == "cuda":
+            reserved = max(reserved, torch.cuda.memory_reserved() / MB)
+        return True
+
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = train(short, Path(folder), resources=resources, on_report=on_report, val_images=count)
+    seconds = time.perf_counter() - began
+    assert isinstance(outcome.recipe.batch_size, int)  # resolved
+    val = min(count, len(load_data(recipe.data).val))
+    return _Attempt(reports, seconds, val, outcome.recipe.batch_size, reserved, ram)
+
+
+def _measure_children_mb() -> float:
+    """Return the memory of the loader processes; what they share with this process and each other counts once."""
+    total = 0.0
+    for child in psutil.Process().children(recursive=True):
+        try:
+            total += getattr(child.memory_full_info(), "uss", 0) / MB
+        except psutil.Error:  # it has ended
+            continue
+    return total

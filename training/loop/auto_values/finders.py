@@ -1,0 +1,187 @@
+"""Find the batch size and the learning rate for `auto` before the training, on separate models.
+
+Lightning's batch-size finder does not fit: it needs a loader whose batch size it can change.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from dataclasses import replace
+from typing import cast
+
+import lightning.pytorch as pl
+import torch
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import DataLoader
+
+from training.data.pipelines.loaders import Loaders, choose_eval_batch
+from training.data.pipelines.sampling import ShareSampler
+from training.distributed.progress import OTHER_SECONDS, allowing
+from training.errors import UserError
+from training.features.switched_loader import SwitchedLoader
+from training.loop.auto_values.range_test import NoRate, fit_quietly, run_range_test
+from training.loop.classifier import Batch, Classifier
+from training.loop.stopwatch import Stopwatch
+from training.loop.trainer import make_trainer
+from training.process.isolation import isolated_process
+from training.recipe import Recipe
+from training.techniques.compute.compilation import Compilation
+from training.techniques.data.progressive_resizing import ProgressiveResizing
+from training.techniques.model.unfreeze import Unfreeze
+from training.techniques.optimization.accumulation import Accumulation
+from training.techniques.optimization.averaging import NoAveraging
+from training.techniques.optimization.lr_scaling import LrScaling
+from training.techniques.optimization.schedule import Constant
+
+SAFE_RATE = 1e-7  # stands for a rate that is not known yet
+FACTORS: dict[str, float] = {"auto": 1.0, "auto/3": 1 / 3, "auto*3": 3.0}
+
+Prepare = Callable[[Recipe, tuple[int, ...]], Classifier]
+Recall = Callable[[Recipe, Callable[[], float]], float]
+
+logger = logging.getLogger(__name__)
+
+
+class FindAgain(pl.Callback):
+    """At each milestone of unfreeze, find the base rate again for the parameters that train from then on.
+
+    It runs after the techniques' callbacks, when they have unfrozen parameters and replaced an average by the weights.
+    """
+
+    def __init__(self, threads: int, stopwatch: Stopwatch) -> None:
+        self.threads, self.stopwatch = threads, stopwatch
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, Classifier)
+        recipe = pl_module.recipe
+        if trainer.current_epoch not in recipe.unfreeze.milestones:
+            return
+        self.stopwatch.start("finder")  # the reporter starts the next part
+        loader = cast(SwitchedLoader, trainer.train_dataloader).find_images()  # the test uses a copy of the model
+        batches = pl_module.batches_in(trainer.current_epoch)
+        with isolated_process(recipe.seed, self.threads), allowing(OTHER_SECONDS):
+            plan = replace(deepcopy(pl_module.plan), callbacks=[], batches_per_step=lambda epoch: batches)
+            found = _find_rate(Classifier(simplify(recipe, recipe.unfreeze.level), plan), loader)
+        cast(ShareSampler, loader.sampler).set_epoch(trainer.current_epoch)
+        if found is None:  # a trained model may be at a minimum already
+            logger.info("From epoch %d on, the base rate is the same: no other one helps.", trainer.current_epoch + 1)
+        else:
+            set_base_rate(trainer, _round(found * FACTORS[recipe.unfreeze.milestone_lr]))
+
+
+def _find_rate(classifier: Classifier, loader: Iterable[Batch]) -> float | None:
+    try:
+        return run_range_test(classifier, loader)
+    except NoRate:
+        return None
+
+
+def set_base_rate(trainer: pl.Trainer, lr: float) -> None:
+    """Change the peak of the running schedule; each group keeps its share. The checkpoint contains the change."""
+    schedule = cast(LambdaLR, trainer.lr_scheduler_configs[0].scheduler)
+    groups, before = trainer.optimizers[0].param_groups, max(schedule.base_lrs)
+    schedule.base_lrs = [lr * base / before for base in schedule.base_lrs]
+    for group, base, factor in zip(groups, schedule.base_lrs, schedule.lr_lambdas, strict=True):
+        group["initial_lr"], group["lr"] = base, base * factor(schedule.last_epoch)
+    logger.info("From epoch %d on, the base rate is %g.", trainer.current_epoch + 1, lr)
+
+
+def find_lr(recipe: Recipe, prepare: Prepare, loaders: Loaders, threads: int, recall: Recall) -> Recipe:
+    """Return the recipe with a number for `optimizer.lr`. The test leaves no trace, not even in random states.
+
+    Args:
+        recipe: The recipe, which may have `auto`.
+        prepare: Builds the classifier of a recipe.
+        loaders: The loaders of the training.
+        threads: The threads of the test.
+        recall: Gets the recipe of the test and the test, and returns the result, which may be known already.
+
+    Raises:
+        UserError: the loss does not fall at any rate.
+    """
+    asked = recipe.optimizer.lr
+    if not isinstance(asked, str):
+        return recipe
+    simple = simplify(recipe, recipe.unfreeze.level)
+
+    def test() -> float:
+        with isolated_process(recipe.seed, threads):
+            return run_range_test(prepare(simple, loaders.batch_sizes), loaders.train)
+
+    lr = _round(recall(simple, test) * FACTORS[asked])
+    logger.info("optimizer.lr=%g: %s, by a range test.", lr, asked)
+    return recipe.model_copy(update={"optimizer": recipe.optimizer.model_copy(update={"lr": lr})})
+
+
+def _round(lr: float) -> float:
+    """Round to three digits: a range test is no more precise."""
+    return float(f"{lr:.3g}")
+
+
+def find_batch_size(recipe: Recipe, prepare: Prepare, threads: int, image_count: int) -> Recipe:
+    """Return the recipe with a number for `batch_size`: the largest power of two with which training fits into memory.
+
+    Each test takes two steps and an evaluation, with the average of the weights if there is one. It uses the last level
+    that unfreeze reaches, so that the size also fits after every milestone. The size is at most `image_count`, the number
+    of images in an epoch.
+
+    Raises:
+        UserError: the memory is too small for two images.
+    """
+    if recipe.batch_size != "auto":
+        return recipe
+
+    def fits(size: int) -> bool:
+        try:
+            with isolated_process(recipe.seed, threads):
+                _try_steps(recipe, prepare, size)
+        except torch.OutOfMemoryError:
+            return False
+        return True
+
+    size = 1
+    while 2 * size <= image_count and fits(2 * size):
+        size *= 2
+    if size == 1:
+        raise UserError(
+            "batch_size=auto: not even 2 images fit into the GPU's memory. Take a smaller backbone.name or "
+            "preprocessing.image_size."
+        )
+    logger.info("batch_size=%d: the largest power of two that fits.", size)
+    return recipe.model_copy(update={"batch_size": size})
+
+
+def _try_steps(recipe: Recipe, prepare: Prepare, size: int) -> None:
+    """Take two steps, because the first one creates the optimizer's state, then evaluate."""
+    simple = simplify(recipe, recipe.unfreeze.deepest)
+    # Small images of the first epochs would make a batch fit that does not fit later.
+    changes = {"averaging": recipe.averaging, "batch_size": size, "progressive_resizing": ProgressiveResizing()}
+    sized = simple.model_copy(update=changes)
+    classifier = prepare(sized, (size, size))
+    side = classifier.plan.image_size
+    evaluated = classifier.plan.evaluated_size or side
+
+    def load(count: int, images: int, side: int) -> DataLoader[Batch]:
+        batch = torch.zeros(images, 3, side, side), torch.zeros(images, dtype=torch.long)
+        return DataLoader([batch] * count, batch_size=None)  # type: ignore[arg-type]
+
+    trainer = make_trainer(classifier, [], max_epochs=1)
+    fit_quietly(trainer, classifier, load(2, size, side), load(1, choose_eval_batch(sized), evaluated))
+
+
+def simplify(recipe: Recipe, level: str) -> Recipe:
+    """Return the recipe as it is at the start, without techniques that change over time or take long to start."""
+    adapts = recipe.unfreeze.adapt_statistics and level == recipe.unfreeze.level
+    return recipe.model_copy(
+        update={
+            "optimizer": recipe.optimizer.model_copy(update={"lr": SAFE_RATE}),
+            "accumulation": Accumulation(batches=recipe.accumulation.batches_in(0)),
+            "unfreeze": Unfreeze.model_validate({"level": level, "adapt_statistics": adapts}),
+            "schedule": Constant(),
+            "averaging": NoAveraging(),
+            "lr_scaling": LrScaling(),
+            "compilation": Compilation(),
+        }
+    )
