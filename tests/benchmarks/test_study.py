@@ -22,6 +22,12 @@ from spaces.parameters.draws import RandomTrial
 from training.recipe import read_recipe
 
 SHORT = ["epochs=2"]
+# Three search parameters, so that the ablation of any winner is short.
+SMALL = [
+    "lora.rank=0", "random_crop={name: padded}", "flip.probability=0.5", "augmentation={policy: none}", "batch_size=16",
+    "random_erasing.probability=0.0", "layer_decay.factor=1.0", "optimizer.weight_decay=5e-4", "averaging={name: none}",
+    "mixup.alpha=0.0",
+]  # fmt: skip
 AMOUNTS = study.Amounts(backbone_epochs=1, recipes=3, seeds=2, sweeps=1)
 
 
@@ -86,7 +92,7 @@ def test_the_whole_study_makes_its_page_and_goes_on_where_it_stopped(photos, tmp
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_winner_of_a_real_sweep_predicts_the_same_in_plain_timm(photos, tmp_path, own_ray):
-    run(photos, tmp_path, ["record", "search", "verdict", "winner", "page"])
+    run(photos, tmp_path, ["record", "search", "verdict", "winner", "page"], [*SHORT, *SMALL])
     found = json.loads((tmp_path / "work" / "winner.json").read_text())
     assert found["timm_agrees"] == 1.0
     assert found["predicted_right"] == found["confirmation"]["test"]["results"]["accuracy"]["mean"]

@@ -13,7 +13,7 @@ def test_the_baseline_has_fixed_values_and_defaults_at_three_learning_rates():
     middle, low, high = load_space("quick").baselines()
     assert (middle.epochs, middle.backbone.weights) == (9, "letters")
     assert list(middle.techniques()) == []
-    assert middle.batch_size == Recipe().batch_size
+    assert middle.batch_size == 16  # named in search.baseline
     lr = Recipe().optimizer.lr
     assert [b.optimizer.lr for b in (middle, low, high)] == [lr, lr / 3, lr * 3]
     assert low.model_copy(update={"optimizer": middle.optimizer}) == middle

@@ -39,9 +39,9 @@ def test_the_quick_space_searches_the_seven_techniques_on_the_demo_data():
     space = load_space("quick")
     searched = {row.technique for row in space.rows() if not row.is_fixed}
     assert searched == {
-        "unfreeze", "label_smoothing", "mixup", "precision", "accumulation", "batch_size", "optimizer",
+        "unfreeze", "augmentation", "label_smoothing", "mixup", "precision", "batch_size", "optimizer",
     }  # fmt: skip
-    assert space.recipe["data"] == {"name": "digits", "train_size": 200}
+    assert space.recipe["data"] == {"name": "digits", "train_size": 20, "epoch_size": 384}
     assert space.search.trials == 16
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import threading
+
 import pytest
 import torch
 
@@ -27,3 +31,17 @@ def test_a_training_limits_itself_before_it_fills_memory(tiny_recipe, tmp_path, 
     monkeypatch.setattr(training.train, "_train", lambda *arguments: calls.append("trained"))
     training.train.train(tiny_recipe(), tmp_path, resources=Resources(gpu_share=0.5))
     assert calls == [("cpu", 0.5), "trained"]
+
+
+def test_a_worker_holds_nothing_after_a_trial_that_it_did_not_hold_before(fit):
+    def held():
+        gc.collect()
+        tensors = sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects())
+        return tensors, len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    recipe = {"averaging": {"name": "ema"}, "mixup": {"alpha": 0.2}, "unfreeze": {"level": "most"}}
+    fit(**recipe)  # loads what every later training uses
+    before = held()
+    for _ in range(3):
+        fit(**recipe)
+    assert held() == before

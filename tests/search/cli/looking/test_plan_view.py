@@ -22,7 +22,7 @@ def test_the_curve_has_one_character_for_some_steps():
 def test_the_tables_have_each_group_and_the_first_and_last_epochs(recipe, capsys):
     show_plan(recipe, None, make_console())
     shown = capsys.readouterr().out
-    assert "40 epochs of 200 images: 280 optimizer steps." in shown
+    assert "40 epochs of 384 images: 960 optimizer steps." in shown
     rows = [line.strip("│ ").split() for line in shown.splitlines() if line.startswith("│")]
     assert [row[-1] for row in rows[:2]] == ["0.05", "0.005"]
     epochs = [row[0] for row in rows[2:]]

@@ -236,9 +236,10 @@ def test_the_table_of_a_space_shows_the_option_that_a_hyperparameter_belongs_to(
 def test_the_table_of_a_space_shows_how_it_is_searched():
     text = sentences(space_table(load_space("quick")))
     assert (
-        "16 trials, ranked by val_accuracy: the baseline at three learning rates, then recipes proposed by TPE" in text
+        "16 trials, ranked by val_accuracy: the baseline (batch_size=16) at three learning rates, then recipes "
+        "proposed by TPE" in text
     )
-    assert "after 1 epoch or more, the best 1 in 2 at each rung continue" in text
+    assert "after 3 epochs or more, the best 1 in 2 at each rung continue" in text
     text = sentences(space_table(load_space("quick", ["search.scheduler={name: none}"])))
     assert "each trained to its last epoch" in text
 
