@@ -203,7 +203,7 @@ def test_a_sweep_runs_as_a_job_and_a_job_that_starts_again_continues_it(tmp_path
             programs / "sweep",
             "submit",
             "quick",
-            "epochs=1",
+            "epochs=3",
             "backbone.weights=none",
             "--name",
             "job",
