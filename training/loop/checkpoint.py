@@ -1,4 +1,4 @@
-"""Read a checkpoint, and refuse a damaged one."""
+"""Write a checkpoint; read one, and refuse a damaged one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,16 @@ from training.errors import UserError
 
 Saved = dict[str, Any]  # the content of a checkpoint, by key
 BEST = ("state_dict", "recipe", "classes", "epoch")  # the keys of `best.ckpt`
+
+
+def write_checkpoint(saved: Saved, path: Path) -> None:
+    """Write a checkpoint into a file. An interrupted write leaves a part of it, so the caller renames a complete file.
+
+    Raises:
+        OSError: the disk is full, for example. From a path instead of an open file, torch raises a RuntimeError then.
+    """
+    with path.open("wb") as file:
+        torch.save(saved, file)
 
 
 def read_checkpoint(path: Path, keys: Sequence[str] = BEST, mmap: bool = False) -> Saved:

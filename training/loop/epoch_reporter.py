@@ -15,7 +15,7 @@ import torch
 from training.distributed.progress import OTHER_SECONDS, allowing
 from training.distributed.rank import ALONE, Rank
 from training.errors import UserError
-from training.loop.checkpoint import read_checkpoint
+from training.loop.checkpoint import read_checkpoint, write_checkpoint
 from training.loop.classifier import Classifier
 from training.loop.epoch_report import Report
 from training.loop.stopwatch import Stopwatch
@@ -139,7 +139,7 @@ class EpochReporter(pl.Callback):
         if last.best_epoch == last.epoch:
             weights = {"state_dict": classifier.plain_weights(), "epoch": last.epoch, **self.described}
             if self.rank.leads:
-                torch.save(weights, self.folder / "best.partial")
+                write_checkpoint(weights, self.folder / "best.partial")
                 (self.folder / "best.partial").replace(self.folder / "best.next")
         trainer.save_checkpoint(self.folder / "last.partial")  # all ranks call this and wait for each other in it
         if self.rank.leads:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 from lightning.fabric.plugins.environments import LightningEnvironment
+from lightning.pytorch.plugins import TorchCheckpointIO
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from training.distributed.progress import COMPILED_STEP_SECONDS, STEP_SECONDS, ProgressMarks
 from training.distributed.rank import Rank
 from training.distributed.sharding import Sharded
 from training.loop.callbacks import EpochSeeds, Rewrap, SharedStatistics
+from training.loop.checkpoint import Saved, write_checkpoint
 from training.loop.classifier import Classifier
 
 for _source in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero", "lightning.fabric", "bitsandbytes"):
@@ -34,7 +37,7 @@ def make_trainer(classifier: Classifier, callbacks: list[pl.Callback], **argumen
         accelerator="gpu" if plan.device == "cuda" else "cpu",
         strategy=_make_strategy(classifier),
         # Lightning would otherwise use the variables of a Slurm job, which are meant for Ray.
-        plugins=[OneMachine(plan.rank), *plan.plugins],
+        plugins=[OneMachine(plan.rank), DirectFile(), *plan.plugins],
         callbacks=[EpochSeeds(classifier.recipe.seed, plan.rank), *own, *callbacks],
         logger=False,
         enable_checkpointing=False,
@@ -55,6 +58,13 @@ def _make_strategy(classifier: Classifier) -> Strategy | str:
         return Sharded(count)
     # SharedStatistics averages the buffers once an epoch; DDP would copy those of one rank before each step.
     return DDPStrategy(broadcast_buffers=False)
+
+
+class DirectFile(TorchCheckpointIO):
+    """Writes Lightning's checkpoint straight into its file. Lightning's own way copies it in memory twice before."""
+
+    def save_checkpoint(self, checkpoint: Saved, path: Any, storage_options: Any = None) -> None:
+        write_checkpoint(checkpoint, Path(path))
 
 
 class OneMachine(LightningEnvironment):

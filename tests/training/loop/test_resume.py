@@ -137,7 +137,7 @@ class Killed(BaseException):
     """An exception that no code catches."""
 
 
-@pytest.mark.parametrize("moment", ["best.partial", "best.next", "last.ckpt", "best.ckpt"])
+@pytest.mark.parametrize("moment", ["best.partial", "best.next", "last.partial", "last.ckpt", "best.ckpt"])
 def test_a_training_that_is_killed_while_it_writes_continues_to_the_same_numbers(
     moment, fit, load_weights, tmp_path, monkeypatch
 ):
@@ -159,7 +159,7 @@ def test_a_training_that_is_killed_while_it_writes_continues_to_the_same_numbers
     assert resumed.state == "completed"
     assert_same(whole, resumed, load_weights)
     assert torch.load(tmp_path / "best.ckpt", weights_only=True)["epoch"] == 2
-    assert {path.name for path in tmp_path.iterdir()} <= {"last.ckpt", "best.ckpt", "best.partial"}
+    assert {path.name for path in tmp_path.iterdir()} <= {"last.ckpt", "best.ckpt", "best.partial", "last.partial"}
 
 
 def kill_at_the_second(name, patch):
@@ -179,7 +179,7 @@ def kill_at_the_second(name, patch):
 
     def watch_save(state, target, **options):
         save(state, target, **options)
-        count_file(target)
+        count_file(getattr(target, "name", ""))
 
     patch.setattr(os, "replace", watch_replace)
     patch.setattr(torch, "save", watch_save)
