@@ -68,10 +68,13 @@ def measure_effects(fitted: Fitted, trial: int | None = None) -> pd.DataFrame:
     levels = [
         level for parameter in design.parameters for level in list_levels(parameter) if not _is_baseline(design, level)
     ]
-    if trial is not None:
-        levels = [level for level in levels if not level.detail and matches(level, design.tried.loc[[trial]]).all()]
     draws = fitted.draw([make_contrast(design, level, fitted.seed) for level in levels])
-    rows = [_describe(design, level, draws[:, i]) for i, level in enumerate(levels)]
+    # The draws depend on all contrasts, so a trial's choices have the same figures here as among all levels.
+    rows = [
+        _describe(design, level, draws[:, i])
+        for i, level in enumerate(levels)
+        if trial is None or (not level.detail and matches(level, design.tried.loc[[trial]]).all())
+    ]
     return pd.DataFrame(rows, columns=EFFECTS)
 
 

@@ -41,6 +41,13 @@ def test_levels_are_compared_with_the_baselines_choice(effects, sweep):
     assert (effects.full_off > 0).all()
 
 
+def test_the_choices_of_a_trial_have_the_figures_that_they_have_among_all_levels(effects, sweep):
+    best = int(sweep.trials.sort_values("score").trial.iloc[-1])
+    own = measure_effects(fit_sweep(sweep), best).set_index(["parameter", "level"])
+    assert 0 < len(own) < len(effects)
+    pd.testing.assert_frame_equal(own, effects.loc[own.index])
+
+
 def without(sweep, trials):
     keep = ~sweep.trials.trial.isin(trials)
     return replace(sweep, trials=sweep.trials[keep], curves=sweep.curves[~sweep.curves.trial.isin(trials)])
