@@ -3,7 +3,7 @@
     python benchmarks/techniques.py [--rounds 3] [--only unfreeze lora] [--lines FILE] [--busy] [--save]
 
 There are two set-ups: a ResNet-18 on 32×32 images in batches of 128, where kernels take most of the time, and a small
-model on 200 digits, with nine times as many rounds, the first ninth of them timed. Rounds are interleaved, each with its
+model on 200 digits, with six times as many rounds, the first sixth of them timed. Rounds are interleaved, each with its
 own seed. The time is that of one training image, without the first epoch, relative to a baseline trained just before. The
 memory is the peak of torch's allocations, also in the validation: on a GPU from its allocator, on a CPU from a profile of
 one epoch up to its report, which other processes cannot disturb; with several devices, that of one. The accuracy is
@@ -63,7 +63,7 @@ MODELS: dict[str, Values] = {
 }
 DEMO = "the demo"
 BESIDE = 8  # variants that are compared with the same training of the baseline
-DEMO_ROUNDS = 9  # rounds of the demo for each round of the other model: they are short, and accuracy needs many seeds
+DEMO_ROUNDS = 6  # rounds of the demo for each round of the other model: they are short, and accuracy needs many seeds
 # The first part in each is the technique; it needs the others.
 VARIANTS: list[Values] = [example for name in technique_names() for example in list_examples(name)]
 
