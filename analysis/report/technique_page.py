@@ -13,8 +13,8 @@ WIDEST = 120  # longest line of Markdown, except in tables
 PREFACE = f"""# Techniques
 
 `make docs` writes this page from the docstrings and fields of the techniques, [spaces/{SPACE}.yaml](../spaces/{SPACE}.yaml)
-and the measured costs. `sweep techniques NAME` shows one card. The costs are from `python benchmarks/techniques.py`; its
-baseline is momentum at a rate of 0.03, with a cosine schedule on the demo's model.
+and the measured costs. `sweep techniques NAME` shows one card. The costs are from `python benchmarks/techniques.py`.
+The baseline is momentum at a rate of 0.03, and "the demo" is the demo's model with a cosine schedule on 200 digits.
 """
 
 
