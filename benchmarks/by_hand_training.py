@@ -75,12 +75,11 @@ def make_loaders(batch_size: int, change: bool) -> tuple[DataLoader, DataLoader]
         return TensorDataset((images - 0.3) / 0.32, torch.from_numpy(part.labels))
 
     train = Changed(tensors(data.train)) if change else tensors(data.train)
-    return DataLoader(train, batch_size, sampler=RandomSampler(train, num_samples=384)), DataLoader(
-        tensors(data.val), 256
-    )
+    sampler = RandomSampler(train, num_samples=384)
+    return DataLoader(train, batch_size, sampler=sampler), DataLoader(tensors(data.val), 256)
 
 
-def fit(config: dict, uri: str, run_name: str, callbacks: list[pl.Callback]) -> pl.Trainer:
+def fit(config: dict, uri: str, run_name: str, callbacks: list[pl.Callback]) -> None:
     """Train one configuration, with a run of its own in MLflow."""
     trainer = pl.Trainer(
         max_epochs=9,
@@ -92,4 +91,3 @@ def fit(config: dict, uri: str, run_name: str, callbacks: list[pl.Callback]) -> 
         enable_progress_bar=False,
     )
     trainer.fit(Net(config), *make_loaders(config["batch_size"], config["changes"]))
-    return trainer
