@@ -188,7 +188,9 @@ def test_the_command_leaves_a_request_for_a_running_driver(folder, capsys):
 
 def test_without_a_driver_the_ledger_gets_the_request_and_a_resume_is_named(folder, capsys, tmp_path):
     run_all(drive(folder))
-    (tmp_path / "mine.yaml").write_text("format: 1\nrecipe: {data: {name: digits, train_size: 200}, epochs: 2}\n")
+    (tmp_path / "mine.yaml").write_text(
+        "format: 1\nrecipe: {data: {name: digits, train_size: 20, epoch_size: 384}, epochs: 2}\n"
+    )
     call("add", "mine", "mine.yaml", "label_smoothing.alpha=0.9")
     printed = " ".join(capsys.readouterr().out.split())
     assert "when the sweep continues: sweep resume mine" in printed

@@ -46,6 +46,18 @@ MACHINE = ("images_per_second", "peak_memory_mb", "evaluation_memory_mb")
 MACHINE += ("train_seconds", "evaluation_seconds", "checkpoint_seconds", "finder_seconds")
 
 
+EARLIER: set[psutil.Process] = set()  # such as the fork server of a sweep that an earlier test ran in this process
+
+
+@pytest.fixture(autouse=True)
+def remember_earlier_processes():
+    EARLIER.update(psutil.Process().children(recursive=True))
+
+
+def new_processes() -> list[psutil.Process]:
+    return [process for process in psutil.Process().children(recursive=True) if process not in EARLIER]
+
+
 def run(folder: Path, devices: int, **fields):
     values = {**TINY, **fields}
     if devices > 1:
@@ -59,7 +71,7 @@ def run(folder: Path, devices: int, **fields):
 
 def assert_alone():
     """Check that no process, no group and no state of torch is left."""
-    assert not psutil.Process().children(recursive=True)
+    assert not new_processes()
     assert not distributed.is_initialized()
     assert not sys.excepthook.__module__.startswith("torch")
 
@@ -157,7 +169,7 @@ def test_a_device_that_dies_ends_the_training_within_seconds(tmp_path):
     died = []
 
     def kill(report):
-        (other,) = psutil.Process().children()
+        (other,) = new_processes()
         other.send_signal(signal.SIGKILL)
         died.append(time.monotonic())
         return True
@@ -278,7 +290,9 @@ def test_the_processes_of_a_training_listen_only_on_this_machine(tmp_path):
 
     def look(report):
         own = psutil.Process()
-        seen.extend(c.laddr.ip for one in (own, *own.children()) for c in one.net_connections() if c.status == "LISTEN")
+        seen.extend(
+            c.laddr.ip for one in (own, *new_processes()) for c in one.net_connections() if c.status == "LISTEN"
+        )
         return True
 
     run(tmp_path, 2, epochs=1, on_report=look)

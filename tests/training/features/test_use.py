@@ -23,7 +23,14 @@ LEVELS = {
     "norm_bias": ({"unfreeze": {"level": "norm_bias"}}, [0.0, 0.0]),
     "full": ({}, [0.0, 0.0]),
     "milestones": (MILESTONES, [1.0, 1.0, 0.0]),
-    "to full": ({"unfreeze": {"level": "last", "milestones": [1], "to_full": True}}, [1.0, 0.0]),
+    # At a higher rate the whole model enlarges the differences of rounding.
+    "to full": (
+        {
+            "unfreeze": {"level": "last", "milestones": [1], "to_full": True},
+            "optimizer": {"name": "momentum", "lr": 0.001},
+        },
+        [1.0, 0.0],
+    ),
     "a new rate": ({"unfreeze": {"level": "last", "milestones": [1], "milestone_lr": "auto"}}, [1.0, 1.0]),
     "augmented": (AUGMENTED, [VAL, VAL]),
     "mixed": ({"unfreeze": {"level": "last"}, "mixup": {"alpha": 0.4}}, [VAL, VAL]),
