@@ -17,10 +17,10 @@ from typing import Any, Protocol
 import numpy as np
 import optuna
 
+from benchmarks.simulated_curves import LEVEL, SETS, synthesise
 from search.core.asha import Asha, Decision
 from search.core.sampler import Sampler
 
-LEVEL = "unfreeze.level"  # the parameter whose best level is reported, if a set has it
 RESUME_COST = 0.25  # cost of each resume of a paused trial (start and checkpoint), in units of fidelity
 
 
@@ -81,47 +81,6 @@ class Curves:
                 low, high, x = (math.log(v) if kind == "log_uniform" else v for v in (*of, params[name]))
                 values.append((x - low) / (high - low))
         return np.array(values)
-
-
-def synthesise(name: str, seed: int = 0, count: int = 400) -> list[dict[str, Any]]:
-    """Return the lines of a simulated set: curves that approach a smooth function of the parameters.
-
-    `crossing`: the level with the best end learns slowest. `loss`: negated losses of equal length, which may diverge.
-    `unequal`: trials of 10 to 90 units. `flat`: early scores hardly predict the end.
-    """
-    rng = np.random.default_rng((seed, len(name), sum(map(ord, name))))
-    domains: dict[str, Any] = {"lr": {"log_uniform": [1e-4, 1.0]}, "decay": {"log_uniform": [1e-6, 1e-1]}}
-    domains |= {"alpha": {"uniform": [0.0, 0.5]}, "batch_size": {"choice": [16, 32, 64]}}
-    if name == "crossing":
-        domains[LEVEL] = {"choice": ["last", "most", "full"]}
-    if name == "unequal":
-        domains["epochs"] = {"int_uniform": [10, 90]}
-    lines: list[dict[str, Any]] = [{"name": f"synthetic-{name}", "domains": domains}]
-    for _ in range(count):
-        lr, decay, alpha = 10 ** rng.uniform(-4, 0), 10 ** rng.uniform(-6, -1), rng.uniform(0, 0.5)
-        params = {"lr": lr, "decay": decay, "alpha": alpha, "batch_size": int(rng.choice([16, 32, 64]))}
-        length = int(rng.integers(10, 91)) if name == "unequal" else {"crossing": 12}.get(name, 30)
-        distance = (math.log10(lr) + 1.5) ** 2 / 2 + (math.log10(decay) + 3) ** 2 / 12 + (alpha - 0.2) ** 2
-        end = 0.9 - 0.12 * distance - 0.01 * (params["batch_size"] == 64) + rng.normal(0, 0.008)
-        speed = 4.0 + 3 * alpha + 1.5 * (math.log10(lr) + 2)
-        if name == "crossing":
-            level = int(rng.integers(3))
-            params[LEVEL] = ["last", "most", "full"][level]
-            end, speed = end - [0.12, 0.02, 0.0][level], speed * [4.0, 1.2, 0.5][level]
-        if name == "unequal":
-            params["epochs"] = length
-            end += 0.03 * math.log(length / 90)
-        if name == "flat":
-            speed = 10 ** rng.uniform(-0.5, 1.2)
-        shares = np.arange(1, length + 1) / length
-        rise = (1 - np.exp(-max(0.3, speed) * shares)) / (1 - math.exp(-max(0.3, speed)))
-        scores = 0.1 + (max(0.12, end) - 0.1) * rise + rng.normal(0, 0.006, length) * (1 - shares)
-        if name == "loss":
-            scores = -(0.2 + 30 * (1 - scores) ** 3) * (1 + 50 * max(0.0, lr - 0.3))
-        diverges = name in ("loss", "unequal") and rng.random() < 1 / (1 + 0.1 / lr)
-        kept = int(rng.integers(0, length // 2)) if diverges else length
-        lines.append({"params": params, "length": length, "scores": [round(float(v), 5) for v in scores[:kept]]})
-    return lines
 
 
 class Search(Protocol):
@@ -351,6 +310,7 @@ OURS: dict[str, Callable[[Curves, int], Search]] = {
     "this project": lambda curves, seed: Ours(curves, seed, Asha()),
 }
 VARIANTS: dict[str, Callable[[Curves, int], Search]] = {
+    "adapt: false": lambda curves, seed: Ours(curves, seed, Asha(adapt=False)),
     "random points": lambda curves, seed: Ours(curves, seed, Asha(), "random"),
     "nothing stopped": lambda curves, seed: Ours(curves, seed, None),
     "pause and promote": lambda curves, seed: Ours(curves, seed, Asha(kind="promote")),
@@ -420,6 +380,7 @@ def main() -> None:
     parser.add_argument(
         "--first-seed", type=int, default=0, help="first seed; use other seeds to confirm a choice than to make it"
     )
+    parser.add_argument("--sets", nargs="+", metavar="NAME", help="only these files of the folder, without .jsonl")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument(
         "--budgets",
@@ -432,11 +393,11 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="methods to run besides the base")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     args = parser.parse_args()
-    for name in ("crossing", "loss", "unequal", "flat") if args.synthesise else ():
+    for name in SETS if args.synthesise else ():
         args.curves.mkdir(parents=True, exist_ok=True)
         text = "\n".join(json.dumps(line) for line in synthesise(name))
         (args.curves / f"synthetic-{name}.jsonl").write_text(text + "\n")
-    paths = sorted(args.curves.glob("*.jsonl"))
+    paths = [path for path in sorted(args.curves.glob("*.jsonl")) if args.sets is None or path.stem in args.sets]
     if not paths:
         parser.error(f"--curves {args.curves}: no *.jsonl there. Give the folder that holds the sets.")
     methods = [*STOCK, *OURS, *(VARIANTS if args.variants else [])]

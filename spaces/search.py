@@ -31,6 +31,9 @@ class AshaScheduler(_Section):
     kind: Literal["stop", "promote"] = Field(
         "stop", description="Trials that do not pass a rung stop for good, or pause until they are among the best."
     )
+    adapt: bool = Field(
+        True, description="Stop more trials where early scores tell the end, and fewer where they do not."
+    )
     group: str = Field("unfreeze.level", description="Trials are compared with those that share this field's value.")
 
     @model_validator(mode="after")

@@ -7,8 +7,15 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from search.core.evidence import END, LOWEST, NEXT, WEIGHT_END, WEIGHT_NEXT, Evidence
+
 if TYPE_CHECKING:
     from spaces.space import Space
+
+
+EARLY = 1.75  # mean of Fisher's z between adjacent rungs (a correlation of .94) from which on more trials stop earlier
+EARLIEST = 2.25  # the same (.98) for the largest change
+_ROUNDING = 1e-9  # a product of shares may miss a whole number by less
 
 
 class Decision(enum.StrEnum):
@@ -25,9 +32,11 @@ class _Trial:
     group: Hashable
     protected: bool
     rungs: dict[int, list[int]]  # epoch -> the rungs at this epoch, for the trial's own length
+    last_rungs: list[int]  # the last rung at each of these epochs
     epoch: int = 0
     decision: Decision = Decision.CONTINUE
     ended: bool = False
+    goes_on: bool = True  # False from the end at a rung until a resume
     scores: dict[int, float] = field(default_factory=dict)  # rung -> score of the trial there
 
 
@@ -39,6 +48,8 @@ class Asha:
     A trial passes if it is among the best 1/η of all trials or of its `group`, so that groups that learn late are not
     compared with groups that learn early. Two rungs at the same epoch count as one where 1/η² pass. The last rung is left
     out if it is only one epoch after another: one more epoch is too little new information for another cut.
+    With `adapt`, the share that passes follows the correlations that the sweep's own trials show: fewer trials pass, and
+    the cut comes earlier, where each rung tells the next one; more pass where the last rung does not tell the end.
     `kind="stop"` stops a trial that does not pass when it arrives; `"promote"` pauses it until it passes.
     """
 
@@ -51,27 +62,34 @@ class Asha:
         first_share: float = 1 / 32,
         last_share: float = 1 / 4,
         kind: Literal["stop", "promote"] = "stop",
+        adapt: bool = True,
     ) -> None:
         self.min_epochs = min_epochs
         self.reduction_factor = reduction_factor
         self.kind = kind
+        self._evidence = Evidence() if adapt else None
         steps = int(math.log(last_share / first_share, reduction_factor) + 1e-9)
         shares = [last_share / reduction_factor**k for k in range(steps, -1, -1)]
         self._shares = shares if rungs == "shares" else None
         self._trials: dict[int, _Trial] = {}
         self._scores: dict[int, list[float]] = {}  # of each rung, sorted
         self._group_scores: dict[tuple[int, Hashable], list[float]] = {}  # the same of each group at each rung
-        self._factors: dict[int, int] = {}  # of each rung, the smallest over the trials: one in so many passes
+        self._typical: dict[int, _Trial] = {}  # for each rung, a trial where the largest share passes
+        self._stopped: dict[int, int] = {}  # number of trials that do not go on from each rung
 
     def start(self, trial: int, length: int, group: Hashable = None, protected: bool = False) -> None:
         """Record that a trial starts, or starts again after a pause or a resume; its rungs and scores are kept."""
         known = self._trials.get(trial)
         if known is None:
-            self._trials[trial] = _Trial(length, group, protected, self._place_rungs(length))
-            for rungs in self._trials[trial].rungs.values():
-                self._factors[rungs[-1]] = min(self._factor(rungs), self._factors.get(rungs[-1], self._factor(rungs)))
+            rungs = self._place_rungs(length)
+            new = self._trials[trial] = _Trial(length, group, protected, rungs, [each[-1] for each in rungs.values()])
+            for together in rungs.values():
+                typical = self._typical.setdefault(together[-1], new)
+                if self._factor(together) < self._factor(self._find_together(typical, together[-1])):
+                    self._typical[together[-1]] = new
         elif known.decision is Decision.PAUSE:
             known.decision = Decision.CONTINUE
+            self._count_stopped(known, False)
 
     def report(self, trial: int, epoch: int, score: float) -> Decision:
         """Record the best score so far after `epoch` epochs; higher is better. A repeated epoch changes nothing."""
@@ -90,14 +108,20 @@ class Asha:
     def arrive(self, trial: int, epoch: int, score: float) -> None:
         """Record the score of a trial at its rungs without a decision, for those who only look at the rungs."""
         this = self._trials[trial]
-        for rung in this.rungs.get(epoch, []):
+        here = this.rungs.get(epoch, [])
+        if self._evidence and this.scores and (here or epoch == this.length):
+            before = max(this.scores)
+            self._evidence.add(before, here[-1] if here else None, this.scores[before], score)
+        for rung in here:
             this.scores[rung] = score
             insort(self._scores.setdefault(rung, []), score)
             insort(self._group_scores.setdefault((rung, this.group), []), score)
 
     def end(self, trial: int, state: str) -> None:
         """Record that a trial ended; an interrupted or paused one may start again."""
-        self._trials[trial].ended = state not in ("interrupted", "paused")
+        this = self._trials[trial]
+        this.ended = state not in ("interrupted", "paused")
+        self._count_stopped(this, state in ("stopped", "paused"))
 
     def promotable(self) -> int | None:
         """Return the paused trial to resume next: the best at the highest rung among those that pass now."""
@@ -112,9 +136,9 @@ class Asha:
         of the long trials.
         """
         lines = []
-        for rung, factor in sorted(self._factors.items()):
+        for rung, typical in sorted(self._typical.items()):
             scores = self._scores.get(rung, [])
-            places = max(1, self._count_places(len(scores), factor))
+            places = max(1, self._count_places(len(scores), self._share(typical, rung)))
             lines.append((self._label(rung), len(scores), scores[-places] if scores else None))
         return lines
 
@@ -145,23 +169,89 @@ class Asha:
     def _passes(self, this: _Trial) -> bool:
         """Return whether a trial passes the highest rung that it reached, among all trials or among its group."""
         rung = max(this.scores)
-        together = next(rungs for rungs in this.rungs.values() if rung in rungs)
+        share = self._share(this, rung)
         groups = [self._scores[rung]]
         if this.group is not None:
             groups.append(self._group_scores[rung, this.group])
         for scores in groups:
             better = len(scores) - bisect_right(scores, this.scores[rung])
-            if better < self._count_places(len(scores), self._factor(together)):
+            if better < self._count_places(len(scores), share):
                 return True
         return False
+
+    def _share(self, this: _Trial, rung: int) -> float:
+        """Return the share of the trials at a rung that passes, for a trial of this length."""
+        position = this.last_rungs.index(rung)
+        shares = self._shares_of_all(this)
+        return shares[position] / (shares[position - 1] if position else 1.0)
+
+    def _shares_of_all(self, this: _Trial) -> list[float]:
+        """Return, for each epoch with rungs, the share of all trials that passes there.
+
+        Without evidence, one in `reduction_factor` passes each rung. A trial stops for good reason only if its score
+        tells the end, so the share that passes the last rung is in proportion to √(1 − ρ²) / ρ, where ρ is the
+        correlation between that rung and the end: in proportion to what the score leaves open.
+        """
+        factors = [self._factor(together) for together in this.rungs.values()]
+        plain = [1 / math.prod(factors[: position + 1]) for position in range(len(factors))]
+        if self._evidence is None:
+            return plain
+        hidden = max(0, len(self._shares or []) - 1 - this.rungs[max(this.rungs)][0])
+        expected = END * NEXT**hidden  # the last rung of a short trial is an early one
+        found = self._evidence.correlate(this.last_rungs[-1], None, self._passed(this), expected, WEIGHT_END)
+        ease = max(1.0, _open(found) / _open(expected))
+        hurry = self._measure_hurry(this)
+        last = min(1.0, plain[-1] ** (1 + hurry / 2) * ease)
+        if hurry:
+            places = [((position + 1) / len(plain)) ** (1 - hurry) for position in range(len(plain))]
+        else:
+            places = [math.log(share) / math.log(plain[-1]) for share in plain]
+        return [last**place for place in places]
+
+    def _measure_hurry(self, this: _Trial) -> float:
+        """Return from 0 to 1 how nearly each rung repeats the one before, so that waiting for it gains nothing."""
+        assert self._evidence is not None
+        steps = list(zip(this.last_rungs, this.last_rungs[1:], strict=False))
+        if not steps:
+            return 0.0
+        found = [self._evidence.correlate(*step, self._passed_at(step[0]), NEXT, WEIGHT_NEXT) for step in steps]
+        mean = sum(map(math.atanh, found)) / len(found)
+        return min(1.0, max(0.0, (mean - EARLY) / (EARLIEST - EARLY)))
+
+    def _count_stopped(self, this: _Trial, stopped: bool) -> None:
+        if this.scores and stopped == this.goes_on:
+            this.goes_on = not stopped
+            rung = max(this.scores)
+            self._stopped[rung] = self._stopped.get(rung, 0) + (1 if stopped else -1)
+
+    def _passed_at(self, rung: int) -> float:
+        """Return the share of the trials at a rung that went on; one more counts as gone on."""
+        arrived = len(self._scores.get(rung, []))
+        return (arrived - self._stopped.get(rung, 0) + 1) / (arrived + 1)
+
+    def _passed(self, this: _Trial) -> float:
+        """Return the share of all trials that went on from every rung."""
+        return math.prod(self._passed_at(rung) for rung in this.last_rungs)
+
+    @staticmethod
+    def _find_together(this: _Trial, rung: int) -> list[int]:
+        return next(rungs for rungs in this.rungs.values() if rung in rungs)
 
     def _factor(self, together: list[int]) -> int:
         """Return n if one in n trials passes when these rungs are at the same epoch."""
         return int(self.reduction_factor ** min(2, len(together)))
 
-    def _count_places(self, arrived: int, factor: int) -> int:
+    def _count_places(self, arrived: int, share: float) -> int:
         """Return how many of `arrived` trials pass. A promotion rounds down, because a paused trial can wait for others."""
-        return arrived // factor if self.kind == "promote" else math.ceil(arrived / factor)
+        if self.kind == "promote":
+            return math.floor(arrived * share + _ROUNDING)
+        return math.ceil(arrived * share - _ROUNDING)
+
+
+def _open(correlation: float) -> float:
+    """Return what a score leaves open, relative to what it tells: √(1 − ρ²) / ρ."""
+    known = max(LOWEST, correlation)
+    return math.sqrt(1 - known**2) / known
 
 
 def make_asha(space: "Space") -> Asha | None:

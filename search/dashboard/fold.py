@@ -66,6 +66,8 @@ class Fold:
             self.asha.arrive(trial.number, event.epoch, self.trials.sign * event.score)
         elif isinstance(event, TrialEnded):
             self.stops[trial.epoch] += event.state == "stopped"
+            if self.asha:
+                self.asha.end(trial.number, event.state)
             if event.state == "completed" and self._is_better(trial, self.best):
                 self.best = trial
         if trial.origin == "baseline" and self._is_better(trial, self.baseline):

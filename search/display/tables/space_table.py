@@ -78,6 +78,8 @@ def describe_size(space: Space) -> str:
         verb = "stopped early" if scheduler.kind == "stop" else "paused"
         how = f"{verb} by ASHA: after {plural(scheduler.min_epochs, 'epoch')} or more, "
         how += f"the best 1 in {scheduler.reduction_factor} at each rung continue"
+        if scheduler.adapt:
+            how += ", or more or fewer as early scores prove to tell the end"
     chosen = flatten(search.baseline.model_dump(exclude_unset=True))
     named = " ".join(f"{path}={format_value(value)}" for path, value in chosen.items())
     baseline = f"the baseline ({named})" if named else "the baseline"

@@ -135,6 +135,50 @@ def test_rungs_in_epochs_are_below_a_trials_length(length: int, rungs: int) -> N
     assert len(asha.rungs()) == rungs
 
 
+def train_to_end(asha: Asha, ranks: list[list[int]], first: int = 0) -> None:
+    """Train protected trials to their end; `ranks` holds the scores at each rung in turn and at the end."""
+    places = [*asha.rung_epochs(LENGTH), LENGTH]
+    for trial, scores in enumerate(zip(*ranks, strict=True), first):
+        asha.start(trial, LENGTH, protected=True)
+        for epoch, score in zip(places, scores, strict=True):
+            asha.report(trial, epoch, score)
+        asha.end(trial, "completed")
+
+
+def decide_at_rungs(asha: Asha, trial: int, score: float) -> list[Decision]:
+    """Return the decisions about a trial that has the same score at each rung."""
+    asha.start(trial, LENGTH)
+    return [asha.report(trial, epoch, score) for epoch in asha.rung_epochs(LENGTH)]
+
+
+MIXED = [7, 2, 12, 9, 4, 15, 1, 10, 6, 14, 3, 11, 8, 16, 5, 13]
+
+
+@pytest.mark.parametrize("adapt", [True, False])
+def test_more_trials_pass_where_the_last_rung_does_not_tell_the_end(adapt: bool) -> None:
+    asha = Asha(adapt=adapt)
+    rising = list(range(16))
+    train_to_end(asha, [rising, MIXED, rising, MIXED, [-rank for rank in MIXED]])  # the rungs mislead
+    assert decide_at_rungs(asha, 16, 6.5)[0] is (Decision.CONTINUE if adapt else Decision.STOP)
+
+
+@pytest.mark.parametrize("adapt", [True, False])
+def test_trials_stop_earlier_where_each_rung_repeats_the_one_before(adapt: bool) -> None:
+    asha = Asha(adapt=adapt)
+    train_to_end(asha, [list(range(32))] * 5)
+    first, *_ = decide_at_rungs(asha, 32, 24.5)  # in the best quarter
+    assert first is (Decision.STOP if adapt else Decision.CONTINUE)
+
+
+def test_trials_that_agree_with_what_is_expected_leave_the_rule_as_it_is() -> None:
+    rungs = []
+    for adapt in (True, False):
+        asha = Asha(adapt=adapt)
+        train_to_end(asha, [MIXED, MIXED[::-1], MIXED, MIXED, MIXED])
+        rungs.append(asha.rungs())
+    assert rungs[0] == rungs[1]
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[Any, ...]]:
     """Generate any order of trials of any length, with restarts, repeated epochs, gaps and NaN."""
@@ -155,7 +199,13 @@ def histories(draw: st.DrawFn) -> list[tuple[Any, ...]]:
 
 
 ASHAS = st.sampled_from(
-    [{}, {"kind": "promote"}, {"rungs": "epochs", "reduction_factor": 3}, {"min_epochs": 2, "reduction_factor": 4}]
+    [
+        {},
+        {"adapt": False},
+        {"kind": "promote"},
+        {"rungs": "epochs", "reduction_factor": 3},
+        {"min_epochs": 2, "reduction_factor": 4},
+    ]
 )
 
 
