@@ -1,4 +1,4 @@
-"""Simulated learning curves for benchmarks/search_quality.py: each set has one property that a search may stumble over."""
+"""Simulated learning curves for benchmarks/search_quality.py: each set has one property that is hard for a search."""
 
 import math
 from collections.abc import Callable
@@ -93,7 +93,7 @@ SETS: dict[str, Callable[[str, np.random.Generator, int], list[dict[str, Any]]]]
     "loss": _make_smooth,  # negated losses of equal length, which may diverge
     "unequal": _make_smooth,  # trials of 10 to 90 units
     "flat": _make_smooth,  # early scores hardly predict the end
-    "early": _make_early,  # early scores tell nearly everything
+    "early": _make_early,  # early scores predict the final ones nearly exactly
     "delayed": _make_delayed,  # early scores mislead
 }
 

@@ -5,15 +5,20 @@ import math
 from bisect import bisect_right, insort
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from search.core.evidence import END, LOWEST, NEXT, WEIGHT_END, WEIGHT_NEXT, Evidence
+from search.core.evidence import Evidence
 
 if TYPE_CHECKING:
     from spaces.space import Space
 
-
-EARLY = 1.75  # mean of Fisher's z between adjacent rungs (a correlation of .94) from which on more trials stop earlier
+NEXT = 0.87  # correlation between adjacent rungs that is expected before trials show it
+END = 0.9  # correlation between the last rung and the end, likewise
+WEIGHT_NEXT = 6  # number of trials that the expected correlation counts for
+WEIGHT_END = 3  # the same; a small number, because a rule that stops the winners must change soon
+LOWEST = 0.05  # a lower correlation counts as this one
+EARLY = 1.75  # mean of Fisher's z between adjacent rungs (a correlation of .94) above which trials stop earlier
 EARLIEST = 2.25  # the same (.98) for the largest change
 _ROUNDING = 1e-9  # a product of shares may miss a whole number by less
 
@@ -32,12 +37,16 @@ class _Trial:
     group: Hashable
     protected: bool
     rungs: dict[int, list[int]]  # epoch -> the rungs at this epoch, for the trial's own length
-    last_rungs: list[int]  # the last rung at each of these epochs
     epoch: int = 0
     decision: Decision = Decision.CONTINUE
     ended: bool = False
-    goes_on: bool = True  # False from the end at a rung until a resume
+    counts_as_stopped: bool = False  # from its end at a rung until a resume
     scores: dict[int, float] = field(default_factory=dict)  # rung -> score of the trial there
+
+    @property
+    def last_rungs(self) -> list[int]:
+        """The last rung at each epoch that has rungs."""
+        return [together[-1] for together in self.rungs.values()]
 
 
 class Asha:
@@ -48,8 +57,8 @@ class Asha:
     A trial passes if it is among the best 1/η of all trials or of its `group`, so that groups that learn late are not
     compared with groups that learn early. Two rungs at the same epoch count as one where 1/η² pass. The last rung is left
     out if it is only one epoch after another: one more epoch is too little new information for another cut.
-    With `adapt`, the share that passes follows the correlations that the sweep's own trials show: fewer trials pass, and
-    the cut comes earlier, where each rung tells the next one; more pass where the last rung does not tell the end.
+    With `adapt`, the share that passes depends on the correlations that the trials show: where each rung predicts the
+    next one, fewer trials pass and they stop earlier; where the last rung does not predict the final score, more pass.
     `kind="stop"` stops a trial that does not pass when it arrives; `"promote"` pauses it until it passes.
     """
 
@@ -74,22 +83,20 @@ class Asha:
         self._trials: dict[int, _Trial] = {}
         self._scores: dict[int, list[float]] = {}  # of each rung, sorted
         self._group_scores: dict[tuple[int, Hashable], list[float]] = {}  # the same of each group at each rung
-        self._typical: dict[int, _Trial] = {}  # for each rung, a trial where the largest share passes
+        self._typical: dict[int, _Trial] = {}  # for each rung, the longest trial that has it
         self._stopped: dict[int, int] = {}  # number of trials that do not go on from each rung
 
     def start(self, trial: int, length: int, group: Hashable = None, protected: bool = False) -> None:
         """Record that a trial starts, or starts again after a pause or a resume; its rungs and scores are kept."""
         known = self._trials.get(trial)
         if known is None:
-            rungs = self._place_rungs(length)
-            new = self._trials[trial] = _Trial(length, group, protected, rungs, [each[-1] for each in rungs.values()])
-            for together in rungs.values():
-                typical = self._typical.setdefault(together[-1], new)
-                if self._factor(together) < self._factor(self._find_together(typical, together[-1])):
-                    self._typical[together[-1]] = new
+            new = self._trials[trial] = _Trial(length, group, protected, self._place_rungs(length))
+            for rung in new.last_rungs:
+                if length > self._typical.setdefault(rung, new).length:
+                    self._typical[rung] = new
         elif known.decision is Decision.PAUSE:
             known.decision = Decision.CONTINUE
-            self._count_stopped(known, False)
+            self._count_stopped(known, stopped=False)
 
     def report(self, trial: int, epoch: int, score: float) -> Decision:
         """Record the best score so far after `epoch` epochs; higher is better. A repeated epoch changes nothing."""
@@ -121,7 +128,7 @@ class Asha:
         """Record that a trial ended; an interrupted or paused one may start again."""
         this = self._trials[trial]
         this.ended = state not in ("interrupted", "paused")
-        self._count_stopped(this, state in ("stopped", "paused"))
+        self._count_stopped(this, stopped=state in ("stopped", "paused"))
 
     def promotable(self) -> int | None:
         """Return the paused trial to resume next: the best at the highest rung among those that pass now."""
@@ -188,9 +195,9 @@ class Asha:
     def _shares_of_all(self, this: _Trial) -> list[float]:
         """Return, for each epoch with rungs, the share of all trials that passes there.
 
-        Without evidence, one in `reduction_factor` passes each rung. A trial stops for good reason only if its score
-        tells the end, so the share that passes the last rung is in proportion to √(1 − ρ²) / ρ, where ρ is the
-        correlation between that rung and the end: in proportion to what the score leaves open.
+        Without evidence, one in `reduction_factor` passes each rung. If the score at the last rung predicts the final
+        score less well than expected, the share that passes it grows in proportion to √(1 − ρ²) / ρ, where ρ is their
+        correlation. If each rung repeats the one before, the share falls, and most trials stop at the first rung.
         """
         factors = [self._factor(together) for together in this.rungs.values()]
         plain = [1 / math.prod(factors[: position + 1]) for position in range(len(factors))]
@@ -198,29 +205,27 @@ class Asha:
             return plain
         hidden = max(0, len(self._shares or []) - 1 - this.rungs[max(this.rungs)][0])
         expected = END * NEXT**hidden  # the last rung of a short trial is an early one
-        found = self._evidence.correlate(this.last_rungs[-1], None, self._passed(this), expected, WEIGHT_END)
-        ease = max(1.0, _open(found) / _open(expected))
-        hurry = self._measure_hurry(this)
-        last = min(1.0, plain[-1] ** (1 + hurry / 2) * ease)
-        if hurry:
-            places = [((position + 1) / len(plain)) ** (1 - hurry) for position in range(len(plain))]
-        else:
-            places = [math.log(share) / math.log(plain[-1]) for share in plain]
-        return [last**place for place in places]
+        passed = math.prod(self._passed_at(rung) for rung in this.last_rungs)
+        found = self._evidence.correlate(this.last_rungs[-1], None, passed, expected, WEIGHT_END)
+        leniency = max(1.0, _unexplained(found) / _unexplained(expected))
+        redundancy = self._measure_redundancy(this, self._evidence)
+        last = min(1.0, plain[-1] ** (1 + redundancy / 2) * leniency)
+        return [last ** (math.log(share, plain[-1]) ** (1 - redundancy)) for share in plain]
 
-    def _measure_hurry(self, this: _Trial) -> float:
-        """Return from 0 to 1 how nearly each rung repeats the one before, so that waiting for it gains nothing."""
-        assert self._evidence is not None
-        steps = list(zip(this.last_rungs, this.last_rungs[1:], strict=False))
-        if not steps:
+    def _measure_redundancy(self, this: _Trial, evidence: Evidence) -> float:
+        """Return from 0 to 1 how nearly each rung repeats the one before, so that it gives no new information."""
+        found = [
+            evidence.correlate(rung, following, self._passed_at(rung), NEXT, WEIGHT_NEXT)
+            for rung, following in pairwise(this.last_rungs)
+        ]
+        if not found:
             return 0.0
-        found = [self._evidence.correlate(*step, self._passed_at(step[0]), NEXT, WEIGHT_NEXT) for step in steps]
         mean = sum(map(math.atanh, found)) / len(found)
         return min(1.0, max(0.0, (mean - EARLY) / (EARLIEST - EARLY)))
 
-    def _count_stopped(self, this: _Trial, stopped: bool) -> None:
-        if this.scores and stopped == this.goes_on:
-            this.goes_on = not stopped
+    def _count_stopped(self, this: _Trial, *, stopped: bool) -> None:
+        if this.scores and stopped != this.counts_as_stopped:
+            this.counts_as_stopped = stopped
             rung = max(this.scores)
             self._stopped[rung] = self._stopped.get(rung, 0) + (1 if stopped else -1)
 
@@ -228,14 +233,6 @@ class Asha:
         """Return the share of the trials at a rung that went on; one more counts as gone on."""
         arrived = len(self._scores.get(rung, []))
         return (arrived - self._stopped.get(rung, 0) + 1) / (arrived + 1)
-
-    def _passed(self, this: _Trial) -> float:
-        """Return the share of all trials that went on from every rung."""
-        return math.prod(self._passed_at(rung) for rung in this.last_rungs)
-
-    @staticmethod
-    def _find_together(this: _Trial, rung: int) -> list[int]:
-        return next(rungs for rungs in this.rungs.values() if rung in rungs)
 
     def _factor(self, together: list[int]) -> int:
         """Return n if one in n trials passes when these rungs are at the same epoch."""
@@ -248,8 +245,8 @@ class Asha:
         return math.ceil(arrived * share - _ROUNDING)
 
 
-def _open(correlation: float) -> float:
-    """Return what a score leaves open, relative to what it tells: √(1 − ρ²) / ρ."""
+def _unexplained(correlation: float) -> float:
+    """Return √(1 − ρ²) / ρ: the spread of final scores that a score at a rung does not explain, relative to the rest."""
     known = max(LOWEST, correlation)
     return math.sqrt(1 - known**2) / known
 

@@ -79,7 +79,7 @@ def describe_size(space: Space) -> str:
         how = f"{verb} by ASHA: after {plural(scheduler.min_epochs, 'epoch')} or more, "
         how += f"the best 1 in {scheduler.reduction_factor} at each rung continue"
         if scheduler.adapt:
-            how += ", or more or fewer as early scores prove to tell the end"
+            how += " (more if early scores do not predict the final ones)"
     chosen = flatten(search.baseline.model_dump(exclude_unset=True))
     named = " ".join(f"{path}={format_value(value)}" for path, value in chosen.items())
     baseline = f"the baseline ({named})" if named else "the baseline"

@@ -155,7 +155,7 @@ MIXED = [7, 2, 12, 9, 4, 15, 1, 10, 6, 14, 3, 11, 8, 16, 5, 13]
 
 
 @pytest.mark.parametrize("adapt", [True, False])
-def test_more_trials_pass_where_the_last_rung_does_not_tell_the_end(adapt: bool) -> None:
+def test_more_trials_pass_where_the_last_rung_does_not_predict_the_final_score(adapt: bool) -> None:
     asha = Asha(adapt=adapt)
     rising = list(range(16))
     train_to_end(asha, [rising, MIXED, rising, MIXED, [-rank for rank in MIXED]])  # the rungs mislead
@@ -168,6 +168,19 @@ def test_trials_stop_earlier_where_each_rung_repeats_the_one_before(adapt: bool)
     train_to_end(asha, [list(range(32))] * 5)
     first, *_ = decide_at_rungs(asha, 32, 24.5)  # in the best quarter
     assert first is (Decision.STOP if adapt else Decision.CONTINUE)
+
+
+def test_a_correlation_counts_as_a_stronger_one_if_only_the_best_trials_have_both_scores() -> None:
+    needed = []
+    for state in ("stopped", "failed"):
+        asha = Asha()
+        ends = [score + 8 * (place % 2) for place, score in enumerate(MIXED[::-1])]
+        train_to_end(asha, [MIXED, MIXED[::-1], MIXED, MIXED[::-1], ends])
+        for trial in range(16, 80):
+            decide_at_rungs(asha, trial, -trial)
+            asha.end(trial, state)
+        needed.append(asha.rungs()[-1][2])
+    assert needed == [8, 7]  # of the 16 scores at the last rung, the best 9 pass, or the best 10
 
 
 def test_trials_that_agree_with_what_is_expected_leave_the_rule_as_it_is() -> None:

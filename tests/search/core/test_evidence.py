@@ -1,4 +1,4 @@
-"""Correlations between rungs: they see through the selection, and few trials hardly change what was expected."""
+"""Correlations between rungs: corrected for the selection, and close to the expected one while there are few trials."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_the_expected_correlation_counts_less_with_each_pair() -> None:
     assert found == sorted(found, reverse=True)
 
 
-def test_equal_scores_tell_nothing() -> None:
+def test_equal_scores_have_no_correlation() -> None:
     evidence = Evidence()
     for score in range(50):
         evidence.add(0, 1, 0.5, score)

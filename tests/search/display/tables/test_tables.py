@@ -239,7 +239,7 @@ def test_the_table_of_a_space_shows_how_it_is_searched():
         "16 trials, ranked by val_accuracy: the baseline (batch_size=16) at three learning rates, then recipes "
         "proposed by TPE" in text
     )
-    assert "after 3 epochs or more, the best 1 in 2 at each rung continue, or more or fewer" in text
+    assert "after 3 epochs or more, the best 1 in 2 at each rung continue (more if early" in text
     text = sentences(space_table(load_space("quick", ["search.scheduler={name: none}"])))
     assert "each trained to its last epoch" in text
 
