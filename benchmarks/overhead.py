@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import mean
 
@@ -36,9 +38,15 @@ BY_HAND = {
 }
 
 
-def run_demo() -> dict[str, object]:
-    """Run `sweep run quick` once in a new folder, and split its time by the ledger's events."""
-    with tempfile.TemporaryDirectory() as folder:
+DEMO, READY = "sweep run quick", "sweep run quick, after sweep up"
+
+
+def run_demo(is_up: bool = False) -> dict[str, object]:
+    """Run `sweep run quick` once in a new folder, and split its time by the ledger's events.
+
+    With `is_up`, Ray was started before.
+    """
+    with tempfile.TemporaryDirectory() as folder, kept_up(folder) if is_up else nullcontext():
         began = time.time()
         done = subprocess.run([SWEEP, "run", "quick"], cwd=folder, capture_output=True, text=True)
         ended = time.time()
@@ -55,6 +63,10 @@ def run_demo() -> dict[str, object]:
     warm = [trial for trial in trials if trial.started > min(t.ended or 0 for t in trials)]
     return {
         "total": ended - began,
+        "until the first epoch begins": min(
+            trial.reports[0].time - trial.reports[0].worker_seconds for trial in trials if trial.reports
+        )
+        - began,
         "command and checks": driver.time - began - sum(seconds.values()),
         "Ray start": seconds["ray"],
         "further preparation": seconds["preparation"],
@@ -73,6 +85,16 @@ def run_demo() -> dict[str, object]:
         "epochs": sum(trial.epoch for trial in trials),
         "statuses": statuses,
     }
+
+
+@contextmanager
+def kept_up(folder: str) -> Iterator[None]:
+    """Keep Ray up for sweeps in a folder."""
+    subprocess.run([SWEEP, "up"], cwd=folder, check=True, capture_output=True)
+    try:
+        yield
+    finally:
+        subprocess.run([SWEEP, "down"], cwd=folder, check=True, capture_output=True)
 
 
 def run_by_hand(script: str, *options: str) -> dict[str, object]:
@@ -106,7 +128,8 @@ def main() -> None:
     letters_weights(Backbone(name="test_resnet", weights="letters"))
     results: dict[str, list[dict]] = {}
     for _ in range(arguments.rounds):
-        results.setdefault("sweep run quick", []).append(run_demo())
+        results.setdefault(DEMO, []).append(run_demo())
+        results.setdefault(READY, []).append(run_demo(is_up=True))
         if not arguments.skip_by_hand:
             for way, words in BY_HAND.items():
                 results.setdefault(way, []).append(run_by_hand(*words))
@@ -117,7 +140,7 @@ def main() -> None:
 
 def show(results: dict[str, list[dict]]) -> None:
     console = Console()
-    base = mean(run["total"] for run in results["sweep run quick"])
+    base = mean(run["total"] for run in results[DEMO])
     columns = ("method", "seconds", "× the demo", "best score", "epochs trained", "runs in MLflow")
     table = Table(*columns, title="16 trials, 20 digits")
     for way, runs in results.items():
@@ -129,11 +152,10 @@ def show(results: dict[str, list[dict]]) -> None:
         best = f"{mean(run['best'] for run in runs):.1%}"
         table.add_row(way, f"{min(totals):.0f}-{max(totals):.0f}", f"{mean(totals) / base:.2f}", best, epochs, statuses)
     console.print(table)
-    split = Table("part of the demo", "seconds", title="Parts of the demo's time")
-    first = results["sweep run quick"][0]
-    for part in (name for name, value in first.items() if isinstance(value, float) and name != "best"):
-        values = [run[part] for run in results["sweep run quick"]]
-        split.add_row(part, f"{min(values):.2f}-{max(values):.2f}")
+    split = Table("part of the demo", "seconds", "seconds after sweep up", title="Parts of the demo's time")
+    for part in (name for name, value in results[DEMO][0].items() if isinstance(value, float) and name != "best"):
+        values = [[run[part] for run in results[way]] for way in (DEMO, READY)]
+        split.add_row(part, *(f"{min(each):.2f}-{max(each):.2f}" for each in values))
     console.print(split)
 
 

@@ -42,7 +42,7 @@ class Amounts:
     """How much is done: epochs of the pre-training, random recipes, replayed searches and replayed sweeps."""
 
     backbone_epochs: int = 30
-    recipes: int = 300
+    recipes: int = 400
     seeds: int = 100
     sweeps: int = 50
     sweep_trials: int = 64
@@ -74,7 +74,7 @@ def run_study(
     space = load_study_space(folder, overrides)
     pretrain(space.baselines()[0], folder, amounts.backbone_epochs)
     if "record" in stages:
-        record(space, folder, amounts.recipes)
+        record(space, folder, amounts.recipes, amounts.jobs)
     set_file = folder / SET
     if not {"search", "verdict"}.isdisjoint(stages) or not set_file.exists():
         _renew_set(space, folder, sizes)
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=Amounts.seeds, help="replayed searches of each method")
     parser.add_argument("--sweeps", type=int, default=Amounts.sweeps, help="replayed sweeps whose report is judged")
     parser.add_argument("--trials", type=int, default=Plan.trials, help="trials of the real sweep")
-    parser.add_argument("--jobs", type=int, default=1, help="processes of the replays")
+    parser.add_argument("--jobs", type=int, default=1, help="processes of the recording and of the replays")
     args = parser.parse_args()
     try:
         run_study(

@@ -22,7 +22,7 @@ FEWEST_CLASSES = 4
 class Sizes:
     """Images in the parts of the data that the study fine-tunes on; its test part is that of the folder."""
 
-    train: int = 500
+    train: int = 100
     val: int = 2000
 
 

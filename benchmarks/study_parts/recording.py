@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -93,35 +96,49 @@ def params_of(space: Space, recipe: Recipe) -> Params:
     return params
 
 
-def record(space: Space, folder: Path, count: int) -> None:
+def record(space: Space, folder: Path, count: int, jobs: int = 1) -> None:
     """Train the baselines and then random recipes, until the folder has `count` of the latter."""
-    torch.set_num_threads(1)
-    for library in LIBRARIES:  # the first training that needs one would count the seconds of its import
-        import_module(library)
     _cut_torn_line(folder / LINES)
     known = {recording.number for recording in read_recordings(folder)}
-    baselines = space.baselines()
-    sampler = Sampler(space.suggest, name="random", seed=0)
-    for number in range(len(baselines) + count):
-        if number in known:
-            continue
-        if number < len(baselines):
-            recipe, origin = baselines[number], "baseline"
-        else:
-            asked = sampler.ask(number)
-            assert asked is not None  # only a grid is used up
-            recipe, origin = read_recipe(asked[1]), "random"
-        line = _train(number, origin, params_of(space, recipe), recipe, folder)
-        with (folder / LINES).open("a") as file:
+    todo = [task for task in _list_trainings(space, count) if task[0] not in known]
+    with (
+        (folder / LINES).open("a") as file,
+        ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_prepare) as pool,
+    ):
+        started = [pool.submit(_train, *task, folder) for task in todo]
+        for training in as_completed(started):
+            line = training.result()
             file.write(json.dumps(asdict(line)) + "\n")
-        best = max(line.scores, default=float("nan"))
-        print(f"{number}: {sum(line.seconds):.1f} s, validation {best:.1%}, test {line.test or 0:.1%}", flush=True)
+            file.flush()
+            best = max(line.scores, default=float("nan"))
+            seconds = sum(line.seconds)
+            print(f"{line.number}: {seconds:.1f} s, validation {best:.1%}, test {line.test or 0:.1%}", flush=True)
+
+
+def _list_trainings(space: Space, count: int) -> Iterator[tuple[int, str, Params, Recipe]]:
+    """Yield number, origin, parameters and recipe of the baselines and of `count` random recipes."""
+    baselines = space.baselines()
+    for number, recipe in enumerate(baselines):
+        yield number, "baseline", params_of(space, recipe), recipe
+    sampler = Sampler(space.suggest, name="random", seed=0)
+    for number in range(len(baselines), len(baselines) + count):
+        asked = sampler.ask(number)
+        assert asked is not None  # only a grid is used up
+        recipe = read_recipe(asked[1])
+        yield number, "random", params_of(space, recipe), recipe
+
+
+def _prepare() -> None:
+    """Make a process ready: the first training that needs a library would count the seconds of its import."""
+    torch.set_num_threads(1)
+    for library in LIBRARIES:
+        import_module(library)
 
 
 def _train(number: int, origin: str, params: Params, recipe: Recipe, folder: Path) -> Recording:
-    own = folder / "training"
+    own = folder / "training" / str(number)
     shutil.rmtree(own, ignore_errors=True)  # of an interrupted call
-    own.mkdir()
+    own.mkdir(parents=True)
     times = [time.process_time()]
 
     def note(report: Report) -> bool:

@@ -19,7 +19,7 @@ from analysis.formatting import mask_secrets
 from search.cli import ingredients, results, serve_command
 from search.cli.looking import dashboard_command
 from search.cli.output import guard_output, report_lost_output
-from search.cli.sweeping import plan_command, running, submit, sweeps
+from search.cli.sweeping import plan_command, running, standby, submit, sweeps
 from search.cli.usage import UsageError, describe_usage, make_plain
 from search.runner.interrupt import Interrupted, leave_on_signals, listen
 from search.storage.secrets import mask_logs
@@ -58,6 +58,8 @@ COMMANDS = (
     running.unpause,
     running.add,
     running.note,
+    standby.up,
+    standby.down,
     sweeps.rm,
     sweeps.repair,
     results.ui,

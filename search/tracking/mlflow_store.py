@@ -8,6 +8,7 @@ import re
 import shutil
 import tempfile
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,12 +57,9 @@ def open_store(uri: str, experiment: str) -> Store:
     """
     if uri.startswith(("http://", "https://")):
         probe_server(uri)
-    for name, value in SETTINGS.items():
-        os.environ.setdefault(name, value)
+    import_client()
     from mlflow import MlflowClient
 
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
     folder = None
     if file := sqlite_file(uri):
         # Artifacts are stored beside the database, whatever the working folder is. A server chooses its own place.
@@ -74,6 +72,15 @@ def open_store(uri: str, experiment: str) -> Store:
         return Store(client, client.create_experiment(experiment, folder))
     refuse_deleted(found.lifecycle_stage, experiment)
     return Store(client, found.experiment_id)
+
+
+def import_client() -> None:
+    """Import MLflow's client with our settings; this takes seconds."""
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    import_module("mlflow")
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def refuse_deleted(stage: str, experiment: str) -> None:

@@ -17,6 +17,7 @@ from urllib.parse import urlparse
 
 from search.runner.machines.drain import list_draining
 from search.runner.machines.forking.start import start_fork_server
+from search.runner.machines.warm import Warm
 from spaces.parameters.domains import Scalar, format_value
 from spaces.space import Space
 from training.errors import UserError
@@ -65,13 +66,14 @@ class Node:
     memory_mb: float = math.inf  # memory that trials may use, in 2**20 bytes
 
 
-def start_ray(address: str | None) -> None:
-    """Start Ray on this machine, or connect to a cluster.
+def start_ray(address: str | None, warm: Warm | None = None) -> None:
+    """Start Ray on this machine, or connect to a cluster, or to a Ray of this machine that is up.
 
     Raises:
         UserError: the cluster does not answer.
     """
     settings = RAY_SETTINGS | NO_IDLE_WORKERS
+    settings |= warm.settings if warm else {}
     os.environ.update({name: os.environ.get(name, value) for name, value in settings.items()})
     import ray
 
@@ -80,13 +82,19 @@ def start_ray(address: str | None) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
     # Without an address Ray would join any running cluster; a sweep does this only with --address.
     where: dict[str, Any] = {"address": "local", "include_dashboard": False}
-    if address is None and (python := start_fork_server()):  # it imports while Ray starts
+    python = ""
+    if warm:
+        _use_token(warm.address)
+        where, python = {"address": warm.address}, warm.python
+    elif address is None:
+        python = start_fork_server()  # it imports while Ray starts
+    if python:
         where["runtime_env"] = {"py_executable": python}
     if address:
         _use_token(address)
         where = {"address": address, "runtime_env": {"env_vars": RAY_SETTINGS | _own_settings()}}
     # On a busy machine a start may exceed Ray's limit of 30 seconds, which is no setting.
-    for is_last in [True] if address else [False, False, True]:
+    for is_last in [True] if address or warm else [False, False, True]:
         try:
             _keep_token_private()
             _init_beside(lambda: ray.init(**where, **quiet))
@@ -96,6 +104,8 @@ def start_ray(address: str | None) -> None:
             if not is_last:
                 continue
             reason = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
+            if warm:
+                raise UserError(f"The Ray of sweep up does not answer ({reason}). End it: sweep down.") from error
             way_out = "Check the address with `ray status`" if address else "Try again when the machine is less busy"
             raise UserError(f"--address={address or 'local'}: Ray did not start ({reason}). {way_out}.") from error
 

@@ -15,9 +15,11 @@ from analysis.formatting import plural
 from search.display.phases import Phases
 from search.runner.machines.capacity import Capacity, describe_failure, plan_demand
 from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes, start_ray
+from search.runner.machines.warm import claim_warm
 from search.runner.start.early_checks import nearest_folder
 from search.storage.events import Dataset
 from search.storage.settings import Settings
+from search.tracking.mlflow_store import import_client
 from spaces.space import Space
 from training.errors import UserError
 from training.recipe import Recipe
@@ -83,14 +85,21 @@ def make_plan(
             tracking.start(patient)  # not earlier, so that a refused sweep creates no database
         return fact
 
+    warm, reason = claim_warm() if is_local else (None, "")
+    if reason:
+        console.print(f"The Ray of sweep up is not used: {reason}.", markup=False)
     pool = ThreadPoolExecutor(1)
-    # This machine is prepared in this process, which needs torch for the export anyway, while Ray starts.
-    here = pool.submit(prepare_here) if is_local else None
+    # This machine is prepared in this process, which needs torch for the export anyway, while Ray starts. A Ray that is
+    # up has a worker with torch sooner; then MLflow is imported meanwhile.
+    here = pool.submit(prepare_here) if is_local and not warm else None
+    if warm:
+        pool.submit(import_client)
     pool.shutdown(wait=False)  # an interrupted start-up must not wait for a download
-    phases.begin(f"starting Ray{'' if settings.address is None else f', at {settings.address}'}")
-    start_ray(settings.address)
+    place = f", at {settings.address}" if settings.address else ""
+    phases.begin("joining the Ray of sweep up" if warm else f"starting Ray{place}")
+    start_ray(settings.address, warm)
     clock.append(time.perf_counter())
-    phases.begin("preparing this machine: weights, image sizes" if here else "listing the machines of the cluster")
+    phases.begin("preparing this machine: weights, image sizes" if is_local else "listing the machines of the cluster")
     facts = [here.result()] if here else []
     if facts and facts[0].problem:
         raise UserError(facts[0].problem)
@@ -100,7 +109,8 @@ def make_plan(
     failed: dict[str, str] = {}
     space, notes = fit_to_cluster(space, can_bf16=True, has_gpus=demand.gpus > 0, devices=demand.devices)
     if nodes and (demand.gpus or not facts):
-        phases.begin(f"preparing {plural(len(nodes), 'machine')}: data, weights, image sizes")
+        if not is_local:
+            phases.begin(f"preparing {plural(len(nodes), 'machine')}: data, weights, image sizes")
         with made_for_now(storage):  # each machine must find it
             facts = prepare_cluster(inputs, storage, nodes, demand.gpus, not settings.copy_to)
         failed = {node.id: fact.problem for node, fact in zip(nodes, facts, strict=True) if fact.problem}
@@ -116,7 +126,7 @@ def make_plan(
         notes += more
     clock.append(time.perf_counter())
     phases.begin("opening the MLflow store")
-    if not is_local and not is_server:
+    if not here and not is_server:
         tracking.start(patient)
     tracking.wait_ready()
     clock.append(time.perf_counter())
