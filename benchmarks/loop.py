@@ -1,12 +1,13 @@
-"""The time of our epoch, relative to a bare PyTorch loop that does the same: train, validate, keep the best weights.
+"""The time of our epoch, and of plain Lightning's, relative to a bare PyTorch loop: train, validate, keep the best weights.
 
     python benchmarks/loop.py [--rounds 5] [--json FILE]
 
 The bare loop has its images as normalised tensors in memory, evaluates nothing but the accuracy, and writes the weights
 when the accuracy is the best so far. Ours is `training.train` with its defaults: it also measures the loss, the other
 metrics, and the accuracy on training images, and writes a checkpoint to resume from. Both train the same model on the same
-images with the same optimizer, in one thread of one process, alternately. The first epoch does not count. CPU seconds
-hold on a busy machine too; wall-clock seconds have the writes of checkpoints. Needs no network.
+images with the same optimizer, in one thread of one process, alternately. Plain Lightning is as its documentation
+teaches: `Trainer` with `ModelCheckpoint`, on the tensors of the bare loop. The first epoch does not count. CPU seconds hold
+on a busy machine too; wall-clock seconds have the writes of checkpoints. Needs no network.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from rich.console import Console
 from rich.table import Table
 from torch.nn.functional import cross_entropy
@@ -95,16 +100,71 @@ def time_ours(recipe: Recipe) -> list[Epoch]:
     return clock.epochs[1:]
 
 
-def time_bare(recipe: Recipe) -> list[Epoch]:
+@contextmanager
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def make_parts(recipe: Recipe) -> tuple[torch.nn.Module, DataLoader[Any], DataLoader[Any]]:
+    """Return the model, and loaders of training and validation images that are tensors in memory."""
     data = load_data(recipe.data)
     recipe = resolve_recipe(recipe, data, "cpu")
     loaders = make_loaders(data, recipe, workers=0)
     parts = [TensorDataset(*map(torch.cat, zip(*loader, strict=True))) for loader in (loaders.train, loaders.val)]
     loaders.close()
-    training, validation = DataLoader(parts[0], recipe.batch_size, shuffle=True), DataLoader(parts[1], 64)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     model = build_model(recipe.backbone, len(data.classes), recipe.preprocessing.image_size)
+    return model, DataLoader(parts[0], recipe.batch_size, shuffle=True), DataLoader(parts[1], 64)
+
+
+class Classifier(pl.LightningModule):
+    def __init__(self, model: torch.nn.Module, rate: float) -> None:
+        super().__init__()
+        self.model, self.rate = model, rate
+
+    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+        loss = cross_entropy(self.model(batch[0]), batch[1])
+        self.log("train_loss", loss)
+        return loss
+
+    def validation_step(self, batch: Any, index: int) -> None:
+        self.log("val_accuracy", (self.model(batch[0]).argmax(1) == batch[1]).float().mean())
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), self.rate, momentum=MOMENTUM)
+
+
+class EpochClock(pl.Callback):
+    def on_train_start(self, *_: Any) -> None:
+        self.clock = Clock()
+
+    def on_train_epoch_end(self, *_: Any) -> None:
+        self.clock()
+
+
+@one_thread()
+def time_lightning(recipe: Recipe) -> list[Epoch]:
+    model, training, validation = make_parts(recipe)
+    with tempfile.TemporaryDirectory() as folder:
+        clock = EpochClock()
+        trainer = pl.Trainer(
+            accelerator="cpu",
+            max_epochs=EPOCHS,
+            default_root_dir=folder,
+            callbacks=[clock, ModelCheckpoint(monitor="val_accuracy", mode="max")],
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+        )
+        trainer.fit(Classifier(model, recipe.optimizer.lr), training, validation)
+    return clock.clock.epochs[1:]
+
+
+@one_thread()
+def time_bare(recipe: Recipe) -> list[Epoch]:
+    model, training, validation = make_parts(recipe)
     optimizer = torch.optim.SGD(model.parameters(), recipe.optimizer.lr, momentum=MOMENTUM)
     best, clock = -1.0, Clock()
     with tempfile.TemporaryDirectory() as folder:
@@ -120,7 +180,6 @@ def time_bare(recipe: Recipe) -> list[Epoch]:
                 best = accuracy
                 torch.save(model.state_dict(), Path(folder) / "best.pt")
             clock()
-    torch.set_num_threads(threads)
     return clock.epochs[1:]
 
 
@@ -131,18 +190,23 @@ def rate(model: torch.nn.Module, validation: DataLoader[Any]) -> float:
     return right / len(validation.dataset)  # type: ignore[arg-type]
 
 
+CONTENDERS = {"ours": time_ours, "plain Lightning": time_lightning}
+
+
 def measure(case: dict[str, Any], rounds: int) -> dict[str, Any]:
-    """Return the seconds of a bare epoch, and the ratios of ours to it, one for each round."""
-    ratios: dict[str, list[float]] = {"wall": [], "cpu": []}
+    """Return the seconds of a bare epoch, and the ratios of the others to it: for each kind of seconds, one a round."""
+    found: dict[str, Any] = {name: {"wall": [], "cpu": []} for name in CONTENDERS}
     seconds = []
     for seed in range(rounds):
         recipe = make_recipe(case, seed)
-        pair = {"bare": time_bare(recipe), "ours": time_ours(recipe)}
-        seconds.append(median(epoch.wall for epoch in pair["bare"]))
-        for kind, found in ratios.items():
-            ours, bare = (median(getattr(epoch, kind) for epoch in pair[name]) for name in ("ours", "bare"))
-            found.append(ours / bare)
-    return {"seconds": median(seconds), **ratios}
+        bare = time_bare(recipe)
+        seconds.append(median(epoch.wall for epoch in bare))
+        for name, time_epochs in CONTENDERS.items():
+            epochs = time_epochs(recipe)
+            for kind, ratios in found[name].items():
+                own, base = (median(getattr(epoch, kind) for epoch in each) for each in (epochs, bare))
+                ratios.append(own / base)
+    return {"seconds": median(seconds), **found}
 
 
 def describe(ratios: list[float]) -> str:
@@ -155,14 +219,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args()
     found = {}
-    table = Table(
-        "case", "bare epoch", "ours, wall clock", "ours, CPU", title="An epoch, median and range of the rounds"
-    )
+    columns = [f"{name}, {kind}" for name in CONTENDERS for kind in ("wall clock", "CPU")]
+    table = Table("case", "bare epoch", *columns, title="An epoch, median and range of the rounds")
     for name, case in CASES.items():
         time_ours(make_recipe(case, 0))  # a process trains its first recipe more slowly
-        found[name] = measure(case, arguments.rounds)
-        seconds, wall, cpu = found[name].values()
-        table.add_row(name, f"{seconds:.2f} s", describe(wall), describe(cpu))
+        result = found[name] = measure(case, arguments.rounds)
+        cells = [describe(ratios) for way in CONTENDERS for ratios in result[way].values()]
+        table.add_row(name, f"{result['seconds']:.2f} s", *cells)
     Console().print(table)
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1))

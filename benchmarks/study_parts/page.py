@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.study_parts.page_of_replays import describe_search, describe_verdict
-from benchmarks.study_parts.page_of_winner import describe_winner
+from benchmarks.study_parts.page_of_winner import describe_peers, describe_winner
 from benchmarks.study_parts.results import COMMAND, Study
 
 WIDTH = 118
@@ -18,6 +18,7 @@ WIDTH = 118
 
 def write_page(study: Study, file: Path) -> None:
     parts = [*_introduce(study), *describe_search(study), *describe_verdict(study), *describe_winner(study)]
+    parts += describe_peers(study)
     # textwrap does not break a line at this space.
     text = re.sub(r"(?<=\d) ?%", "\N{NO-BREAK SPACE}%", "\n".join(parts).strip())
     wrapped = "\n\n".join(map(_wrap, text.split("\n\n")))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.study_parts.results import COMMAND, Study
-from benchmarks.study_parts.searching import scores_after
+from benchmarks.study_parts.searching import WORKERS, scores_after
 
 REPLAYS = 20
 NO_GAIN = " **The best trial is a baseline itself: the sweep found no recipe that beats it.**"
@@ -58,15 +58,39 @@ validation accuracy with 95 % intervals:
 
 
 def _compare_with_replay(study: Study) -> str:
-    """Return list items that compare the real searches with the replays and with each other."""
+    """Return a list item that compares the real sweep with the replays."""
     assert study.winner is not None
     low, middle, high = np.quantile(scores_after(study.curves, study.winner["epochs"], REPLAYS), [0.05, 0.5, 0.95])
-    text = f"""- **The replays and this sweep**: after as many epochs, {REPLAYS} replays of this project's search lead with
+    return f"""- **The replays and this sweep**: after as many epochs, {REPLAYS} replays of this project's search lead with
   a recipe of {low:.1%} to {high:.1%} (5 to 95 % of the seeds; median {middle:.1%})."""
-    if study.stock is None:
-        return f"{text} A real search with Ray's ASHA and OptunaSearch was not run."
-    return f"""{text} A real search with Ray's ASHA and OptunaSearch, {study.stock["trials"]} trials by hand, trained
-  {study.stock["epochs"]} epochs in {study.stock["seconds"] / 60:.0f} minutes; its best score is {study.stock["best"]:.1%}."""
+
+
+def describe_peers(study: Study) -> Iterator[str]:
+    """Yield a table of the real searches: this project's, and those written by hand or made with AutoGluon."""
+    if study.winner is None or study.stock is None:
+        return
+    ours = {**study.winner, "trials": sum(study.winner["states"].values()), "test": study.winner["best_test"]}
+    ours["seconds"] = study.winner["wall_seconds"]
+    ways = {"this project": ours, "Ray's ASHA with OptunaSearch, by hand": study.stock, "AutoGluon": study.autogluon}
+    yield f"""
+## The same search with others
+
+Real searches on the same photographs, backbone, machine and two workers, one of each: the scores are those of single
+searches, so they say little about the methods. *In trials* is the share of the workers' time that passed in trials;
+the rest is the start, the waiting and the end. A search by hand keeps no weights, no MLflow runs and no report.
+
+```
+{COMMAND} --stage stock
+PYTHON benchmarks/by_hand_autogluon.py WORK
+```
+
+| Search | trials | epochs | seconds | in trials | validation | test |
+| --- | --- | --- | --- | --- | --- | --- |"""
+    for name, found in ways.items():
+        if found is not None:
+            share = f"{found['trial_seconds'] / WORKERS / found['seconds']:.0%}" if "trial_seconds" in found else ""
+            cells = (found["trials"], found.get("epochs", ""), f"{found['seconds']:.0f}", share)
+            yield f"| {' | '.join(map(str, (name, *cells)))} | {found['best']:.1%} | {found['test']:.1%} |"
 
 
 def _describe_recipes(confirmation: dict[str, Any]) -> str:

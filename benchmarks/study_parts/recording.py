@@ -9,8 +9,10 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from multiprocessing import get_context
@@ -101,13 +103,11 @@ def record(space: Space, folder: Path, count: int, jobs: int = 1) -> None:
     _cut_torn_line(folder / LINES)
     known = {recording.number for recording in read_recordings(folder)}
     todo = [task for task in _list_trainings(space, count) if task[0] not in known]
-    with (
-        (folder / LINES).open("a") as file,
-        ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_prepare) as pool,
-    ):
-        started = [pool.submit(_train, *task, folder) for task in todo]
-        for training in as_completed(started):
-            line = training.result()
+    if jobs == 1:
+        _prepare()
+    pools = ProcessPoolExecutor(jobs, get_context("spawn"), _prepare) if jobs > 1 else nullcontext()
+    with (folder / LINES).open("a") as file, pools as pool:
+        for line in (pool.map if pool else map)(partial(_train, folder), todo):
             file.write(json.dumps(asdict(line)) + "\n")
             file.flush()
             best = max(line.scores, default=float("nan"))
@@ -115,8 +115,11 @@ def record(space: Space, folder: Path, count: int, jobs: int = 1) -> None:
             print(f"{line.number}: {seconds:.1f} s, validation {best:.1%}, test {line.test or 0:.1%}", flush=True)
 
 
-def _list_trainings(space: Space, count: int) -> Iterator[tuple[int, str, Params, Recipe]]:
-    """Yield number, origin, parameters and recipe of the baselines and of `count` random recipes."""
+Training = tuple[int, str, Params, Recipe]  # number, origin, parameters, recipe
+
+
+def _list_trainings(space: Space, count: int) -> Iterator[Training]:
+    """Yield the baselines and `count` random recipes."""
     baselines = space.baselines()
     for number, recipe in enumerate(baselines):
         yield number, "baseline", params_of(space, recipe), recipe
@@ -135,7 +138,8 @@ def _prepare() -> None:
         import_module(library)
 
 
-def _train(number: int, origin: str, params: Params, recipe: Recipe, folder: Path) -> Recording:
+def _train(folder: Path, training: Training) -> Recording:
+    number, origin, params, recipe = training
     own = folder / "training" / str(number)
     shutil.rmtree(own, ignore_errors=True)  # of an interrupted call
     own.mkdir(parents=True)

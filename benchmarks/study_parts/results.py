@@ -21,7 +21,7 @@ COMMAND = "python benchmarks/study.py --photos FOLDER --folder WORK"
 
 @dataclass(frozen=True)
 class Study:
-    """The results of a study; `winner` and `stock` are None if those real searches were not run."""
+    """The results of a study; `winner`, `stock` and `autogluon` are None if those real searches were not run."""
 
     settings: dict[str, Any]
     backbone: dict[str, Any]
@@ -31,6 +31,7 @@ class Study:
     verdicts: pd.DataFrame
     winner: dict[str, Any] | None
     stock: dict[str, Any] | None
+    autogluon: dict[str, Any] | None
     classes: tuple[str, ...]  # those of the fine-tuning
     test_images: int
     image_size: int | str
@@ -58,8 +59,10 @@ class Study:
             baselines=sum(line["origin"] == "baseline" for line in lines),
             runs=[Run(**run) for run in results(SEARCHES)],
             verdicts=pd.DataFrame(results(VERDICTS)),
-            winner=results("winner.json") if (folder / "winner.json").exists() else None,
-            stock=results("stock.json") if (folder / "stock.json").exists() else None,
+            **{
+                name: results(f"{name}.json") if (folder / f"{name}.json").exists() else None
+                for name in ("winner", "stock", "autogluon")
+            },
             classes=tuple(sorted(set(labels))),
             test_images=len(labels),
             image_size=space.baselines()[0].preprocessing.image_size,

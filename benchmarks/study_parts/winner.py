@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ import search
 from analysis.effects.technique_effects import fit_sweep, measure_effects
 from analysis.export.prediction import Options, predict_images
 from analysis.reading.sweep_tables import load
+from benchmarks.demo import score_test
 from benchmarks.study_parts.photos import read_test
 from benchmarks.study_parts.recording import SPACE
 from search.display.recipe_text import baseline_of, short_recipe
@@ -47,6 +49,7 @@ def run_winner(folder: Path, overrides: list[str], plan: Plan) -> dict[str, Any]
     if kept.exists():
         return dict(json.loads(kept.read_text()))
     with chdir(folder):  # exports and the page of the report are written below the working folder
+        began = time.perf_counter()
         result = search.run(
             SPACE,
             overrides,
@@ -57,7 +60,8 @@ def run_winner(folder: Path, overrides: list[str], plan: Plan) -> dict[str, Any]
             or_resume=True,
             console=Console(quiet=True),
         )
-        results = _describe_search(result)
+        results = _describe_search(result) | {"wall_seconds": time.perf_counter() - began}
+        results["best_test"] = score_test(result.record.folder.trial(results.pop("best_number")) / "best.ckpt")
         confirmation = result.confirm(plan.top, plan.seeds)
         results["confirmation"] = confirmation.to_json()
         results["ablation"] = result.ablate(plan.ablation_seeds).to_json()
@@ -78,11 +82,13 @@ def _describe_search(result: Result) -> dict[str, Any]:
         "states": trials.count(),
         "epochs": sum(trial.epoch for trial in trials),
         "best": best.score,
+        "best_number": best.number,
         "best_recipe": short_recipe(best.recipe, baseline_of(trials)),
         "baseline": first.score,
         "lead": found.lead if found else None,
         "standard_error": best.standard_error,
         "seconds": trials.elapsed_seconds,
+        "trial_seconds": sum(trial.reports[-1].worker_seconds or 0.0 for trial in trials if trial.reports),
     }
 
 

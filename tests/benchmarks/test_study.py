@@ -97,7 +97,19 @@ def test_the_winner_of_a_real_sweep_predicts_the_same_in_plain_timm(photos, tmp_
     assert found["timm_agrees"] == 1.0
     assert found["predicted_right"] == found["confirmation"]["test"]["results"]["accuracy"]["mean"]
     assert sum(found["states"].values()) == 4
-    assert "study-predictions.png" in (tmp_path / "docs" / "study.md").read_text()
+    page = (tmp_path / "docs" / "study.md").read_text()
+    assert "study-predictions.png" in page
+    assert "| this project |" not in page.partition("## Winner")[2]
+    peer = {"trials": 4, "epochs": 5, "seconds": 10.0, "trial_seconds": 15.0, "best": 0.5, "test": 0.25}
+    (tmp_path / "work" / "stock.json").write_text(json.dumps(peer))
+    (tmp_path / "work" / "autogluon.json").write_text(
+        json.dumps({"trials": 3, "seconds": 9, "best": 0.5, "test": 0.25})
+    )
+    run(photos, tmp_path, ["page"], [*SHORT, *SMALL])
+    page = (tmp_path / "docs" / "study.md").read_text()
+    assert "| Ray's ASHA with OptunaSearch, by hand | 4 | 5 | 10 | 75 % | 50.0 % | 25.0 % |" in page
+    assert "| AutoGluon | 3 |  | 9 |  | 50.0 % | 25.0 % |" in page
+    assert f"| this project | 4 | {found['epochs']} | {found['wall_seconds']:.0f} |" in page
 
 
 @pytest.mark.parametrize(
