@@ -36,10 +36,16 @@ def bring_up(minutes: float) -> str:
     """Start a Ray that stays up, and return a sentence about it.
 
     Raises:
-        UserError: one is up already, or Ray did not start.
+        UserError: one is up already, the cache cannot be written, or Ray did not start.
     """
-    state_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-    if is_held(keeper_lock()):
+    try:
+        state_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        is_up = is_held(keeper_lock())
+    except OSError as error:
+        raise UserError(
+            f"{state_folder()}: it cannot be written ({error.strerror}). Set XDG_CACHE_HOME to a folder that can."
+        ) from None
+    if is_up:
         warm = find_warm()
         difference = Surroundings.here().name_difference(warm.surroundings) if warm else "it is starting"
         if difference:
@@ -100,7 +106,7 @@ def take_down() -> str:
 def keep(minutes: float) -> None:
     """Keep a Ray up until SIGTERM, or until no sweep has used it for so long."""
     ended = threading.Event()
-    with keeper_lock():
+    with keeper_lock().acquire(timeout=0):
         surroundings = Surroundings.here()
         start_ray(None)
         signal.signal(signal.SIGTERM, lambda *_: ended.set())
@@ -133,4 +139,7 @@ def keep(minutes: float) -> None:
 
 
 if __name__ == "__main__":
-    keep(float(sys.argv[1]))
+    try:
+        keep(float(sys.argv[1]))
+    except Timeout:
+        sys.exit("another sweep up is starting one")

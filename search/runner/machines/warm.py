@@ -95,7 +95,7 @@ def find_warm() -> Warm | None:
     """Return the Ray that is up, whether a sweep uses it or not."""
     try:
         text = (state_folder() / "ready.json").read_text()
-    except FileNotFoundError:
+    except OSError:  # none is up, or the cache cannot be read
         return None
     return Warm.model_validate_json(text) if is_held(keeper_lock()) else None  # else its keeper was killed
 

@@ -3,12 +3,15 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 from filelock import FileLock
 
 from search.runner.machines import keeper, warm
 from search.runner.machines.warm import Surroundings, Warm, claim_warm, find_warm, keeper_lock, use_lock, write_state
+from search.runner.worker import project_root
 from search.storage.ledger import read_events
 from tests.real_sweeps import FAST, call, check_no_processes, make_user_folder, reports, start, wait_for
 from training.errors import UserError
@@ -109,6 +112,20 @@ def test_up_refuses_a_second_one_for_other_surroundings(ready, monkeypatch, tmp_
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="A Ray is up already, and it was started in"):
         keeper.bring_up(30)
+
+
+def test_a_cache_that_cannot_be_used_costs_no_sweep_and_one_sentence(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert claim_warm() == (None, "")
+    with pytest.raises(UserError, match=r"cannot be written \(Not a directory\)\. Set XDG_CACHE_HOME"):
+        keeper.bring_up(30)
+
+
+def test_a_second_keeper_leaves_the_place_to_the_first(ready):
+    command = [sys.executable, "-m", "search.runner.machines.keeper", "30"]
+    done = subprocess.run(command, cwd=project_root(), capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (1, "another sweep up is starting one\n")
 
 
 @pytest.mark.slow
