@@ -78,6 +78,7 @@ def describe_peers(study: Study) -> Iterator[str]:
 Real searches on the same photographs, backbone, machine and two workers, one of each: the scores are those of single
 searches, so they say little about the methods. *In trials* is the share of the workers' time that passed in trials;
 the rest is the start, the waiting and the end. A search by hand keeps no weights, no MLflow runs and no report.
+AutoGluon gives each trial both cores, changes all images by TrivialAugment, and averages the weights of its best epochs.
 
 ```
 {COMMAND} --stage stock
