@@ -1,12 +1,13 @@
 """The study's search with AutoGluon, on the same photographs and backbone: `MultiModalPredictor` with its own ASHA.
 
-    PYTHON benchmarks/by_hand_autogluon.py WORK [--trials 24]
+    PYTHON benchmarks/by_hand_autogluon.py WORK [--trials 16] [--searches 3]
 
 PYTHON is that of an environment of its own, because AutoGluon pins other versions of the libraries:
 `uv venv AG && uv pip install -p AG/bin/python autogluon.multimodal 'timm>=1.0.20'` (its pin of timm has no
 `test_resnet`). WORK is the folder of benchmarks/study.py. The search parameters are those of its space that AutoGluon
 has; images are always changed by TrivialAugment, its default, because it cannot search this. Writes
-WORK/autogluon.json, from which the study's page takes a row. Needs no network and no GPU.
+WORK/autogluon.json, from which the study's page takes a row; a second call runs what is missing. Needs no network and no
+GPU.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def save_backbone(weights: Path, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
 
-def search(work: Path, trials: int) -> dict[str, object]:
+def search(work: Path, trials: int, seed: int) -> dict[str, object]:
     table = pd.read_csv(work / "photos.csv").rename(columns={"path": "image"})
     parts = {name: part.drop(columns="split").reset_index(drop=True) for name, part in table.groupby("split")}
     repeated = parts["train"].iloc[np.resize(np.arange(len(parts["train"])), EPOCH_IMAGES)].reset_index(drop=True)
@@ -79,6 +80,7 @@ def search(work: Path, trials: int) -> dict[str, object]:
             tuning_data=parts["val"],
             hyperparameters=FIXED | searched,
             hyperparameter_tune_kwargs={"num_trials": trials, "searcher": "bayes", "scheduler": "ASHA"},
+            seed=seed,
         )
         seconds = time.perf_counter() - began
         scores = {
@@ -90,10 +92,15 @@ def search(work: Path, trials: int) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
-    parser.add_argument("--trials", type=int, default=24)
+    parser.add_argument("--trials", type=int, default=16)
+    parser.add_argument("--searches", type=int, default=3)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    (args.work / "autogluon.json").write_text(json.dumps(search(args.work.resolve(), args.trials)))
+    kept = args.work / "autogluon.json"
+    results = json.loads(kept.read_text()) if kept.exists() else []
+    for seed in range(len(results), args.searches):
+        results.append(search(args.work.resolve(), args.trials, seed))
+        kept.write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -1,31 +1,38 @@
 """The time of our epoch, and of plain Lightning's, relative to a bare PyTorch loop: train, validate, keep the best weights.
 
-    python benchmarks/loop.py [--rounds 5] [--json FILE]
+    python benchmarks/loop.py [--rounds 5] [--json FILE] [--timm-script FILE]
 
 The bare loop has its images as normalised tensors in memory, evaluates nothing but the accuracy, and writes the weights
 when the accuracy is the best so far. Ours is `training.train` with its defaults: it also measures the loss, the other
 metrics, and the accuracy on training images, and writes a checkpoint to resume from. Both train the same model on the same
 images with the same optimizer, in one thread of one process, alternately. Plain Lightning is as its documentation
-teaches: `Trainer` with `ModelCheckpoint`, on the tensors of the bare loop. The first epoch does not count. CPU seconds hold
-on a busy machine too; wall-clock seconds have the writes of checkpoints. Needs no network.
+teaches: `Trainer` with `ModelCheckpoint`, on the tensors of the bare loop. `--timm-script` adds timm's training script
+(`train.py` in its repository; it is not in timm's package), on the same images as PNG files, without augmentation. The
+first epoch does not count. CPU seconds hold on a busy machine too; wall-clock seconds have the writes of checkpoints. Needs
+no network.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import runpy
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
+from PIL import Image
 from rich.console import Console
 from rich.table import Table
 from torch.nn.functional import cross_entropy
@@ -48,12 +55,12 @@ CASES: dict[str, dict[str, Any]] = {
     "ResNet-18, 32 px, 512 images": {
         "data": {"name": "digits", "train_size": 512},
         "preprocessing": {"image_size": 32},
-        "backbone": {"name": "resnet18", "weights": "none"},
+        "backbone": {"source": "timm", "name": "resnet18", "weights": "none"},
     },
     "ResNet-18, 64 px, 256 images": {
         "data": {"name": "digits", "train_size": 256},
         "preprocessing": {"image_size": 64},
-        "backbone": {"name": "resnet18", "weights": "none"},
+        "backbone": {"source": "timm", "name": "resnet18", "weights": "none"},
     },
     "ViT-tiny, 32 px, 256 images": {
         "data": {"name": "digits", "train_size": 256},
@@ -162,6 +169,51 @@ def time_lightning(recipe: Recipe) -> list[Epoch]:
     return clock.clock.epochs[1:]
 
 
+def write_images(recipe: Recipe, folder: Path) -> None:
+    """Write the images as PNG files, one folder per class, which is what timm's script reads."""
+    data = load_data(recipe.data)
+    for name, part in (("train", data.train), ("validation", data.val)):
+        for number, (image, label) in enumerate(zip(part.images, part.labels, strict=True)):
+            path = folder / name / data.classes[label] / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(path)
+
+
+@one_thread()
+def time_timm(recipe: Recipe, script: Path) -> list[Epoch]:
+    clock = Clock()
+    size = resolve_recipe(recipe, load_data(recipe.data), "cpu").preprocessing.image_size
+    options = {
+        "model": recipe.backbone.name,
+        "num-classes": 10,
+        "input-size": ["3", str(size), str(size)],
+        "epochs": EPOCHS,
+        "batch-size": recipe.batch_size,
+        "validation-batch-size": 64,
+        "opt": "momentum",
+        "momentum": MOMENTUM,
+        "lr": recipe.optimizer.lr,
+        "sched": "step",
+        "decay-epochs": 100,
+        "warmup-epochs": 0,
+        "cooldown-epochs": 0,
+        "smoothing": 0,
+        "checkpoint-hist": 1,
+        "workers": 0,
+    }
+    if recipe.backbone.name.startswith("vit"):  # the others take any size
+        options["model-kwargs"] = f"img_size={size}"
+    with tempfile.TemporaryDirectory() as folder:
+        write_images(recipe, Path(folder))
+        words = [script.name, folder, "--device", "cpu", "--no-aug", "--output", folder]
+        for name, value in options.items():
+            words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
+        # It calls this at the end of an epoch, before its checkpoint; so a second checkpoint counts, the last does not.
+        with patch.object(sys, "argv", words), patch("timm.utils.update_summary", lambda *_, **__: clock()):
+            runpy.run_path(str(script), run_name="__main__")
+    return clock.epochs[1:]
+
+
 @one_thread()
 def time_bare(recipe: Recipe) -> list[Epoch]:
     model, training, validation = make_parts(recipe)
@@ -190,18 +242,18 @@ def rate(model: torch.nn.Module, validation: DataLoader[Any]) -> float:
     return right / len(validation.dataset)  # type: ignore[arg-type]
 
 
-CONTENDERS = {"ours": time_ours, "plain Lightning": time_lightning}
+Contenders = dict[str, Callable[[Recipe], list[Epoch]]]
 
 
-def measure(case: dict[str, Any], rounds: int) -> dict[str, Any]:
+def measure(case: dict[str, Any], contenders: Contenders, rounds: int) -> dict[str, Any]:
     """Return the seconds of a bare epoch, and the ratios of the others to it: for each kind of seconds, one a round."""
-    found: dict[str, Any] = {name: {"wall": [], "cpu": []} for name in CONTENDERS}
+    found: dict[str, Any] = {name: {"wall": [], "cpu": []} for name in contenders}
     seconds = []
     for seed in range(rounds):
         recipe = make_recipe(case, seed)
         bare = time_bare(recipe)
         seconds.append(median(epoch.wall for epoch in bare))
-        for name, time_epochs in CONTENDERS.items():
+        for name, time_epochs in contenders.items():
             epochs = time_epochs(recipe)
             for kind, ratios in found[name].items():
                 own, base = (median(getattr(epoch, kind) for epoch in each) for each in (epochs, bare))
@@ -217,14 +269,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--timm-script", type=Path, metavar="FILE", help="train.py of timm's repository")
     arguments = parser.parse_args()
+    contenders: Contenders = {"ours": time_ours, "plain Lightning": time_lightning}
+    if arguments.timm_script:
+        contenders["timm's script"] = partial(time_timm, script=arguments.timm_script)
     found = {}
-    columns = [f"{name}, {kind}" for name in CONTENDERS for kind in ("wall clock", "CPU")]
+    columns = [f"{name}, {kind}" for name in contenders for kind in ("wall clock", "CPU")]
     table = Table("case", "bare epoch", *columns, title="An epoch, median and range of the rounds")
     for name, case in CASES.items():
         time_ours(make_recipe(case, 0))  # a process trains its first recipe more slowly
-        result = found[name] = measure(case, arguments.rounds)
-        cells = [describe(ratios) for way in CONTENDERS for ratios in result[way].values()]
+        result = found[name] = measure(case, contenders, arguments.rounds)
+        cells = [describe(ratios) for way in contenders for ratios in result[way].values()]
         table.add_row(name, f"{result['seconds']:.2f} s", *cells)
     Console().print(table)
     if arguments.json:

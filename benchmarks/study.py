@@ -4,9 +4,9 @@
 
 Half of the folder's classes pre-train a small backbone, the others are what it is fine-tuned on. `record` trains random
 recipes to the end; `search` and `verdict` replay these trainings; `winner` is a real sweep with everything that follows
-it, and `stock` a real search with Ray Tune alone; `page` writes docs/study.md, its pictures and the recorded set. The
-results stay in WORK, and a second call does what is missing. PATH=VALUE changes the space (study_parts/space.yaml) for
-all stages. Needs no network.
+it, and `others` runs it with further seeds, beside as many searches with Ray Tune alone; `page` writes docs/study.md, its
+pictures and the recorded set. The results stay in WORK, and a second call does what is missing. PATH=VALUE changes the
+space (study_parts/space.yaml) for all stages. Needs no network.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ from benchmarks.study_parts.recording import load_study_space, read_recordings, 
 from benchmarks.study_parts.results import SEARCHES, SET, VERDICTS, Study
 from benchmarks.study_parts.searching import replay_all
 from benchmarks.study_parts.stock import run_stock
-from benchmarks.study_parts.winner import Plan, run_winner
+from benchmarks.study_parts.winner import Plan, run_more, run_winner
 from spaces.space import Space
 from training.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
-STAGES = ("record", "search", "verdict", "winner", "stock", "page")
+STAGES = ("record", "search", "verdict", "winner", "others", "page")
 
 
 @dataclass(frozen=True)
 class Amounts:
-    """How much is done: epochs of the pre-training, random recipes, replayed searches and replayed sweeps."""
+    """How much is done: epochs of the pre-training, random recipes, replayed searches and sweeps, real searches."""
 
     backbone_epochs: int = 30
     recipes: int = 400
     seeds: int = 100
     sweeps: int = 50
     sweep_trials: int = 64
+    searches: int = 4
     jobs: int = 1
 
 
@@ -85,8 +86,9 @@ def run_study(
         judge_all(set_file, space, amounts.sweeps, amounts.sweep_trials).to_json(folder / VERDICTS, orient="records")
     if "winner" in stages:
         run_winner(folder, study_overrides(folder, overrides), plan)
-    if "stock" in stages:
-        run_stock(folder, overrides, plan.trials)
+    if "others" in stages:
+        run_more(folder, study_overrides(folder, overrides), plan, amounts.searches)
+        run_stock(folder, overrides, plan.trials, amounts.searches)
     if "page" in stages:
         study = Study.read(folder)
         (out / "docs").mkdir(parents=True, exist_ok=True)
@@ -140,6 +142,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=Amounts.seeds, help="replayed searches of each method")
     parser.add_argument("--sweeps", type=int, default=Amounts.sweeps, help="replayed sweeps whose report is judged")
     parser.add_argument("--trials", type=int, default=Plan.trials, help="trials of the real sweep")
+    parser.add_argument("--searches", type=int, default=Amounts.searches, help="real searches beside those of others")
     parser.add_argument("--jobs", type=int, default=1, help="processes of the recording and of the replays")
     args = parser.parse_args()
     try:
@@ -149,7 +152,9 @@ def main() -> None:
             args.stage or list(STAGES),
             args.overrides,
             sizes=Sizes(args.train, args.val),
-            amounts=Amounts(recipes=args.recipes, seeds=args.seeds, sweeps=args.sweeps, jobs=args.jobs),
+            amounts=Amounts(
+                recipes=args.recipes, seeds=args.seeds, sweeps=args.sweeps, searches=args.searches, jobs=args.jobs
+            ),
             plan=Plan(trials=args.trials),
             source=args.source,
         )

@@ -1,4 +1,5 @@
 import os
+import signal
 import threading
 
 import pytest
@@ -8,6 +9,14 @@ def pytest_collection_modifyitems(items):
     """Put files with slow tests first: one that begins last would keep a single worker busy at the end."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hang_up_ends():
+    """`nohup` makes every child ignore SIGHUP, also the commands whose end by this signal is tested."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture(scope="session", autouse=True)

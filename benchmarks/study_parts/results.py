@@ -21,7 +21,7 @@ COMMAND = "python benchmarks/study.py --photos FOLDER --folder WORK"
 
 @dataclass(frozen=True)
 class Study:
-    """The results of a study; `winner`, `stock` and `autogluon` are None if those real searches were not run."""
+    """The results of a study; `winner`, `ours`, `stock` and `autogluon` are None if those real searches were not run."""
 
     settings: dict[str, Any]
     backbone: dict[str, Any]
@@ -30,8 +30,9 @@ class Study:
     runs: list[Run]
     verdicts: pd.DataFrame
     winner: dict[str, Any] | None
-    stock: dict[str, Any] | None
-    autogluon: dict[str, Any] | None
+    ours: list[dict[str, Any]] | None
+    stock: list[dict[str, Any]] | None
+    autogluon: list[dict[str, Any]] | None
     classes: tuple[str, ...]  # those of the fine-tuning
     test_images: int
     image_size: int | str
@@ -61,7 +62,7 @@ class Study:
             verdicts=pd.DataFrame(results(VERDICTS)),
             **{
                 name: results(f"{name}.json") if (folder / f"{name}.json").exists() else None
-                for name in ("winner", "stock", "autogluon")
+                for name in ("winner", "ours", "stock", "autogluon")
             },
             classes=tuple(sorted(set(labels))),
             test_images=len(labels),

@@ -42,11 +42,16 @@ class Given:
         return int(self.params[name])
 
 
-def run_stock(folder: Path, overrides: list[str], trials: int) -> dict[str, Any]:
-    """Search with as many trials as the real sweep has, and return its figures."""
+def run_stock(folder: Path, overrides: list[str], trials: int, searches: int) -> None:
+    """Search with as many trials as the real sweep has, once with each seed that the folder does not have yet."""
     kept = folder / RESULTS
-    if kept.exists():
-        return dict(json.loads(kept.read_text()))
+    results = json.loads(kept.read_text()) if kept.exists() else []
+    for seed in range(len(results), searches):
+        results.append(_search(folder, overrides, trials, seed))
+        kept.write_text(json.dumps(results))
+
+
+def _search(folder: Path, overrides: list[str], trials: int, seed: int) -> dict[str, Any]:
     space = load_study_space(folder, overrides)
     longest = space.baselines()[0].epochs
 
@@ -65,11 +70,11 @@ def run_stock(folder: Path, overrides: list[str], trials: int) -> dict[str, Any]
             metric="score",
             mode="max",
             num_samples=trials,
-            search_alg=OptunaSearch(seed=0),
+            search_alg=OptunaSearch(seed=seed),
             scheduler=ASHAScheduler(max_t=longest, grace_period=1, reduction_factor=3),
             reuse_actors=True,
         ),
-        run_config=tune.RunConfig(storage_path=str(folder / "ray-stock"), verbose=0),
+        run_config=tune.RunConfig(name=f"seed-{seed}", storage_path=str(folder / "ray-stock"), verbose=0),
     )
     try:
         found = tuner.fit()
@@ -78,7 +83,7 @@ def run_stock(folder: Path, overrides: list[str], trials: int) -> dict[str, Any]
     seconds = time.perf_counter() - began
     frames = [result.metrics_dataframe for result in found if result.metrics_dataframe is not None]
     best = max(found, key=lambda result: max(result.metrics_dataframe.score, default=0.0))
-    results = {
+    return {
         "trials": len(frames),
         "epochs": sum(map(len, frames)),
         "seconds": seconds,
@@ -86,8 +91,6 @@ def run_stock(folder: Path, overrides: list[str], trials: int) -> dict[str, Any]
         "best": float(best.metrics_dataframe.score.max()),
         "test": _score_best(read_recipe(space.suggest(Given(best.config)))),
     }
-    kept.write_text(json.dumps(results))
-    return results
 
 
 def _score_best(recipe: Recipe) -> float:

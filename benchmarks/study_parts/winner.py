@@ -28,6 +28,7 @@ from search.result import Result
 
 NAME = "photos"
 RESULTS = "winner.json"
+OURS = "ours.json"  # the real sweeps for the comparison with others, this one first
 
 
 @dataclass(frozen=True)
@@ -49,19 +50,7 @@ def run_winner(folder: Path, overrides: list[str], plan: Plan) -> dict[str, Any]
     if kept.exists():
         return dict(json.loads(kept.read_text()))
     with chdir(folder):  # exports and the page of the report are written below the working folder
-        began = time.perf_counter()
-        result = search.run(
-            SPACE,
-            overrides,
-            name=NAME,
-            trials=plan.trials,
-            tracking_uri=f"sqlite:///{folder}/mlflow.db",
-            keep_best=plan.trials,
-            or_resume=True,
-            console=Console(quiet=True),
-        )
-        results = _describe_search(result) | {"wall_seconds": time.perf_counter() - began}
-        results["best_test"] = score_test(result.record.folder.trial(results.pop("best_number")) / "best.ckpt")
+        result, results = _sweep(folder, overrides, plan, 0)
         confirmation = result.confirm(plan.top, plan.seeds)
         results["confirmation"] = confirmation.to_json()
         results["ablation"] = result.ablate(plan.ablation_seeds).to_json()
@@ -73,13 +62,44 @@ def run_winner(folder: Path, overrides: list[str], plan: Plan) -> dict[str, Any]
     return results
 
 
+def run_more(folder: Path, overrides: list[str], plan: Plan, searches: int) -> None:
+    """Run the same sweep with other seeds of the search, those that the folder does not have yet."""
+    kept = folder / OURS
+    winner = run_winner(folder, overrides, plan)
+    results = json.loads(kept.read_text()) if kept.exists() else [winner]
+    for seed in range(len(results), searches):
+        with chdir(folder):
+            results.append(_sweep(folder, overrides, plan, seed)[1])
+        kept.write_text(json.dumps(results))
+
+
+def _sweep(folder: Path, overrides: list[str], plan: Plan, seed: int) -> tuple[Result, dict[str, Any]]:
+    began = time.perf_counter()
+    result = search.run(
+        SPACE,
+        overrides,
+        name=f"{NAME}-{seed}" if seed else NAME,
+        seed=seed,
+        trials=plan.trials,
+        tracking_uri=f"sqlite:///{folder}/mlflow.db",
+        keep_best=plan.trials,
+        or_resume=True,
+        console=Console(quiet=True),
+    )
+    results = _describe_search(result) | {"seconds": time.perf_counter() - began}
+    test = score_test(result.record.folder.trial(results.pop("best_number")) / "best.ckpt")
+    return result, results | {"test": test}
+
+
 def _describe_search(result: Result) -> dict[str, Any]:
     trials, best = result.record.trials, result.best
     assert best is not None, "no trial completed"
     found = judge(trials)
     first = next(trial for trial in trials.ranked() if trial.origin == "baseline")
+    states = trials.count()
     return {
-        "states": trials.count(),
+        "trials": sum(states.values()),
+        "states": states,
         "epochs": sum(trial.epoch for trial in trials),
         "best": best.score,
         "best_number": best.number,
@@ -87,7 +107,6 @@ def _describe_search(result: Result) -> dict[str, Any]:
         "baseline": first.score,
         "lead": found.lead if found else None,
         "standard_error": best.standard_error,
-        "seconds": trials.elapsed_seconds,
         "trial_seconds": sum(trial.reports[-1].worker_seconds or 0.0 for trial in trials if trial.reports),
     }
 

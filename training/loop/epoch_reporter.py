@@ -136,7 +136,8 @@ class EpochReporter(pl.Callback):
 
     def _save(self, trainer: pl.Trainer, classifier: Classifier) -> None:
         last = self.reports[-1]
-        if last.best_epoch == last.epoch:
+        is_best = last.best_epoch == last.epoch
+        if is_best:
             weights = {"state_dict": classifier.plain_weights(), "epoch": last.epoch, **self.described}
             if self.rank.leads:
                 write_checkpoint(weights, self.folder / "best.partial")
@@ -144,11 +145,12 @@ class EpochReporter(pl.Callback):
         trainer.save_checkpoint(self.folder / "last.partial")  # all ranks call this and wait for each other in it
         if self.rank.leads:
             (self.folder / "last.partial").replace(self.folder / "last.ckpt")  # from this moment the epoch is complete
-            self._settle_best()
+            if is_best:
+                (self.folder / "best.next").replace(self.folder / "best.ckpt")
         self.stopwatch.stop()
 
     def _settle_best(self) -> None:
-        """Rename `best.next` to `best.ckpt`, or remove it if its epoch is not in `last.ckpt`: the two always agree."""
+        """After an interruption, rename `best.next` to `best.ckpt`, or remove it if its epoch is not in `last.ckpt`."""
         new = self.folder / "best.next"
         if not new.exists():
             return
