@@ -91,6 +91,7 @@ def run_demo(is_up: bool = False) -> dict[str, object]:
 def kept_up(folder: str) -> Iterator[None]:
     """Keep Ray up for sweeps in a folder."""
     subprocess.run([SWEEP, "up"], cwd=folder, check=True, capture_output=True)
+    time.sleep(10)  # Ray's own processes still start, as they do not between two sweeps
     try:
         yield
     finally:
