@@ -21,7 +21,7 @@ from search.runner.checkpoints import Checkpoints
 from search.runner.inbox import Inbox
 from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, Request, interruptible
 from search.runner.machines.capacity import Capacity
-from search.runner.machines.cluster import find_dashboard
+from search.runner.machines.cluster import RAY_SETTINGS, added_variables, find_dashboard
 from search.runner.start.plan import Plan
 from search.runner.worker import TrialInput, bootstrap, project_root
 from search.storage.copies import Place, check_place, describe_store_error
@@ -141,7 +141,8 @@ def _run_trials(
 
     crash = None
     try:
-        _tune(folder, controller, capacity, settings, should_stop, leave, inbox)
+        with added_variables(RAY_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": str(PENDING)}):
+            _tune(folder, controller, capacity, settings, should_stop, leave, inbox)
     except Interrupted:
         pass  # the request has recorded the signal
     except Exception as error:  # noqa: BLE001 - the caller raises it, when the ledger and MLflow are closed
@@ -206,7 +207,6 @@ def _tune(
     leave: Callable[[], None],
     inbox: Inbox,
 ) -> None:
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(PENDING)
     from ray import tune
 
     from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher, SweepStopper, make_placing

@@ -100,20 +100,16 @@ def test_the_winner_of_a_real_sweep_predicts_the_same_in_plain_timm(photos, tmp_
     page = (tmp_path / "docs" / "study.md").read_text()
     assert "study-predictions.png" in page
     assert "| this project" not in page.partition("## Winner")[2]
-    peers = [{"trials": 4, "epochs": 5, "seconds": 10.0, "trial_seconds": 15.0, "best": 0.5, "test": 0.25}] * 2
-    (tmp_path / "work" / "stock.json").write_text(json.dumps(peers))
     (tmp_path / "work" / "autogluon.json").write_text(
         json.dumps([{"trials": 3, "seconds": 9, "best": best, "test": 0.25} for best in (0.5, 0.6)])
     )
     run(photos, tmp_path, ["others", "page"], [*SHORT, *SMALL])
     page = (tmp_path / "docs" / "study.md").read_text()
-    assert (
-        "| Ray's ASHA with OptunaSearch, by hand: 2 | 4 | 5 | 10 | 75 % | 50.0 (50.0 to 50.0) | 25.0 (25.0 to 25.0) |"
-        in page
-    )
+    assert "| Ray's ASHA with OptunaSearch, by hand: 2 | 4 |" in page
     assert "| AutoGluon: 2 | 3 |  | 9 |  | 55.0 (50.0 to 60.0) | 25.0 (25.0 to 25.0) |" in page
-    ours = json.loads((tmp_path / "work" / "ours.json").read_text())
-    assert len(ours) == 2
+    stock, ours = (json.loads((tmp_path / "work" / f"{name}.json").read_text()) for name in ("stock", "ours"))
+    assert len(stock) == len(ours) == 2
+    assert all(each["epochs"] >= each["trials"] == 4 for each in stock)
     assert ours[0] == found
     assert f"| this project: 2 | 4 | {np.mean([each['epochs'] for each in ours]):.0f} |" in page
 

@@ -7,9 +7,9 @@ import math
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,13 +72,30 @@ def start_ray(address: str | None, warm: Warm | None = None) -> None:
     Raises:
         UserError: the cluster does not answer.
     """
-    settings = RAY_SETTINGS | NO_IDLE_WORKERS
-    settings |= warm.settings if warm else {}
-    os.environ.update({name: os.environ.get(name, value) for name, value in settings.items()})
+    for name, value in (warm.settings if warm else {}).items():
+        os.environ.setdefault(name, value)
+    with added_variables(RAY_SETTINGS | NO_IDLE_WORKERS):
+        import ray
+
+        if not ray.is_initialized():  # else by an earlier sweep of this process, or by a caller of the Python API
+            _init_ray(address, warm)
+
+
+@contextmanager
+def added_variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set those variables that the user has not set, and remove them at the end: they change other runs of Tune too."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def _init_ray(address: str | None, warm: Warm | None) -> None:
     import ray
 
-    if ray.is_initialized():  # by an earlier sweep of this process, or by a caller of the Python API
-        return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
     # Without an address Ray would join any running cluster; a sweep does this only with --address.
     where: dict[str, Any] = {"address": "local", "include_dashboard": False}

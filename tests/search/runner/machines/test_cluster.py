@@ -224,6 +224,18 @@ def test_workers_on_other_machines_get_the_cache_limit(monkeypatch):
     assert given[0]["runtime_env"]["env_vars"]["TECHNIQUE_SEARCH_CACHE_MB"] == "77"
 
 
+def test_the_variables_of_a_sweep_do_not_change_what_its_process_runs_later(monkeypatch):
+    import ray
+
+    monkeypatch.setenv("TUNE_WARN_THRESHOLD_S", "7")
+    monkeypatch.delenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", raising=False)
+    before, during = dict(os.environ), {}
+    monkeypatch.setattr(ray, "init", lambda **_: during.update(os.environ))
+    start_ray(None)
+    assert (during["TUNE_WARN_THRESHOLD_S"], during["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"]) == ("7", "1")
+    assert dict(os.environ) == before
+
+
 def test_a_second_sweep_of_a_process_uses_the_ray_that_is_there(monkeypatch):
     import ray
 
