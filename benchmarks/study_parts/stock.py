@@ -62,7 +62,7 @@ def _search(folder: Path, overrides: list[str], trials: int, seed: int) -> dict[
 
     ray.shutdown()  # a sweep of this process leaves its own
     began = time.perf_counter()
-    ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=WORKERS, include_dashboard=False, log_to_driver=False)
     tuner = tune.Tuner(
         tune.with_resources(fit, {"cpu": 1}),
         param_space={name: _to_tune(domain) for name, domain in list_domains(space).items()},
