@@ -20,6 +20,8 @@ WEIGHT_END = 3  # the same; a small number, because a rule that stops the winner
 LOWEST = 0.05  # a lower correlation counts as this one
 EARLY = 1.75  # mean of Fisher's z between adjacent rungs (a correlation of .94) above which trials stop earlier
 EARLIEST = 2.25  # the same (.98) for the largest change
+SCOUTS = 4  # the first trials of a sweep are compared only at rungs, so that some show what early scores predict
+COMPARED_UNTIL = 0.5  # share of its own length until which a trial is compared again after each epoch
 _ROUNDING = 1e-9  # a product of shares may miss a whole number by less
 
 
@@ -37,6 +39,7 @@ class _Trial:
     group: Hashable
     protected: bool
     rungs: dict[int, list[int]]  # epoch -> the rungs at this epoch, for the trial's own length
+    is_scout: bool
     epoch: int = 0
     decision: Decision = Decision.CONTINUE
     ended: bool = False
@@ -59,6 +62,7 @@ class Asha:
     out if it is only one epoch after another: one more epoch is too little new information for another cut.
     With `adapt`, the share that passes depends on the correlations that the trials show: where each rung predicts the
     next one, fewer trials pass and they stop earlier; where the last rung does not predict the final score, more pass.
+    A trial that passed is also compared again after each epoch of its first half, because others have arrived since.
     `kind="stop"` stops a trial that does not pass when it arrives; `"promote"` pauses it until it passes.
     """
 
@@ -90,7 +94,8 @@ class Asha:
         """Record that a trial starts, or starts again after a pause or a resume; its rungs and scores are kept."""
         known = self._trials.get(trial)
         if known is None:
-            new = self._trials[trial] = _Trial(length, group, protected, self._place_rungs(length))
+            is_scout = len(self._trials) < SCOUTS
+            new = self._trials[trial] = _Trial(length, group, protected, self._place_rungs(length), is_scout)
             for rung in new.last_rungs:
                 if length > self._typical.setdefault(rung, new).length:
                     self._typical[rung] = new
@@ -108,7 +113,7 @@ class Asha:
             this.decision = Decision.STOP  # diverged: it enters no rung, and is stopped even if it is protected
             return this.decision
         self.arrive(trial, epoch, score)
-        if epoch in this.rungs and not this.protected and not self._passes(this):
+        if not this.protected and self._is_compared(this) and not self._passes(this):
             this.decision = Decision.STOP if self.kind == "stop" else Decision.PAUSE
         return this.decision
 
@@ -172,6 +177,17 @@ class Asha:
         if self._shares is None:
             return f"epoch {self.min_epochs * self.reduction_factor**rung}"
         return f"{self._shares[rung]:.1%} of its epochs"
+
+    def _is_compared(self, this: _Trial) -> bool:
+        """Return whether a trial is compared now: at its rungs and, with `adapt`, after each epoch of its first half.
+
+        The first trials at a rung pass it, because there are hardly any others; later some of them would not pass.
+        """
+        if this.epoch in this.rungs:
+            return True
+        if self._evidence is None or self.kind == "promote" or this.is_scout or not this.scores:
+            return False
+        return this.epoch <= COMPARED_UNTIL * this.length
 
     def _passes(self, this: _Trial) -> bool:
         """Return whether a trial passes the highest rung that it reached, among all trials or among its group."""

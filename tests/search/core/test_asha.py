@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search.core.asha import Asha, Decision
+from search.core.asha import SCOUTS, Asha, Decision
 
 LENGTH = 64
 
@@ -190,6 +190,29 @@ def test_trials_that_agree_with_what_is_expected_leave_the_rule_as_it_is() -> No
         train_to_end(asha, [MIXED, MIXED[::-1], MIXED, MIXED, MIXED])
         rungs.append(asha.rungs())
     assert rungs[0] == rungs[1]
+
+
+@pytest.mark.parametrize(
+    ("rule", "trial", "epoch", "decision"),
+    [
+        ({}, SCOUTS, 3, Decision.STOP),
+        ({}, SCOUTS, LENGTH // 2, Decision.STOP),
+        ({}, SCOUTS, LENGTH // 2 + 1, Decision.CONTINUE),  # most of its cost is paid
+        ({}, SCOUTS - 1, 3, Decision.CONTINUE),  # it shows what early scores predict
+        ({"adapt": False}, SCOUTS, 3, Decision.CONTINUE),
+        ({"kind": "promote"}, SCOUTS, 3, Decision.CONTINUE),
+    ],
+)
+def test_a_trial_that_passed_a_rung_before_others_came_is_compared_again(
+    rule: dict[str, Any], trial: int, epoch: int, decision: Decision
+) -> None:
+    asha = Asha(**rule)
+    for other in range(SCOUTS + 1):
+        asha.start(other, LENGTH, protected=other != trial)
+    asha.arrive(0, 2, 0.1)
+    assert asha.report(trial, 2, 0.5) is Decision.CONTINUE
+    arrivals(asha, [0.9] * 4, 2, first=SCOUTS + 1)
+    assert asha.report(trial, epoch, 0.6) is decision
 
 
 @st.composite
