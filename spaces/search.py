@@ -32,7 +32,9 @@ class AshaScheduler(_Section):
         "stop", description="Trials that do not pass a rung stop for good, or pause until they are among the best."
     )
     adapt: bool = Field(
-        True, description="Stop more trials where early scores predict the final ones, fewer where they do not."
+        True,
+        description="Stop more trials where early scores predict the final ones, fewer where they do not; compare a trial "
+        "again when others have arrived.",
     )
     group: str = Field("unfreeze.level", description="Trials are compared with those that share this field's value.")
 

@@ -62,7 +62,8 @@ class Asha:
     out if it is only one epoch after another: one more epoch is too little new information for another cut.
     With `adapt`, the share that passes depends on the correlations that the trials show: where each rung predicts the
     next one, fewer trials pass and they stop earlier; where the last rung does not predict the final score, more pass.
-    A trial that passed is also compared again after each epoch of its first half, because others have arrived since.
+    Except for the first trials of a sweep, one that passed a rung is compared again after each epoch of its first half,
+    because others have arrived since.
     `kind="stop"` stops a trial that does not pass when it arrives; `"promote"` pauses it until it passes.
     """
 
