@@ -20,18 +20,24 @@ def hang_up_ends():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_cache_home(tmp_path_factory):
-    """The tests use a cache folder of their own; the processes of one session share it, so letters are learnt once."""
-    before = os.environ.get("XDG_CACHE_HOME")
+def own_homes(tmp_path_factory):
+    """The tests use folders of their own; the processes of one session share the cache, so letters are learnt once."""
     session = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        session = session.parent
-    os.environ["XDG_CACHE_HOME"] = str(session / "cache-home")
+    shared = session.parent if "PYTEST_XDIST_WORKER" in os.environ else session
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(shared / "cache-home"))
+        patched.setenv("XDG_STATE_HOME", str(session / "state-home"))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def own_environment():
+    """Each test starts with the same variables: libraries set some for the whole process, such as MLflow its store."""
+    before = dict(os.environ)
     yield
-    if before is None:
-        del os.environ["XDG_CACHE_HOME"]
-    else:
-        os.environ["XDG_CACHE_HOME"] = before
+    if os.environ != before:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @pytest.fixture
@@ -61,3 +67,7 @@ def serve_mlflow(tmp_path, monkeypatch):
     yield serve
     for made in servers:
         made.shutdown()
+    if servers:
+        import mlflow
+
+        mlflow.set_tracking_uri(None)  # the server sets it, also in MLFLOW_TRACKING_URI, for the whole process
