@@ -21,18 +21,25 @@ from training.errors import UserError
 
 
 @pytest.fixture(scope="module")
-def s3():
-    """A server with the bucket `sweeps`, and the environment that finds it."""
+def s3_server():
+    """The address of a server with the bucket `sweeps`."""
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            patch.setenv(name, "test")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        patch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:{1}".format(*server.get_host_and_port()))
-        boto3.client("s3").create_bucket(Bucket="sweeps")
-        yield "s3://sweeps"
+    address = "http://127.0.0.1:{1}".format(*server.get_host_and_port())
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+    boto3.client("s3", endpoint_url=address, **keys).create_bucket(Bucket="sweeps")
+    yield address
     server.stop()
+
+
+@pytest.fixture
+def s3(s3_server, monkeypatch):
+    """The bucket `sweeps`, and the environment that finds it."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server)
+    return "s3://sweeps"
 
 
 @pytest.fixture(params=["s3", "file"])
