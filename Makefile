@@ -2,24 +2,28 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
-READY := $(VENV)/.ready
 
 # Docker images often set it; every process then compiles torch and the other libraries again, which takes 10 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test test-all test-cluster gpu docs docs-site check lock clean
 
-setup: $(READY)
+setup: $(VENV)/.dev
 
 # uv comes into the environment itself, so that nothing outside this folder is touched.
-$(READY): requirements.lock pyproject.toml
+$(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; try: make PYTHON=python3.11"; exit 2; }
 	@test -x $(VENV)/bin/uv || { rm -rf $(VENV) && $(PYTHON) -m venv $(VENV) && $(VENV)/bin/pip install --quiet --disable-pip-version-check uv; }
 	@VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/uv pip install --quiet --require-hashes -r requirements.lock
 	@VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/uv pip install --quiet --no-deps --editable .
 	@touch $@
 
-demo: setup
+# All extras, and the tools for tests, checks and the site.
+$(VENV)/.dev: $(VENV)/.ready requirements-dev.lock
+	@VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/uv pip install --quiet --require-hashes -r requirements-dev.lock
+	@touch $@
+
+demo: $(VENV)/.ready
 	$(VENV)/bin/sweep run quick
 
 # Before each commit. One of these tests starts Ray, so that any worker may take any of them.
@@ -31,7 +35,7 @@ test: setup
 test-all: setup
 	$(VENV)/bin/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations 30 -m "not cluster"
 
-# Clusters of several nodes on this machine, jobs, drains, and losses of every kind: about 25 minutes.
+# Clusters of several nodes on this machine, jobs, drains, and losses of every kind: about seven minutes.
 test-cluster: setup
 	$(VENV)/bin/python -m pytest -q -m cluster
 
@@ -40,15 +44,11 @@ gpu:
 	PYTHONPATH=. $(PYTHON) -m pytest -q -m gpu $$(grep -rl --include="*.py" "mark[.]gpu" tests/training)
 	PYTHONPATH=. $(PYTHON) benchmarks/gpu.py
 
-# These pages are generated: techniques from docstrings, the full space and measured costs; commands; the forms of the output; the ledger.
+# This page is generated from docstrings, the full space and measured costs.
 docs: setup
 	$(VENV)/bin/sweep techniques --markdown > docs/techniques.md
-	$(VENV)/bin/python docs/write_commands.py > docs/commands.md
-	$(VENV)/bin/python -c 'from search.records.describe_formats import describe_formats; print(describe_formats(), end="")' \
-	  > docs/formats.md
-	$(VENV)/bin/python -c 'from search.storage.describe_events import describe_ledger; print(describe_ledger(), end="")' \
-	  > docs/ledger.md
 
+# Also generates the pages of the commands, of the output for programs, and of the ledger.
 docs-site: setup
 	$(VENV)/bin/python -m sphinx -W --keep-going -q -b html docs build/site
 
@@ -58,10 +58,12 @@ check: setup
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
-# Names, versions and hashes only; no download address may enter the lock.
+# Names, versions and hashes only; no download address may enter the locks. Both have the same versions.
+LOCK = $(VENV)/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --no-emit-index-url --generate-hashes \
+  --no-annotate --no-header --quiet
 lock: setup
-	$(VENV)/bin/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
-	  --no-emit-index-url --generate-hashes --no-header --quiet --output-file requirements.lock
+	$(LOCK) --all-extras --group dev --output-file requirements-dev.lock
+	$(LOCK) --constraints requirements-dev.lock --output-file requirements.lock
 
 clean:
 	rm -rf $(VENV)

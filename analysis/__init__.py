@@ -1,20 +1,17 @@
-"""The analysis of sweeps: `load` reads a sweep's tables from MLflow."""
+"""The analysis of sweeps: `load` reads a sweep's tables from its ledger."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from analysis.reading.sweep_tables import load as load
-
-TRACKING_URI = "sqlite:///mlflow.db"
-EXPERIMENT = "technique-search"
+    from analysis.loading import load as load
 
 
 def __getattr__(name: str) -> object:
-    # Imported on first use, because the command needs the names above but not pandas.
+    # Imported on first use, because pandas takes a second.
     if name == "load":
-        from analysis.reading.sweep_tables import load
+        from analysis.loading import load
 
         return load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

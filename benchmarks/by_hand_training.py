@@ -10,8 +10,9 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 from torchvision.transforms import v2
 
-from training.contract.specs import Backbone, Digits
-from training.data.sources.load_data import load_data
+from training.contract.specs import Backbone
+from training.data.load_data import load_data
+from training.data.sources.digits import Digits
 from training.model.letters import letters_weights
 from training.model.stages import stages_of
 

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.sweep_scene.faults import count_faults, find_faults
 from benchmarks.sweep_scene.scene import Scene
 from benchmarks.sweep_scene.servers import PATIENCE_SECONDS, find_postgres, wait_until
-from search.storage.events import AnyEvent
+from ledger.events import AnyEvent
 
 KINDS = ("driver", "worker", "node", "server", "join", "drain", "sigterm", "head", "postgres")
 LOSSES_OF_DRIVER = ("driver", "head")

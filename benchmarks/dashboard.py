@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from ledger.events import AnyEvent, DriverStarted, EpochReported, TrialEnded, TrialStarted
+from ledger.file import Ledger
+from ledger.folder import SweepFolder
+from ledger.settings import Settings
 from search.runner.sweep import create_folder, make_header
-from search.storage.events import AnyEvent, DriverStarted, EpochReported, TrialEnded, TrialStarted
-from search.storage.folder import SweepFolder
-from search.storage.ledger import Ledger
-from search.storage.settings import Settings
 from spaces.load import load_space
 from spaces.parameters.draws import RandomTrial
 from training.errors import UserError

@@ -28,7 +28,7 @@ Makers = dict[str, Callable[[], tuple[Any, Callable[[], None]]]]
 PREPROCESSING = {"image_size": 32, "crop": 1.0, "interpolation": "bilinear", "mean": [0.5] * 3, "std": [0.25] * 3}
 
 POLICIES: dict[str, dict[str, Any]] = {
-    "small_images": {"augmentation": {"policy": "small_images"}},
+    "affine_colour": {"augmentation": {"policy": "affine_colour"}},
     "crop and flip": {"random_crop": {"name": "resized"}, "flip": {"probability": 0.5}},
 }
 
@@ -73,7 +73,7 @@ def torchvision_loader(data: ImageData, recipe: Recipe, workers: int) -> tuple[A
 
     images, labels, policy = data.train.images, data.train.labels, recipe.augmentation
     normalise = [v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [0.25] * 3)]
-    if policy.policy == "small_images":
+    if policy.policy == "affine_colour":
         turn = v2.RandomAffine(15, (0.05, 0.05), (1.0, 1.05), interpolation=v2.InterpolationMode.BILINEAR)
         # torchvision has no shift of colours; a change of hue replaces it.
         colours = [v2.RandomApply([v2.ColorJitter(hue=0.05)]), v2.RandomApply([v2.ColorJitter(0.2, 0.2)])]
@@ -201,7 +201,7 @@ def measure_waiting(data: ImageData, args: argparse.Namespace) -> list[dict[str,
 
     rows = []
     shares: dict[str, list[float]] = {"albumentations": [], "tensor": [], "dali": []}
-    values = {"augmentation": {"policy": "small_images"}, "preprocessing": PREPROCESSING, "batch_size": BATCH}
+    values = {"augmentation": {"policy": "affine_colour"}, "preprocessing": PREPROCESSING, "batch_size": BATCH}
     recipe = read_recipe(values)
     model = timm.create_model("resnet18", num_classes=10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -241,8 +241,8 @@ def main() -> None:
         sources = make_data(Path(folder), args.images)
         print("| source | policy | backend | images/s | ratio to albumentations [min, max] |\n|---|---|---|---|---|")
         for name, policy, side in (
-            ("arrays 32×32", "small_images", 32),
-            ("JPEG 32×32", "small_images", 32),
+            ("arrays 32×32", "affine_colour", 32),
+            ("JPEG 32×32", "affine_colour", 32),
             ("JPEG 400×300", "crop and flip", 224),
         ):
             rows += compare(name, sources[name], policy, side, args)

@@ -20,14 +20,14 @@ from pathlib import Path
 
 import numpy as np
 
+from ledger.events import SweepClosed
+from ledger.file import Ledger
+from ledger.folder import SweepFolder
+from ledger.settings import Settings
+from ledger.trials import Trial
 from search.core.asha import Decision
 from search.core.controller import Controller
-from search.core.trials import Trial
 from search.runner.sweep import create_folder, make_header
-from search.storage.events import SweepClosed
-from search.storage.folder import SweepFolder
-from search.storage.ledger import Ledger
-from search.storage.settings import Settings
 from search.tracking.writer import Tracking
 from spaces.load import load_space
 from training.loop.epoch_report import Report

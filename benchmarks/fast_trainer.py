@@ -26,7 +26,7 @@ EPOCH_SECONDS = float(os.environ.get("FAST_EPOCH_SECONDS", "0.2"))
 logger = logging.getLogger("training.fast")
 
 
-def train(recipe: Any, folder: Path, *, metric: str, resources: object, on_report: Any, cache: Path) -> Any:
+def train(recipe: Any, folder: Path, *, metric: str, score: str, resources: object, on_report: Any, cache: Path) -> Any:
     """Behave like `training.train.train`: checkpoint first, then the report; a resume repeats earlier reports first."""
     from training.loop.epoch_report import Outcome, Report
 
@@ -41,9 +41,9 @@ def train(recipe: Any, folder: Path, *, metric: str, resources: object, on_repor
     for epoch in range(len(reports) + 1, recipe.epochs + 1 if going else 0):
         logger.info("Epoch %d begins.", epoch)
         time.sleep(EPOCH_SECONDS)
-        score = quality * (1 - math.exp(-epoch / 3))
+        value = quality * (1 - math.exp(-epoch / 3))
         reports.append(
-            Report(epoch, {metric: score, "train_seconds": epoch * EPOCH_SECONDS}, score, 0.01, epoch, [], time.time())
+            Report(epoch, {metric: value, "train_seconds": epoch * EPOCH_SECONDS}, value, 0.01, epoch, [], time.time())
         )
         partial = checkpoint.with_suffix(".partial")
         partial.write_text(json.dumps([asdict(report) for report in reports]))
@@ -74,7 +74,7 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float, is_
 def main() -> None:
     sys.path.insert(0, str(ROOT))
     os.environ.setdefault("TECHNIQUE_SEARCH_FORK_SERVER", "0")  # it would import torch and Lightning for nothing
-    import search.runner.driver
+    import search.runner.executor
     import search.runner.machines.cluster
     import search.runner.machines.preparation
     import search.runner.start.probe
@@ -85,7 +85,7 @@ def main() -> None:
     def fast(root: str, module: str, function: str) -> Any:
         return bootstrap(root, "benchmarks.fast_trainer", function)
 
-    search.runner.driver.bootstrap = search.runner.machines.preparation.bootstrap = fast
+    search.runner.executor.bootstrap = search.runner.machines.preparation.bootstrap = fast
     search.runner.machines.preparation.prepare_machine = prepare_machine
     search.runner.sweep.check_data = lambda space: None
     search.runner.start.probe.LAST_WAIT_SECONDS = 400.0  # trials take no time here, and the probe does

@@ -50,7 +50,7 @@ MODELS: dict[str, Values] = {
 VARIANTS: dict[str, Values] = {
     "last": {"unfreeze": {"level": "last"}},
     "most": {"unfreeze": {"level": "most"}},
-    "most, augmented": {"unfreeze": {"level": "most"}, "augmentation": {"policy": "small_images"}},
+    "most, augmented": {"unfreeze": {"level": "most"}, "augmentation": {"policy": "affine_colour"}},
 }
 
 

@@ -38,7 +38,7 @@ VARIANTS: dict[str, Values] = {
     "bf16": {"precision": {"mode": "bf16-mixed"}},
     "bf16, channels-last": FAST,
     "bf16, channels-last, compiled": {**FAST, "compilation": {"backend": "inductor"}},
-    "bf16, augmented on the device": {**FAST, "augmentation": {"policy": "small_images", "backend": "tensor"}},
+    "bf16, augmented on the device": {**FAST, "augmentation": {"policy": "affine_colour", "backend": "tensor"}},
     "bf16, activation checkpointing": {**FAST, "activation_checkpointing": {"enabled": True}},
     "8-bit Adam": {"optimizer": {"name": "adam8bit", "lr": 0.001}},
     "batch size auto": {**FAST, "batch_size": "auto"},
@@ -139,7 +139,7 @@ def compare(common: Values, device: str, rounds: int) -> list[float]:
 
 def time_bare_loop(common: Values, device: str) -> float:
     """Return the images/s of a bare PyTorch loop after its first epoch."""
-    from training.data.sources.load_data import load_data
+    from training.data.load_data import load_data
 
     recipe = read_recipe(common)
     part = load_data(recipe.data).train

@@ -38,8 +38,8 @@ from rich.table import Table
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
+from training.data.load_data import load_data
 from training.data.pipelines.loaders import make_loaders
-from training.data.sources.load_data import load_data
 from training.model.build import build_model
 from training.recipe import Recipe, read_recipe
 from training.resolve import resolve_recipe

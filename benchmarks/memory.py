@@ -26,7 +26,7 @@ from rich.table import Table
 from benchmarks.techniques import measure_peak_mb
 from spaces.load import load_space
 from spaces.parameters.draws import RandomTrial
-from training.data.sources.load_data import load_data
+from training.data.load_data import load_data
 from training.loop.checkpoint import read_checkpoint
 from training.process.memory import MB
 from training.recipe import Recipe, read_recipe

@@ -18,15 +18,16 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import mean
 
 from rich.console import Console
 from rich.table import Table
 
-from search.core.trials import Trials
-from search.storage.ledger import read_events
+from ledger.file import read_events
+from ledger.trials import Trials
+from search.cli.inspect.mlflow_ui import find_free_port
 from training.contract.specs import Backbone
 from training.model.letters import letters_weights
 
@@ -38,17 +39,15 @@ BY_HAND = {
 }
 
 
-DEMO, READY = "sweep run quick", "sweep run quick, after sweep up"
+DEMO, READY = "sweep run quick", "sweep run quick, with a Ray that is up"
 
 
-def run_demo(is_up: bool = False) -> dict[str, object]:
-    """Run `sweep run quick` once in a new folder, and split its time by the ledger's events.
-
-    With `is_up`, Ray was started before.
-    """
-    with tempfile.TemporaryDirectory() as folder, kept_up(folder) if is_up else nullcontext():
+def run_demo(address: str = "local") -> dict[str, object]:
+    """Run `sweep run quick` once in a new folder, and split its time by the ledger's events."""
+    with tempfile.TemporaryDirectory() as folder:
         began = time.time()
-        done = subprocess.run([SWEEP, "run", "quick"], cwd=folder, capture_output=True, text=True)
+        options = () if address == "local" else ("--address", address)
+        done = subprocess.run([SWEEP, "run", "quick", *options], cwd=folder, capture_output=True, text=True)
         ended = time.time()
         if done.returncode:
             raise SystemExit(f"sweep run quick failed:\n{done.stdout}\n{done.stderr}")
@@ -88,14 +87,18 @@ def run_demo(is_up: bool = False) -> dict[str, object]:
 
 
 @contextmanager
-def kept_up(folder: str) -> Iterator[None]:
-    """Keep Ray up for sweeps in a folder."""
-    subprocess.run([SWEEP, "up"], cwd=folder, check=True, capture_output=True)
-    time.sleep(10)  # Ray's own processes still start, as they do not between two sweeps
+def kept_up() -> Iterator[str]:
+    """Keep a Ray up, whose workers come from a process that has the imports, and return its address."""
+    port = find_free_port(21_000)
+    command = [SWEEP.with_name("ray"), "start", "--head", f"--port={port}", "--include-dashboard=false", "--block"]
+    ray = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(20)
     try:
-        yield
+        run_demo(f"127.0.0.1:{port}")  # its first worker starts that process
+        yield f"127.0.0.1:{port}"
     finally:
-        subprocess.run([SWEEP, "down"], cwd=folder, check=True, capture_output=True)
+        ray.terminate()
+        ray.wait()
 
 
 def run_by_hand(script: str, *options: str) -> dict[str, object]:
@@ -128,12 +131,13 @@ def main() -> None:
     arguments = parser.parse_args()
     letters_weights(Backbone(name="test_resnet", weights="letters"))
     results: dict[str, list[dict]] = {}
-    for _ in range(arguments.rounds):
-        results.setdefault(DEMO, []).append(run_demo())
-        results.setdefault(READY, []).append(run_demo(is_up=True))
-        if not arguments.skip_by_hand:
-            for way, words in BY_HAND.items():
-                results.setdefault(way, []).append(run_by_hand(*words))
+    with kept_up() as address:
+        for _ in range(arguments.rounds):
+            results.setdefault(DEMO, []).append(run_demo())
+            results.setdefault(READY, []).append(run_demo(address))
+            if not arguments.skip_by_hand:
+                for way, words in BY_HAND.items():
+                    results.setdefault(way, []).append(run_by_hand(*words))
     show(results)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2))
@@ -153,7 +157,7 @@ def show(results: dict[str, list[dict]]) -> None:
         best = f"{mean(run['best'] for run in runs):.1%}"
         table.add_row(way, f"{min(totals):.0f}-{max(totals):.0f}", f"{mean(totals) / base:.2f}", best, epochs, statuses)
     console.print(table)
-    split = Table("part of the demo", "seconds", "seconds after sweep up", title="Parts of the demo's time")
+    split = Table("part of the demo", "seconds", "seconds with a Ray that is up", title="Parts of the demo's time")
     for part in (name for name, value in results[DEMO][0].items() if isinstance(value, float) and name != "best"):
         values = [[run[part] for run in results[way]] for way in (DEMO, READY)]
         split.add_row(part, *(f"{min(each):.2f}-{max(each):.2f}" for each in values))

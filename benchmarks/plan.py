@@ -20,8 +20,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from search.core.trials import Trials
-from search.storage.ledger import read_events
+from ledger.file import read_events
+from ledger.trials import Trials
 
 SWEEP = Path(sys.executable).parent / "sweep"
 AIM = 1.5
@@ -30,7 +30,6 @@ DEMOS = (
     ["search.trials=24", "epochs=18"],
     ["data.train_size=800", "search.trials=12"],
     ["search.trials=12", "search.scheduler={name: none}"],
-    ["search.trials=20", "search.scheduler={name: asha, kind: promote}"],
 )
 PHOTOS = """
 format: 1
@@ -41,7 +40,7 @@ recipe:
   epochs: {epochs}
   unfreeze: {{level: {{choice: [last, most, full]}}}}
   random_crop: {{choice: [{{name: none}}, {{name: padded, padding: {{uniform: [0.05, 0.25]}}}}]}}
-  augmentation: {{choice: [{{policy: none}}, {{policy: small_images, probability: {{uniform: [0.2, 1.0]}}}}]}}
+  augmentation: {{choice: [{{policy: none}}, {{policy: affine_colour, probability: {{uniform: [0.2, 1.0]}}}}]}}
   batch_size: {{choice: [32, 64, 128]}}
   optimizer: {{name: momentum, lr: {{log_uniform: [0.003, 0.3]}}}}
   precision: {{mode: {{choice: [32-true, bf16-mixed]}}}}

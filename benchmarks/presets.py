@@ -26,7 +26,7 @@ from rich.table import Table
 import search
 from analysis.effects.intervals import paired_interval
 from benchmarks.demo import score_test
-from search.core.trials import Trial
+from ledger.trials import Trial
 from training.recipe import Recipe
 from training.train import train
 

@@ -21,8 +21,6 @@ from benchmarks.simulated_curves import LEVEL, SETS, synthesise
 from search.core.asha import Asha, Decision
 from search.core.sampler import Sampler
 
-RESUME_COST = 0.25  # cost of each resume of a paused trial (start and checkpoint), in units of fidelity
-
 
 @dataclass(frozen=True)
 class Configuration:
@@ -86,8 +84,8 @@ class Curves:
 class Search(Protocol):
     """The interface of a method in a replay. Scores are raw; each method uses them as its users would."""
 
-    def next(self, trial: int) -> dict[str, Any] | int | None:
-        """Return the point of a new trial, or the number of a paused one to resume."""
+    def next(self, trial: int) -> dict[str, Any] | None:
+        """Return the point of a new trial."""
 
     def start(self, trial: int, configuration: Configuration) -> None: ...
 
@@ -162,33 +160,22 @@ def walk(curves: Curves, search: Search, workers: int, timed: bool = False) -> I
                 best, winner = score, configuration
             decision = search.report(trial, epoch, score)
             over = diverged or epoch == configuration.length
-            if over or decision is not Decision.CONTINUE:
-                if diverged:
-                    search.end(trial, "diverged")
-                elif over:
-                    completed += 1
-                    search.end(trial, "completed")
-                elif decision is Decision.STOP:
-                    search.end(trial, "stopped")
+            if over or decision is Decision.STOP:
+                completed += over and not diverged
+                search.end(trial, "diverged" if diverged else "completed" if over else "stopped")
                 del holds[worker]
-        resumes = False
         if worker not in holds:
             chosen = search.next(len(trials))
-            resumes = isinstance(chosen, int)
-            if isinstance(chosen, int):
-                holds[worker] = chosen
-            elif chosen is not None and not taken.all():
+            if chosen is not None and not taken.all():
                 holds[worker] = len(trials)
                 nearest = int(np.argmin(np.where(taken, np.inf, curves.distances(chosen))))
                 taken[nearest] = True
                 trials.append(curves.configurations[nearest])
                 epochs[holds[worker]] = 0
-            if worker in holds:
                 search.start(holds[worker], trials[holds[worker]])
         if worker in holds:  # else the set is used up, so this worker is idle
             trial = holds[worker]
-            cost = trials[trial].seconds[epochs[trial]] if timed else 1.0
-            heapq.heappush(clock, (now + cost * (1 + RESUME_COST * resumes), worker))
+            heapq.heappush(clock, (now + (trials[trial].seconds[epochs[trial]] if timed else 1.0), worker))
         yield Moment(now, trained, winner, len(trials), completed)
 
 
@@ -201,10 +188,7 @@ class Ours:
         self.lengths: dict[int, int] = {}
         self.best: dict[int, float] = {}
 
-    def next(self, trial: int) -> dict[str, Any] | int | None:
-        paused = self.asha.promotable() if self.asha else None
-        if paused is not None:
-            return paused
+    def next(self, trial: int) -> dict[str, Any] | None:
         asked = self.sampler.ask(trial)
         return asked and asked[0]
 
@@ -214,8 +198,9 @@ class Ours:
             self.asha.start(trial, configuration.length, group=configuration.params.get(LEVEL))
 
     def report(self, trial: int, epoch: int, score: float) -> Decision:
-        if not math.isnan(score):
-            score = self.best[trial] = max(self.best.get(trial, -math.inf), score)
+        if math.isnan(score):
+            return Decision.STOP  # a sweep ends such a trial without a report
+        score = self.best[trial] = max(self.best.get(trial, -math.inf), score)
         self.sampler.report(trial, epoch / self.lengths[trial], score)
         return self.asha.report(trial, epoch, score) if self.asha else Decision.CONTINUE
 
@@ -313,7 +298,6 @@ VARIANTS: dict[str, Callable[[Curves, int], Search]] = {
     "adapt: false": lambda curves, seed: Ours(curves, seed, Asha(adapt=False)),
     "random points": lambda curves, seed: Ours(curves, seed, Asha(), "random"),
     "nothing stopped": lambda curves, seed: Ours(curves, seed, None),
-    "pause and promote": lambda curves, seed: Ours(curves, seed, Asha(kind="promote")),
     "rungs in epochs, η 3": lambda curves, seed: Ours(curves, seed, Asha(rungs="epochs", reduction_factor=3)),
     "η 3, shares 1/27, 1/9, 1/3": lambda curves, seed: Ours(
         curves, seed, Asha(reduction_factor=3, first_share=1 / 27, last_share=1 / 3)
@@ -403,9 +387,7 @@ def main() -> None:
     methods = [*STOCK, *OURS, *(VARIANTS if args.variants else [])]
     if args.only:
         methods = [BASE, *(method for method in [*STOCK, *OURS, *VARIANTS] if method in args.only)]
-    print(
-        f"Mean regret; ratio to {BASE!r} on the same {args.seeds} seeds [95 %]; each resume costs {RESUME_COST} units.\n"
-    )
+    print(f"Mean regret; ratio to {BASE!r} on the same {args.seeds} seeds [95 %].\n")
     print("| set | budget | method | regret | ratio [95 %] | best level won |\n|---|---|---|---|---|---|")
     rows = [row for path in paths for row in judge(path, methods, args)]
     if args.json:

@@ -23,6 +23,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
@@ -33,10 +34,10 @@ from rich.console import Console
 from rich.table import Table
 from torch.profiler import ProfilerActivity, profile
 
-from analysis.effects.intervals import paired_interval
-from analysis.formatting import plural
+from analysis.effects.intervals import Interval, paired_interval
 from analysis.report.technique_cards import COSTS, technique_names
 from analysis.report.technique_page import describe_gain, describe_times
+from ledger.formatting import plural
 from spaces.examples import list_examples
 from training.errors import UserError
 from training.recipe import Recipe, flatten, read_recipe
@@ -64,15 +65,33 @@ MODELS: dict[str, Values] = {
 }
 DEMO = "the demo"
 BESIDE = 8  # variants that are compared with the same training of the baseline
+TEACHER_SEED = 1000
 DEMO_ROUNDS = 6  # rounds of the demo for each round of the other model: they are short, and accuracy needs many seeds
 # The first part in each is the technique; it needs the others.
 VARIANTS: list[Values] = [example for name in technique_names() for example in list_examples(name)]
+
+
+def read_variant(model: str, variant: Values, seed: int = 0) -> Recipe:
+    """Return the recipe of a variant on a model; the teacher of distillation is the baseline of that model."""
+    values = {**MODELS[model], "seed": seed, **variant}
+    if "distillation" in variant:
+        values["distillation"] = {**variant["distillation"], "teacher": train_teacher(model).name}
+    return read_recipe(values)
+
+
+@cache
+def train_teacher(model: str) -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory()
+    train(read_recipe({**MODELS[model], "seed": TEACHER_SEED}), Path(folder.name))
+    return folder
 
 
 def measure(recipe: Recipe, resources: Resources) -> dict[str, float]:
     """Return the seconds per training image, and the validation accuracy after the last epoch."""
     with tempfile.TemporaryDirectory() as folder:
         reports = train(recipe, Path(folder), resources=resources).reports
+    if len(reports) < recipe.epochs:
+        raise UserError(f"seed={recipe.seed}: this training diverged after {plural(len(reports), 'epoch')}.")
     seconds = [1 / report.metrics["images_per_second"] for report in reports[1:]]
     return {"time": median(seconds), "accuracy": reports[-1].score}
 
@@ -153,7 +172,7 @@ def measure_round(
         lines.add(Line(model, "", seed, 1.0 if timed else None, base["accuracy"]))
         for variant in missing[first : first + BESIDE]:
             try:
-                one = measure(read_recipe({**common, **variant}), resources)
+                one = measure(read_variant(model, variant, seed), resources)
             except UserError as error:
                 lines.add(Line(model, name_of(variant), seed, left_out=str(error)))
                 print(f"left out: {error}")
@@ -179,19 +198,14 @@ def summarise(variants: list[Values], resources: Resources, lines: Lines) -> lis
     for model, common in MODELS.items():
         peak = measure_peak_mb(read_recipe(common), resources)
         found = {name_of(variant): lines.read(model, name_of(variant)) for variant in variants}
-        measured = {name: trained for name, trained in found.items() if trained} | {"": lines.read(model, "")}
-        seeds = set.intersection(*({line.seed for line in trained} for trained in measured.values()))
-        scores = {
-            name: [line.accuracy for line in trained if line.seed in seeds and line.accuracy is not None]
-            for name, trained in measured.items()
-        }
+        base = {line.seed: line.accuracy for line in lines.read(model, "")}
         for variant in variants:
             if not (trained := found[name_of(variant)]):
                 continue
-            memory = measure_peak_mb(read_recipe({**common, **variant}), resources) / peak
-            # Only this pair: a technique that fails in some seeds would widen the intervals of all others.
-            pair = {name: scores[name] for name in (name_of(variant), "")}
-            gain = paired_interval(pair, name_of(variant), "") if model == DEMO else None
+            memory = measure_peak_mb(read_variant(model, variant), resources) / peak
+            # A technique may diverge with some seeds; the others are compared with the baseline of the same seeds.
+            pair = [(line.accuracy, base[line.seed]) for line in trained if line.seed in base]
+            gain = _find_gain(pair) if model == DEMO and len(pair) > 1 else None
             costs.append(
                 {
                     "technique": next(iter(variant)),
@@ -203,6 +217,11 @@ def summarise(variants: list[Values], resources: Resources, lines: Lines) -> lis
                 }
             )
     return costs
+
+
+def _find_gain(pairs: list[tuple[float | None, float | None]]) -> Interval:
+    ours, base = zip(*((one, other) for one, other in pairs if one is not None and other is not None), strict=True)
+    return paired_interval({"variant": list(ours), "": list(base)}, "variant", "")
 
 
 def show(costs: list[dict[str, Any]]) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,14 @@ import numpy as np
 import pandas as pd
 
 from analysis.effects.design import make_design
+from analysis.effects.lead import judge_lead
 from analysis.effects.search_parameters import Level, encode, encode_draw, list_levels, list_parameters, matches
-from analysis.effects.technique_effects import fit_sweep, judge, measure_effects
-from analysis.reading.sweep_tables import Sweep
+from analysis.effects.technique_effects import NOT_ENOUGH, fit_sweep, judge, measure_effects
+from ledger.events import AnyEvent
+from ledger.tables import Sweep
+from ledger.trials import Trial
 from search.core.asha import Decision
 from search.core.controller import Controller
-from search.core.trials import Trial
-from search.storage.events import AnyEvent
 from spaces.load import load_space
 from training.loop.epoch_report import Report
 
@@ -39,7 +41,7 @@ recipe:
   data: {name: digits}
   epochs: 27
   unfreeze: {level: {choice: [last, most, full]}}
-  augmentation: {choice: [{policy: none}, {policy: small_images}]}
+  augmentation: {choice: [{policy: none}, {policy: affine_colour}]}
   mixup: {choice: [{alpha: 0.0}, {alpha: {log_uniform: [0.1, 2.0]}}]}
   label_smoothing: {choice: [{alpha: 0.0}, {alpha: {uniform: [0.01, 0.3]}}]}
   optimizer: {name: momentum, lr: {log_uniform: [0.003, 0.3]}}
@@ -161,7 +163,7 @@ def as_sweep(space: Any, trials: Iterable[Trial]) -> Sweep:
     ]
     recipes = pd.DataFrame([trial.recipe.flat() for trial in trials])
     curves = [{"trial": t.number, "epoch": r.epoch, "score": r.score} for t in trials for r in t.reports]
-    return Sweep("made-up", "", "completed", space, pd.DataFrame(facts).join(recipes), pd.DataFrame(curves))
+    return Sweep("made-up", "completed", space, pd.DataFrame(facts).join(recipes), pd.DataFrame(curves))
 
 
 def find_truth(objective: Objective, sweep: Sweep, level: Level) -> float:
@@ -196,16 +198,25 @@ def naive(sweep: Sweep, level: Level, full_length: bool) -> tuple[float, float]:
 
 
 def judge_seed(seed: int, noise: float, exempt: float, sampler: str, trials: int) -> list[dict[str, Any]]:
-    """Return a row for each method and level of one sweep."""
+    """Return a row for each method and level of one sweep, and one for the headline."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "made-up.yaml").write_text(SPACE)
         space = load_space(Path(folder, "made-up.yaml"), [f"search.sampler={sampler}", f"search.trials={trials}"])
     began = time.perf_counter()
     sweep, objective = run_sweep(space, seed, noise, exempt)
     ran = time.perf_counter()
-    effects = measure_effects(fit_sweep(sweep)).set_index(["parameter", "level"])
+    fitted = fit_sweep(sweep)
+    effects, lead = measure_effects(fitted).set_index(["parameter", "level"]), judge_lead(sweep, fitted)
     took = time.perf_counter() - ran
     rows = []
+    if lead and lead.verdict in ("open", "clear") and not math.isnan(lead.mean):
+        assert lead.baseline is not None
+        points = fitted.design.points.set_axis(fitted.design.recipes.index)
+        best, base = (objective.final(points.loc[int(name)].to_dict()) for name in (lead.best, lead.baseline))
+        row = {"seed": seed, "method": "headline", "truth": best - base, "observed": lead.observed, "mean": lead.mean}
+        rows.append(
+            row | {"low": lead.low, "high": lead.high, "verdict": lead.verdict, "took": took, "ran": ran - began}
+        )
     for parameter in objective.parameters.values():
         for level in list_levels(parameter):
             if (parameter.name, level.label) not in effects.index or level.detail or parameter.name == "optimizer.lr":
@@ -214,7 +225,7 @@ def judge_seed(seed: int, noise: float, exempt: float, sampler: str, trials: int
             methods = {"report": (found.low, found.high, found.verdict)}
             for name, full_length in (("means of finished trials", True), ("means of last reports", False)):
                 low, high = naive(sweep, level, full_length)
-                methods[name] = (low, high, judge(low, high) if math.isfinite(low) else "unknown")
+                methods[name] = (low, high, judge(low, high) if math.isfinite(low) else NOT_ENOUGH)
             for method, (low, high, verdict) in methods.items():
                 row = {
                     "seed": seed,
@@ -230,8 +241,8 @@ def judge_seed(seed: int, noise: float, exempt: float, sampler: str, trials: int
 
 def summarise(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield the coverage with its standard error over seeds, because only seeds are independent."""
-    for method, found in rows.groupby("method", sort=False):
-        known = found[found.verdict != "unknown"].copy()
+    for method, found in rows[rows.method != "headline"].groupby("method", sort=False):
+        known = found[found.verdict != NOT_ENOUGH].copy()
         known["covered"] = (known.low <= known.truth) & (known.truth <= known.high)
         coverage = known.groupby("seed").covered.mean()
         null = found[found.truth.abs() < 1e-3]
@@ -246,49 +257,90 @@ def summarise(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
             "nulls": len(null),
             "found": ((good.verdict == "useful").sum() + (bad.verdict == "harmful").sum()) / real,
             "wrong": ((good.verdict == "harmful").sum() + (bad.verdict == "useful").sum()) / real,
-            "unknown": (found.verdict == "unknown").mean(),
+            "unknown": (found.verdict == NOT_ENOUGH).mean(),
             "width": (known.high - known.low).median(),
         }
+
+
+def summarise_headlines(rows: pd.DataFrame) -> dict[str, Any]:
+    """Return how true the headlines were: those of sweeps whose best trial is not a baseline."""
+    found = rows[rows.method == "headline"]
+    clear = found[found.verdict == "clear"]
+    return {
+        "headlines": len(found),
+        "observed": found.observed.mean(),
+        "truth": found.truth.mean(),
+        "mean": found["mean"].mean(),
+        "coverage": ((found.low <= found.truth) & (found.truth <= found.high)).mean(),
+        "clear": len(clear),
+        "held": (clear.truth > 0).mean(),
+    }
+
+
+def run_cell(trials: int, noise: float, args: argparse.Namespace) -> pd.DataFrame:
+    """Return the rows of all sweeps with this number of trials and this noise."""
+    one = partial(judge_seed, noise=noise, exempt=args.exempt, sampler=args.sampler, trials=trials)
+    seeds = range(args.first, args.first + args.seeds)
+    if args.jobs > 1:
+        with ProcessPoolExecutor(args.jobs) as pool:
+            parts = list(pool.map(one, seeds))
+    else:
+        parts = [one(seed) for seed in seeds]
+    return pd.DataFrame([row for part in parts for row in part])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--trials", type=int, nargs="+", default=[64])
     parser.add_argument(
-        "--noise", type=float, default=0.005, help="standard deviation between trainings that differ only in the seed"
+        "--noise",
+        type=float,
+        nargs="+",
+        default=[0.005],
+        help="standard deviation between trainings that differ only in the seed",
     )
     parser.add_argument("--sampler", default="tpe")
     parser.add_argument("--exempt", type=float, default=0.0, help="share of trials that are never stopped")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     args = parser.parse_args()
-    one = partial(judge_seed, noise=args.noise, exempt=args.exempt, sampler=args.sampler, trials=args.trials)
-    seeds = range(args.first, args.first + args.seeds)
-    if args.jobs > 1:
-        with ProcessPoolExecutor(args.jobs) as pool:
-            found = list(pool.map(one, seeds))
-    else:
-        found = [one(seed) for seed in seeds]
-    rows = pd.DataFrame([row for part in found for row in part])
-    mean = rows.drop_duplicates("seed")[["completed", "ran", "took"]].mean()
-    print(
-        f"{args.seeds} sweeps of {args.trials} trials, {mean.completed:.1f} of full length; {mean.ran:.1f} s each to "
-        f"run, {mean.took:.1f} s to judge.\n"
-    )
-    print(
-        "| method | coverage of 90 % | no effect, called useful | ± 1 point or more found | wrong sign | unknown | width |"
-    )
-    print("|---|---|---|---|---|---|---|")
-    table = list(summarise(rows))
-    for row in table:
+    cells: list[dict[str, Any]] = []
+    for trials, noise in product(args.trials, args.noise):
+        rows = run_cell(trials, noise, args)
+        effects = rows[rows.method != "headline"]
+        full = effects.drop_duplicates("seed").completed.mean()
+        cell = {"trials": trials, "noise": noise, "full": full}
+        cells.append(cell | {"table": list(summarise(rows)), "headline": summarise_headlines(rows)})
         print(
-            f"| {row['method']} | {row['coverage']:.1%} ± {row['error']:.1%} | {row['null_useful']:.1%} | {row['found']:.0%} "
-            f"| {row['wrong']:.1%} | {row['unknown']:.0%} | {100 * row['width']:.1f} |"
+            f"{trials} trials, noise {noise}: {rows.ran.mean():.1f} s to run, {rows.took.mean():.1f} s to judge",
+            flush=True,
+        )
+    print(f"\n{args.seeds} sweeps each\n")
+    print(
+        "| trials, noise, full | method | coverage of 90 % | no effect, called useful | ± 1 point or more found | wrong sign "
+        "| not enough | width |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for cell in cells:
+        name = f"{cell['trials']}, {cell['noise']}, {cell['full']:.1f}"
+        for row in cell["table"]:
+            print(
+                f"| {name} | {row['method']} | {row['coverage']:.1%} ± {row['error']:.1%} | {row['null_useful']:.1%} "
+                f"| {row['found']:.0%} | {row['wrong']:.1%} | {row['unknown']:.0%} | {100 * row['width']:.1f} |"
+            )
+    print("\n| trials, noise | leads | as scored | true | said | coverage of 90 % | clear | of them true |")
+    print("|---|---|---|---|---|---|---|---|")
+    for cell in cells:
+        it = cell["headline"]
+        points = " | ".join(f"{100 * it[name]:+.1f}" for name in ("observed", "truth", "mean"))
+        print(
+            f"| {cell['trials']}, {cell['noise']} | {it['headlines']} | {points} | {it['coverage']:.0%} | {it['clear']} "
+            f"| {it['held']:.0%} |"
         )
     if args.json:
-        args.json.write_text(json.dumps({"table": table, "rows": rows.to_dict("records")}, indent=1))
+        args.json.write_text(json.dumps(cells, indent=1))
 
 
 if __name__ == "__main__":

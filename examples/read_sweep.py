@@ -1,4 +1,4 @@
-"""Read a finished sweep from MLflow as tables: its best trials, and the effect of each technique.
+"""Read a finished sweep as tables: its best trials, and the effect of each technique.
 
 python examples/read_sweep.py quick-1                              # a sweep that ran in this folder
 python examples/read_sweep.py quick-1 http://mlflow-host:5000      # a sweep on a server
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sys
 
-from analysis import TRACKING_URI, load
+from analysis import load
 from analysis.effects.technique_effects import fit_sweep, measure_effects
 
 
-def main(name: str, tracking_uri: str = TRACKING_URI) -> None:
+def main(name: str, tracking_uri: str | None = None) -> None:
     sweep = load(name, tracking_uri)
     print(f"{name}: {len(sweep.trials)} trials, {len(sweep.completed)} of full length, score {sweep.metric}")
 

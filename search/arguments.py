@@ -14,17 +14,23 @@ from training.errors import UserError
 from training.process.optional import require_driver
 
 if TYPE_CHECKING:
-    from search.storage.settings import Share
+    from ledger.settings import Share
     from spaces.space import Space
 
 STORES = r"(https?|(postgresql|mysql|mssql)(\+\w+)?)://.|sqlite:///.|databricks"
 DATABASE = b"SQLite format 3\0"  # the first bytes of every SQLite file
 
 
-PLACES = (("data", "root"), ("data", "path"), ("backbone", "weights"))  # fields with a path
+PLACES = (
+    ("data", "root"),
+    ("data", "path"),
+    ("backbone", "weights"),
+    ("distillation", "teacher"),
+)  # fields with a path
 NO_FILE = ("none", "pretrained", "letters")  # values of backbone.weights that are not files
 LONGEST_SECONDS = 366 * 24 * 3600
 MOST_OF_ANYTHING = 1_000_000
+LEAST_SHARE = 0.001  # of a CPU or a GPU; Ray counts in ten-thousandths
 MOST_THREADS = 1024  # torch aborts the process when the system refuses it more
 LARGEST_SEED = 2**63 - 1
 
@@ -51,7 +57,7 @@ def parse_tags(texts: Iterable[str]) -> dict[str, str]:
     tags = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        if not (equals and value and re.fullmatch(r"[\w.-]{1,200}", name)):
+        if not (equals and value and value.isprintable() and re.fullmatch(r"[\w.-]{1,200}", name)):
             raise UserError(f"--tag={text}: write it as name=value, such as team=vision.")
         tags[name] = value
     return tags
@@ -63,7 +69,7 @@ def absolute_uri(uri: str) -> str:
     Raises:
         UserError: this is not the address of an MLflow store.
     """
-    from search.storage.secrets import refuse_secret
+    from ledger.secrets import refuse_secret
 
     check_address(uri)
     path = refuse_secret(uri).removeprefix("sqlite:///")
@@ -76,12 +82,14 @@ def check_store(uri: str, experiment: str) -> None:
     Raises:
         UserError: this is not an MLflow store, or its database cannot be written.
     """
-    from analysis.export.writable import check_file
+    from training.process.writable import check_file
 
     if not experiment.strip():
         raise UserError(
             f"--experiment={experiment!r}: an experiment needs a name. Leave the option out for the default."
         )
+    if not experiment.isprintable():
+        raise UserError(f"--experiment={experiment!a}: the name of an experiment is one line of text. Rename it.")
     check_address(uri)
     if uri.startswith("sqlite:///"):
         check_file("--tracking-uri", Path(uri.removeprefix("sqlite:///").partition("?")[0]))
@@ -92,15 +100,27 @@ def check_address(uri: str) -> None:
     """Refuse an address that MLflow cannot use.
 
     Raises:
-        UserError: this is not the address of a store.
+        UserError: this is not the address of a store, or its database needs a package that is missing.
     """
-    from analysis.formatting import mask_secrets
+    from ledger.formatting import mask_secrets
 
+    shown = f"--tracking-uri={mask_secrets(uri)}"
     if not re.match(STORES, uri):
+        raise UserError(f"{shown}: this is not an MLflow store. Write it as sqlite:///mlflow.db or http://host:5000.")
+    require_driver(shown, uri)
+    if uri.startswith(("http", "sqlite", "databricks")):
+        return
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        make_url(uri).get_dialect().import_dbapi()
+    except ImportError as error:
         raise UserError(
-            f"--tracking-uri={mask_secrets(uri)}: this is not an MLflow store. Write it as sqlite:///mlflow.db or http://host:5000."
-        )
-    require_driver(f"--tracking-uri={mask_secrets(uri)}", uri)
+            f"{shown}: this needs the Python package {error.name}. Install it, or use PostgreSQL."
+        ) from None
+    except ArgumentError as error:
+        raise UserError(f"{shown}: this is not the address of a database ({error}).") from None
 
 
 def check_database(uri: str) -> None:
@@ -109,21 +129,22 @@ def check_database(uri: str) -> None:
     Raises:
         UserError: this is a folder or another kind of file, or it cannot be read.
     """
+    from training.process.writable import cannot_write
+
     file = Path(uri.removeprefix("sqlite:///").partition("?")[0])
     if not uri.startswith("sqlite:///") or not file.exists():
         return
-    if not file.is_file() or not DATABASE.startswith(_read_start(file)):
+    try:
+        is_database = file.is_file() and DATABASE.startswith(_read_start(file))
+    except OSError as error:
+        raise cannot_write("--tracking-uri", file, error) from None
+    if not is_database:
         raise UserError(f"--tracking-uri={uri}: this is not an SQLite database. Name another file.")
 
 
 def _read_start(file: Path) -> bytes:
-    from analysis.export.writable import cannot_write
-
-    try:
-        with file.open("rb") as opened:
-            return opened.read(len(DATABASE))
-    except OSError as error:
-        raise cannot_write("--tracking-uri", file, error) from None
+    with file.open("rb") as opened:
+        return opened.read(len(DATABASE))
 
 
 def absolute_paths(space: Space) -> Space:
@@ -167,7 +188,7 @@ def _take_in_policy(augmentation: Any) -> Any:
     path = augmentation.get("path")
     if not isinstance(path, str) or augmentation.get("pipeline"):
         return augmentation
-    from training.data.pipelines.augmentation_file import read_pipeline
+    from training.techniques.data.augmentation_file import read_pipeline
 
     return {**augmentation, "pipeline": read_pipeline(path)}
 
@@ -195,6 +216,8 @@ def read_share(option: str, value: float | str | None, *, or_zero: bool = False)
     except ValueError:
         raise UserError(f"{option}={value}: give a number above 0{', or 0' if or_zero else ''}, or auto.") from None
     check_share(option, number, or_zero=or_zero)
+    if number and number < LEAST_SHARE:
+        raise UserError(f"{option}={value}: give {LEAST_SHARE:g} or more.")
     return number
 
 

@@ -1,149 +1,131 @@
-"""The arguments of `run`, checked: what they ask for, before anything is looked at or made."""
+"""The options of a sweep, checked and read: its space and its settings. No image is read here, except for a preset."""
 
 from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from analysis import EXPERIMENT, TRACKING_URI
+from ledger import EXPERIMENT, TRACKING_URI
+from ledger.secrets import URI
 from search.arguments import (
-    LARGEST_SEED,
     absolute_paths,
     absolute_uri,
     check_number,
+    check_store,
     parse_duration,
     parse_tags,
     read_share,
 )
-from search.storage.secrets import URI
+from search.sweep_options import ContinueOptions, SweepOptions
 from training.errors import UserError
+from training.process.text_files import read_text
 
 if TYPE_CHECKING:
-    from search.storage.folder import SweepFolder
-    from search.storage.settings import Settings
+    from ledger.folder import SweepFolder
+    from ledger.settings import Settings
     from spaces.space import Space
-
-STORAGE = Path("sweeps")
 
 
 @dataclass(frozen=True)
-class Request:
+class SweepRequest:
     """A sweep that a user asks for.
 
     Attributes:
+        options: What the user gave.
         space: The space, with absolute paths and without options that cannot help.
         notes: Sentences about what was removed from it.
         settings: Its settings.
         storage: The folder of the sweeps.
-        name: The name that the user gave; None if a name is chosen.
-        or_resume: Whether a sweep with this name may exist, and then continues.
         earlier: The sweeps whose best recipes it begins with.
         preset: The text of the space that a preset made; empty without a preset.
     """
 
+    options: SweepOptions
     space: Space
     notes: list[str]
     settings: Settings
     storage: Path
-    name: str | None
-    or_resume: bool
     earlier: list[SweepFolder]
     preset: str = ""
 
 
-def read_request(
-    space: str | Path | None,
-    overrides: Sequence[str],
-    *,
-    preset: str | None = None,
-    name: str | None = None,
-    trials: int | None = None,
-    time_budget: str | float | None = None,
-    cpus_per_trial: float | str | None = None,
-    gpus_per_trial: float | str | None = None,
-    address: str | None = None,
-    max_concurrent: int | None = None,
-    accelerator: str | None = None,
-    storage: str | Path = STORAGE,
-    tracking_uri: str | None = None,
-    experiment: str = EXPERIMENT,
-    seed: int = 0,
-    warm_start: Iterable[str] = (),
-    keep_best: int = 5,
-    owner: str | None = None,
-    tags: Iterable[str] = (),
-    or_resume: bool = False,
-    copy_to: str | None = None,
-    say: Callable[[str], object] = lambda sentence: None,
-) -> Request:
-    """Check the arguments of `search.run`, which explains them, and load the space; `say` gets what takes time.
+def read_request(options: SweepOptions, say: Callable[[str], object] = lambda sentence: None) -> SweepRequest:
+    """Load the space of a sweep and make its settings; `say` gets what takes time.
 
     Raises:
-        UserError: an argument or the space is wrong.
+        UserError: an option or the space is wrong.
     """
-    cpus = read_share("--cpus-per-trial", cpus_per_trial)
-    gpus = read_share("--gpus-per-trial", gpus_per_trial, or_zero=True)
-    check_number("--max-concurrent", max_concurrent)
-    check_number("--trials", trials)
-    check_number("--seed", seed, least=0, most=LARGEST_SEED)
-    check_number("--keep-best", keep_best)
-    seconds = read_seconds(time_budget)
-    check_source(space, preset, find_address(address))
-    named_tags = parse_tags(tags)
-    if or_resume and name is None:
-        raise UserError("--or-resume: give the name of the sweep with --name, or leave --or-resume out.")
-    if accelerator is not None and find_address(address) is None:
-        raise UserError(
-            f"--accelerator={accelerator}: it chooses among the machines of a cluster. Give --address too, or leave it out."
-        )
-    from search.runner.start.early_checks import leave_out_noise
-    from search.storage.copies import check_uri
-    from search.storage.folder import open_folder
-    from search.storage.names import check_name
-    from search.storage.settings import Settings
+    name, preset = options.name, options.preset
+    space, overrides = read_source(options.space, options.overrides, preset, options.address)
+    from ledger.folder import open_folder
+    from ledger.names import check_name
 
-    home = Path(storage).absolute()
+    home = Path(options.storage).absolute()
     if name is not None:
         check_name(name, "--name")
-    earlier = [open_folder(home, sweep, "--warm-start") for sweep in warm_start]
-    if tracking_uri is None:
-        tracking_uri = os.environ.get(URI, TRACKING_URI)
-    settings = Settings(
-        absolute_uri(tracking_uri),
-        experiment,
-        seed,
-        keep_best,
-        cpus,
-        gpus,
-        seconds,
-        find_address(address),
-        max_concurrent,
-        accelerator,
-        owner if owner is not None else getpass.getuser(),
-        named_tags,
-        check_uri("--copy-to", copy_to) if copy_to is not None else "",
-    )
-    from spaces.reading.known_backbones import check_backbones
-
-    sized = [*overrides, f"search.trials={trials}"] if trials is not None else list(overrides)
+    earlier = [open_folder(home, sweep, "--warm-start") for sweep in options.warm_start]
+    settings = _read_settings(options)
+    sized = [*overrides, f"search.trials={options.trials}"] if options.trials is not None else overrides
     text, reasons = "", list[str]()
     if preset is None:
         from spaces.load import load_space
 
         loaded = load_space(str(space), sized)
     else:
-        loaded, text, reasons, seconds = _use_preset(
-            preset, sized, settings, home / name if or_resume and name else None, say
-        )
+        say(f"preset {preset}: looking at the images")  # the imports for it take seconds
+        kept = home / name if options.or_resume and name else None
+        loaded, text, reasons, seconds = _use_preset(preset, sized, settings, kept, say)
         settings = replace(settings, time_budget_seconds=seconds)
+    from search.runner.start.early_checks import leave_out_noise
+    from spaces.reading.known_backbones import check_backbones
+
     loaded = absolute_paths(loaded)
     check_backbones(loaded.recipe)
     loaded, notes = leave_out_noise(loaded)
-    return Request(loaded, [*reasons, *notes], settings, home, name, or_resume, earlier, text)
+    return SweepRequest(options, loaded, [*reasons, *notes], settings, home, earlier, text)
+
+
+def _read_settings(options: SweepOptions) -> Settings:
+    """Return the settings; an option that is kept as the user gives it has the name of its setting."""
+    from ledger.settings import Settings
+    from search.copies.place import check_uri
+
+    uri = options.tracking_uri if options.tracking_uri is not None else os.environ.get(URI, TRACKING_URI)
+    read: dict[str, Any] = {
+        "tracking_uri": absolute_uri(uri),
+        **_read_shares(options),
+        "time_budget_seconds": read_seconds(options.time_budget),
+        "address": find_address(options.address),
+        "owner": options.owner if options.owner is not None else getpass.getuser(),
+        "tags": parse_tags(options.tags),
+        "copy_to": check_uri("--copy-to", options.copy_to) if options.copy_to is not None else "",
+    }
+    names = [field.name for field in fields(Settings) if field.name not in read]
+    return Settings(**read, **{name: getattr(options, name) for name in names})
+
+
+def _read_shares(options: SweepOptions | ContinueOptions) -> dict[str, Any]:
+    return {
+        "cpus_per_trial": read_share("--cpus-per-trial", options.cpus_per_trial),
+        "gpus_per_trial": read_share("--gpus-per-trial", options.gpus_per_trial, or_zero=True),
+    }
+
+
+def read_changes(options: ContinueOptions) -> dict[str, Any]:
+    """Return the settings that a resume changes.
+
+    Raises:
+        UserError: an option is wrong.
+    """
+    changes = {name: share for name, share in _read_shares(options).items() if share is not None}
+    if options.tracking_uri is not None:
+        check_store(options.tracking_uri, EXPERIMENT)
+        changes["tracking_uri"] = absolute_uri(options.tracking_uri)
+    return changes if options.address is None else {**changes, "address": find_address(options.address)}
 
 
 def _use_preset(
@@ -154,32 +136,46 @@ def _use_preset(
     say: Callable[[str], object],
 ) -> tuple[Space, str, list[str], float | None]:
     """Return the space of a preset with its text, its reasons and its time; that of an existing sweep does not change."""
+    from ledger.folder import SweepFolder
     from search.presets.make import make_preset, reread_preset
-    from search.storage.folder import SweepFolder
 
     seconds = settings.time_budget_seconds
     if existing is not None and (kept := SweepFolder(existing).preset).exists():
-        text = kept.read_text(encoding="utf-8")
+        text = read_text(kept, str(kept))
         return reread_preset(text, preset, overrides), text, [], seconds
     cpus, gpus = settings.named_cpus, settings.named_gpus
     made = make_preset(preset, overrides, seconds=seconds, cpus=cpus, gpus=gpus, say=say)
     return made.space, made.text, made.notes, made.seconds
 
 
-def check_source(space: str | Path | None, preset: str | None, address: str | None) -> None:
-    """Refuse a sweep that has neither a space nor a preset, or both, or a preset for a cluster.
+def read_source(
+    space: str | Path | None, overrides: Sequence[str] | None, preset: str | None, address: str | None
+) -> tuple[str | Path | None, list[str]]:
+    """Return the space and the values to set; with a preset there is no space, and the first word is such a value.
 
     Raises:
-        UserError: it is one of these.
+        UserError: there is neither a space nor a preset, or both, or a preset for a cluster.
     """
-    if preset is not None:
-        from search.presets.make import check_arguments
+    values = list(overrides or [])
+    if preset is None:
+        if space is None:
+            raise UserError(
+                "Name a bundled space or a YAML file, or give --preset fast, good or best, with data.root=FOLDER."
+            )
+        return space, values
+    from search.presets.rules import find_preset
 
-        check_arguments(space, preset, address)
-    elif space is None:
+    find_preset(preset)
+    if space is not None and "=" not in str(space):
         raise UserError(
-            "Name a bundled space or a YAML file, or give --preset fast, good or best, with data.root=FOLDER."
+            f"--preset={preset}: a preset makes the space itself. Leave {space} out, or leave --preset out."
         )
+    if find_address(address) is not None:
+        raise UserError(
+            f"--preset={preset}: a preset measures this machine, not a cluster. On a machine of the cluster, write its "
+            f"space with `sweep space --preset {preset} data.root=FOLDER > {preset}.yaml`, then run that file."
+        )
+    return None, values if space is None else [str(space), *values]
 
 
 def find_address(address: str | None) -> str | None:

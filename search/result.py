@@ -7,18 +7,20 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from analysis.report.figures.plots import Plots
-    from analysis.report.sweep_report import Findings
-    from search.core.record import SweepRecord
-    from search.core.trials import Trial
-    from search.followup.replications.findings import Ablation, Confirmation, Soup
-    from search.runner.driver import SweepEnd
+    from analysis.report.interactive_figures import Plots
+    from ledger.record import SweepRecord
+    from ledger.trials import Trial
+    from search.evaluation.replications.findings import Ablation, Confirmation, Soup
+
+
+SHOWN = 10  # trials in the table of a notebook
 
 
 @dataclass(frozen=True)
@@ -41,21 +43,29 @@ class Result:
         return f"Result({self.name!r}, {self.state}, {len(self.trials)} trials)"
 
     def _repr_html_(self) -> str:
-        from search.display.result_html import describe_in_html
+        """Return the sweep's name, its state and a table of its best trials, for the output of a notebook's cell."""
+        from ledger.formatting import format_score, plural
+        from search.display.recipe_text import baseline_of, describe_recipe
 
-        return describe_in_html(self.record, self.state)
+        trials, baseline = self.record.trials, baseline_of(self.record.trials)
+        rows = "".join(
+            f"<tr><td>{trial.name}</td><td>{escape(trial.state)}</td>"
+            f"<td>{format_score(trials.metric, trial.score, trial.standard_error)}</td>"
+            f'<td style="text-align:left">{escape(describe_recipe(trial, baseline))}</td></tr>'
+            for trial in trials.ranked()[:SHOWN]
+        )
+        return (
+            f"<p><b>{escape(self.name)}</b>: {escape(self.state.replace('_', ' '))}, {plural(len(trials), 'trial')}</p>"
+            f"<table><tr><th>trial</th><th>state</th><th>score</th><th>recipe</th></tr>{rows}</table>"
+        )
 
     @property
     def plot(self) -> Plots:
-        """The interactive figures of the report: `effects()`, `curves()`, `parallel()` and `scores()`.
+        """The interactive figures of the report: `effects()`, `curves()`, `parallel()` and `scores()`."""
+        from analysis.report.interactive_figures import Plots
+        from ledger.tables import make_tables
 
-        Raises:
-            UserError: MLflow does not have the sweep.
-        """
-        from analysis.reading.sweep_tables import load
-
-        settings = self.record.settings
-        return load(self.name, settings.tracking_uri, settings.experiment).plot
+        return Plots(make_tables(self.record))
 
     @property
     def name(self) -> str:
@@ -86,7 +96,7 @@ class Result:
         Raises:
             UserError: there is no such trial, or the folder cannot be written.
         """
-        from search.followup.trial_export import Extras, export_trial
+        from search.evaluation.trial_export import Extras, export_trial
 
         number = None if trial is None else f"{trial:04d}"
         exported = export_trial(self.record, number, None if out is None else Path(out), Extras(**extras))
@@ -97,14 +107,16 @@ class Result:
         """Write the page with the effect of each technique, and return its path, `reports/NAME.html` by default.
 
         Raises:
-            UserError: MLflow does not have the sweep, or no trial completed.
+            UserError: no trial completed, or the page cannot be written.
         """
-        settings, page = self.record.settings, choose_page(self.name, out)
-        write_report(self.name, page, settings.tracking_uri, settings.experiment, self.console)
+        page = choose_page(self.name, out)
+        from search.evaluation.report import report_sweep
+
+        report_sweep(self.record, page, self.console)
         return page
 
     def confirm(self, top: int | None = None, seeds: int | None = None, *, final: bool = False) -> Confirmation:
-        """Train the best recipes and the baseline on fresh seeds, and score the winner once on the test part.
+        """Train the best recipes and the baseline on fresh seeds, and score the winner once on the test split.
 
         Args:
             top: The number of best recipes. Default: 3.
@@ -115,33 +127,42 @@ class Result:
             UserError: no trial completed, or the sweep is running.
             KeyboardInterrupt: it was interrupted; the same call continues it.
         """
-        from search.followup.replications.confirmation import conclude_confirmation, run_confirmation
-        from search.followup.replications.replication import check_searched, read_replication
+        from search.evaluation.replications.confirmation import confirm
 
         with library_signals():
-            check_searched(self.record)
-            replicated = read_replication(_whole(run_confirmation(self.record, top, seeds, self.console)), self.record)
-            found = conclude_confirmation(replicated, self.console)
-            if final:
-                from search.followup.release import train_release
+            return confirm(self.record, top, seeds, final, self.console)
 
-                train_release(replicated, self.console)
-        return found
-
-    def soup(self, out: str | Path | None = None) -> Soup:
-        """Average the weights of the best trials, as long as validation gains, and export the mean.
+    def soup(
+        self,
+        out: str | Path | None = None,
+        *,
+        with_start: bool = False,
+        trial: str | None = None,
+        alpha: float | None = None,
+    ) -> Soup:
+        """Average the weights of the best trials, as long as the validation score improves, and export the mean.
 
         Args:
-            out: The folder to write. Default: `exports/NAME-soup`.
+            out: The folder to write. Default: `exports/NAME-soup`, or `exports/NAME-with-start`.
+            with_start: Average one trial with its pretrained start in place of other trials (WiSE-FT).
+            trial: That trial; None: the best one.
+            alpha: The share of its weights; None: the one with the best validation score.
 
         Raises:
-            UserError: fewer than two trials have weights that can be averaged, or the sweep is running.
+            UserError: fewer than two trials have weights that can be averaged, or the sweep is running; with `with_start`:
+                the trial has no weights, or no pretrained start.
         """
-        from search.followup.replications.replication import check_searched
-        from search.followup.soup import cook_soup
+        from search.evaluation.replications.replication import check_searched
+        from search.evaluation.soup import cook_soup, mix_start
+        from training.errors import UserError
 
         check_searched(self.record)
-        return cook_soup(self.record, None if out is None else Path(out), self.console)
+        folder = None if out is None else Path(out)
+        if with_start:
+            return mix_start(self.record, trial, alpha, folder, self.console)
+        if given := next((f"--{n}={v}" for n, v in (("trial", trial), ("alpha", alpha)) if v is not None), None):
+            raise UserError(f"{given} is for the mean of one trial and its start. Give --with-start beside it.")
+        return cook_soup(self.record, folder, self.console)
 
     def ablate(self, seeds: int | None = None) -> Ablation:
         """Train the winner without each of its techniques, and the baseline with it, on the same fresh seeds.
@@ -150,13 +171,10 @@ class Result:
             UserError: no trial completed, or the sweep is running.
             KeyboardInterrupt: it was interrupted; the same call continues it.
         """
-        from search.followup.replications.ablation import conclude_ablation, run_ablation
-        from search.followup.replications.replication import check_searched, read_replication
+        from search.evaluation.replications.ablation import ablate
 
         with library_signals():
-            check_searched(self.record)
-            replicated = read_replication(_whole(run_ablation(self.record, seeds, self.console)), self.record)
-            return conclude_ablation(replicated, self.console)
+            return ablate(self.record, seeds, self.console)
 
 
 def choose_page(name: str, out: str | Path | None) -> Path:
@@ -165,36 +183,13 @@ def choose_page(name: str, out: str | Path | None) -> Path:
     Raises:
         UserError: the file cannot be written, or the name is not one of a sweep.
     """
-    from analysis.export.writable import check_file
-    from search.storage.names import check_name
+    from ledger.names import check_name
+    from training.process.writable import check_file
 
     check_name(name)
     page = Path(out) if out is not None else Path("reports") / f"{name}.html"
     check_file("--out", page)
     return page
-
-
-def write_report(name: str, page: Path, tracking_uri: str, experiment: str, console: Console) -> Findings:
-    """Write a sweep's report from MLflow into `page`, and return what it shows.
-
-    Raises:
-        UserError: MLflow does not have the sweep, no trial completed, or the page cannot be written.
-    """
-    from analysis.reading.find_sweep import check_sweep
-
-    check_sweep(tracking_uri, experiment, name)
-    from search.followup.report import report_sweep
-
-    return report_sweep(name, page, tracking_uri, experiment, console)
-
-
-def _whole(end: SweepEnd) -> SweepRecord:
-    """Return the record of a replication that ran to its end."""
-    from search.runner.interrupt import Interrupted
-
-    if end.state != "completed":
-        raise Interrupted(signal.SIGINT, f"Continue with: sweep resume {end.record.name}")
-    return end.record
 
 
 def new_console() -> Console:

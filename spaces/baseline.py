@@ -11,7 +11,7 @@ from spaces.parameters.domains import DISCRIMINATORS, Choice, IntUniform, LogUni
 from spaces.schema import Slot, slot_of
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
-from training.techniques.optimization.optimizer_base import AutoLr
+from training.techniques.optimization.optimizer import AutoLr
 
 
 def build_baselines(tree: dict[str, Tree], chosen: Recipe) -> list[Recipe]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
@@ -52,6 +53,23 @@ def parse_space(text: str, name: str, overrides: Sequence[str] = ()) -> Space:
     return _make_space(parse_document(text, name), Path(name).stem, overrides)
 
 
+def parse_recorded_space(text: str, name: str, sweep: str) -> Space:
+    """Load the resolved space of a sweep; errors use `name` for it.
+
+    Raises:
+        UserError: As in `load_space`, or the sweep has a technique of the user's own that is not loaded.
+    """
+    document = parse_document(text, name)
+    recipe = document.tree.get("recipe")
+    if isinstance(recipe, dict) and (missing := [field for field in recipe if field not in Recipe.model_fields]):
+        raise UserError(
+            f"{sweep}: this sweep has the technique {', '.join(missing)}, which is not bundled: give its file with "
+            "--plugin FILE, or install its package."
+        )
+    _drop_kind(document, is_recorded=True)
+    return _make_space(document, Path(name).stem, ())
+
+
 def _make_space(document: Document, name: str, overrides: Sequence[str]) -> Space:
     document, recipe, search = _load(document, overrides)
     _refuse_shared_parameters(recipe, document)
@@ -91,22 +109,29 @@ def load_baseline(source: str | Path, overrides: Sequence[str] = ()) -> tuple[Re
         raise UserError(f"{document.name}: {error}") from None
 
 
-def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Load the recipe in a YAML file.
+def load_recipe(source: str | Path, overrides: Sequence[str] = (), base: Recipe | None = None) -> Recipe:
+    """Load the recipe in a YAML file. Parts that the file does not have are those of `base`, else they are off.
 
     Raises:
         UserError: As in `load_space`; or a field holds a domain instead of a value.
     """
-    return _make_recipe(read_document(*_find(source)), overrides)
+    return _make_recipe(_complete(read_document(*_find(source)), base), overrides)
 
 
-def parse_recipe(text: str, name: str) -> Recipe:
-    """Load the recipe in a YAML text; errors use `name` for it.
+def parse_recipe(text: str, name: str, base: Recipe | None = None) -> Recipe:
+    """Load the recipe in a YAML text, as in `load_recipe`; errors use `name` for it.
 
     Raises:
         UserError: As in `load_recipe`.
     """
-    return _make_recipe(parse_document(text, name), [])
+    return _make_recipe(_complete(parse_document(text, name), base), [])
+
+
+def _complete(document: Document, base: Recipe | None) -> Document:
+    recipe = document.tree.get("recipe")
+    if base is None or not isinstance(recipe, dict):
+        return document
+    return replace(document, tree={**document.tree, "recipe": {**base.model_dump(mode="json"), **recipe}})
 
 
 def change_recipe(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
@@ -119,6 +144,8 @@ def change_recipe(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
 
 
 def _make_recipe(document: Document, overrides: Sequence[str]) -> Recipe:
+    for override in filter(is_of_search, overrides):
+        raise UserError(f"{override}: one recipe has no search. Leave it out.")
     document, recipe, _ = _load(document, overrides)
     for steps, domain in find_parameters(recipe, ("recipe",)):
         path = path_of(steps)
@@ -155,11 +182,28 @@ def _load(document: Document, overrides: Sequence[str]) -> tuple[Document, dict[
     """The document with overrides, its checked recipe with domains, and its checked search section."""
     _check_top(document)
     document = apply_overrides(document, overrides)
+    _drop_kind(document)
     recipe = _read_section("recipe", Recipe, document)
     search = _read_section("search", Search, document)
     for steps, domain in find_parameters(search, ("search",)):
         raise document.error(steps, f"{path_of(steps)} cannot be searched ({word_of(domain)}). Give it a value.")
     return document, recipe, search
+
+
+def _drop_kind(document: Document, *, is_recorded: bool = False) -> None:
+    """Remove `search.scheduler.kind`, by which earlier versions could pause trials at a rung instead of stopping them."""
+    search = document.tree.get("search")
+    scheduler = search.get("scheduler") if isinstance(search, dict) else None
+    if not isinstance(scheduler, dict):
+        return
+    if scheduler.get("kind") == "promote" and not is_recorded:
+        raise document.error(
+            ("search", "scheduler", "kind"),
+            "search.scheduler.kind=promote: trials can no longer pause at a rung; those that do not pass it stop. "
+            "Leave kind out.",
+        )
+    if scheduler.get("kind") in ("stop", "promote"):
+        del scheduler["kind"]
 
 
 def _read_section(section: str, part: type[BaseModel], document: Document) -> dict[str, Tree]:

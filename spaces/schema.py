@@ -39,16 +39,16 @@ class Slot:
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
-        kind: Any = self.info.annotation
+        annotation: Any = self.info.annotation
         for rule in self.info.metadata:
-            kind = Annotated[kind, rule]
-        return TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False))
+            annotation = Annotated[annotation, rule]
+        return TypeAdapter(annotation, config=ConfigDict(strict=True, allow_inf_nan=False))
 
     @cached_property
     def literals(self) -> list[str]:
         """The words that the field takes, if it takes one of a list."""
         kinds = [self.info.annotation, *get_args(self.info.annotation)]
-        return [str(word) for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+        return [str(word) for annotation in kinds if get_origin(annotation) is Literal for word in get_args(annotation)]
 
     def problem(self, value: object) -> str | None:
         """The reason why a plain value is illegal here, as half a sentence; None if it is legal."""

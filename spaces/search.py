@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
 
 from training.contract.part import MOST
+from training.loop.epoch_report import Kept
 from training.recipe import AFTER_A_NEW_FIELD, Recipe
 from training.score_metrics import MAXIMISED
 
@@ -28,9 +29,6 @@ class AshaScheduler(_Section):
     )
     first_share: float = Field(1 / 32, gt=0, lt=1, description="The first rung, as a share of a trial's length.")
     last_share: float = Field(1 / 4, gt=0, lt=1, description="The last rung, as a share of a trial's length.")
-    kind: Literal["stop", "promote"] = Field(
-        "stop", description="Trials that do not pass a rung stop for good, or pause until they are among the best."
-    )
     adapt: bool = Field(
         True,
         description="Stop more trials where early scores predict the final ones, fewer where they do not; compare a trial "
@@ -54,6 +52,9 @@ class NoScheduler(_Section):
 class Search(_Section):
     trials: int = Field(16, ge=1, le=MOST, description="Trials to run, baselines included.")
     metric: Metric = Field("val_accuracy", description="The metric used as the score.")
+    score: Kept = Field(
+        "best", description="The epoch that is scored and whose weights are kept: the best, or the last."
+    )
     sampler: Literal["tpe", "random", "grid"] = Field("tpe", description="The method that proposes the next recipe.")
     scheduler: Annotated[AshaScheduler | NoScheduler, Field(discriminator="name")] = AshaScheduler()
     baseline: Recipe = Field(

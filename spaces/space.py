@@ -1,20 +1,30 @@
-"""A space: a recipe with search parameters, and its methods for a search."""
+"""A space: a recipe with search parameters, its methods for a search, and its rows as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 from spaces.baseline import build_baselines
 from spaces.parameters import draws
 from spaces.parameters.conditions import Assignment, Retrace, list_assignments, suggest
-from spaces.parameters.domains import Tree, unparse
-from spaces.parameters.draws import Params, Trial
-from spaces.parameters.rows import Row, list_rows
+from spaces.parameters.domains import (
+    Choice,
+    IntUniform,
+    LogUniform,
+    Tree,
+    Uniform,
+    format_value,
+    is_scalar,
+    unparse,
+    word_of,
+)
+from spaces.parameters.draws import OptunaTrial, Params
 from spaces.parameters.views import encode, prune, values_at
 from spaces.reading.yaml_values import dump_yaml
+from spaces.schema import Slot, slot_of
 from spaces.search import Search
 from training.errors import UserError
 from training.recipe import Recipe
@@ -30,7 +40,7 @@ class Space:
     recipe: dict[str, Tree]
     search: Search
 
-    def suggest(self, trial: Trial) -> dict[str, Tree]:
+    def suggest(self, trial: OptunaTrial) -> dict[str, Tree]:
         """Draw the values of a recipe. Options that conflict with values drawn before them are not sampled."""
         return suggest(self.recipe, self._assignments, trial)
 
@@ -58,7 +68,7 @@ class Space:
                 f"search.sampler=grid would list {self.count():,} combinations, more than {GRID_LIMIT:,}: "
                 "fix some values, or search with search.sampler=tpe or random."
             )
-        return list(draws.enumerate_params(self.recipe))
+        return [params for params, _ in draws.draw_every(partial(draws.draw, self.recipe), draws.GridTrial())]
 
     def count(self) -> int:
         """The number of combinations of the discrete domains."""
@@ -93,3 +103,58 @@ class Space:
     def values_of(self, path: str) -> set[Any]:
         """Every value that `path` can take; a continuous domain is given as it is, and a list as a tuple."""
         return set(values_at(self.recipe, path))
+
+
+class Row(NamedTuple):
+    """One row: `domain` is a domain or a fixed value.
+
+    `hyperparameter` is empty if the technique is one value, such as `batch_size`. `condition` is the option of a choice
+    that the row belongs to; empty if the row always applies.
+    """
+
+    technique: str
+    hyperparameter: str
+    domain: str
+    condition: str
+    is_fixed: bool = False
+
+
+def list_rows(tree: dict[str, Tree]) -> list[Row]:
+    """A row for each search parameter, and for each fixed value that is not the recipe's default."""
+    return [row for field, value in tree.items() for row in _rows(value, slot_of(Recipe, field), field, "")]
+
+
+def _rows(tree: Tree, slot: Slot, path: str, condition: str) -> Iterator[Row]:
+    technique, _, hyperparameter = path.partition(".")
+    match tree:
+        case dict():
+            part = slot.part(tree)
+            for field, value in tree.items():
+                if field == slot.discriminator and value != slot.default[field]:
+                    yield Row(technique, field, format_value(value), condition, is_fixed=True)
+                yield from _rows(value, slot_of(part, field), f"{path}.{field}", condition)
+        case Choice():
+            name = hyperparameter or slot.discriminator or ""
+            yield Row(technique, name, " | ".join(map(_describe_option, tree.options, tree.labels)), condition)
+            for option, label in zip(tree.options, tree.labels, strict=True):
+                yield from _option_rows(option, label, slot, path, condition)
+        case Uniform() | LogUniform() | IntUniform():
+            text = f"{word_of(tree)} {format_value([tree.low, tree.high])}"
+            yield Row(technique, hyperparameter, text, condition)
+        case _ if tree != slot.default:
+            yield Row(technique, hyperparameter, format_value(tree), condition, is_fixed=True)
+
+
+def _option_rows(option: Tree, label: str, slot: Slot, path: str, condition: str) -> Iterator[Row]:
+    """The rows inside an option; its label is already in the row of the choice."""
+    if is_scalar(option) or isinstance(option, list):
+        return
+    branch = f"{path}={label}" if slot.discriminator else f"{path}[{label}]"
+    for row in _rows(option, slot, path, f"{condition}, {branch}" if condition else branch):
+        is_label = row.is_fixed and label.partition("#")[0] in (f"{row.hyperparameter}={row.domain}", row.domain)
+        if not is_label:
+            yield row
+
+
+def _describe_option(option: Tree, label: str) -> str:
+    return format_value(option) if label.isdigit() else label

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import psutil
 
+from ledger.file import Ledger, read_events
+from ledger.trials import Trials
 from search.core.controller import Controller
-from search.core.trials import Trials
-from search.storage.ledger import Ledger, read_events
 from spaces.load import load_space
 
 SWEEP = (str(Path(sys.executable).parent / "sweep"),)
@@ -79,7 +79,7 @@ def mlflow_runs(folder, name, field="tags.sweep"):
     return client, client.search_runs([experiment.experiment_id], f"{field} = '{name}'", max_results=100)
 
 
-def check_truth(folder, name, trial_count, rungs_say="stop"):
+def check_truth(folder, name, trial_count):
     """Check that the ledger, its replay, MLflow and the folder agree, and that no process is left."""
     path = folder / "sweeps" / name
     events = list(read_events(path / "ledger.jsonl"))
@@ -92,7 +92,7 @@ def check_truth(folder, name, trial_count, rungs_say="stop"):
         assert (trial.epoch == 3) == (trial.state == "completed")
     replayed = Controller(load_space(path / "space.yaml"), Ledger(path / "ledger.jsonl"))
     for trial in trials:
-        assert (replayed.decisions[trial.number] == rungs_say) == (trial.state == "stopped")
+        assert (replayed.decisions[trial.number] == "stop") == (trial.state == "stopped")
     client, runs = mlflow_runs(folder, name)
     parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
     children = {run.data.tags["trial"]: run for run in runs if run not in parents}
@@ -144,7 +144,7 @@ def runs_trials(process):
 
 def make_user_folder(folder):
     """Fill a working folder with a user's packages that have the same names as ours, and with a space."""
-    for name in ("training", "search", "spaces", "analysis"):
+    for name in ("training", "search", "ledger", "spaces", "analysis"):
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text("raise ImportError('the user\\'s own package was taken for ours')")
     (folder / "tiny.yaml").write_text(SPACE)

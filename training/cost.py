@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import torch
 
+from training.data.load_data import load_data
 from training.data.pipelines.loaders import choose_eval_batch
-from training.data.sources.load_data import load_data
 from training.loop.auto_values.finders import simplify
 from training.loop.epoch_report import Report
 from training.process.memory import MB, PeakMemory
@@ -137,8 +137,8 @@ def _train_briefly(recipe: Recipe, level: str, resources: Resources, size: int, 
         reports.append(report)
         # Processes of other devices count for themselves; on CPUs the report has their sum.
         peaks = [report.metrics.get(name, 0.0) for name in ("peak_memory_mb", "evaluation_memory_mb")]
-        own = max(peaks) if resources.device == "cpu" else memory.read_mb() or 0.0
-        ram = max(ram, own + (0.0 if recipe.data_parallel.devices > 1 else _measure_children_mb()))
+        process_mb = max(peaks) if resources.device == "cpu" else memory.read_mb() or 0.0
+        ram = max(ram, process_mb + (0.0 if recipe.data_parallel.devices > 1 else _measure_children_mb()))
         if resources.device == "cuda":
             reserved = max(reserved, torch.cuda.memory_reserved() / MB)
         return True

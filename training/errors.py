@@ -1,12 +1,22 @@
 """Errors that are no fault of the program: a mistake of the user, and a training that diverged."""
 
+import os
+
 
 class UserError(Exception):
     """A mistake that the user can correct. The message names the field or file, the value, the reason and the way out."""
 
+    exit_code = 2
+
 
 class Diverged(Exception):
     """The training loss became infinite or NaN. The cause is the recipe, not the machine."""
+
+
+class LostResults(UserError):
+    """What was measured is lost, so that the command must not end like one with a wrong argument."""
+
+    exit_code = 1
 
 
 class LostDevice(RuntimeError):
@@ -30,3 +40,8 @@ def plain_reason(message: str) -> str:
     for words, plain in _PLAIN.items():
         message = message.replace(words, plain)
     return message[:1].lower() + message[1:]
+
+
+def printable(path: str) -> str:
+    """Return a path as text that can be printed, even if the name is not valid UTF-8."""
+    return os.fsencode(path).decode("utf-8", "replace")

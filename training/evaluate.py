@@ -6,12 +6,13 @@ import torch
 from torch import nn
 
 from training.data.files.images import ImageData, ImagePart
+from training.data.load_data import load_data
 from training.data.pipelines.loaders import make_eval_loader
-from training.data.sources.load_data import load_data
 from training.errors import UserError
 from training.model.backbones import build_bare
 from training.model.ensemble import Ensemble, count_members
 from training.recipe import Recipe
+from training.techniques.model.attention_pooling import attach_head
 from training.techniques.model.flip_average import average_flips
 from training.techniques.optimization.snapshots import Snapshots
 
@@ -19,7 +20,8 @@ from training.techniques.optimization.snapshots import Snapshots
 def restore_model(recipe: Recipe, weights: dict[str, torch.Tensor], class_count: int) -> nn.Module:
     """Return the trained model in eval mode and float32, as timm or torchvision builds it.
 
-    With `flip_average` on, its predictions are the averages; with `snapshots` on, it is an `Ensemble`.
+    With `attention_pooling` on, it has that head; with `flip_average` on, its predictions are the averages; with
+    `snapshots` on, it is an `Ensemble`.
     """
     if recipe.snapshots.is_on:
         alone = recipe.model_copy(update={"snapshots": Snapshots()})
@@ -27,9 +29,10 @@ def restore_model(recipe: Recipe, weights: dict[str, torch.Tensor], class_count:
         return Ensemble(
             [restore_model(alone, _select(weights, f"{number}."), class_count) for number in members]
         ).eval()
-    image_size = recipe.evaluation_preprocessing.image_size
-    assert isinstance(image_size, int)  # resolved
+    image_size = recipe.evaluation_preprocessing.side
     model = build_bare(recipe.backbone, class_count, image_size)
+    if recipe.attention_pooling.is_on:
+        attach_head(model, class_count, recipe.attention_pooling.heads, image_size)
     model.load_state_dict(weights)
     if recipe.flip_average.is_on:
         average_flips(model)

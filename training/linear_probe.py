@@ -17,9 +17,9 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from training.data.files.images import ImageData, ImagePart
+from training.data.load_data import load_data
 from training.data.pipelines.loaders import make_eval_loader
-from training.data.sources.load_data import load_data
-from training.data.sources.splits import split_stratified
+from training.data.splits import split_stratified
 from training.loop.metrics import measure
 from training.model.build import build_model
 from training.model.stages import head_of
@@ -48,14 +48,14 @@ class ProbeResult:
     """The scores of classifiers on frozen features."""
 
     linear: ProbeScore  # its setting is C, the inverse strength of the L2 penalty
-    neighbours: ProbeScore  # its setting is the number of neighbours
+    knn: ProbeScore  # its setting is the number of neighbours
     train_images: int  # used, a stratified sample of the training part
     val_images: int
     seconds: float
 
 
 def probe_features(recipe: Recipe, metric: str, threads: int) -> ProbeResult:
-    """Fit classifiers on the frozen features of a recipe's backbone, on a CPU. The test part is not used.
+    """Fit classifiers on the frozen features of a recipe's backbone, on a CPU. The test split is not used.
 
     Only the data, preprocessing, backbone and seed of the recipe matter. At most 2,000 images of each part are used.
 
@@ -68,8 +68,8 @@ def probe_features(recipe: Recipe, metric: str, threads: int) -> ProbeResult:
     with isolated_process(recipe.seed, threads):
         wanted = resolve_recipe(wanted, data, "cpu")
         train, val = (_take_sample(part, recipe.data.split_seed) for part in (data.train, data.val))
-        linear, neighbours = _score(_compute_features(wanted, data, (train, val)), (train, val), data, metric)
-    return ProbeResult(linear, neighbours, len(train), len(val), time.perf_counter() - began)
+        linear, knn = _score(_compute_features(wanted, data, (train, val)), (train, val), data, metric)
+    return ProbeResult(linear, knn, len(train), len(val), time.perf_counter() - began)
 
 
 def _take_sample(part: ImagePart, seed: int) -> ImagePart:
@@ -78,16 +78,15 @@ def _take_sample(part: ImagePart, seed: int) -> ImagePart:
 
 def _compute_features(recipe: Recipe, data: ImageData, parts: tuple[ImagePart, ...]) -> list[np.ndarray]:
     """Return the inputs of the head for each part, float32 (N, features)."""
-    side = recipe.preprocessing.image_size
-    assert isinstance(side, int)  # resolved
+    side = recipe.preprocessing.side
     model = build_model(recipe.backbone, len(data.classes), side).eval()
-    found = []
+    features = []
     for part in parts:
         with _recorded_inputs(head_of(model)) as inputs, torch.inference_mode():
             for images, _ in make_eval_loader(part, recipe, workers=0):
                 model(images)
-        found.append(torch.cat(inputs).numpy())
-    return found
+        features.append(torch.cat(inputs).numpy())
+    return features
 
 
 @contextmanager
@@ -121,8 +120,8 @@ def _score(
             regression.set_params(C=penalty).fit(seen, train.labels)
         return _spread(regression.predict_proba(unseen), regression.classes_, count)
 
-    def predict_near(neighbours: float) -> np.ndarray:
-        near = KNeighborsClassifier(int(neighbours), weights="distance", metric="cosine").fit(seen, train.labels)
+    def predict_near(k: float) -> np.ndarray:
+        near = KNeighborsClassifier(int(k), weights="distance", metric="cosine").fit(seen, train.labels)
         return _spread(near.predict_proba(unseen), near.classes_, count)
 
     linear = _choose(PENALTIES, predict_linear, val.labels, metric, count)

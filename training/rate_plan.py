@@ -9,8 +9,7 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from training.callbacks.weight_average import AveragingRate
-from training.data.pipelines.loaders import list_batch_sizes
-from training.data.sources.load_data import load_data
+from training.data.load_data import load_data
 from training.distributed.rank import Rank
 from training.loop.classifier import Classifier
 from training.process.isolation import isolated_process
@@ -70,12 +69,10 @@ def plan_rates(recipe: Recipe) -> RatePlan:
     if isinstance(resolved.optimizer.lr, str):
         changes["optimizer"] = resolved.optimizer.model_copy(update={"lr": 1.0})
     plain = resolved.model_copy(update=changes)
-    assert isinstance(plain.batch_size, int)  # resolved
-    images = plain.data.epoch_size or len(data.train)
-    batches = list_batch_sizes(images, plain.batch_size, Rank(0, recipe.data_parallel.devices))
     with isolated_process(plain.seed, torch.get_num_threads()):
-        classifier = prepare(data, "cpu", Rank(0, 1), plain, batches)
+        classifier = prepare(data, "cpu", Rank(0, recipe.data_parallel.devices), plain)
         groups = _read_groups(classifier)
+    batches = classifier.plan.batch_sizes
     first = [sum(batches[: classifier.batches_in(epoch)]) for epoch in range(plain.epochs)]
     return RatePlan(sum(batches), tuple(classifier.epoch_steps), tuple(first), groups, notes)
 
@@ -102,9 +99,9 @@ def _read_groups(classifier: Classifier) -> tuple[RateGroup, ...]:
         members.setdefault(rates, []).extend(group["params"])
     names = {parameter: name for name, parameter in classifier.model.named_parameters()}
     places = {parameter: place for place, parameter in enumerate(names)}
-    found = []
+    groups = []
     for rates, parameters in members.items():
         ordered = sorted(parameters, key=places.__getitem__)
         count = sum(parameter.numel() for parameter in ordered)
-        found.append(RateGroup(names[ordered[0]], names[ordered[-1]], count, rates))
-    return tuple(sorted(found, key=lambda group: -max(group.rates)))
+        groups.append(RateGroup(names[ordered[0]], names[ordered[-1]], count, rates))
+    return tuple(sorted(groups, key=lambda group: -max(group.rates)))

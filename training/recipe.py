@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
+    ConfigDict,
     Field,
     ModelWrapValidatorHandler,
     SerializerFunctionWrapHandler,
@@ -18,16 +21,19 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from training.contract.part import CODE, MOST, AnyPart, Part
-from training.contract.specs import OWN_BACKBONES, Backbone, Data, Digits, OwnData, Preprocessing
+from training.contract.specs import OWN_BACKBONES, Backbone, Data, Preprocessing
 from training.contract.technique import Technique
+from training.data.sources.digits import Digits
 from training.errors import UserError
+from training.families import FAMILIES
+from training.renames import current_names
 from training.techniques.compute.activation_checkpointing import ActivationCheckpointing
 from training.techniques.compute.channels_last import ChannelsLast
 from training.techniques.compute.compilation import Compilation
 from training.techniques.compute.cudnn_benchmark import CudnnBenchmark
 from training.techniques.compute.data_parallel import DataParallel
 from training.techniques.compute.precision import Precision
-from training.techniques.data.augmentation import Augmentation, CropFlip, NoAugmentation
+from training.techniques.data.augmentation import CropFlip, NoAugmentation, Policy
 from training.techniques.data.cutmix import CutMix
 from training.techniques.data.flip import Flip
 from training.techniques.data.fmix import FMix
@@ -36,9 +42,13 @@ from training.techniques.data.mixup import MixUp
 from training.techniques.data.progressive_resizing import ProgressiveResizing
 from training.techniques.data.random_crop import NoCrop, RandomCrop
 from training.techniques.data.random_erasing import RandomErasing
+from training.techniques.data.repeated_augmentation import RepeatedAugmentation
 from training.techniques.loss.class_balance import ClassBalance, NoBalance
+from training.techniques.loss.classifier_retraining import ClassifierRetraining
+from training.techniques.loss.distillation import Distillation
 from training.techniques.loss.label_smoothing import LabelSmoothing
 from training.techniques.loss.losses import CrossEntropy, Loss
+from training.techniques.model.attention_pooling import AttentionPooling
 from training.techniques.model.drop_path import DropPath
 from training.techniques.model.evaluation_size import EvaluationSize
 from training.techniques.model.flip_average import FlipAverage
@@ -48,15 +58,16 @@ from training.techniques.model.unfreeze import Unfreeze
 from training.techniques.optimization.accumulation import Accumulation
 from training.techniques.optimization.averaging import Averaging, NoAveraging
 from training.techniques.optimization.gradient_clipping import GradientClipping
-from training.techniques.optimization.head_rate import HeadRate
+from training.techniques.optimization.head_lr import HeadLr
 from training.techniques.optimization.l2_sp import L2Sp
 from training.techniques.optimization.layer_decay import LayerDecay
 from training.techniques.optimization.lr_scaling import LrScaling
 from training.techniques.optimization.no_decay import NoDecay
-from training.techniques.optimization.optimizer import Momentum, Optimizer
+from training.techniques.optimization.optimizer import Optimizer
+from training.techniques.optimization.sam import AnySam, NoSam
 from training.techniques.optimization.schedule import Constant, Schedule
-from training.techniques.optimization.sharpness import NoSharpness, Sharpness
 from training.techniques.optimization.snapshots import Snapshots
+from training.techniques.optimization.torch_optimizers import Momentum
 
 # Called when Recipe has a new field, because a pydantic model contains a copy of the schema of each model in it.
 AFTER_A_NEW_FIELD: list[Callable[[], object]] = []
@@ -67,7 +78,12 @@ RECORDED = {"recorded": True}
 
 
 class Recipe(Part):
-    """All choices of one training. Techniques are applied in the order of the fields; each is off by default."""
+    """All choices of one training. Techniques are applied in the order of the fields; each is off by default.
+
+    The type of a family, such as `Optimizer`, stands for all its kinds.
+    """
+
+    model_config = ConfigDict(defer_build=True)  # it is built when the kinds of its families are known
 
     data: Data = Digits()
     preprocessing: Preprocessing = Preprocessing()
@@ -84,6 +100,7 @@ class Recipe(Part):
     )
 
     data_parallel: DataParallel = DataParallel()
+    attention_pooling: AttentionPooling = AttentionPooling()
     unfreeze: Unfreeze = Unfreeze()
     lora: Lora = Lora()
     drop_path: DropPath = DropPath()
@@ -91,9 +108,10 @@ class Recipe(Part):
     activation_checkpointing: ActivationCheckpointing = ActivationCheckpointing()
     random_crop: RandomCrop = NoCrop()
     flip: Flip = Flip()
-    augmentation: Augmentation = NoAugmentation()
+    augmentation: Policy = NoAugmentation()
     progressive_resizing: ProgressiveResizing = ProgressiveResizing()
     random_erasing: RandomErasing = RandomErasing()
+    repeated_augmentation: RepeatedAugmentation = RepeatedAugmentation()
     mixup: MixUp = MixUp()
     cutmix: CutMix = CutMix()
     fmix: FMix = FMix()
@@ -101,17 +119,19 @@ class Recipe(Part):
     class_balance: ClassBalance = NoBalance()
     loss: Loss = CrossEntropy()
     label_smoothing: LabelSmoothing = LabelSmoothing()
+    distillation: Distillation = Distillation()
     layer_decay: LayerDecay = LayerDecay()
-    head_rate: HeadRate = HeadRate()
+    head_lr: HeadLr = HeadLr()
     no_decay: NoDecay = NoDecay()
     l2_sp: L2Sp = L2Sp()
     optimizer: Optimizer = Momentum()
     schedule: Schedule = Constant()
     averaging: Averaging = NoAveraging()
     snapshots: Snapshots = Snapshots()
+    classifier_retraining: ClassifierRetraining = ClassifierRetraining()
     flip_average: FlipAverage = FlipAverage()
     evaluation_size: EvaluationSize = EvaluationSize()
-    sharpness: Sharpness = NoSharpness()
+    sam: AnySam = NoSam()
     accumulation: Accumulation = Accumulation()
     lr_scaling: LrScaling = LrScaling()
     gradient_clipping: GradientClipping = GradientClipping()
@@ -120,51 +140,62 @@ class Recipe(Part):
     compilation: Compilation = Compilation()
     cudnn_benchmark: CudnnBenchmark = CudnnBenchmark()
 
-    # What is not bundled, with the version and the hash of its source: input_noise, or data.shapes for a kind of data.
-    _own: ClassVar[dict[str, str]] = {}
+    # What is not bundled, with the version and the hash of its source: input_noise, or data.shapes for a kind of a family.
+    _plugins: ClassVar[dict[str, str]] = {}
+    _kinds: ClassVar[dict[str, dict[str, type[Part]]]] = {}
 
     @classmethod
-    def own(cls) -> Mapping[str, str]:
+    def plugins(cls) -> Mapping[str, str]:
         """What is not bundled, such as `input_noise`, `data.shapes` and `backbone.small_net`, with version and hash."""
-        return {**cls._own, **{f"backbone.{name}": code for name, (_, code) in OWN_BACKBONES.items()}}
+        return {**cls._plugins, **{f"backbone.{name}": code for name, (_, code) in OWN_BACKBONES.items()}}
 
     @classmethod
-    def own_techniques(cls) -> list[str]:
+    def plugin_techniques(cls) -> list[str]:
         """The techniques that are not bundled."""
-        return [name for name in cls._own if "." not in name]
+        return [name for name in cls._plugins if "." not in name]
 
     @classmethod
-    def add_technique(cls, name: str, kind: type[Technique], code: str) -> None:
+    def kinds(cls, family: str) -> Mapping[str, type[Part]]:
+        """The kinds of a family, such as `optimizer`, by name."""
+        return cls._kinds[family]
+
+    @classmethod
+    def add_technique(cls, name: str, technique_class: type[Technique], code: str) -> None:
         """Give the recipes of this process one more technique, which is applied after the others."""
-        cls._own[name] = code
-        cls.__pydantic_fields__[name] = FieldInfo(annotation=kind, default=kind())
+        cls._plugins[name] = code
+        cls.__pydantic_fields__[name] = FieldInfo(annotation=technique_class, default=technique_class())
         cls._rebuild()
 
     @classmethod
-    def add_data(cls, name: str, kind: type[OwnData], code: str) -> None:
-        """Give the recipes of this process one more kind of data."""
-        cls._own[f"data.{name}"] = code
-        bundled = cls.__pydantic_fields__["data"]
-        others = [one for one in get_args(bundled.annotation) if one.model_fields["name"].default != name]
-        cls.__pydantic_fields__["data"] = FieldInfo(
-            annotation=Union[(*others, kind)],  # type: ignore[arg-type]
-            default=bundled.default,
-            discriminator="name",
-        )
+    def add_kind(cls, family: str, name: str, part_class: type[Part], code: str) -> None:
+        """Give the recipes of this process one more kind of a family, such as `optimizer`."""
+        cls._plugins[f"{family}.{name}"] = code
+        cls._kinds[family][name] = part_class
         cls._rebuild()
 
     @classmethod
-    def forget_own(cls) -> None:
+    def forget_plugins(cls) -> None:
         """Remove everything that is not bundled."""
-        for name in cls.own_techniques():
+        for name in cls.plugin_techniques():
             del cls.__pydantic_fields__[name]
-        cls.__pydantic_fields__["data"] = _BUNDLED_DATA
-        cls._own.clear()
+        cls._plugins.clear()
         OWN_BACKBONES.clear()
+        cls.find_kinds()
+
+    @classmethod
+    def find_kinds(cls) -> None:
+        """Begin with the bundled kinds of each family."""
+        cls._kinds = {name: family.bundled() for name, family in FAMILIES.items()}
         cls._rebuild()
 
     @classmethod
     def _rebuild(cls) -> None:
+        for family, kinds in cls._kinds.items():
+            cls.__pydantic_fields__[family] = FieldInfo(
+                annotation=reduce(or_, (kinds[name] for name in sorted(kinds))),  # type: ignore[arg-type]
+                default=cls.__pydantic_fields__[family].default,
+                discriminator=FAMILIES[family].key,
+            )
         cls.model_rebuild(force=True)
         for change in AFTER_A_NEW_FIELD:
             change()
@@ -174,16 +205,16 @@ class Recipe(Part):
         values = (vars(self).get(name) for name in type(self).model_fields)
         return (value for value in values if isinstance(value, Part))
 
-    def part(self, kind: type[AnyPart]) -> AnyPart:
+    def part(self, part_class: type[AnyPart]) -> AnyPart:
         """Return the recipe's part of this type; a family of types, such as the optimizers, has a base class.
 
         Raises:
             KeyError: the recipe has no part of this type.
         """
         for part in self.parts():
-            if isinstance(part, kind):
+            if isinstance(part, part_class):
                 return part
-        raise KeyError(kind.__name__)
+        raise KeyError(part_class.__name__)
 
     def flat(self) -> dict[str, Any]:
         """The values by their dotted path, such as `optimizer.lr`; lists are values."""
@@ -197,8 +228,7 @@ class Recipe(Part):
     @property
     def evaluation_preprocessing(self) -> Preprocessing:
         """The preprocessing of images in validation, scores and predictions; that of the training must be resolved."""
-        side = self.preprocessing.image_size
-        assert isinstance(side, int)  # resolved
+        side = self.preprocessing.side
         return self.preprocessing.model_copy(update={"image_size": self.evaluation_size.scale(side)})
 
     def techniques(self) -> Iterator[Technique]:
@@ -209,8 +239,8 @@ class Recipe(Part):
     def _refuse_conflicts(self, info: ValidationInfo) -> Self:
         if info.context == RECORDED:
             return self
-        if found := [sentence for part in self.parts() if (sentence := part.conflict(self))]:
-            raise PydanticCustomError("conflict", "{sentences}", {"sentences": " ".join(found)})
+        if sentences := [sentence for part in self.parts() if (sentence := part.conflict(self))]:
+            raise PydanticCustomError("conflict", "{sentences}", {"sentences": " ".join(sentences)})
         return self
 
     @model_validator(mode="wrap")
@@ -218,18 +248,18 @@ class Recipe(Part):
     def _read(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if problem := find_other_code(values):
             raise UserError(problem)
-        recipe = handler(values)
+        recipe = handler(current_names(values))
         policy = recipe.augmentation
         return recipe.model_copy(update=policy.successors()) if isinstance(policy, CropFlip) else recipe
 
     @model_serializer(mode="wrap")
     def _leave_out_what_is_off(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """A recipe does not need the file of a technique that is off, so it does not name it."""
-        off = {name for name in self.own_techniques() if not (name in vars(self) and vars(self)[name].is_on)}
+        off = {name for name in self.plugin_techniques() if not (name in vars(self) and vars(self)[name].is_on)}
         return {name: value for name, value in write(self).items() if name not in off}
 
 
-_BUNDLED_DATA = Recipe.__pydantic_fields__["data"]
+Recipe.find_kinds()
 
 
 def find_other_code(values: object) -> str | None:
@@ -238,17 +268,19 @@ def find_other_code(values: object) -> str | None:
         recorded = part.get(CODE) if isinstance(part, Mapping) else None
         if recorded is None:
             continue
-        noun = field if field in ("data", "backbone") else "technique"
-        name = field if noun == "technique" else str(part.get("name"))
-        here = Recipe.own().get(field if noun == "technique" else f"{field}.{name}")
-        if here is None and not (noun == "technique" and name in Recipe.model_fields):
+        key, what = field, f"technique {field}"
+        if field in FAMILIES or field == "backbone":
+            name = part.get(FAMILIES[field].key if field in FAMILIES else "name")
+            key, what = f"{field}.{name}", f"{field} {name}"
+        here = Recipe.plugins().get(key)
+        if here is None and not (key == field and field in Recipe.model_fields):
             return (
-                f"This recipe uses the {noun} {name} ({recorded}): give its file with --with, or install its package."
+                f"This recipe uses the {what} ({recorded}): give its file with --plugin FILE, or install its package."
             )
         if here is not None and here != recorded:
             return (
-                f"This recipe uses the {noun} {name} ({recorded}), and the one that is loaded is another version of it "
-                f"({here}): give the recorded one with --with. To train a recipe's file with the other, remove {field}.{CODE}."
+                f"This recipe uses the {what} ({recorded}), and the one that is loaded is another version of it ({here}): "
+                f"give the recorded one with --plugin. To train a recipe's file with the other, remove {field}.{CODE}."
             )
     return None
 
@@ -274,7 +306,7 @@ def _describe(error: ValidationError, values: Mapping[str, object]) -> list[str]
         path = _written_path(problem["loc"], values)
         value = "" if problem["type"] == "missing" else f"={problem['input']!r}"
         reasons.setdefault(f"{path}{value}", []).append(f"{problem['msg'][0].lower()}{problem['msg'][1:]}")
-    return [f"{place}: {', or '.join(dict.fromkeys(found))}." for place, found in reasons.items()]
+    return [f"{place}: {', or '.join(dict.fromkeys(problems))}." for place, problems in reasons.items()]
 
 
 def _written_path(steps: tuple[str | int, ...], values: object) -> str:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from training.data.files.images import ImageData
-from training.data.pipelines.augmentation_file import resolve_pipeline
-from training.data.pipelines.backends import resolve_backend
+import logging
+
+import numpy as np
+
+from training.data.files.images import ImageData, ImageFiles
+from training.data.pipelines.tensor_images import stored_side
 from training.data.preprocessing.defaults import resolve_preprocessing
+from training.data.preprocessing.transform import fits, is_fitting
 from training.errors import UserError
 from training.model.backbones import check_backbone
 from training.model.weights import pretrained_config
+from training.process.optional import is_installed
 from training.recipe import Recipe
+from training.techniques.data.random_crop import ResizedCrop
+
+SMALL_SIDE = 64  # on a CPU, crops with a larger side are faster one by one
+MOSTLY = 0.9  # share of JPEG files above which DALI is chosen
+
+logger = logging.getLogger(__name__)
 
 
 def resolve_recipe(recipe: Recipe, data: ImageData, device: str) -> Recipe:
@@ -25,5 +36,38 @@ def resolve_recipe(recipe: Recipe, data: ImageData, device: str) -> Recipe:
         )
     check_backbone(recipe.backbone)
     resolved = resolve_preprocessing(recipe.preprocessing, data, pretrained_config(recipe.backbone))
-    whole = resolve_pipeline(recipe.model_copy(update={"preprocessing": resolved}))
-    return resolve_backend(whole, data, device)
+    changes = {"preprocessing": resolved, "augmentation": recipe.augmentation.resolve(resolved.side)}
+    return resolve_backend(recipe.model_copy(update=changes), data, device)
+
+
+def resolve_backend(recipe: Recipe, data: ImageData, device: str) -> Recipe:
+    """Replace `augmentation.backend=auto`, and log the choice with its reason. The preprocessing must be resolved."""
+    if recipe.augmentation.backend != "auto":
+        return recipe
+    backend, reason = _choose(recipe, data, device)
+    logger.info("augmentation.backend=%s: %s.", backend, reason)
+    return recipe.model_copy(update={"augmentation": recipe.augmentation.model_copy(update={"backend": backend})})
+
+
+def _choose(recipe: Recipe, data: ImageData, device: str) -> tuple[str, str]:
+    images, side = data.train.images, recipe.preprocessing.side
+    crops = isinstance(recipe.random_crop, ResizedCrop)
+    kept = stored_side(recipe, data.train)
+    size = len(images) * kept * kept * 3
+    as_they_are = isinstance(images, np.ndarray) and (crops or is_fitting(images[0], recipe.preprocessing))
+    if "tensor" not in recipe.augmentation.backends:
+        return "albumentations", "the policy changes images one by one"
+    if crops and side > SMALL_SIDE and device == "cpu":
+        return "albumentations", "on a CPU, large crops are faster one by one than as a batch"
+    if as_they_are or fits(size):
+        return "tensor", f"{len(images)} images of {kept}×{kept} pixels take {size / 2**20:.0f} MB decoded"
+    if isinstance(images, ImageFiles) and device == "cuda" and _mostly_jpeg(images) and is_installed("nvidia.dali"):
+        return (
+            "dali",
+            f"{size / 2**30:.0f} GB of decoded JPEG files are too much to keep; the GPU decodes them each time",
+        )
+    return "albumentations", f"{size / 2**30:.0f} GB of decoded images are too much to keep"
+
+
+def _mostly_jpeg(images: ImageFiles) -> bool:
+    return sum(path.lower().endswith((".jpg", ".jpeg")) for path in images.paths) > MOSTLY * len(images)

@@ -8,29 +8,30 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from training.contract.setup import TrainingSetup
-from training.data.pipelines.loaders import make_loaders
-from training.data.pipelines.sampling import ShareSampler
-from training.data.sources.load_data import ImageData, load_data
-from training.distributed import parallel
+from training.data.load_data import ImageData, load_data
+from training.data.pipelines.loaders import list_batch_sizes, make_loaders
 from training.distributed.parallel import connected, lead
 from training.distributed.rank import Rank
 from training.distributed.sharding import shard
 from training.errors import Diverged
+from training.features.taught import store_logits
 from training.features.use import FeatureUse
-from training.loop.auto_values.finders import FindAgain, find_batch_size, find_lr
+from training.loop.auto_values.finders import MilestoneRate, find_batch_size, find_lr
 from training.loop.auto_values.found_rates import FoundRates, identify_setup
 from training.loop.callbacks import NaNStop
 from training.loop.classifier import Classifier
-from training.loop.epoch_report import Outcome, Report
+from training.loop.epoch_report import Kept, Outcome, Report
 from training.loop.epoch_reporter import EpochReporter
 from training.loop.job import TrainingJob
 from training.loop.trainer import make_trainer
+from training.model.batch_statistics import has_batch_norm
 from training.model.build import build_model, refuse_single_images
+from training.model.teacher import read_teacher
 from training.process.isolation import isolated_process
 from training.process.memory import limit_memory
 from training.process.resources import ONE_CPU, Resources
@@ -46,6 +47,7 @@ def train(
     folder: Path,
     *,
     metric: str = "val_accuracy",
+    score: Kept = "best",
     resources: Resources = ONE_CPU,
     on_report: Callable[[Report], bool] = lambda report: True,
     release: bool = False,
@@ -54,17 +56,18 @@ def train(
 ) -> Outcome:
     """Train a recipe, or resume from `folder/last.ckpt` if that exists.
 
-    Writes two files: `last.ckpt` to resume from, and `best.ckpt` with the weights of the best epoch, the resolved recipe
-    and the names of the classes.
+    Writes two files: `last.ckpt` to resume from, and `best.ckpt` with the weights of the best epoch (or the last one, as
+    `score` says), the resolved recipe and the names of the classes.
 
     Args:
         recipe: What to train; it may contain `auto`.
         folder: Where the checkpoints are written.
-        metric: The validation metric that decides which epoch is the best.
+        metric: The validation metric of the score.
+        score: The epoch that is scored and whose weights are kept: the best, or the last.
         resources: The CPUs and GPUs that the training may use.
         on_report: Called at the end of each epoch, once its checkpoint is on disk. A resumed training first calls it for
             the epochs in the checkpoint. Training stops when it returns False.
-        release: Train on the validation part too; the last epoch then counts as the best.
+        release: Train on the validation part too; the last epoch is then the one that is kept.
         cache: A folder in which trainings share the rates that they find for `auto`; None: each finds its own.
         val_images: Evaluate on so many validation images only, to measure the speed; None: on all of them.
 
@@ -74,18 +77,13 @@ def train(
         MemoryError: the system killed the process of another device for memory.
     """
     devices = recipe.data_parallel.devices
-    job = TrainingJob(recipe, folder, metric, resources.divide(devices), release, cache, val_images)
+    job = TrainingJob(recipe, folder, metric, resources.divide(devices), release, score, cache, val_images)
     return _train_isolated(job, Rank(0, devices), lead(job, devices, resources.device), on_report)
 
 
 def train_beside(job: TrainingJob, rank: Rank, store: Store) -> None:
     """Train in a process other than the first one, which reports."""
     _train_isolated(job, rank, connected(store, rank, job.resources.device), lambda report: True)
-
-
-def follow() -> None:
-    """Run the program of every rank except the first."""
-    parallel.follow(train_beside)
 
 
 def _train_isolated(
@@ -108,7 +106,8 @@ def _train(
     if job.val_images is not None and job.val_images < len(data.val):
         spread = np.linspace(0, len(data.val) - 1, job.val_images).astype(int)
         data = replace(data, val=data.val.select(spread))
-    reporter = EpochReporter(job.folder, recipe, data.classes, job.metric, on_report, job.release, rank)
+    kept: Kept = "last" if job.release else job.score  # the images of a release's validation part are in its training
+    reporter = EpochReporter(job.folder, recipe, data.classes, job.metric, on_report, kept, rank)
     checkpoint = reporter.resume()
     if reporter.stopped or len(reporter.reports) == recipe.epochs:
         return Outcome("stopped" if reporter.stopped else "completed", reporter.recipe, data.classes, reporter.reports)
@@ -127,20 +126,24 @@ def _train_on(
     reporter.stopwatch.start("finder")
     recipe = find_batch_size(reporter.recipe, build, threads, epoch_size)
     reporter.stopwatch.stop()
-    loaders = make_loaders(data, recipe, workers=resources.workers, device=device, rank=rank)
+    classifier = build(recipe)
+    batch_sizes = classifier.plan.batch_sizes
+    loaders = make_loaders(data, recipe, workers=resources.workers, device=device, rank=rank, batch_sizes=batch_sizes)
 
     def recall(simple: Recipe, test: Callable[[], float]) -> float:
         return rates.recall(partial(identify_setup, simple, data, resources, rank), test)
 
     try:
         reporter.stopwatch.start("finder")
-        recipe = reporter.recipe = find_lr(recipe, build, loaders, threads, recall)
+        classifier.recipe = reporter.recipe = find_lr(recipe, build, loaders, threads, recall)
         reporter.stopwatch.stop()
         # Lightning calls set_epoch only after the loader workers have started on the first batches.
-        cast(ShareSampler, loaders.train_batches.sampler).set_epoch(len(reporter.reports))
-        classifier = build(recipe, loaders.batch_sizes)
+        loaders.train_batches.sampler.set_epoch(len(reporter.reports))
         features = FeatureUse(classifier, data, loaders, resources.workers, reporter.stopwatch)
         if job.val_images is None:  # a measurement of the speed computes everything
+            reporter.stopwatch.start("train")
+            store_logits(classifier, data, loaders.train_batches, resources.workers)
+            reporter.stopwatch.stop()
             features.begin(len(reporter.reports), checkpoint)
         features.prepare_images()
         return _fit(classifier, features, reporter, checkpoint, threads)
@@ -148,14 +151,29 @@ def _train_on(
         loaders.close()
 
 
-def prepare(data: ImageData, device: str, rank: Rank, recipe: Recipe, batch_sizes: tuple[int, ...]) -> Classifier:
-    """Build the model of a resolved recipe, and let the techniques change its set-up."""
-    image_size = recipe.preprocessing.image_size
-    assert isinstance(image_size, int)  # resolved
+def prepare(data: ImageData, device: str, rank: Rank, recipe: Recipe, epoch_size: int | None = None) -> Classifier:
+    """Build the model of a resolved recipe, and let the techniques change its set-up.
+
+    `epoch_size` is the number of images in an epoch; None: that of the recipe.
+    """
+    image_size = recipe.preprocessing.side
+    assert isinstance(recipe.batch_size, int)  # resolved
     model = build_model(recipe.backbone, len(data.classes), image_size)
     refuse_single_images(recipe, model, image_size)
     counts = tuple(np.bincount(data.train.labels, minlength=len(data.classes)).tolist())
-    setup = TrainingSetup(model, device, len(data.classes), batch_sizes, image_size, counts, rank)
+    images = epoch_size or recipe.data.epoch_size or len(data.train)
+    batch_sizes = list_batch_sizes(images, recipe.batch_size, rank, has_batch_norm(model))
+    setup = TrainingSetup(
+        model,
+        device,
+        len(data.classes),
+        batch_sizes,
+        image_size,
+        counts,
+        rank,
+        missing_weights=getattr(model, "missing_weights", 0.0),
+        read_teacher=partial(read_teacher, student=recipe, classes=data.classes),
+    )
     for technique in recipe.techniques():
         technique.apply(setup)
     setup.zero_matrices = {weight for weight in model.parameters() if weight.ndim > 1 and not weight.any()}
@@ -167,7 +185,7 @@ def prepare(data: ImageData, device: str, rank: Rank, recipe: Recipe, batch_size
 def _fit(
     classifier: Classifier, features: FeatureUse, reporter: EpochReporter, checkpoint: Path | None, threads: int
 ) -> Literal["completed", "stopped", "diverged"]:
-    finders = [FindAgain(threads, reporter.stopwatch)] if classifier.recipe.unfreeze.milestone_lr != "keep" else []
+    finders = [MilestoneRate(threads, reporter.stopwatch)] if classifier.recipe.unfreeze.milestone_lr != "keep" else []
     trainer = make_trainer(
         classifier, [features, *finders, NaNStop(reporter.rank), reporter], max_epochs=classifier.recipe.epochs
     )

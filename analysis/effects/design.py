@@ -1,20 +1,24 @@
-"""The data that a model is fitted to: the point and the score of each full-length trial of a sweep."""
+"""The data that a model is fitted to, the full-length trials of a sweep, and the contrasts that are asked of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from analysis.effects.search_parameters import SearchParameter, encode, list_parameters
+from analysis.effects.effect_model import Contrast
+from analysis.effects.search_parameters import Level, SearchParameter, encode, encode_draw, likeness, list_parameters
 
 if TYPE_CHECKING:
-    from analysis.reading.sweep_tables import Sweep
+    from ledger.tables import Sweep
 
-# The model uses at most this many trials, spread evenly over the sweep: its time grows with the cube of their number.
+# The model uses about this many trials at most, spread evenly over the sweep, and those that are compared: its time
+# grows with the cube of their number.
 TRIALS = 800
+REFERENCES = 64  # An effect is a mean over this many recipes.
 
 
 @dataclass(frozen=True)
@@ -22,27 +26,97 @@ class Design:
     """The n full-length trials.
 
     `points` has shape (n, parameters), `recipes` is flat, and higher `scores`, shape (n,), are better: `sign` times the
-    metric. `baseline` is the point that effects are measured from: the best baseline. `tried` has the flat recipes of
-    all trials of the sweep, also of those that did not run to full length.
+    metric. `errors` are their standard errors on the validation images. `baseline` is the point that effects are measured
+    from: the best baseline. `tried` has the flat recipes of all trials of the sweep, also of those that did not run to
+    full length.
     """
 
     parameters: list[SearchParameter]
     points: pd.DataFrame
     recipes: pd.DataFrame
     scores: np.ndarray
+    errors: np.ndarray
     baseline: pd.Series
     tried: pd.DataFrame
     sign: int
 
+    @cached_property
+    def similarities(self) -> np.ndarray:
+        """The similarity of the trials in each parameter, shape (parameters, n, n)."""
+        return np.stack([likeness(parameter, self.points, self.points) for parameter in self.parameters])
+
 
 def make_design(sweep: Sweep) -> Design:
     """The design of a sweep with at least one trial. Without a baseline, effects are measured from the best trial."""
-    full = sweep.completed.sort_values("trial")
-    full = full.iloc[:: -(-len(full) // TRIALS) or 1]
-    recipes = sweep.recipes
+    done, recipes = sweep.completed, sweep.recipes
     parameters = list_parameters(sweep.space.recipe)
-    ranked = pd.concat([sweep.completed[sweep.completed.is_baseline], sweep.completed, sweep.trials])
+    ranked = pd.concat([done[done.is_baseline], done, sweep.trials])
     base = recipes.loc[[ranked.trial.iloc[0]]]
+    spread = done.sort_values("trial").trial.iloc[:: -(-len(done) // TRIALS) or 1]
+    compared = [ranked.trial.iloc[0], *done.trial.iloc[:1]]
+    full = done[done.trial.isin([*spread, *compared])].sort_values("trial")
     points = encode(parameters, pd.concat([recipes.loc[full.trial], base]))
     scores = sweep.sign * full.score.to_numpy(dtype=float)
-    return Design(parameters, points.iloc[:-1], recipes.loc[full.trial], scores, points.iloc[-1], recipes, sweep.sign)
+    errors = full.standard_error.to_numpy(dtype=float)
+    return Design(
+        parameters, points.iloc[:-1], recipes.loc[full.trial], scores, errors, points.iloc[-1], recipes, sweep.sign
+    )
+
+
+def _references(design: Design) -> pd.DataFrame:
+    """The best recipes that ran to full length, repeated if there are fewer than `REFERENCES`."""
+    order = np.argsort(-design.scores, kind="stable")[:REFERENCES]
+    return design.points.iloc[np.resize(order, REFERENCES)]
+
+
+@dataclass(frozen=True)
+class Change:
+    """The change in similarity from a level instead of the baseline's choice, for each reference recipe.
+
+    `to_trials` is the change to each trial, shape (references, n); `to_itself` is that of the change to itself, shape
+    (references, references).
+    """
+
+    parameter: SearchParameter
+    to_trials: np.ndarray
+    to_itself: np.ndarray
+
+    @staticmethod
+    def make(design: Design, level: Level, seed: int) -> Change:
+        parameter = level.parameter
+        on = pd.DataFrame([encode_draw(parameter, level.part, seed + number) for number in range(REFERENCES)])
+        columns = [
+            name
+            for name in design.points
+            if name == parameter.name or name.startswith((f"{parameter.name}[", f"{parameter.name}."))
+        ]
+        off = pd.DataFrame([design.baseline[columns]] * REFERENCES)
+        to_trials = likeness(parameter, on, design.points) - likeness(parameter, off, design.points)
+        between = likeness(parameter, on, off)
+        to_itself = likeness(parameter, on, on) - between - between.T + likeness(parameter, off, off)
+        return Change(parameter, to_trials, to_itself)
+
+    def cross(self, other: Change, parameters: list[SearchParameter]) -> Contrast:
+        """The contrast of the interaction between two changes."""
+        places = (parameters.index(self.parameter), parameters.index(other.parameter))
+        pair = (self.to_trials * other.to_trials).mean(axis=0)
+        return Contrast(places, np.zeros(len(pair)), pair, 0.0, np.mean(self.to_itself * other.to_itself))
+
+
+def make_contrast(design: Design, level: Level, seed: int, elsewhere: Design | None = None) -> Contrast:
+    """The contrast of a level's mean effect over the recipes that ran to full length; the seed is that of its draws.
+
+    With `elsewhere`, these are the recipes of another design in the same search parameters.
+    """
+    change = Change.make(design, level, seed)
+    references = _references(elsewhere or design)
+    pair = np.zeros((len(design.points), len(design.parameters)))
+    pair_variance = np.zeros(len(design.parameters))
+    for place, parameter in enumerate(design.parameters):
+        if parameter is not level.parameter:
+            pair[:, place] = (change.to_trials * likeness(parameter, references, design.points)).mean(axis=0)
+            pair_variance[place] = (change.to_itself * likeness(parameter, references, references)).mean()
+    main = change.to_trials.mean(axis=0)
+    return Contrast(
+        (design.parameters.index(level.parameter),), main, pair, float(change.to_itself.mean()), pair_variance
+    )

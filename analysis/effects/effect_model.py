@@ -7,6 +7,7 @@ docs/report.md has the size of that bias, and the attempts to use the scores of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -15,7 +16,10 @@ from scipy.linalg import cho_solve, solve_triangular
 from threadpoolctl import threadpool_limits
 
 DRAWS = 2000
-MAINS = (1.0, 3.0, 10.0, 30.0)  # standard deviations of a parameter's effect, in those of the noise
+# The noise between trainings has a prior with the weight of this many, because a few trainings show it badly. Its centre
+# is the standard error of a score on its images: the seed changes about as many predictions as other images would.
+PRIOR_TRAININGS = 2.0
+MAINS = (0.3, 1.0, 3.0, 10.0)  # standard deviations of a parameter's effect, in those of the noise
 PAIRS = (0.3, 0.6)  # standard deviations of an interaction, in those of its main effects
 
 
@@ -55,17 +59,17 @@ class Scales:
         if len(contrast.parameters) == 2:
             weight = self.pairs**2 * np.prod(self.parameters[list(contrast.parameters)])
             return weight * contrast.pair, float(weight * contrast.pair_variance)
-        own = self.parameters[contrast.parameters[0]]
-        others = self.pairs**2 * own * self.parameters
-        variance = own**2 * contrast.main_variance + contrast.pair_variance @ others
-        return own**2 * contrast.main + contrast.pair @ others, float(variance)
+        scale = self.parameters[contrast.parameters[0]]
+        others = self.pairs**2 * scale * self.parameters
+        variance = scale**2 * contrast.main_variance + contrast.pair_variance @ others
+        return scale**2 * contrast.main + contrast.pair @ others, float(variance)
 
 
 @dataclass(frozen=True)
 class Model:
     """A fit for each setting of the scales, with its posterior weight."""
 
-    fits: list[tuple[Scales, Fit]]
+    fits: list[tuple[Scales, ProcessFit]]
     weights: np.ndarray
 
     def draw(self, contrasts: list[Contrast], rng: np.random.Generator) -> np.ndarray:
@@ -78,8 +82,19 @@ class Model:
                     draws.append(fit.draw(np.array(covariances), np.array(variances), count, rng))
         return np.concatenate(draws)
 
+    def draw_leads(self, alike: np.ndarray, first: int, others: Sequence[int], rng: np.random.Generator) -> np.ndarray:
+        """Draws of the expected score of trial `first` minus those of others, shape (DRAWS, others); `alike` as fitted."""
+        draws = []
+        with threadpool_limits(1):
+            for (scales, fit), count in zip(self.fits, rng.multinomial(DRAWS, self.weights), strict=True):
+                if count:
+                    near = scales.mix(alike)
+                    variances = near[first, first] + np.diag(near)[others] - 2 * near[first, others]
+                    draws.append(fit.draw(near[first] - near[others], variances, count, rng))
+        return np.concatenate(draws)
 
-def fit_model(scores: np.ndarray, alike: np.ndarray, is_choice: np.ndarray) -> Model:
+
+def fit_model(scores: np.ndarray, alike: np.ndarray, is_choice: np.ndarray, noise: float = 0.0) -> Model:
     """Fit the model.
 
     Args:
@@ -87,23 +102,24 @@ def fit_model(scores: np.ndarray, alike: np.ndarray, is_choice: np.ndarray) -> M
         alike: The similarity of the trials in each parameter, shape (parameters, n, n).
         is_choice: A mask of the parameters that are choices, shape (parameters,). They share one scale; intervals
             share another.
+        noise: The centre of the prior of the noise's standard deviation; 0 for none.
     """
     settings = [
         Scales(np.where(is_choice, choice, interval), pairs) for choice, interval, pairs in product(MAINS, MAINS, PAIRS)
     ]
     with threadpool_limits(1):  # On matrices of this size, threads cost more time than they save.
-        fits = [Fit.make(scores, scales.mix(alike)) for scales in settings]
+        fits = [ProcessFit.make(scores, scales.mix(alike), noise) for scales in settings]
     evidence = np.array([fit.evidence for fit in fits])
     weights = np.exp(evidence - evidence.max())
     return Model(list(zip(settings, fits, strict=True)), weights / weights.sum())
 
 
 @dataclass(frozen=True)
-class Fit:
-    """The process at given scales, with its noise and its mean integrated out.
+class ProcessFit:
+    """The process at given scales, with its mean and its noise integrated out; its noise has a scaled inverse-χ² prior.
 
     For n scores y with covariance V: `factor` is the lower Cholesky factor of V, `solved` is V⁻¹ (y, 1) of shape (n, 2),
-    `spread` is the variance of the mean in that of the noise, and `residual` is a sum of squares.
+    `spread` is the variance of the mean in that of the noise, and `residual` is a sum of squares with that of the prior.
     """
 
     evidence: float
@@ -112,20 +128,21 @@ class Fit:
     mean: float
     spread: float
     residual: float
-    freedom: int
+    freedom: float
 
     @staticmethod
-    def make(scores: np.ndarray, covariance: np.ndarray) -> Fit:
+    def make(scores: np.ndarray, covariance: np.ndarray, noise: float) -> ProcessFit:
         n = len(scores)
+        freedom = n - 1 + (PRIOR_TRAININGS if noise else 0.0)
         factor = np.linalg.cholesky(covariance + np.eye(n))
         half = solve_triangular(factor, np.column_stack([scores, np.ones(n)]), lower=True, check_finite=False)
         spread = 1 / float(half[:, 1] @ half[:, 1])
         mean = spread * float(half[:, 1] @ half[:, 0])
         left = half[:, 0] - mean * half[:, 1]
-        residual = float(left @ left) + 1e-12
-        evidence = -np.log(np.diag(factor)).sum() + 0.5 * np.log(spread) - 0.5 * (n - 1) * np.log(residual)
+        residual = float(left @ left) + PRIOR_TRAININGS * noise**2 + 1e-12
+        evidence = -np.log(np.diag(factor)).sum() + 0.5 * np.log(spread) - 0.5 * freedom * np.log(residual)
         solved = solve_triangular(factor, half, lower=True, trans="T", check_finite=False)
-        return Fit(float(evidence), factor, solved, mean, spread, residual, n - 1)
+        return ProcessFit(float(evidence), factor, solved, mean, spread, residual, freedom)
 
     def draw(self, covariances: np.ndarray, variances: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
         """Draw from the posterior of c contrasts.

@@ -92,8 +92,10 @@ def mean_interval(values: Sequence[float], noise: Noise, comparisons: int = 1) -
 
 def score_interval(metric: str, values: Sequence[float], noise: Noise, comparisons: int = 1) -> Interval:
     """The interval of a mean score, cut to the range of the metric, which few seeds can exceed."""
-    found = mean_interval(values, noise, comparisons)
-    return Interval(found.mean, max(found.low, 0.0), found.high if metric == "val_loss" else min(found.high, 1.0))
+    interval = mean_interval(values, noise, comparisons)
+    return Interval(
+        interval.mean, max(interval.low, 0.0), interval.high if metric == "val_loss" else min(interval.high, 1.0)
+    )
 
 
 def paired_interval(scores: Scores, one: str, other: str, comparisons: int = 1) -> Interval:
@@ -122,5 +124,5 @@ def rank_ranges(scores: Scores, sign: int) -> dict[str, tuple[int, int]]:
 
 def share_interval(count: int, total: int) -> Interval:
     """The interval of a share of independent images, such as an accuracy (Wilson 1927)."""
-    found = stats.binomtest(count, total).proportion_ci(LEVEL, method="wilson")
-    return Interval(count / total, float(found.low), float(found.high))
+    interval = stats.binomtest(count, total).proportion_ci(LEVEL, method="wilson")
+    return Interval(count / total, float(interval.low), float(interval.high))

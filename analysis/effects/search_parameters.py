@@ -24,6 +24,7 @@ from spaces.parameters.domains import (
     format_value,
 )
 from spaces.parameters.draws import RandomTrial, draw
+from training.recipe import flatten
 
 OTHER = "other"  # A baseline or a warm start can lie outside the domain.
 # The distance over which scores in an interval are similar, as a share of its width.
@@ -90,13 +91,7 @@ def encode_recipe(parameters: list[SearchParameter], flat: Mapping[str, object])
 def encode_draw(parameter: SearchParameter, part: Domain, seed: int) -> Point:
     """A random draw from a part of a parameter's domain, as a point."""
     value = draw(part, RandomTrial(seed), parameter.name)
-    return dict(_encode(parameter.domain, parameter.name, parameter.name, _flatten(value, parameter.name)))
-
-
-def _flatten(value: Tree, path: str) -> dict[str, Tree]:
-    if not isinstance(value, dict):
-        return {path: value}
-    return {key: v for name, part in value.items() for key, v in _flatten(part, f"{path}.{name}").items()}
+    return dict(_encode(parameter.domain, parameter.name, parameter.name, flatten({parameter.name: value})))
 
 
 def _encode(tree: Tree, path: str, name: str, flat: Mapping[str, object]) -> Iterator[tuple[str, str | float]]:
@@ -195,10 +190,10 @@ def _thirds(domain: Interval) -> Iterator[tuple[str, Interval]]:
 
 def matches(level: Level, recipes: pd.DataFrame) -> np.ndarray:
     """A mask of the flat recipes that lie in the level, shape (n,)."""
-    own = [
+    columns = [
         name for name in recipes.columns if name == level.parameter.name or name.startswith(f"{level.parameter.name}.")
     ]
-    flat = recipes[own].to_dict("records")  # of all columns, it would take most of a report's time
+    flat = recipes[columns].to_dict("records")  # of all columns, it would take most of a report's time
     return np.array([_fits(level.part, level.parameter.name, row) for row in flat], dtype=bool)
 
 

@@ -7,25 +7,29 @@ scientific and fixed hyperparameters. Techniques learn at different speeds, so o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.effects.contrasts import Change, make_contrast
-from analysis.effects.design import Design, make_design
+from analysis.effects.design import Change, Design, make_contrast, make_design
 from analysis.effects.effect_model import Contrast, Model, fit_model
-from analysis.effects.search_parameters import Level, SearchParameter, is_interval, likeness, list_levels, matches
+from analysis.effects.search_parameters import Level, SearchParameter, is_interval, list_levels, matches
 
 if TYPE_CHECKING:
-    from analysis.reading.sweep_tables import Sweep
+    from ledger.tables import Sweep
 
 CONFIDENCE = 0.90
-# The model is not exact: with this factor, 90 % intervals contain the true effect 90 % of the time (benchmarks/verdict.py).
-WIDER = 1.1
+# The model is not exact: with this factor, 90 % intervals contain the true effect at least 90 % of the time
+# with 8 to 64 trials and with little or much noise (benchmarks/verdict.py).
+WIDER = 1.2
 FEWEST = 4  # With fewer full-length trials, no model is fitted.
+FEWEST_OF_LEVEL = 3  # With fewer full-length trials with a level, or with the baseline's choice, it gets no verdict.
+NOT_ENOUGH = "not enough trials"
+FEWEST_IN_FOREST = 8  # With fewer full-length trials, a forest finds nothing.
 EFFECTS = ["technique", "parameter", "level", "detail", "verdict", "effect", "low", "high", "full", "full_off"]
 EFFECTS += ["best", "best_off", "trials"]
 INTERACTIONS = ["one", "other", "effect", "low", "high", "clear"]
@@ -45,22 +49,37 @@ class Fitted:
             return np.full((1, len(contrasts)), np.nan)
         return self.model.draw(contrasts, np.random.default_rng(self.seed))
 
+    def draw_leads(self, first: int, others: Sequence[int], errors: np.ndarray) -> np.ndarray:
+        """Draws of the expected score of a trial minus those of others, shape (draws, others); NaN without a model.
+
+        Args:
+            first: The trial's place in the design.
+            others: Their places.
+            errors: The standard errors of the differences on the validation images, shape (others,).
+        """
+        if self.model is None:
+            return np.full((1, len(others)), np.nan)
+        rng = np.random.default_rng(self.seed)
+        draws = self.model.draw_leads(self.design.similarities, first, others, rng)
+        return draws + errors * rng.standard_normal(draws.shape)
+
 
 def fit_sweep(sweep: Sweep, seed: int = 0) -> Fitted:
     """Fit a model to a sweep; the seed is that of the draws from it."""
     design = make_design(sweep)
-    if len(design.scores) < FEWEST:
+    if len(design.scores) < FEWEST or not design.parameters:
         return Fitted(design, None, seed)
-    alike = np.stack([likeness(parameter, design.points, design.points) for parameter in design.parameters])
     is_choice = np.array([not is_interval(parameter.domain) for parameter in design.parameters])
-    return Fitted(design, fit_model(design.scores, alike, is_choice), seed)
+    errors = design.errors[np.isfinite(design.errors)]
+    noise = float(np.sqrt(np.mean(errors**2))) if len(errors) else 0.0
+    return Fitted(design, fit_model(design.scores, design.similarities, is_choice, noise), seed)
 
 
 def measure_effects(fitted: Fitted, trial: int | None = None) -> pd.DataFrame:
     """A row for each level of each search parameter, with the columns `EFFECTS`; with `trial`, only for its choices.
 
-    `effect`, `low` and `high` are in the score's unit, positive is better, and NaN if the effect is unknown; `low` to
-    `high` contains the true effect nine times in ten. `full` and `full_off` count the full-length trials with the level
+    `effect`, `low` and `high` are in the score's unit, positive is better, and NaN without enough trials; `low` to `high`
+    contains the true effect nine times in ten. `full` and `full_off` count the full-length trials with the level
     and with the baseline's choice; `best` and `best_off` are the best scores among them. `trials` counts all with the
     level.
     """
@@ -121,13 +140,15 @@ def _is_baseline(design: Design, level: Level) -> bool:
 def _describe(design: Design, level: Level, draws: np.ndarray) -> dict[str, object]:
     on, off = matches(level, design.recipes), _takes_baseline(design, level.parameter)
     low, high = interval(draws)
-    seen = on.any() and off.any() and not np.isnan(draws).any()
+    # In an interval the baseline is one value; trials with values near it also show what it is worth.
+    fewest_off = 1 if is_interval(level.parameter.domain) else FEWEST_OF_LEVEL
+    seen = on.sum() >= FEWEST_OF_LEVEL and off.sum() >= fewest_off and not np.isnan(draws).any()
     return {
         "technique": level.parameter.technique,
         "parameter": level.parameter.name,
         "level": level.label,
         "detail": level.detail,
-        "verdict": judge(low, high) if seen else "unknown",
+        "verdict": judge(low, high) if seen else NOT_ENOUGH,
         "effect": float(np.mean(draws)) if seen else np.nan,
         "low": low if seen else np.nan,
         "high": high if seen else np.nan,
@@ -145,3 +166,34 @@ def _takes_baseline(design: Design, parameter: SearchParameter) -> np.ndarray:
     if is_interval(parameter.domain):
         return np.isclose(values.to_numpy(dtype=float), design.baseline[parameter.name])
     return (values == design.baseline[parameter.name]).to_numpy()
+
+
+def measure_importance(sweep: Sweep) -> pd.Series:
+    """The share of the differences between full-length scores that each parameter explains: fANOVA (Hutter et al. 2014).
+
+    Shares add up to 1, the largest first; there are none if too few trials ran to full length.
+    """
+    import optuna
+    from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+
+    design = make_design(sweep)
+    full = design.points
+    names = [parameter.name for parameter in design.parameters if full[parameter.name].nunique() > 1]
+    if len(full) < FEWEST_IN_FOREST or not names:
+        return pd.Series(dtype=float)
+    kinds: dict[str, BaseDistribution] = {}
+    for parameter in design.parameters:
+        values = full[parameter.name]
+        if is_interval(parameter.domain):  # A baseline can lie outside the interval.
+            kinds[parameter.name] = FloatDistribution(min(0.0, values.min()), max(1.0, values.max()))
+        else:
+            kinds[parameter.name] = CategoricalDistribution(sorted(values.unique()))
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="maximize")
+    for point, score in zip(full.to_dict("records"), design.scores, strict=True):
+        params: dict[str, Any] = {name: point[name] for name in names}
+        chosen = {name: kinds[name] for name in names}
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=chosen, value=float(score)))
+    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+    shares = pd.Series(optuna.importance.get_param_importances(study, evaluator=evaluator), dtype=float)
+    return shares.sort_values(ascending=False)

@@ -4,55 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.export.forms import FILES, OLD_WEIGHTS, Form, file_of
 from analysis.export.hub import CARD, CONFIG, FRONT, LOADING, fits_hub, write_config
 from analysis.export.model_card import describe
-from analysis.export.summary import Summary
-from analysis.export.writable import check_folder
+from analysis.export.summary import FILES, FORMAT, OLD_WEIGHTS, Form, Provenance, Summary, file_of, summarise
 from spaces.load import dump_recipe, load_recipe
 from training.errors import UserError
+from training.process.text_files import read_json
+from training.process.writable import check_folder, complete_files
 from training.recipe import Recipe
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
-
-    from analysis.held_out.scoring import TestScore
-
-FORMAT = 1
-LIBRARIES = ("torch", "torchvision", "timm", "lightning", "albumentations", "ray", "optuna", "mlflow")
-
-
-@dataclass(frozen=True)
-class Source:
-    """The training that an export comes from.
-
-    `sweep`, `trial` and `run_id` are None for a recipe trained outside a sweep. `test` is the score that `sweep confirm`
-    measured on the test part, if it scored this model. A `release` was trained on the validation part too: its scores
-    are those of the same recipe trained without that part. `soup` has the trials whose weights were averaged, `trial`
-    first; then `run_id` is None.
-    """
-
-    metrics: dict[str, float]
-    metric: str
-    score: float
-    standard_error: float
-    best_epoch: int
-    classes: tuple[str, ...]
-    threads: int
-    sweep: str | None = None
-    trial: str | None = None
-    run_id: str | None = None
-    test: TestScore | None = None
-    release: bool = False
-    soup: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,7 +78,7 @@ def export_recipe(recipe: Recipe, out: Path) -> None:
     (out / "recipe.yaml").write_text(dump_recipe(recipe))
 
 
-def export_model(recipe: Recipe, state: Mapping[str, torch.Tensor], source: Source, out: Path) -> None:
+def export_model(recipe: Recipe, state: Mapping[str, torch.Tensor], source: Provenance, out: Path) -> None:
     """Write `recipe.yaml`, `model.safetensors`, `summary.json` and `MODEL_CARD.md` into `out`.
 
     The export of a timm model has `config.json` and `README.md` too, which make it a model folder of the Hugging Face hub.
@@ -124,27 +92,29 @@ def export_model(recipe: Recipe, state: Mapping[str, torch.Tensor], source: Sour
     Raises:
         UserError: As in `check_out`.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    export_recipe(recipe, out)
-    # Tied weights share memory, and safetensors refuses tensors that do.
-    save_file({name: value.clone().contiguous() for name, value in state.items()}, out / FILES["torch"])
-    for name in (
-        FILES["onnx"],
-        FILES["int8"],
-        OLD_WEIGHTS,
-        CONFIG,
-        CARD,
-    ):  # Files of an earlier export are of another model.
-        (out / name).unlink(missing_ok=True)
+    check_out(out)
     summary = summarise(recipe, source)
     if recipe.snapshots.is_on:
         from training.model.ensemble import count_members
 
         summary["members"] = count_members(state)
-    if fits_hub(recipe):
-        write_config(recipe, summary, out / CONFIG)
-    write_summary(recipe, summary, out)
+    if recipe.attention_pooling.is_on:
+        summary["attention_pooling"] = recipe.attention_pooling.heads
+    with complete_files("--out", out) as folder:
+        export_recipe(recipe, folder)
+        try:
+            # Tied weights share memory, and safetensors refuses tensors that do.
+            save_file({name: value.clone().contiguous() for name, value in state.items()}, folder / FILES["torch"])
+        except SafetensorError as error:
+            raise OSError(str(error)) from None
+        if fits_hub(recipe):
+            write_config(recipe, summary, folder / CONFIG)
+        write_summary(recipe, summary, folder)
+        for name in (FILES["onnx"], FILES["int8"], OLD_WEIGHTS, CONFIG, CARD):  # those of an earlier export
+            (out / name).unlink(missing_ok=True)
 
 
 def write_summary(recipe: Recipe, summary: Summary, out: Path) -> None:
@@ -204,8 +174,8 @@ def read_facts(folder: Path, form: Form = "torch") -> tuple[Recipe, Summary]:
     """
     check_export(folder, form)
     try:
-        summary = json.loads((folder / "summary.json").read_text())
-    except ValueError as error:
+        summary = read_json(folder / "summary.json")
+    except (OSError, ValueError) as error:
         raise _damaged(folder, error) from None
     _check_summary(summary, folder / "summary.json")
     recipe = load_recipe(folder / "recipe.yaml")
@@ -230,42 +200,3 @@ def _check_summary(summary: object, path: Path) -> None:
     classes = summary.get("classes")
     if not (isinstance(classes, list) and len(classes) > 1 and all(isinstance(name, str) for name in classes)):
         raise UserError(f"{path}: its classes are not a list of two names or more. Make it again: sweep export NAME.")
-
-
-def summarise(recipe: Recipe, source: Source) -> Summary:
-    """The summary of an export."""
-    from training.model.backbones import size_arguments
-
-    preprocessing = recipe.evaluation_preprocessing
-    image_size = preprocessing.image_size
-    assert isinstance(image_size, int)  # resolved
-    return {
-        "format": FORMAT,
-        "sweep": source.sweep,
-        "trial": source.trial,
-        "mlflow_run_id": source.run_id,
-        "metric": source.metric,
-        "score": source.score,
-        "standard_error": source.standard_error,
-        "best_epoch": source.best_epoch,
-        "metrics": source.metrics,
-        "test": source.test,
-        **({"soup": list(source.soup)} if source.soup else {}),  # type: ignore[typeddict-item]
-        "trained_on": "train and validation" if source.release else "train",
-        "classes": list(source.classes),
-        "backbone": {
-            "source": recipe.backbone.source,
-            "name": recipe.backbone.name,
-            "arguments": size_arguments(recipe.backbone, image_size),
-        },
-        "input_size": [3, image_size, image_size],
-        "mean": preprocessing.mean,  # type: ignore[typeddict-item]  # resolved, so not auto
-        "std": preprocessing.std,  # type: ignore[typeddict-item]
-        "crop": preprocessing.crop,  # type: ignore[typeddict-item]
-        "interpolation": preprocessing.interpolation,
-        "flip_average": recipe.flip_average.enabled,
-        "seed": recipe.seed,
-        "threads": source.threads,
-        "python": platform.python_version(),
-        "libraries": {name: version(name) for name in LIBRARIES},
-    }

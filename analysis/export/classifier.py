@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from analysis.export.bundle import read_export, read_facts
-from analysis.export.forms import FILES, Form
+from analysis.export.summary import FILES, Form
 from training.data.pipelines.datasets import GAP
 from training.data.preprocessing.transform import fit, normalise, resized_side
 from training.errors import UserError
@@ -22,7 +22,7 @@ Logits = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Classifier:
+class ExportedClassifier:
     """A model with its classes and its preprocessing.
 
     `logits` maps normalised float32 images (N, 3, side, side) to logits (N, classes), both on the CPU.
@@ -42,12 +42,21 @@ class Classifier:
         return fit(image, self.recipe.evaluation_preprocessing)
 
     def classify(self, images: list[np.ndarray]) -> np.ndarray:
-        """Probabilities, float64 (N, classes), of images that `prepare` returned."""
-        pixels = normalise(np.stack(images), self.recipe.evaluation_preprocessing)
-        return self.logits(pixels).double().softmax(1).numpy()
+        """Probabilities, float64 (N, classes), of images that `prepare` returned.
+
+        Raises:
+            UserError: A logit is infinite or not a number.
+        """
+        logits = self.logits(normalise(np.stack(images), self.recipe.evaluation_preprocessing)).double()
+        if not logits.isfinite().all():
+            raise UserError(
+                "The model answers an image with infinite values or none (NaN), so it has no label: its weights are damaged. "
+                "Export it again: sweep export NAME."
+            )
+        return logits.softmax(1).numpy()
 
 
-def load_classifier(export: Path, form: Form = "torch", device: str = "auto") -> Classifier:
+def load_classifier(export: Path, form: Form = "torch", device: str = "auto") -> ExportedClassifier:
     """Load an export.
 
     Args:
@@ -62,9 +71,9 @@ def load_classifier(export: Path, form: Form = "torch", device: str = "auto") ->
         raise UserError(f"--device={device}: there is no such device. Use auto, cpu, cuda, cuda:0 or mps.")
     if form == "torch":
         place, exported = _choose_device(device), read_export(export)
-        return Classifier(exported.recipe, exported.classes, _with_torch(exported.model, place))
+        return ExportedClassifier(exported.recipe, exported.classes, _with_torch(exported.model, place))
     recipe, summary = read_facts(export, form)
-    return Classifier(recipe, tuple(summary["classes"]), _with_onnx(export / FILES[form], form, device))
+    return ExportedClassifier(recipe, tuple(summary["classes"]), _with_onnx(export / FILES[form], form, device))
 
 
 def _choose_device(name: str) -> torch.device:
@@ -108,4 +117,17 @@ def _with_onnx(path: Path, form: Form, device: str) -> Logits:
     ) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: the file is damaged ({reason}). Make it again: sweep export NAME --{form}.") from None
-    return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
+    [given], [answer] = session.get_inputs()[:1], session.get_outputs()[:1]
+    if (given.name, given.type, len(given.shape), len(answer.shape)) != ("images", "tensor(float)", 4, 2):
+        raise UserError(f"{path}: it does not take images and give logits. Make it again: sweep export NAME --{form}.")
+
+    def logits(images: torch.Tensor) -> torch.Tensor:
+        try:
+            return torch.from_numpy(session.run([answer.name], {"images": images.numpy()})[0])
+        except (errors.Fail, errors.InvalidArgument, errors.RuntimeException) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(
+                f"{path}: it cannot label these images ({reason}). Make it again: sweep export NAME."
+            ) from None
+
+    return logits

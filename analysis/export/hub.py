@@ -22,8 +22,8 @@ transform = timm.data.create_transform(**timm.data.resolve_model_data_config(mod
 
 
 def fits_hub(recipe: Recipe) -> bool:
-    """Whether timm alone can load the export: one model of timm, not an ensemble of several."""
-    return recipe.backbone.source == "timm" and not recipe.snapshots.is_on
+    """Whether timm alone can load the export: one model of timm with its own head, not an ensemble of several."""
+    return recipe.backbone.source == "timm" and not (recipe.snapshots.is_on or recipe.attention_pooling.is_on)
 
 
 def write_config(recipe: Recipe, summary: Summary, path: Path) -> None:
@@ -40,7 +40,7 @@ def write_config(recipe: Recipe, summary: Summary, path: Path) -> None:
         "mean": tuple(summary["mean"]),
         "std": tuple(summary["std"]),
         "crop_pct": summary["crop"],
-        "crop_mode": "center",
+        "crop_mode": summary.get("crop_mode", "center"),
         "interpolation": summary["interpolation"],
     }
     save_config_for_hf(
@@ -69,10 +69,11 @@ def check_repository(repository: str, recipe: Recipe) -> None:
             "dots."
         ) from None
     if not fits_hub(recipe):
-        kind = "an ensemble" if recipe.snapshots.is_on else f"a model of {recipe.backbone.source}"
+        description = "an ensemble" if recipe.snapshots.is_on else f"a model of {recipe.backbone.source}"
+        description = "a model with attention_pooling" if recipe.attention_pooling.is_on else description
         raise UserError(
-            f"--push-to-hub={repository}: the trial is {kind}, and the hub loads single models of timm. Leave --push-to-hub "
-            "out."
+            f"--push-to-hub={repository}: the trial is {description}, and the hub loads single models of timm. "
+            "Leave --push-to-hub out."
         )
 
 

@@ -46,7 +46,7 @@ def export_onnx(exported: Exported, data: ImageData) -> OnnxFacts:
     )
     assert program is not None
     # The file also has the classes and the preprocessing of images.
-    keys = ("classes", "input_size", "mean", "std", "crop", "interpolation")
+    keys = ("classes", "input_size", "mean", "std", "crop", "crop_mode", "interpolation")
     summary = dict(exported.summary)
     program.model.metadata_props.update({key: json.dumps(summary[key]) for key in keys})
     program.save(str(path))

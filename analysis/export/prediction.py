@@ -7,19 +7,19 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 import numpy as np
 
-from analysis.export.classifier import Classifier, load_classifier
-from analysis.export.forms import Form
-from analysis.export.writable import cannot_write
-from training.data.files.decode import UnreadableImage, printable, read_image
-from training.data.sources.folders.listing import EXTENSIONS, find_files
-from training.errors import UserError
+from analysis.export.classifier import ExportedClassifier, load_classifier
+from analysis.export.summary import Form
+from training.data.files.decode import UnreadableImage, read_image
+from training.data.files.listing import EXTENSIONS, find_files
+from training.errors import UserError, printable
+from training.process.writable import complete_file
 
 DIGITS = 6
 Write = Callable[[str, np.ndarray], object]
@@ -65,24 +65,26 @@ def predict_images(
             f"--top-k={options.top_k}: the model has {len(classifier.classes)} classes. Use a smaller number."
         )
     paths = images if isinstance(images, list) else list(names)
-    try:
-        if out is not None:
-            out.parent.mkdir(parents=True, exist_ok=True)
-        # File names that are not valid text keep their bytes.
-        opened = (
-            nullcontext(sys.stdout)
-            if out is None
-            else out.open("w", newline="", encoding="utf-8", errors="surrogateescape")
-        )
-        with opened as file:
-            write = (_write_json if options.json else _write_csv)(file, classifier.classes, options.top_k)
-            return _predict(classifier, paths, names, options.batch_size, write)
-    except OSError as error:
-        raise cannot_write("--out", out or Path("-"), error) from None
+    with _opened(out) as file:
+        write = (_write_json if options.json else _write_csv)(file, classifier.classes, options.top_k)
+        return _predict(classifier, paths, names, options.batch_size, write)
+
+
+@contextmanager
+def _opened(out: Path | None) -> Iterator[TextIO]:
+    if out is None:
+        yield sys.stdout
+        return
+    # File names that are not valid text keep their bytes.
+    with (
+        complete_file("--out", out) as path,
+        path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+    ):
+        yield file
 
 
 def _predict(
-    classifier: Classifier, paths: list[str], names: dict[str, str], size: int, write: Write
+    classifier: ExportedClassifier, paths: list[str], names: dict[str, str], size: int, write: Write
 ) -> tuple[int, list[str]]:
     count = 0
     unreadable: list[str] = []
@@ -105,7 +107,7 @@ def _list_images(images: Path) -> dict[str, str]:
 
 
 def _batches(
-    paths: list[str], classifier: Classifier, size: int, unreadable: list[str]
+    paths: list[str], classifier: ExportedClassifier, size: int, unreadable: list[str]
 ) -> Iterator[tuple[list[str], list[np.ndarray]]]:
     """Batches of paths and prepared images; unreadable files are added to `unreadable`."""
     for start in range(0, len(paths), size):

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from analysis.export.bundle import Exported
-from analysis.export.forms import file_of
+from analysis.export.summary import file_of
 from training.data.files.images import ImageData
 from training.errors import UserError
 

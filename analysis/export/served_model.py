@@ -15,10 +15,14 @@ import mlflow
 import numpy as np
 import pandas as pd
 import torch
+from mlflow.exceptions import MlflowException
 from PIL import Image, ImageOps
 from safetensors.torch import load_file
 
 BATCH = 64
+# The limits of training/data/files/decode.py, where the reasons are.
+MAX_PIXELS, MAX_RATIO, STRIP_PIXELS = 160_000_000, 150, 2**22
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF")
 
 
 class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
@@ -40,11 +44,13 @@ class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
         self.models = [model.eval() for model in models]
 
     @torch.inference_mode()
-    def predict(self, context, model_input, params=None):
+    def predict(self, context, model_input: pd.DataFrame, params=None):  # without the type MLflow warns, in colours
         files = list(model_input["image"])
         batches = [files[start : start + BATCH] for start in range(0, len(files), BATCH)]
-        found = [self.probabilities_of(torch.stack([self.prepare(file) for file in batch])) for batch in batches]
-        probabilities = torch.cat(found).numpy().astype(float)
+        batch_probabilities = [
+            self.probabilities_of(torch.stack([self.prepare(file) for file in batch])) for batch in batches
+        ]
+        probabilities = torch.cat(batch_probabilities).numpy().astype(float)
         best = probabilities.argmax(axis=1)
         return pd.DataFrame(
             {
@@ -65,22 +71,44 @@ class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
         """The model's input, float32 (3, side, side), from the bytes of an image file, as in training."""
         side = self.summary["input_size"][1]
         shorter = math.floor(side / self.summary["crop"])
-        with Image.open(io.BytesIO(file)) as image:
+        with Image.open(io.BytesIO(file), formats=FORMATS) as image:
+            width, height = image.size
+            if width * height > MAX_PIXELS or max(image.size) > MAX_RATIO * min(image.size):
+                raise MlflowException.invalid_parameter_value(
+                    f"An image has {width}×{height} pixels. At most {MAX_PIXELS // 10**6} million are read, and one side at "
+                    f"most {MAX_RATIO} times the other."
+                )
             factor = 2 * shorter / min(image.size)
             image.draft("RGB", (max(1, int(image.width * factor)), max(1, int(image.height * factor))))
-            image = to_rgb(ImageOps.exif_transpose(image))
-        if image.size != (side, side) or self.summary["crop"] != 1.0:
-            factor = shorter / min(image.size)
-            size = tuple(max(shorter, int(length * factor)) for length in image.size)
-            image = image.resize(size, Image.Resampling[self.summary["interpolation"].upper()])
-            left, top = round((size[0] - side) / 2), round((size[1] - side) / 2)
-            image = image.crop((left, top, left + side, top + side))
-        pixels = np.asarray(image, dtype=np.float64) / 255
+            ImageOps.exif_transpose(image, in_place=True)
+            photo = to_rgb(image)
+        if photo.size != (side, side) or self.summary["crop"] != 1.0:
+            mode, factor = self.summary.get("crop_mode", "center"), shorter / min(photo.size)
+            size = tuple(max(shorter, int(length * factor)) for length in photo.size)
+            if mode == "squash":
+                size = shorter, shorter
+            if mode == "border":
+                size = tuple(max(1, round(length / (max(photo.size) / shorter))) for length in photo.size)
+            photo = photo.resize(size, Image.Resampling[self.summary["interpolation"].upper()])
+            square = Image.new("RGB", (side, side), tuple(round(255 * level) for level in self.summary["mean"]))
+            starts = [(side - length) // 2 if length < side else -round((length - side) / 2) for length in size]
+            square.paste(photo, tuple(starts))
+            photo = square
+        pixels = np.asarray(photo, dtype=np.float64) / 255
         pixels = (pixels - self.summary["mean"]) / self.summary["std"]
         return torch.from_numpy(pixels.astype(np.float32).transpose(2, 0, 1).copy())
 
 
 def to_rgb(image):
+    """An RGB image, converted in strips, because several copies of a large image take much memory."""
+    rgb, rows = Image.new("RGB", image.size), max(1, STRIP_PIXELS // image.width)
+    for top in range(0, image.height, rows):
+        strip = image.crop((0, top, image.width, min(top + rows, image.height)))
+        rgb.paste(strip_to_rgb(strip), (0, top))
+    return rgb
+
+
+def strip_to_rgb(image):
     """An RGB image: transparent pixels become white, and deep greys become 8 bits."""
     if image.mode.startswith(("I", "F")):
         values = np.asarray(image)

@@ -1,11 +1,28 @@
-"""The facts in an export's `summary.json`."""
+"""The files of an export: the forms of its model, and the facts in its `summary.json`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+import platform
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 if TYPE_CHECKING:
     from analysis.held_out.scoring import TestScore
+    from training.recipe import Recipe
+
+FORMAT = 1
+LIBRARIES = ("torch", "torchvision", "timm", "lightning", "albumentations", "ray", "optuna", "mlflow")
+Form = Literal["torch", "onnx", "int8"]
+FILES: dict[Form, str] = {"torch": "model.safetensors", "onnx": "model.onnx", "int8": "model.int8.onnx"}
+OLD_WEIGHTS = "weights.safetensors"  # the weights in exports of earlier versions
+
+
+def file_of(folder: Path, form: Form) -> Path:
+    """The file of a form in an export, which may be of an earlier version; the file may not exist."""
+    path, old = folder / FILES[form], folder / OLD_WEIGHTS
+    return old if form == "torch" and not path.exists() and old.exists() else path
 
 
 class BackboneFacts(TypedDict):
@@ -39,7 +56,7 @@ class Summary(TypedDict):
     """What is needed to use the weights and to judge them.
 
     `sweep`, `trial` and `mlflow_run_id` are None for a recipe that was trained outside a sweep; `test` is None if the
-    model was not scored on the test part. `input_size` is (channels, height, width).
+    model was not scored on the test split. `input_size` is (channels, height, width).
     """
 
     format: int
@@ -53,6 +70,7 @@ class Summary(TypedDict):
     metrics: dict[str, float]
     test: TestScore | None
     soup: NotRequired[list[str]]  # the trials whose weights were averaged
+    alpha: NotRequired[float]  # the share of the trained weights, where they were averaged with their pretrained start
     trained_on: str
     classes: list[str]
     backbone: BackboneFacts
@@ -60,12 +78,80 @@ class Summary(TypedDict):
     mean: list[float]
     std: list[float]
     crop: float
+    crop_mode: NotRequired[str]  # center if it is not there, in exports of earlier versions
     interpolation: str
     flip_average: NotRequired[bool]  # absent in exports of earlier versions, which had no such average
     members: NotRequired[int]  # number of models in the weights, of an ensemble alone
+    attention_pooling: NotRequired[int]  # heads of the attention pooling, if there is one
     seed: int
     threads: int
     python: str
     libraries: dict[str, str]
     onnx: NotRequired[OnnxFacts]
     int8: NotRequired[Int8Facts]
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The training that an export comes from.
+
+    `sweep`, `trial` and `run_id` are None for a recipe trained outside a sweep. `test` is the score that `sweep confirm`
+    measured on the test split, if it scored this model. A `release` was trained on the validation part too: its scores
+    are those of the same recipe trained without that part. `soup` has the trials whose weights were averaged, `trial`
+    first; then `run_id` is None. `alpha` is the share of the trained weights in a mean with the pretrained start.
+    """
+
+    metrics: dict[str, float]
+    metric: str
+    score: float
+    standard_error: float
+    best_epoch: int
+    classes: tuple[str, ...]
+    threads: int
+    sweep: str | None = None
+    trial: str | None = None
+    run_id: str | None = None
+    test: TestScore | None = None
+    release: bool = False
+    soup: tuple[str, ...] = ()
+    alpha: float | None = None
+
+
+def summarise(recipe: Recipe, source: Provenance) -> Summary:
+    """The summary of an export."""
+    from training.model.backbones import size_arguments
+
+    preprocessing = recipe.evaluation_preprocessing
+    image_size = preprocessing.side
+    return {
+        "format": FORMAT,
+        "sweep": source.sweep,
+        "trial": source.trial,
+        "mlflow_run_id": source.run_id,
+        "metric": source.metric,
+        "score": source.score,
+        "standard_error": source.standard_error,
+        "best_epoch": source.best_epoch,
+        "metrics": source.metrics,
+        "test": source.test,
+        **({"soup": list(source.soup)} if source.soup else {}),  # type: ignore[typeddict-item]
+        **({"alpha": source.alpha} if source.alpha is not None else {}),  # type: ignore[typeddict-item]
+        "trained_on": "train and validation" if source.release else "train",
+        "classes": list(source.classes),
+        "backbone": {
+            "source": recipe.backbone.source,
+            "name": recipe.backbone.name,
+            "arguments": size_arguments(recipe.backbone, image_size),
+        },
+        "input_size": [3, image_size, image_size],
+        "mean": preprocessing.mean,  # type: ignore[typeddict-item]  # resolved, so not auto
+        "std": preprocessing.std,  # type: ignore[typeddict-item]
+        "crop": preprocessing.crop,  # type: ignore[typeddict-item]
+        "crop_mode": preprocessing.crop_mode,
+        "interpolation": preprocessing.interpolation,
+        "flip_average": recipe.flip_average.enabled,
+        "seed": recipe.seed,
+        "threads": source.threads,
+        "python": platform.python_version(),
+        "libraries": {name: version(name) for name in LIBRARIES},
+    }

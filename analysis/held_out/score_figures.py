@@ -6,17 +6,18 @@ import io
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from analysis.held_out.calibration import Bin
-from analysis.held_out.scoring import WorstError
+from analysis.held_out.scoring import Bin, WorstError
+from analysis.report.plots.plot_style import BLUE, GREY, ORANGE, new_figure
 from training.data.files.images import ImagePart
 from training.data.inspection.picture import draw_sheet
 from training.data.pipelines.datasets import EvalImages
 from training.recipe import Recipe
 
 NAMED = 30  # With more classes, their names and numbers do not fit into the picture.
-BLUE, ORANGE, GREY = "#2f6db3", "#d9822b", "#999999"
+SHARES = LinearSegmentedColormap.from_list("shares", ["#ffffff", BLUE])
 
 
 def draw_confusion(confusion: Sequence[Sequence[int]], classes: Sequence[str]) -> bytes:
@@ -24,9 +25,9 @@ def draw_confusion(confusion: Sequence[Sequence[int]], classes: Sequence[str]) -
     table = np.asarray(confusion, dtype=float)
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     side = min(9.0, 2.5 + 0.42 * len(classes))
-    figure = Figure(figsize=(side, side), layout="constrained")
-    axes = figure.subplots()
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    figure, axes = new_figure(side, side)
+    axes.grid(visible=False)
+    axes.imshow(shares, cmap=SHARES, vmin=0, vmax=1)
     axes.set(xlabel="predicted", ylabel="true")
     if len(classes) <= NAMED:
         places = range(len(classes))
@@ -43,8 +44,7 @@ def draw_reliability(bins: Mapping[str, Sequence[Bin]]) -> bytes:
 
     The area of a mark shows its bin's share of the images.
     """
-    figure = Figure(figsize=(5, 4.6), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_figure(5, 4.6)
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="perfect")
     for name, colour in (("before", ORANGE), ("after", BLUE)):
         x, y, share = zip(*((b["confidence"], b["accuracy"], b["share"]) for b in bins[name]), strict=True)

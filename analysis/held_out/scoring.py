@@ -1,19 +1,42 @@
-"""Scores on the test part: accuracy, confusion, recall of each class, calibration and the worst errors."""
+"""Scores on the test split: accuracy, confusion, recall of each class, calibration and the worst errors.
+
+Temperature scaling improves the calibration (Guo et al. 2017, section 4.2).
+"""
 
 from __future__ import annotations
 
-from typing import TypedDict
+from dataclasses import asdict, dataclass
+from typing import Any, TypedDict
 
 import numpy as np
-from scipy.special import softmax
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
 from sklearn.metrics import confusion_matrix
 
 from analysis.effects.intervals import share_interval
-from analysis.held_out.calibration import Bin, compare_temperatures, fit_temperature, reliability
 
 WORST = 24
+BINS = 15
+_RANGE = (0.05, 20.0)  # Without a mistake in validation, the best temperature would be 0.
 
 Predicted = tuple[np.ndarray, np.ndarray]  # logits (N, classes), labels (N,)
+
+
+class Bin(TypedDict):
+    """One bin of confidence: its share of images, their accuracy and their mean confidence, each from 0 to 1."""
+
+    share: float
+    accuracy: float
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """`ece`: 15 bins, L1; `brier`: the sum over classes, 0 to 2; `nll`: in nats."""
+
+    ece: float
+    brier: float
+    nll: float
 
 
 class Share(TypedDict):
@@ -29,7 +52,7 @@ Recall = TypedDict("Recall", {"class": str, "images": int, "found": int, "interv
 
 
 class WorstError(TypedDict):
-    """A mistake: the image's position in the test part, its label, and the predicted class with its probability."""
+    """A mistake: the image's position in the test split, its label, and the predicted class with its probability."""
 
     position: int
     label: int
@@ -38,7 +61,7 @@ class WorstError(TypedDict):
 
 
 class TestScore(TypedDict):
-    """The score on the test part, in the form in which the ledger and an export's summary store it.
+    """The score on the test split, in the form in which the ledger and an export's summary store it.
 
     `confusion` has a row for each true class and a column for each predicted one.
     """
@@ -55,11 +78,11 @@ class TestScore(TypedDict):
 
 
 def score_test(val: Predicted, test: Predicted, classes: tuple[str, ...]) -> TestScore:
-    """Score a model on the test part, whose images influenced no choice.
+    """Score a model on the test split, whose images influenced no choice.
 
     Args:
         val: The predictions on the validation part; the temperature is fitted to them.
-        test: The predictions on the test part.
+        test: The predictions on the test split.
         classes: The names of the classes.
     """
     logits, labels = test
@@ -77,22 +100,19 @@ def score_test(val: Predicted, test: Predicted, classes: tuple[str, ...]) -> Tes
         ],
         "temperature": temperature,
         "calibration": compare_temperatures(logits, labels, temperature),
-        "reliability": {
-            "before": reliability(logits, labels),
-            "after": reliability(logits / temperature, labels),
-        },
+        "reliability": {"before": reliability(logits, labels), "after": reliability(logits / temperature, labels)},
         "worst": _worst(logits, labels),
     }
 
 
-def _recall(name: str, found: int, images: int) -> Recall:
-    """The recall of a class. In a test part that the user made, a class can have no image."""
-    return {"class": name, "images": images, "found": found, "interval": _share(found, images) if images else None}
+def _recall(name: str, correct: int, images: int) -> Recall:
+    """The recall of a class. In a test split that the user made, a class can have no image."""
+    return {"class": name, "images": images, "found": correct, "interval": _share(correct, images) if images else None}
 
 
 def _share(count: int, total: int) -> Share:
-    found = share_interval(count, total)
-    return {"mean": found.mean, "low": found.low, "high": found.high}
+    interval = share_interval(count, total)
+    return {"mean": interval.mean, "low": interval.low, "high": interval.high}
 
 
 def _worst(logits: np.ndarray, labels: np.ndarray) -> list[WorstError]:
@@ -110,3 +130,48 @@ def _worst(logits: np.ndarray, labels: np.ndarray) -> list[WorstError]:
         }
         for i in order
     ]
+
+
+def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+    """The divisor of logits (N, classes) that makes the labels (N,) most likely."""
+    result: Any = minimize_scalar(
+        lambda log: _nll(logits / np.exp(log), labels), bounds=np.log(_RANGE), method="bounded"
+    )
+    return float(np.exp(result.x))
+
+
+def measure_calibration(logits: np.ndarray, labels: np.ndarray) -> Calibration:
+    """The calibration of logits (N, classes) against labels (N,)."""
+    probabilities = softmax(logits.astype(np.float64), axis=1)
+    truth = np.eye(logits.shape[1])[labels]
+    gaps = [share * abs(right - sure) for share, right, sure in _bins(probabilities, labels)]
+    return Calibration(float(sum(gaps)), float(((probabilities - truth) ** 2).sum(axis=1).mean()), _nll(logits, labels))
+
+
+def reliability(logits: np.ndarray, labels: np.ndarray) -> list[Bin]:
+    """The bins of confidence that are not empty, from logits (N, classes) and labels (N,)."""
+    bins = _bins(softmax(logits.astype(np.float64), axis=1), labels)
+    return [{"share": share, "accuracy": right, "confidence": sure} for share, right, sure in bins]
+
+
+def compare_temperatures(logits: np.ndarray, labels: np.ndarray, temperature: float) -> dict[str, dict[str, float]]:
+    """The calibration before and after the logits (N, classes) are divided by the temperature."""
+    return {
+        "before": asdict(measure_calibration(logits, labels)),
+        "after": asdict(measure_calibration(logits / temperature, labels)),
+    }
+
+
+def _bins(probabilities: np.ndarray, labels: np.ndarray) -> list[tuple[float, float, float]]:
+    confidence, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+    # A confidence on an edge belongs to the bin below it: bins are ((m-1)/M, m/M], as in the paper.
+    numbers = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+    return [
+        (float(inside.mean()), float(right[inside].mean()), float(confidence[inside].mean()))
+        for number in range(BINS)
+        if (inside := numbers == number).any()
+    ]
+
+
+def _nll(logits: np.ndarray, labels: np.ndarray) -> float:
+    return float(-log_softmax(logits.astype(np.float64), axis=1)[np.arange(len(labels)), labels].mean())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -9,28 +10,31 @@ import pandas as pd
 from scipy.stats import fisher_exact
 
 from analysis.effects.search_parameters import is_interval, list_levels, list_parameters, matches, scale
-from analysis.effects.selection import Candidate, judge_best
-from analysis.formatting import plural
-from analysis.report.probe import compare_with_probe
-from analysis.report.significance import describe_lead, describe_ties
+from analysis.effects.technique_effects import FEWEST_OF_LEVEL, NOT_ENOUGH
+from analysis.report.sentences import compare_with_probe, describe_rivals
+from ledger.formatting import format_points, plural
 from spaces.parameters.domains import Choice, Interval, IntUniform, LogUniform, find_parameters, format_value
 from spaces.schema import slot_of
 from training.recipe import Recipe
+from training.score_metrics import MAXIMISED
 
 if TYPE_CHECKING:
-    from analysis.reading.sweep_tables import Sweep
+    from analysis.effects.lead import Lead
+    from ledger.tables import Sweep
 
 EDGE = 0.05  # A value is at the end of an interval if it is within this share of its width.
 FEW = 12  # With fewer full-length trials, intervals are wide.
 SUSPECT = 0.05  # Failures are named with a level if they are this unlikely to be there by chance.
+RESTLESS = 0.25  # Best epochs are compared with the last ones from this many standard errors of a score on.
 LOST = {"diverged": "diverged", "failed": "failed", "out_of_memory": "ran out of memory"}
 
 
-def list_cautions(sweep: Sweep, effects: pd.DataFrame) -> list[str]:
+def list_cautions(sweep: Sweep, effects: pd.DataFrame, lead: Lead) -> list[str]:
     """All warnings; `effects` is the table of `measure_effects`."""
     return [
         *_warn_of_probe(sweep),
-        *_warn_of_noise(sweep),
+        *_warn_of_noise(sweep, lead),
+        *_warn_of_best_epochs(sweep),
         *_warn_of_edges(sweep),
         *_warn_of_few(sweep, effects),
         *_warn_of_losses(sweep),
@@ -41,6 +45,21 @@ def _warn_of_probe(sweep: Sweep) -> Iterator[str]:
     if len(sweep.completed):
         best = sweep.completed.iloc[0]
         yield from compare_with_probe(sweep.metric, sweep.figures, f"{best.trial:04d}", best.score)
+
+
+def _warn_of_best_epochs(sweep: Sweep) -> Iterator[str]:
+    """Warn if the best epochs score visibly more than the last ones: a part of that is luck, most with a restless rate."""
+    done = sweep.completed
+    if sweep.space.search.score == "last" or sweep.metric not in sweep.curves or not len(done):
+        return
+    ends = sweep.curves[["trial", "epoch", sweep.metric]].rename(columns={"epoch": "epochs_done", sweep.metric: "last"})
+    gap = sweep.sign * (done.score - done.merge(ends, how="left")["last"].set_axis(done.index))
+    if gap.mean() > RESTLESS * done.standard_error.mean():
+        yield (
+            f"A score is that of a trial's best epoch, {format_points(sweep.metric, gap.mean())} better than its last one "
+            "on average; a part of this is luck, and it favours restless trainings, such as those with a constant learning "
+            "rate. search.score=last scores the last epoch."
+        )
 
 
 def _warn_of_edges(sweep: Sweep) -> Iterator[str]:
@@ -79,8 +98,8 @@ def _goes_on(domain: Interval, is_low: bool, path: str, trial: pd.Series) -> boo
     field, _, inner = path.partition(".")
     slot = slot_of(Recipe, field)
     if inner:
-        kind = slot.discriminator or ""
-        slot = slot_of(slot.part({kind: trial.get(f"{field}.{kind}")}), inner)
+        discriminator = slot.discriminator or ""
+        slot = slot_of(slot.part({discriminator: trial.get(f"{field}.{discriminator}")}), inner)
     end, outwards = (domain.low, -1) if is_low else (domain.high, 1)
     if isinstance(domain, IntUniform):
         return slot.problem(end + outwards) is None
@@ -94,11 +113,16 @@ def _warn_of_few(sweep: Sweep, effects: pd.DataFrame) -> Iterator[str]:
             f"Only {plural(full, 'trial')} ran to full length, so intervals are wide. Run more "
             f"(sweep extend {sweep.name} --trials N)."
         )
-    unknown = effects[(effects.verdict == "unknown") & ~effects.detail.astype(bool)]
-    if len(unknown):
-        names = ", ".join(f"{row.parameter}={row.level}" for row in unknown.head(6).itertuples())
-        more = f" and {len(unknown) - 6} more" if len(unknown) > 6 else ""
-        yield f"These levels never ran to full length, so their effects are unknown: {names}{more}."
+    few = effects[(effects.verdict == NOT_ENOUGH) & ~effects.detail.astype(bool)]
+    if len(few):
+        names = ", ".join(f"{row.parameter}={row.level}" for row in few.head(6).itertuples())
+        more = f" and {len(few) - 6} more" if len(few) > 6 else ""
+        seen = few.full.where(few.full < FEWEST_OF_LEVEL, few.full_off).median()
+        needed = math.ceil(len(sweep.trials) * FEWEST_OF_LEVEL / max(seen, 0.5))
+        yield (
+            f"These levels, or the baseline's choice beside them, have fewer than {FEWEST_OF_LEVEL} trials of full length, so "
+            f"they have no verdict: {names}{more}. About {needed} trials in all would give most of them enough."
+        )
 
 
 def _warn_of_losses(sweep: Sweep) -> Iterator[str]:
@@ -123,22 +147,11 @@ def _warn_of_losses(sweep: Sweep) -> Iterator[str]:
         yield f"{plural(int(lost.sum()), 'trial')} of {len(trials)} {words}{where}."
 
 
-def list_candidates(sweep: Sweep) -> list[Candidate]:
-    """The completed trials, the best first."""
-    return [
-        Candidate(f"{row.trial:04d}", row.score, row.standard_error, bool(row.is_baseline))
-        for row in sweep.completed.itertuples()
-    ]
-
-
-def _warn_of_noise(sweep: Sweep) -> Iterator[str]:
-    """Warn if luck explains the best trial's lead over others, or over the baseline."""
-    done = sweep.completed
-    if len(done) < 2:
-        return
-    found = judge_best(list_candidates(sweep))
-    if len(found.tied) > 1:
-        yield describe_ties(sweep.metric, found)
-    lead = describe_lead(sweep.metric, found)
-    if lead and found.lead != "clear":
-        yield lead
+def _warn_of_noise(sweep: Sweep, lead: Lead) -> Iterator[str]:
+    """Warn if the best trial may be no better than others, or made no mistake."""
+    if rivals := describe_rivals(lead):
+        yield rivals
+    perfect = int((sweep.completed.score == 1).sum()) if sweep.metric in MAXIMISED else 0
+    if perfect:
+        others = f", nor did {perfect - 1} more" if perfect > 1 else ""
+        yield f"The best, {lead.best}, made no mistake in validation{others}: only more images can show how good it is."

@@ -16,6 +16,11 @@ TEMPLATES = Path(__file__).parent / "templates"
 ASSETS = Path(__file__).parent / "assets"  # our scripts, and Apache ECharts with its licence
 
 
+# proven: on fresh seeds, the interval of the gain does not contain 0. likely: the same, estimated from the search itself.
+# open: the interval contains 0. none: there is no gain, or nothing to compare.
+Verdict = Literal["proven", "likely", "open", "none"]
+
+
 @dataclass(frozen=True)
 class Chart:
     """An interactive figure that sections.js draws from `data`; without JavaScript a page shows `picture`, a PNG, instead."""
@@ -37,7 +42,10 @@ def interval_row(
 
 @dataclass(frozen=True)
 class Section:
-    """Sentences, figures, a table and pictures, in this order; each can be missing. `pictures` are captions with PNG bytes."""
+    """Sentences, figures, a table and pictures, in this order; each can be missing. `pictures` are captions with PNG bytes.
+
+    With a `verdict` it is the finding of the page, whose first sentence stands out.
+    """
 
     title: str = ""
     text: Sequence[str] = ()
@@ -45,6 +53,7 @@ class Section:
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     pictures: Sequence[tuple[str, bytes]] = field(default=(), repr=False)
+    verdict: Verdict | None = None
 
 
 def render_page(title: str, sections: Sequence[Section]) -> str:

@@ -22,6 +22,7 @@ from spaces.reading.yaml_values import dump_yaml
 from spaces.schema import Slot, slot_of
 from training.contract.part import CODE
 from training.errors import UserError
+from training.families import FAMILIES
 from training.recipe import Recipe
 
 COSTS = Path(__file__).parent / "costs.json"  # written by benchmarks/techniques.py --save
@@ -50,7 +51,7 @@ class Gain(TypedDict):
     high: float
 
 
-class Cost(TypedDict):
+class MeasuredCost(TypedDict):
     """One measurement in the file of costs; all of it is relative to the baseline."""
 
     technique: str
@@ -65,7 +66,7 @@ class Costs(TypedDict):
     """The file that the benchmark of techniques writes."""
 
     machine: str
-    costs: list[Cost]
+    costs: list[MeasuredCost]
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Card:
     hyperparameters: tuple[Hyperparameter, ...]
     example: str
     domain: str
-    costs: tuple[Cost, ...]
+    costs: tuple[MeasuredCost, ...]
 
 
 def read_cards() -> list[Card]:
@@ -109,8 +110,12 @@ def find_card(name: str) -> Card:
 
 def technique_names() -> list[str]:
     """The fields of a recipe that are techniques, in order of application."""
-    own = Recipe.own_techniques()
-    return [name for name in Recipe.model_fields if name in own or any(map(_is_technique, slot_of(Recipe, name).parts))]
+    plugin_techniques = Recipe.plugin_techniques()
+    return [
+        name
+        for name in Recipe.model_fields
+        if name in plugin_techniques or any(map(_is_technique, slot_of(Recipe, name).parts))
+    ]
 
 
 def _is_technique(part: type) -> bool:
@@ -119,22 +124,23 @@ def _is_technique(part: type) -> bool:
 
 def _read_card(name: str) -> Card:
     slot = slot_of(Recipe, name)
-    docstring = (sys.modules[slot.parts[0].__module__].__doc__ or "").split("\n\n")[0].replace("\n", " ")
+    main = FAMILIES[name].base if name in FAMILIES else slot.parts[0]
+    docstring = (sys.modules[main.__module__].__doc__ or "").split("\n\n")[0].replace("\n", " ")
     parsed = _DOCSTRING.fullmatch(docstring.strip())
-    own = Recipe.own().get(name)
+    plugin = Recipe.plugins().get(name)
     if parsed is not None:
         idea = parsed.groupdict()
-    elif own:
+    elif plugin:
         effect = (slot.parts[0].__doc__ or "a technique of your own").split("\n")[0].rstrip(".")
-        idea = {"title": slot.parts[0].__name__, "effect": effect, "source": own}
+        idea = {"title": slot.parts[0].__name__, "effect": effect, "source": plugin}
     else:
-        raise ValueError(f"{slot.parts[0].__module__}: its docstring must read 'Name: what it does (authors year).'")
-    interactions = dict.fromkeys(part.interactions for part in slot.parts if part.interactions)  # type: ignore[attr-defined]
+        raise ValueError(f"{main.__module__}: its docstring must read 'Name: what it does (authors year).'")
+    notes = dict.fromkeys(part.interactions for part in (main, *slot.parts))  # type: ignore[attr-defined]
     kinds = {kind: part.__doc__ or "" for kind, part in slot.members.items()} if slot.discriminator else {}
     return Card(
         name,
         **idea,
-        interactions=" ".join(interactions),
+        interactions=" ".join(filter(None, notes)),
         kinds=kinds,
         hyperparameters=tuple(_list_hyperparameters(slot)),
         example=" ".join(f"{part}={format_value(values)}" for part, values in next(list_examples(name), {}).items()),
@@ -165,28 +171,28 @@ def _describe_legal(info: FieldInfo) -> str:
         *others, last = map(format_value, get_args(info.annotation))
         return f"{', '.join(others)} or {last}" if others else last
     is_union = get_origin(info.annotation) in (Union, UnionType)
-    words = [_word(kind) for kind in (get_args(info.annotation) if is_union else (info.annotation,))]
+    words = [_word(annotation) for annotation in (get_args(info.annotation) if is_union else (info.annotation,))]
     return f"{' or '.join(dict.fromkeys(words))} {_bounds(info.metadata)}".strip()
 
 
-def _word(kind: object) -> str:
-    if get_origin(kind) is Literal:
-        return " or ".join(map(format_value, get_args(kind)))
-    if get_origin(kind) is Annotated:
-        bare, *rules = get_args(kind)
+def _word(annotation: object) -> str:
+    if get_origin(annotation) is Literal:
+        return " or ".join(map(format_value, get_args(annotation)))
+    if get_origin(annotation) is Annotated:
+        bare, *rules = get_args(annotation)
         rules = [rule for info in rules for rule in (info.metadata if isinstance(info, FieldInfo) else [info])]
         return f"{_word(bare)} {_bounds(rules)}".strip()
     words: dict[object, str] = {int: "whole number", float: "number", str: "text", type(None): "null"}
-    return words.get(kind, "list")
+    return words.get(annotation, "list")
 
 
 def _bounds(rules: Iterable[object]) -> str:
-    found: dict[str, str] = {}
+    bounds: dict[str, str] = {}
     for rule in rules:
         for key, sign in _SIGNS.items():
             if hasattr(rule, key):
-                found[key[0]] = f"{sign} {getattr(rule, key):g}"  # the narrower bound of a subclass comes later
-    return ", ".join(found.values())
+                bounds[key[0]] = f"{sign} {getattr(rule, key):g}"  # the narrower bound of a subclass comes later
+    return ", ".join(bounds.values())
 
 
 @cache

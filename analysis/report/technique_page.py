@@ -106,13 +106,7 @@ def _describe_costs(card: Card) -> list[str]:
     if not card.costs:
         return [f"*Cost.* {NOT_MEASURED}", ""]
     rows = [
-        (
-            c["model"],
-            f"`{c['values']}`",
-            describe_times(c["time"]),
-            f"{c['memory']:.2f}×",
-            describe_gain(c["accuracy"]),
-        )
+        (c["model"], f"`{c['values']}`", describe_times(c["time"]), f"{c['memory']:.2f}×", describe_gain(c["accuracy"]))
         for c in card.costs
     ]
     table = _table(("model", "values", "time per image", "peak memory", "accuracy"), rows)

@@ -15,18 +15,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.effects.contrasts import make_contrast
-from analysis.effects.design import make_design
+from analysis.effects.design import make_contrast, make_design
 from analysis.effects.search_parameters import list_levels
-from analysis.effects.technique_effects import Fitted, fit_sweep, interval, measure_effects
+from analysis.effects.technique_effects import NOT_ENOUGH, Fitted, fit_sweep, interval, measure_effects
 from analysis.effects.technique_effects import judge as judge_interval
-from analysis.reading.sweep_tables import Sweep
 from benchmarks.search_quality import Curves
 from benchmarks.study_parts.recording import params_of, recipe_of
 from benchmarks.verdict import LEAST, Memory, as_sweep, drive, naive
+from ledger.events import EpochReported
+from ledger.tables import Sweep
+from ledger.trials import Trial
 from search.core.controller import Controller
-from search.core.trials import Trial
-from search.storage.events import EpochReported
 from spaces.space import Space
 
 RATE = "optimizer.lr"  # its best value is searched, and the report compares techniques
@@ -94,7 +93,7 @@ def _judge_one(curves: Curves, space: Space, whole: Fitted, seed: int) -> Iterat
         facts = {"seed": seed, "level": level.name, "trials": len(sweep.trials), "full": int(found.full)}
         facts |= {"truth": float(truth.mean())} | dict(zip(("truth_low", "truth_high"), interval(truth), strict=True))
         verdicts = {REPORT: (found.low, found.high, found.verdict)}
-        verdicts[MEANS] = (low, high, judge_interval(low, high) if np.isfinite([low, high]).all() else "unknown")
+        verdicts[MEANS] = (low, high, judge_interval(low, high) if np.isfinite([low, high]).all() else NOT_ENOUGH)
         for method, (low, high, verdict) in verdicts.items():
             yield facts | {"method": method, "low": low, "high": high, "verdict": verdict}
 
@@ -103,7 +102,7 @@ def summarise(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
     """Return for each method the shares of intervals and verdicts that are right, as the study's page shows them."""
     found: dict[str, dict[str, float]] = {}
     for method, all_rows in rows.groupby("method", sort=False):
-        known = all_rows[all_rows.verdict != "unknown"]
+        known = all_rows[all_rows.verdict != NOT_ENOUGH]
         covered = (known.low <= known.truth) & (known.truth <= known.high)
         useless, good = known[known.truth <= 0], known[known.truth >= LEAST]
         useful = known[known.verdict == "useful"]

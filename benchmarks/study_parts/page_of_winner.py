@@ -36,7 +36,7 @@ One real sweep of the same space, then what a user would do with it; nothing her
   `{found["best_recipe"]}`.{NO_GAIN if found["lead"] == "baseline" else ""}
 {_compare_with_replay(study)}
 - **Confirmed** on {len(confirmation["seeds"])} fresh seeds ({_describe_recipes(confirmation)}).
-- **Test part, scored once**: {test["accuracy"]["mean"]:.1%} ({test["accuracy"]["low"]:.1%} to
+- **Test split, scored once**: {test["accuracy"]["mean"]:.1%} ({test["accuracy"]["low"]:.1%} to
   {test["accuracy"]["high"]:.1%}), {test["correct"]} of {test["images"]} photographs.
 - **Exported and reloaded**: `sweep predict` labels {found["predicted_right"]:.1%} of the test photographs correctly, and
   a model that plain timm loads from the export {found["timm_right"]:.1%}; the labels of the two agree on
@@ -81,7 +81,7 @@ def describe_peers(study: Study) -> Iterator[str]:
 
 Real searches on the same photographs, backbone, machine and two workers, with different seeds: the means, and in
 brackets the lowest and the highest. *In trials* is the share of the workers' time that passed in trials; the rest is
-the start, the waiting and the end. The trial with the best validation accuracy is scored on the test part; the standard
+the start, the waiting and the end. The trial with the best validation accuracy is scored on the test split; the standard
 error of one such test accuracy is {error:.1%}. A search by hand keeps no weights, no MLflow runs and no report, so its best
 recipe is trained once more. AutoGluon gives each trial both cores, changes all images by TrivialAugment, and averages the
 weights of its best epochs.

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from training.contract.specs import ImageFolder, Manifest
 from training.data.files.images import ImageFiles, ImagePart
-from training.data.sources.load_data import load_data
-from training.data.sources.splits import split_stratified
+from training.data.load_data import load_data
+from training.data.sources.image_folder import ImageFolder
+from training.data.sources.manifest import Manifest
+from training.data.splits import split_stratified
 from training.errors import UserError
 
 EARLIER, TUNED = "earlier.csv", "photos.csv"
@@ -20,7 +21,7 @@ FEWEST_CLASSES = 4
 
 @dataclass(frozen=True)
 class Sizes:
-    """Images in the parts of the data that the study fine-tunes on; its test part is that of the folder."""
+    """Images in the parts of the data that the study fine-tunes on; its test split is that of the folder."""
 
     train: int = 100
     val: int = 2000

@@ -54,7 +54,7 @@ class Recording:
     length: int
     scores: list[float]
     seconds: list[float]
-    test: float | None  # accuracy on the test part of the best epoch's weights; None if it diverged at once
+    test: float | None  # accuracy on the test split of the best epoch's weights; None if it diverged at once
 
 
 def study_overrides(folder: Path, overrides: list[str]) -> list[str]:

@@ -16,14 +16,15 @@ from PIL import Image
 from rich.console import Console
 
 import search
+from analysis.effects.lead import judge_lead
 from analysis.effects.technique_effects import fit_sweep, measure_effects
 from analysis.export.prediction import Options, predict_images
-from analysis.reading.sweep_tables import load
+from analysis.loading import load
 from benchmarks.demo import score_test
 from benchmarks.study_parts.photos import read_test
 from benchmarks.study_parts.recording import SPACE
+from ledger.tables import make_tables
 from search.display.recipe_text import baseline_of, short_recipe
-from search.display.significance import judge
 from search.result import Result
 
 NAME = "photos"
@@ -55,7 +56,7 @@ def run_winner(folder: Path, overrides: list[str], plan: Plan) -> dict[str, Any]
         results["confirmation"] = confirmation.to_json()
         results["ablation"] = result.ablate(plan.ablation_seeds).to_json()
         result.report()
-        effects = measure_effects(fit_sweep(load(NAME, f"sqlite:///{folder}/mlflow.db")))
+        effects = measure_effects(fit_sweep(load(NAME)))
         effects.to_json(folder / "effects.json", orient="records")
         results |= _reload(folder, Path("exports") / confirmation.sweep)
     kept.write_text(json.dumps(results, indent=1))
@@ -94,7 +95,8 @@ def _sweep(folder: Path, overrides: list[str], plan: Plan, seed: int) -> tuple[R
 def _describe_search(result: Result) -> dict[str, Any]:
     trials, best = result.record.trials, result.best
     assert best is not None, "no trial completed"
-    found = judge(trials)
+    tables = make_tables(result.record)
+    lead = judge_lead(tables, fit_sweep(tables))
     first = next(trial for trial in trials.ranked() if trial.origin == "baseline")
     states = trials.count()
     return {
@@ -105,7 +107,7 @@ def _describe_search(result: Result) -> dict[str, Any]:
         "best_number": best.number,
         "best_recipe": short_recipe(best.recipe, baseline_of(trials)),
         "baseline": first.score,
-        "lead": found.lead if found else None,
+        "lead": lead.verdict if lead else None,
         "standard_error": best.standard_error,
         "trial_seconds": sum(trial.reports[-1].worker_seconds or 0.0 for trial in trials if trial.reports),
     }

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.sweep_scene.scene import NODES, Scene, find_workers
+from ledger.file import Ledger
+from ledger.trials import Trials
 from search.core.controller import Controller
-from search.core.trials import Trials
-from search.storage.ledger import Ledger
 from spaces.load import load_space
 
 HARMLESS = {

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from benchmarks.sweep_scene.servers import MlflowServer, Postgres, find_postgres, wait_until
-from search.storage.events import AnyEvent
-from search.storage.ledger import read_events
+from ledger.events import AnyEvent
+from ledger.file import read_events
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster

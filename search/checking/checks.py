@@ -1,31 +1,42 @@
-"""`sweep run --check`: look at everything that a sweep needs, without training and without leaving a file."""
+"""`sweep run --check`: check everything that a sweep needs; nothing is trained, and no file is left."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from analysis.export.writable import check_folder
-from analysis.formatting import format_seconds, plural
+from rich.text import Text
+
+from analysis.reading.store import SERVERS, sqlite_file
+from ledger.events import Dataset
+from ledger.folder import new_folder
+from ledger.formatting import format_seconds, mask_secrets, plural
+from ledger.settings import Settings
+from search.arguments import check_store
 from search.checking.earlier_times import estimate_seconds
-from search.request import Request
-from search.runner.machines.capacity import Demand, plan_demand
-from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes, probe_cluster, start_ray, this_machine
+from search.display.tables.columns import make_console
+from search.request import SweepRequest
+from search.runner.machines.capacity import Capacity, Demand, plan_demand
+from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes, probe_cluster, this_machine
+from search.runner.machines.ray_process import start_ray
 from search.runner.start.early_checks import nearest_folder
-from search.storage.events import Dataset
-from search.storage.folder import new_folder
 from spaces.space import Space
 from training.errors import UserError
+from training.process.writable import check_folder
 
 if TYPE_CHECKING:
+    from search.planning.sweep_plan import SweepPlan
     from search.runner.machines.preparation import MachineFacts
+
+SWEEP = "A sweep can start. Nothing was trained, and no file was written."
+PARTS = {"train": "training", "val": "validation", "test": "test"}
 
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check; `remarks` are sentences about what a sweep would print too."""
+    """The result of one check; a sweep would print its `remarks` too."""
 
     name: str
     is_ok: bool
@@ -33,17 +44,41 @@ class Check:
     remarks: tuple[str, ...] = ()
 
 
+def print_checks(checks: Iterable[Check], end: str = SWEEP) -> None:
+    """Print each check as soon as it is made, and `end` if none failed.
+
+    Raises:
+        UserError: one of them failed.
+    """
+    console = make_console()
+    is_file = not console.is_interactive  # a terminal would break words
+    failed = []
+    for check in checks:
+        word, style = ("ok", "green") if check.is_ok else ("failed", "bold red")
+        console.print(Text.assemble((f"{word:<6}", style), f"  {check.name}: {check.sentence}"), soft_wrap=is_file)
+        for remark in check.remarks:
+            console.print(Text(f"        ! {remark}"), soft_wrap=is_file)
+        failed += [] if check.is_ok else [check.name]
+    if failed:
+        raise UserError(f"{plural(len(failed), 'check')} failed ({', '.join(failed)}). The lines above say why.")
+    console.print(end)
+
+
 @dataclass
 class Checker:
-    """The checks of one sweep. What a check finds out is kept for the later ones."""
+    """The checks of one sweep. Later checks use what earlier ones found."""
 
-    request: Request
+    request: SweepRequest
     space: Space | None = None  # without options that the machines do not support
     demand: Demand | None = None
     nodes: list[Node] = field(default_factory=list)
     facts: list[MachineFacts] = field(default_factory=list)  # of the machines of a cluster
     dataset: Dataset | None = None
     remarks: list[str] = field(default_factory=list)
+
+    @property
+    def settings(self) -> Settings:
+        return self.request.settings
 
     def run(self) -> Iterator[Check]:
         """Make all checks, also after one that fails."""
@@ -55,7 +90,7 @@ class Checker:
             "tracking": self._check_tracking,
             "machines": self._check_machines,
             "weights": self._check_weights,
-            "data": self._check_data if self.request.settings.address is None else self._check_data_on_cluster,
+            "data": self._check_data if self.settings.address is None else self._check_data_on_cluster,
             "time": self._estimate_time,
         }
         for name, part in parts.items():
@@ -67,22 +102,27 @@ class Checker:
             yield Check(name, is_ok, sentence.rstrip(".") + ".", tuple(self.remarks))
 
     def _check_storage(self) -> str:
-        asked = self.request
-        free = f"with {shutil.disk_usage(nearest_folder(asked.storage)).free / 2**30:,.1f} GiB free"
-        if asked.or_resume and asked.name is not None and (asked.storage / asked.name).exists():
-            check_folder("--storage", asked.storage / asked.name)
-            return f"{asked.storage / asked.name} exists, so the sweep continues, {free}"
-        folder = new_folder(asked.storage, asked.name, asked.space.name)
-        return f"{folder.path} can be written, {free}"
+        storage, name = self.request.storage, self.request.options.name
+        free = f"with {shutil.disk_usage(nearest_folder(storage)).free / 2**30:,.1f} GiB free"
+        if self.request.options.or_resume and name is not None and (storage / name).exists():
+            check_folder("--storage", storage / name)
+            return f"{storage / name} exists, so the sweep continues, {free}"
+        return f"{new_folder(storage, name, self.request.space.name).path} can be written, {free}"
 
     def _check_tracking(self) -> str:
-        from search.tracking.store_check import describe_store
+        from analysis.reading.remote import open_experiment
 
-        return describe_store(self.request.settings.tracking_uri, self.request.settings.experiment)
+        uri, experiment = self.settings.tracking_uri, self.settings.experiment
+        check_store(uri, experiment)
+        shown, file = mask_secrets(uri), sqlite_file(uri)
+        if file is not None and not file.exists():
+            return f"{shown} will be created"
+        with open_experiment(uri, experiment) as opened:
+            state = "exists" if opened.id else "will be created"
+        return f"{shown} {'answers' if uri.startswith(SERVERS) else 'can be read'}; the experiment {experiment} {state}"
 
     def _check_machines(self) -> str:
-        settings = self.request.settings
-        is_local = settings.address is None
+        settings, is_local = self.settings, self.settings.address is None
         probe_cluster(settings.address)
         if not is_local:
             start_ray(settings.address)
@@ -93,30 +133,33 @@ class Checker:
             self.request.space, can_bf16=True, has_gpus=demand.gpus > 0, devices=demand.devices
         )
         self.demand, self.nodes = demand, [node for node in nodes if demand.slots_on(node)]
+        where = nodes[0].host if len(nodes) == 1 else plural(len(nodes), "machine")
+        cpus, gpus = int(sum(node.cpus for node in nodes)), int(sum(node.gpus for node in nodes))
+        gpu_words = f" and {demand.gpus:g} GPU{'s' * (demand.gpus != 1)}" if demand.gpus else ""
         return (
-            f"{_describe_nodes(nodes)}; {plural(self.slots, 'trial')} at the same time, {_describe_demand(demand)} each"
+            f"{where} with {plural(cpus, 'CPU')} and {plural(gpus, 'GPU')}; {plural(self.slots, 'trial')} at the same time, "
+            f"{demand.cpus:g} CPU{'s' * (demand.cpus != 1)}{gpu_words} each"
         )
 
     @property
     def slots(self) -> int:
         """The number of trials at the same time."""
         room = self.demand.count_slots(self.nodes) if self.demand else 0
-        most = self.request.settings.max_concurrent
-        return room if most is None else min(most, room) if self.request.settings.address is None else most
+        most = self.settings.max_concurrent
+        return room if most is None else min(most, room) if self.settings.address is None else most
 
     def _check_weights(self) -> str:
         from search.runner.machines.preparation import inputs_of
         from training.model.weights import locate_weights
 
         backbones = dict.fromkeys(recipe.backbone for recipe in inputs_of(self.request.space))
-        found = [f"{backbone.name}: {locate_weights(backbone)}" for backbone in backbones]
-        return "; ".join(found)
+        return "; ".join(f"{backbone.name}: {locate_weights(backbone)}" for backbone in backbones)
 
     def _check_data(self) -> str:
         from training.data.files.check import check_images
+        from training.data.identity import identify
         from training.data.inspection.remarks import list_remarks
-        from training.data.sources.identity import identify
-        from training.data.sources.load_data import load_data
+        from training.data.load_data import load_data
 
         spec = self.request.space.baselines()[0].data
         data = load_data(spec)
@@ -131,18 +174,17 @@ class Checker:
         Raises:
             UserError: trials cannot run on one of them.
         """
-        from analysis.export.writable import made_for_now
         from search.runner.machines.preparation import compare_versions, inputs_of, prepare_cluster
+        from training.process.writable import made_for_now
 
         if self.demand is None:
-            raise UserError("The machines cannot read the data as long as the check of the machines fails")
-        inputs = [recipe.model_dump() for recipe in inputs_of(self.request.space)]
-        with made_for_now(self.request.storage):
-            is_shared = not self.request.settings.copy_to
-            facts = prepare_cluster(inputs, self.request.storage, self.nodes, self.demand.gpus, is_shared)
+            raise UserError("This needs the machines, and their check failed")
+        storage, inputs = self.request.storage, [recipe.model_dump() for recipe in inputs_of(self.request.space)]
+        with made_for_now(storage):
+            facts = prepare_cluster(inputs, storage, self.nodes, self.demand.gpus, self.settings.copy_to)
         if problems := [f"{fact.host}: {fact.problem}" for fact in facts if fact.problem]:
             raise UserError(" ".join(problems))
-        self.facts = [fact for fact in facts if not fact.problem]
+        self.facts = facts
         self.dataset = next((fact.dataset for fact in facts if fact.dataset), None)
         self.remarks = [*compare_versions(facts), *{fact.remark for fact in facts if fact.remark}]
         about = f", {_describe_data(self.dataset)}" if self.dataset else ""
@@ -151,42 +193,49 @@ class Checker:
     def _estimate_time(self) -> str:
         if self.dataset is None or self.space is None or self.demand is None or not self.slots:
             return "unknown, because the checks of the machines and of the data have to succeed first"
-        from search.checking.kept_plan import recall_plan
-
-        budget = self.request.settings.time_budget_seconds
+        budget, storage = self.settings.time_budget_seconds, self.request.storage
         end = f"; the time budget ends it after {format_seconds(budget)}" if budget else ""
-        plan = recall_plan(self.request, self.space, self.dataset, self.nodes, self.demand, self.facts)
-        if plan is not None:
-            early = f", {format_seconds(plan.seconds_full)} if no trial is stopped early"
-            early = early if plan.epochs < plan.epochs_full else ""
-            return f"about {format_seconds(plan.seconds)}{early}: `sweep plan` measured this space{end}"
-        found = estimate_seconds(self.request.space, str(self.dataset["digest"]), self.request.storage, self.slots)
-        if found is None:
+        if plan := self._recall_plan(self.space, self.demand, self.dataset):
+            is_early, full, seconds = plan.epochs < plan.epochs_full, plan.seconds_full, plan.seconds
+            reason = " `sweep plan` measured this space"
+        elif earlier := estimate_seconds(self.request.space, str(self.dataset["digest"]), storage, self.slots):
+            is_early, full, seconds = earlier.share < 1, earlier.full, earlier.seconds
+            reason = f" an epoch took {earlier.epoch_seconds:.3g} s in {', '.join(earlier.sweeps)}"
+        else:
             return (
-                f"unknown, because no earlier sweep in {self.request.storage} has this data and this backbone; "
+                f"unknown, because no earlier sweep in {storage} has this data and this backbone; "
                 f"`sweep plan` measures it{end}"
             )
-        early = f", {format_seconds(found.full)} if no trial is stopped early" if found.share < 1 else ""
-        return (
-            f"about {format_seconds(found.seconds)}{early}: an epoch took {found.epoch_seconds:.3g} s in "
-            f"{', '.join(found.sweeps)}{end}"
-        )
+        early = f", {format_seconds(full)} if no trial is stopped early" if is_early else ""
+        return f"about {format_seconds(seconds)}{early}:{reason}{end}"
 
+    def _recall_plan(self, space: Space, demand: Demand, dataset: Dataset) -> SweepPlan | None:
+        """Return the forecast that the sweep would have in its ledger; None if its space was not measured."""
+        from search.planning.measured_space import file_of, recall
+        from search.planning.packing import find_room
+        from search.planning.sweep_plan import MOST_TRIALS, plan_sweep
+        from search.runner.machines.preparation import inputs_of, make_resolver, prepare_machine
+        from search.runner.start.plan import PreparedSweep
 
-def _describe_nodes(nodes: list[Node]) -> str:
-    cpus, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
-    where = nodes[0].host if len(nodes) == 1 else plural(len(nodes), "machine")
-    return f"{where} with {plural(int(cpus), 'CPU')} and {plural(int(gpus), 'GPU')}"
-
-
-def _describe_demand(demand: Demand) -> str:
-    gpus = f" and {demand.gpus:g} GPU{'s' * (demand.gpus != 1)}" if demand.gpus else ""
-    return f"{demand.cpus:g} CPU{'s' * (demand.cpus != 1)}{gpus}"
+        settings, storage = self.settings, self.request.storage
+        if settings.packs or space.search.trials > MOST_TRIALS:  # Ray, which may not run yet, counts the memory to pack
+            return None
+        look = None if settings.address is None else list_nodes
+        capacity = Capacity(demand, self.nodes, most=settings.max_concurrent, look=look)
+        plan = PreparedSweep(space, capacity, lambda recipe: recipe, {}, dataset, nodes=tuple(self.nodes))
+        if not (file := file_of(storage, plan)).exists():
+            return None
+        facts = self.facts
+        if not facts:
+            inputs = [recipe.model_dump() for recipe in inputs_of(space)]
+            facts = [prepare_machine(str(nearest_folder(storage)), inputs, demand.gpus)]
+            if facts[0].problem:
+                raise UserError(facts[0].problem)
+        plan = replace(plan, resolve=make_resolver(facts), gpu_mb=min(fact.gpu_mb for fact in facts))
+        measured = recall(plan, file)
+        return plan_sweep(plan, measured, find_room(plan)) if measured else None
 
 
 def _describe_data(dataset: Dataset) -> str:
-    images = [f"{dataset[f'{part}_images']:,} {name}" for part, name in _PARTS.items()]
+    images = [f"{dataset[f'{part}_images']:,} {name}" for part, name in PARTS.items()]
     return f"{dataset['name']} has {dataset['classes']} classes and {', '.join(images)} images"
-
-
-_PARTS = {"train": "training", "val": "validation", "test": "test"}

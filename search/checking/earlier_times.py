@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 
-from search.core.record import SweepRecord
-from search.core.trials import UNFINISHED, Trial
-from search.storage.folder import list_folders
+from ledger.folder import list_folders
+from ledger.record import SweepRecord
+from ledger.trials import UNFINISHED, Trial
 from spaces.space import Space
 from training.errors import UserError
 from training.score_metrics import COST
@@ -17,38 +17,23 @@ from training.score_metrics import COST
 
 @dataclass(frozen=True)
 class EarlierTimes:
-    """The time of a sweep by the pace of earlier ones.
+    """The time of a sweep by the pace of earlier ones."""
 
-    Attributes:
-        epoch_seconds: The median time of an epoch in the earlier sweeps.
-        share: The share of its epochs that a trial ran there, on average, 1 without early stopping.
-        full: The seconds of the sweep if every trial runs to its end.
-        seconds: The seconds of the sweep if trials are stopped as early as there.
-        sweeps: The names of the earlier sweeps.
-    """
-
-    epoch_seconds: float
-    share: float
-    full: float
-    seconds: float
-    sweeps: tuple[str, ...]
+    epoch_seconds: float  # the median time of an epoch in the earlier sweeps
+    share: float  # of its epochs that a trial ran there, on average; 1 without early stopping
+    full: float  # seconds of the sweep if every trial runs to its end
+    seconds: float  # seconds if trials are stopped as early as there
+    sweeps: tuple[str, ...]  # names of the earlier sweeps
 
 
 def estimate_seconds(space: Space, digest: str, storage: Path, slots: int) -> EarlierTimes | None:
-    """Return the time that a sweep will take with `slots` trials at the same time.
+    """Return the time that a sweep will take with `slots` trials at the same time, by sweeps in the storage folder.
 
-    Args:
-        space: The space.
-        digest: The digest of its data, as ledgers have it.
-        storage: The folder of the earlier sweeps.
-        slots: The number of trials at the same time.
-
-    Returns:
-        The estimate; None if there is no earlier sweep with this data and the backbone of the baseline.
+    None if there is none with data of this digest and with the backbone of the baseline.
     """
     baselines = space.baselines()
-    found = dict(_list_earlier(storage, digest, baselines[0].backbone.name))
-    trials = [trial for trials in found.values() for trial in trials]
+    by_sweep = dict(_list_earlier(storage, digest, baselines[0].backbone.name))
+    trials = [trial for trials in by_sweep.values() for trial in trials]
     if not trials:
         return None
     epoch = median(_cost(trial) / trial.epoch for trial in trials)
@@ -58,7 +43,7 @@ def estimate_seconds(space: Space, digest: str, storage: Path, slots: int) -> Ea
     lengths = [recipe.epochs for recipe in baselines][: space.search.trials]
     others = (space.search.trials - len(lengths)) * lengths[0]
     full, early = ((sum(lengths) + others * part) * epoch / slots for part in (1.0, share))
-    return EarlierTimes(epoch, share, full, early, tuple(found))
+    return EarlierTimes(epoch, share, full, early, tuple(by_sweep))
 
 
 def _list_earlier(storage: Path, digest: str, backbone: str) -> Iterator[tuple[str, list[Trial]]]:

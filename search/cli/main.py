@@ -6,24 +6,28 @@ import atexit
 import errno
 import os
 import platform
+import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
 
-from analysis.formatting import mask_secrets
-from search.cli import ingredients, results, serve_command
-from search.cli.looking import dashboard_command
-from search.cli.output import guard_output, report_lost_output
-from search.cli.sweeping import plan_command, running, standby, submit, sweeps
-from search.cli.usage import UsageError, describe_usage, make_plain
+from ledger.formatting import mask_secrets, remove_controls
+from ledger.secrets import mask_logs
+from search.cli import predict, recipes, results
+from search.cli.inspect import dashboard_command, mlflow_ui
+from search.cli.output import guard_output, make_output_plain, report_lost_output
+from search.cli.run import running, submit, sweeps
 from search.runner.interrupt import Interrupted, leave_on_signals, listen
-from search.storage.secrets import mask_logs
-from training.errors import UserError
+from training.errors import UserError, plain_reason
+
+# Typer exports only a subclass of this class, which is the base of all errors about options and arguments.
+UsageError: Any = typer.BadParameter.__mro__[1]
+SHOWN = 80  # characters at each end of a very long word
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,39 +35,41 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-# Help lists them in this order.
-COMMANDS = (
-    sweeps.run,
-    plan_command.plan,
-    sweeps.resume,
-    sweeps.extend,
-    submit.submit,
-    ingredients.space,
-    ingredients.techniques,
-    ingredients.data,
-    ingredients.train,
-    results.export,
-    results.predict,
-    serve_command.serve,
-    results.confirm,
-    results.ablate,
-    results.soup,
-    results.compare,
-    sweeps.list_,
-    sweeps.show,
-    dashboard_command.dashboard,
-    results.report,
-    running.stop,
-    running.pause,
-    running.unpause,
-    running.add,
-    running.note,
-    standby.up,
-    standby.down,
-    sweeps.rm,
-    sweeps.repair,
-    results.ui,
-)
+# Help lists them in these groups, in this order.
+COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Search": (
+        sweeps.run,
+        sweeps.plan,
+        sweeps.resume,
+        sweeps.extend,
+        submit.submit,
+        recipes.space,
+        recipes.techniques,
+        recipes.data,
+        recipes.train,
+    ),
+    "Results": (
+        sweeps.list_,
+        sweeps.show,
+        results.report,
+        results.confirm,
+        results.ablate,
+        results.soup,
+        results.compare,
+        results.export,
+        mlflow_ui.ui,
+    ),
+    "A running sweep": (
+        dashboard_command.dashboard,
+        running.stop,
+        running.pause,
+        running.unpause,
+        running.add,
+        running.note,
+    ),
+    "Serving": (predict.predict, predict.serve),
+    "Housekeeping": (sweeps.rm, sweeps.repair),
+}
 
 
 def _print_version(is_asked: bool) -> None:
@@ -80,6 +86,7 @@ def _keep_signals(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def call(*arguments: Any, **options: Any) -> None:
+        make_output_plain()
         try:
             command(*arguments, **options)
         except KeyboardInterrupt as end:
@@ -106,9 +113,10 @@ def root(
     """Search the techniques and values that are best for fine-tuning an image classifier."""
 
 
-for command in COMMANDS:
-    more = FORWARDING if command is submit.submit else {}
-    app.command(command.__name__.rstrip("_"), **more)(_keep_signals(command))
+for panel, commands in COMMANDS.items():
+    for command in commands:
+        more = FORWARDING if command is submit.submit else {}
+        app.command(command.__name__.rstrip("_"), rich_help_panel=panel, **more)(_keep_signals(command))
 
 
 def main() -> None:
@@ -136,21 +144,46 @@ def _run_command() -> int:
         if len(sys.argv) < 2:
             error.show()  # the help
             return 2
-        return _say(describe_usage(error, sys.argv[1:]), 2)
+        return _say(_describe_usage(error, sys.argv[1:]), 2)
     except typer.Abort:
         return _say("the question was not answered, so nothing was done. Give --yes to skip the question.", 2)
     except UserError as error:
-        return _say(str(error), 2)
+        return _say(str(error), error.exit_code)
     except Interrupted as end:
         return _say(str(end), end.exit_code)
     except Exception as error:  # noqa: BLE001 - a fault of ours, shown whole
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             return _say(f"{error.filename}: the name of this file is too long. Shorten it.", 2)
-        print(mask_secrets(traceback.format_exc()), file=sys.stderr, end="")
+        print(remove_controls(mask_secrets(traceback.format_exc())), file=sys.stderr, end="")
         return 1
 
 
 def _say(sentence: str, code: int) -> int:
     sys.stdout.flush()  # this is the last line
-    print(f"sweep: {make_plain(mask_secrets(sentence))}", file=sys.stderr)
+    print(f"sweep: {_make_plain(mask_secrets(sentence))}", file=sys.stderr)
     return code
+
+
+def _describe_usage(error: Any, words: Sequence[str]) -> str:
+    """Return a sentence with the option or argument, its value, the reason and the help; `words` follow `sweep`."""
+    command = error.ctx.command_path if error.ctx else f"sweep {words[0]}"
+    reason = error.format_message().rstrip(".")
+    if type(error) is typer.BadParameter and error.param and (given := _find_value(error.param, words)):
+        reason = f"{given}: {plain_reason(error.message).rstrip('.')}"
+    return f"{reason}{'' if reason.endswith('?') else '.'} See {command} --help."
+
+
+def _make_plain(sentence: str) -> str:
+    """Return the sentence on one line, with very long words shortened and control characters as codes."""
+    plain = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in sentence)
+    return re.sub(rf"(\S{{{SHOWN}}})\S{{{SHOWN},}}(\S{{{SHOWN}}})", r"\1…\2", plain)
+
+
+def _find_value(param: Any, words: Sequence[str]) -> str | None:
+    """Return the option as the user wrote it, with its value."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name in param.opts:
+            return f"{name}={value if equals else following}"
+    variable = param.envvar if isinstance(param.envvar, str) else ""
+    return f"{variable}={os.environ[variable]}" if variable in os.environ else None

@@ -2,115 +2,108 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Mapping
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
 
-from search.api import STORAGE as STORAGE
+from search.sweep_options import (
+    EXPERIMENT_NAME,
+    FROM_STORE,
+    NAME,
+    OVERRIDES,
+    PLUGIN,
+    PRESET,
+    STORAGE_FOLDER,
+    STORE,
+    TIME_BUDGET,
+)
+from search.sweep_options import STORAGE as STORAGE
+from search.sweep_options import complete_name as complete_name
 from training.errors import UserError
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-def _load(files: list[str] | None) -> list[str] | None:
-    from training.own import load
+GIVEN = ("COMMANDLINE", "ENVIRONMENT")  # where the value of an option may come from; else it is the default
 
-    load(files or [])
-    return files
+Command = TypeVar("Command", bound=Callable[..., None])
 
+Overrides = Annotated[list[str] | None, OVERRIDES]
+Preset = Annotated[str | None, PRESET]
+Storage = Annotated[Path, STORAGE_FOLDER]
+TrackingUri = Annotated[str, STORE]
+Experiment = Annotated[str, EXPERIMENT_NAME]
+Plugins = Annotated[list[str] | None, PLUGIN]
+Name = Annotated[str, NAME]
+TimeBudget = Annotated[str | None, TIME_BUDGET]
 
-def part_space(space: str | None, overrides: list[str] | None, preset: str | None) -> tuple[str | None, list[str]]:
-    """Return the space and the values to set: with a preset there is no space, and the first word is such a value."""
-    if preset is not None and space is not None and "=" in space:
-        return None, [space, *(overrides or [])]
-    return space, overrides or []
-
-
-def complete_name(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the sweeps in the storage folder, for the completion of a shell."""
-    from search.storage.folder import list_folders
-
-    try:
-        folders = list_folders(Path(context.params.get("storage") or STORAGE).absolute())
-    except UserError:  # the command itself reports it
-        return []
-    return [folder.name for folder in folders if folder.name.startswith(incomplete)]
-
-
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[PATH=VALUE]...", help="Set a value, such as `epochs=3` or `search.trials=20`."),
-]
-Preset = Annotated[
-    str | None,
-    typer.Option(
-        help="Make the space by the images of `data.root=FOLDER`, by this machine and by the time: `fast`, `good` or `best`.",
-        metavar="NAME",
-    ),
-]
-Storage = Annotated[Path, typer.Option(help="Folder that holds the sweeps.", envvar="SWEEP_STORAGE")]
-TrackingUri = Annotated[
-    str, typer.Option(help="MLflow store: a database or a server.", envvar="MLFLOW_TRACKING_URI", show_envvar=True)
-]
-Experiment = Annotated[str, typer.Option(help="MLflow experiment.")]
-With = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--with",
-        help="Load the techniques, data and backbones of this Python file; may be repeated.",
-        metavar="FILE",
-        callback=_load,
-    ),
-]
-Name = Annotated[str, typer.Argument(help="Name of a sweep; `sweep list` shows them.", autocompletion=complete_name)]
-TimeBudget = Annotated[str | None, typer.Option(help="Stop after this time, such as `90s`, `15m` or `2h`.")]
-
-NUMBER = "NUMBER"
-Cpus = Annotated[
-    str | None,
-    typer.Option(
-        help="CPUs of each trial; `auto`: as many trials on a machine without GPUs as its memory and CPUs allow.",
-        metavar=NUMBER,
-    ),
-]
-Gpus = Annotated[
-    str | None,
-    typer.Option(
-        help="GPUs of each trial; may be a fraction. `auto`: as many trials on a GPU as its memory allows.",
-        metavar=NUMBER,
-    ),
-]
-
-# Options of commands that can read a sweep of another machine.
-FromStore = Annotated[
-    str | None,
-    typer.Option("--tracking-uri", help="Read the sweep from this MLflow store, not from the storage folder."),
-]
-
-# Options of commands that continue a sweep; without them, the sweep keeps its settings.
-OtherCpus = Annotated[
-    str | None, typer.Option("--cpus-per-trial", help="CPUs of each trial from now on, or `auto`.", metavar=NUMBER)
-]
-OtherGpus = Annotated[
-    str | None, typer.Option("--gpus-per-trial", help="GPUs of each trial from now on, or `auto`.", metavar=NUMBER)
-]
-OtherAddress = Annotated[
-    str | None, typer.Option("--address", help="Head node of another Ray cluster; `local`: this machine.")
-]
-OtherStore = Annotated[
-    str | None, typer.Option("--tracking-uri", help="Another MLflow store; it gets the earlier trials too.")
-]
-
-Dashboard = Annotated[
-    bool, typer.Option("--dashboard", help="Serve the sweep's dashboard on 127.0.0.1 while the command runs.")
-]
+FromStore = Annotated[str | None, FROM_STORE]
 
 CopyTo = Annotated[
-    str | None, typer.Option(help="Copy it there too, below the sweep's name, such as s3://bucket/sweeps.")
+    str | None,
+    typer.Option(help="Also copy the output to this URI, such as s3://bucket/sweeps, below the sweep's name."),
 ]
 
 # Options of commands whose results other programs read.
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print a table in CSV for other programs.")]
+
+
+def options_of(
+    options: Callable[..., object], only: Container[str] | None = None, **defaults: object
+) -> Callable[[Command], Command]:
+    """Give a command the fields of `options` as its arguments and options, in place of its `**given`.
+
+    With `only`, it gets these fields alone. `defaults` are those that the command line shows.
+    """
+
+    def decorate(command: Command) -> Command:
+        fields = [_read_field(field) for field in signature(options).parameters.values() if _is_option(field)]
+        fields = [field for field in fields if only is None or field.name in only]
+        fields = [field.replace(default=defaults.get(field.name, field.default)) for field in fields]
+        parameters = [
+            parameter
+            for parameter in signature(command, eval_str=True).parameters.values()
+            if parameter.kind != parameter.VAR_KEYWORD
+        ]
+        vars(command)["__signature__"] = signature(command).replace(parameters=[*fields, *parameters])
+        return command
+
+    return decorate
+
+
+def _is_option(field: Parameter) -> bool:
+    return isinstance(get_args(field.annotation)[1], typer.models.ParameterInfo)
+
+
+def _read_field(field: Parameter) -> Parameter:
+    """Return a field as the command line reads it, with the first type of a union: Typer has no unions."""
+    value_type, option, *_ = get_args(field.annotation)
+    first, *others = get_args(value_type) or [value_type]
+    single = first | None if NoneType in others else first
+    value_type = list[str] if field.default == () else single
+    return field.replace(annotation=Annotated[value_type, option], kind=Parameter.KEYWORD_ONLY)
+
+
+def name_latest(place: Mapping[str, Any], console: Console) -> str:
+    """Return the name of a sweep that the user gave, else that of the latest sweep, which is printed.
+
+    Raises:
+        UserError: there is no sweep, or the store may have several.
+    """
+    if (name := place["name"]) is not None:
+        return str(name)
+    if (uri := place["tracking_uri"]) is not None:
+        raise UserError(f"--tracking-uri={uri}: name the sweep; sweep list --tracking-uri {uri} shows them.")
+    from ledger.folder import find_latest
+
+    name = find_latest(place["storage"].absolute()).name
+    console.print(f"Sweep {name}, the latest one:", markup=False)
+    return name
 
 
 def check_form(as_json: bool, as_csv: bool) -> None:
@@ -121,3 +114,20 @@ def check_form(as_json: bool, as_csv: bool) -> None:
     """
     if as_json and as_csv:
         raise UserError("--json and --csv: give one of them.")
+
+
+def list_options(run: typer.Context, left_out: Container[str]) -> list[str]:
+    """Return the given options and arguments of a command as on a command line."""
+    options: list[str] = []
+    for parameter in run.command.params:
+        name = parameter.name or ""
+        value = run.params.get(name)
+        source = run.get_parameter_source(name)
+        if name in left_out or source is None or source.name not in GIVEN:
+            continue
+        if isinstance(value, bool):
+            options += [parameter.opts[-1]] if value else []
+            continue
+        for each in value if isinstance(value, list | tuple) else [value]:
+            options += [parameter.opts[-1], str(each)]
+    return options

@@ -1,4 +1,4 @@
-"""Keep a command running if standard output or error is closed, full, or a pipe without a reader."""
+"""Standard output and error: a command runs on if they are closed, full or without a reader, and its text stays text."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import io
 import os
 import sys
 from typing import Any
+
+from ledger.formatting import remove_controls
 
 
 class Output(io.FileIO):
@@ -23,6 +25,33 @@ class Output(io.FileIO):
         return len(data)
 
 
+class PlainText(io.TextIOWrapper):
+    """Standard output that removes what could command a terminal from the text of a command.
+
+    `direct` is the same file for those that remove it themselves, and need commands of their own.
+    """
+
+    is_plain = False  # the help, which a command does not print, has colours
+
+    def write(self, text: str) -> int:
+        return super().write(remove_controls(text) if self.is_plain else text)
+
+    @property
+    def direct(self) -> _Direct:
+        return _Direct(self)
+
+
+class _Direct:
+    def __init__(self, file: PlainText) -> None:
+        self.file = file
+
+    def write(self, text: str) -> int:
+        return io.TextIOWrapper.write(self.file, text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+
 def guard_output() -> None:
     """Open the standard streams that the caller had closed, and let no write to them raise.
 
@@ -34,13 +63,19 @@ def guard_output() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
     sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(0, closefd=False))
-    sys.stdout, sys.stderr = _guard(1, sys.stdout), _guard(2, sys.stderr)
+    sys.stdout, sys.stderr = _guard(1, sys.stdout, PlainText), _guard(2, sys.stderr, io.TextIOWrapper)
 
 
-def _guard(number: int, before: Any) -> io.TextIOWrapper:
+def make_output_plain() -> None:
+    """From now on standard output has only the text of a command."""
+    if isinstance(sys.stdout, PlainText):
+        sys.stdout.is_plain = True
+
+
+def _guard(number: int, before: Any, wrapper: type[io.TextIOWrapper]) -> io.TextIOWrapper:
     if before is not None:
         before.flush()
-    return io.TextIOWrapper(
+    return wrapper(
         io.BufferedWriter(Output(number, "w", closefd=False)),
         encoding=getattr(before, "encoding", "utf-8"),
         errors="replace",  # a terminal without `±` shows a question mark

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from analysis.effects.selection import error_of_difference
-from analysis.formatting import format_points
+from analysis.effects.intervals import NORMAL_95
+from analysis.report.sentences import describe_lead
+from ledger.folder import open_folder
+from ledger.formatting import format_points, mask_secrets
+from ledger.names import check_name
+from ledger.record import SweepRecord
+from ledger.trials import Trial
 from search.core.asha import make_asha
-from search.core.record import SweepRecord
-from search.core.trials import Trial
 from training.errors import UserError
 from training.recipe import flatten
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from analysis.effects.lead import Lead
+
 Kind = Literal["data", "space", "search", "settings", "recipe"]
-Z_95 = 1.96  # standard errors of a 95 % bound
 
 
 @dataclass(frozen=True)
@@ -84,31 +90,54 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Source:
-    """A sweep, where it was read from, and the MLflow store that has its effects; None for that of its own settings."""
+class ComparedSweep:
+    """A sweep, and where it was read from."""
 
     record: SweepRecord
     store: str
-    uri: str | None = None
-    experiment: str | None = None
 
 
-def compare(sources: Sequence[Source]) -> Comparison:
+def read_sources(names: Sequence[str], storage: Path, uris: Sequence[str], experiment: str) -> list[ComparedSweep]:
+    """Read the sweeps from the storage folder; with stores, each from every store that has it.
+
+    Raises:
+        UserError: a sweep is not there, or fewer than two were found.
+    """
+    if uris:
+        sources = [source for name in names for source in _read_from_stores(check_name(name), uris, experiment)]
+    else:
+        records = [SweepRecord.open(open_folder(storage, name)) for name in names]
+        sources = [ComparedSweep(record, str(record.folder.path)) for record in records]
+    if len(sources) < 2:
+        raise UserError(f"{names[0]}: a comparison needs two sweeps. Name another one, or another --tracking-uri.")
+    return sources
+
+
+def _read_from_stores(name: str, uris: Sequence[str], experiment: str) -> list[ComparedSweep]:
+    from analysis.reading.remote import fetch_record, list_sweeps
+
+    has_it = [uri for uri in uris if name in {sweep.name for sweep in list_sweeps(uri, experiment)}]
+    # If no store has the sweep, reading it from the first one gives the error with the names that it has.
+    return [ComparedSweep(fetch_record(uri, experiment, name), mask_secrets(uri)) for uri in has_it or uris[:1]]
+
+
+def compare(sources: Sequence[ComparedSweep]) -> Comparison:
     """Compare sweeps; the effects are those that all of them measured."""
     records = [source.record for source in sources]
     best = [record.trials.best() for record in records]
     notes = list(_describe_scores(records, best))
-    tables, problems = _measure_all(sources)
+    labels = _name(sources)
+    tables, sentences = _measure_all(sources, labels)
     return Comparison(
-        [_describe(source, label) for source, label in zip(sources, _name(sources), strict=True)],
+        [_describe(source, label) for source, label in zip(sources, labels, strict=True)],
         list(_find_differences(records, best)),
         list(_sample_curves(records, best)),
         list(_pair_effects(tables)),
-        [*notes, *problems],
+        [*notes, *sentences],
     )
 
 
-def _describe(source: Source, label: str) -> Side:
+def _describe(source: ComparedSweep, label: str) -> Side:
     record, best = source.record, source.record.trials.best()
     score, error = (best.score, best.standard_error) if best else (None, None)
     trials = record.trials
@@ -117,7 +146,7 @@ def _describe(source: Source, label: str) -> Side:
     )
 
 
-def _name(sources: Sequence[Source]) -> list[str]:
+def _name(sources: Sequence[ComparedSweep]) -> list[str]:
     """Return the names of the sweeps, with a number where two have the same name."""
     names = [source.record.name for source in sources]
     return [
@@ -142,9 +171,9 @@ def _describe_scores(records: Sequence[SweepRecord], best: Sequence[Trial | None
     if len(metrics) > 1 or len(known) < 2:
         return
     sign = records[0].trials.sign
-    (first, one), (second, other) = sorted(known, key=lambda pair: -sign * (pair[1].score or 0.0))[:2]
-    gap = abs((one.score or 0.0) - (other.score or 0.0))
-    bound = Z_95 * error_of_difference(one.standard_error, other.standard_error)
+    (first, leader), (second, runner_up) = sorted(known, key=lambda pair: -sign * (pair[1].score or 0.0))[:2]
+    gap = abs((leader.score or 0.0) - (runner_up.score or 0.0))
+    bound = NORMAL_95 * math.hypot(leader.standard_error, runner_up.standard_error)
     lead = format_points(records[0].trials.metric, gap, bound)
     certain = "more" if gap > bound else "no more"
     yield (
@@ -155,22 +184,25 @@ def _describe_scores(records: Sequence[SweepRecord], best: Sequence[Trial | None
 
 def _find_differences(records: Sequence[SweepRecord], best: Sequence[Trial | None]) -> Iterator[Difference]:
     parts: dict[Kind, list[Mapping[str, Any]]] = {
-        "data": [_describe_data(record) for record in records],
+        "data": [
+            {**flatten(record.space.baselines()[0].data.model_dump(mode="json")), **(record.header.dataset or {})}
+            for record in records
+        ],
         "space": [_list_space(record) for record in records],
         "search": [flatten(record.space.search.model_dump(mode="json")) for record in records],
-        "settings": [_list_settings(record) for record in records],
-        "recipe": [_leave_out_data(trial.recipe.flat()) if trial else {} for trial in best],
+        "settings": [flatten(asdict(record.recorded_settings.masked())) for record in records],
+        "recipe": [
+            {path: value for path, value in trial.recipe.flat().items() if not path.startswith("data.")}
+            if trial
+            else {}
+            for trial in best
+        ],
     }
     for kind, sides in parts.items():
         for field in dict.fromkeys(name for side in sides for name in side):
             values = [side.get(field) for side in sides]
             if any(value != values[0] for value in values):
                 yield Difference(kind, field, values)
-
-
-def _describe_data(record: SweepRecord) -> dict[str, Any]:
-    spec = record.space.baselines()[0].data
-    return {**flatten(spec.model_dump(mode="json")), **(record.header.dataset or {})}
 
 
 def _list_space(record: SweepRecord) -> dict[str, str]:
@@ -183,14 +215,6 @@ def _list_space(record: SweepRecord) -> dict[str, str]:
     }
 
 
-def _list_settings(record: SweepRecord) -> dict[str, Any]:
-    return flatten(asdict(record.recorded_settings.masked()))
-
-
-def _leave_out_data(flat: Mapping[str, Any]) -> dict[str, Any]:
-    return {path: value for path, value in flat.items() if not path.startswith("data.")}
-
-
 def _sample_curves(records: Sequence[SweepRecord], best: Sequence[Trial | None]) -> Iterator[CurvePoint]:
     """Return the scores of the best trials at the rungs of each sweep, and at their ends."""
     rungs: list[set[int]] = []
@@ -199,7 +223,7 @@ def _sample_curves(records: Sequence[SweepRecord], best: Sequence[Trial | None])
         rungs.append(set(asha.rung_epochs(trial.epochs)) if asha and trial else set())
     ends = {trial.epoch for trial in best if trial}
     for epoch in sorted(ends.union(*rungs)):
-        yield CurvePoint(epoch, [_score_at(trial, epoch) for trial in best], [epoch in own for own in rungs])
+        yield CurvePoint(epoch, [_score_at(trial, epoch) for trial in best], [epoch in epochs for epochs in rungs])
 
 
 def _score_at(trial: Trial | None, epoch: int) -> float | None:
@@ -207,29 +231,34 @@ def _score_at(trial: Trial | None, epoch: int) -> float | None:
     return next((report.score for report in reports if report.epoch == epoch), None)
 
 
-def _measure_all(sources: Sequence[Source]) -> tuple[list[pd.DataFrame], list[str]]:
-    """Return the table of effects of each sweep; without tables, a sentence for each reason."""
-    tables, problems = [], []
-    for source in sources:
+def _measure_all(sources: Sequence[ComparedSweep], labels: Sequence[str]) -> tuple[list[pd.DataFrame], list[str]]:
+    """Return the table of effects of each sweep, and a sentence about each one's lead; no tables if one has none."""
+    tables, sentences = [], []
+    for source, label in zip(sources, labels, strict=True):
         try:
-            tables.append(_measure(source))
+            table, lead = _measure(source)
         except UserError as error:
-            problems.append(f"The effects of {source.record.name} are not known: {error}")
-    return ([] if problems else tables), problems
+            sentences.append(f"The effects of {source.record.name} are not known: {error}")
+            continue
+        tables.append(table)
+        if lead:
+            sentences.append(f"{label}: {describe_lead(source.record.trials.metric, lead)}")
+    return (tables if len(tables) == len(sources) else []), sentences
 
 
-def _measure(source: Source) -> pd.DataFrame:
-    from analysis.effects.technique_effects import fit_sweep, measure_effects
-    from analysis.reading.sweep_tables import load
+def _measure(source: ComparedSweep) -> tuple[pd.DataFrame, Lead | None]:
+    from analysis.effects.lead import judge_lead
+    from analysis.effects.technique_effects import NOT_ENOUGH, fit_sweep, measure_effects
+    from ledger.tables import make_tables
 
     record = source.record
     if record.replication is not None:
         raise UserError(f"it is a replication of {record.replication.of}, with a fixed list of recipes.")
-    uri, experiment = source.uri, source.experiment
-    if uri is None or experiment is None:
-        uri, experiment = record.settings.tracking_uri, record.settings.experiment
-    table = measure_effects(fit_sweep(load(record.name, uri, experiment, metrics=())))
-    return table[(table.verdict != "unknown") & ~table.detail.astype(bool)].set_index(["parameter", "level"])
+    tables = make_tables(record)
+    fitted = fit_sweep(tables)
+    effects = measure_effects(fitted)
+    known = effects[(effects.verdict != NOT_ENOUGH) & ~effects.detail.astype(bool)]
+    return known.set_index(["parameter", "level"]), judge_lead(tables, fitted)
 
 
 def _pair_effects(tables: Sequence[pd.DataFrame]) -> Iterator[EffectPair]:

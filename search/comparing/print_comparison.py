@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from analysis.formatting import format_effect, format_score
+from ledger.formatting import format_effect, format_score
 from search.comparing.comparison import Comparison, Kind, Side
 from search.display.recipe_text import cut, format_state
 from search.display.tables.columns import Column, Columns
@@ -24,24 +24,28 @@ TITLES: dict[Kind, str] = {
 NARROWEST = 24  # characters that the column of a sweep keeps, enough for an effect with its interval
 
 
-def print_comparison(found: Comparison, console: Console) -> None:
+def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print the sweeps, then one table for each kind of difference, the curves and the effects."""
-    metric = found.sweeps[0].metric
-    _print_table(console, "", "", found.sweeps, list(_describe_sides(found.sweeps)))
+    metric = comparison.sweeps[0].metric
+    _print_table(console, "", "", comparison.sweeps, list(_describe_sides(comparison.sweeps)))
     for kind, title in TITLES.items():
-        rows = [(one.field, [_format(value) for value in one.values]) for one in found.differences if one.kind == kind]
-        _print_table(console, title, "field", found.sweeps, rows)
+        rows = [
+            (difference.field, [_format(value) for value in difference.values])
+            for difference in comparison.differences
+            if difference.kind == kind
+        ]
+        _print_table(console, title, "field", comparison.sweeps, rows)
     curves = [
         (str(point.epoch), [_format_point(metric, *pair) for pair in zip(point.scores, point.is_rung, strict=True)])
-        for point in found.curves
+        for point in comparison.curves
     ]
-    _print_table(console, "Best trials by epoch (* is a rung)", "epoch", found.sweeps, curves)
+    _print_table(console, "Best trials by epoch (* is a rung)", "epoch", comparison.sweeps, curves)
     effects = [
         (f"{pair.parameter}={pair.level}", [format_effect(metric, it.effect, it.low, it.high) for it in pair.effects])
-        for pair in found.effects
+        for pair in comparison.effects
     ]
-    _print_table(console, "Effects, with 90 % intervals; positive is better", "level", found.sweeps, effects)
-    for sentence in found.notes:
+    _print_table(console, "Effects, with 90 % intervals; positive is better", "level", comparison.sweeps, effects)
+    for sentence in comparison.notes:
         console.print(Text(sentence))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from search.core.evidence import Evidence
+from search.core.early_scores import Evidence
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -28,7 +28,6 @@ _ROUNDING = 1e-9  # a product of shares may miss a whole number by less
 class Decision(enum.StrEnum):
     CONTINUE = "continue"
     STOP = "stop"
-    PAUSE = "pause"
 
 
 @dataclass
@@ -42,8 +41,7 @@ class _Trial:
     is_scout: bool
     epoch: int = 0
     decision: Decision = Decision.CONTINUE
-    ended: bool = False
-    counts_as_stopped: bool = False  # from its end at a rung until a resume
+    is_stopped: bool = False
     scores: dict[int, float] = field(default_factory=dict)  # rung -> score of the trial there
 
     @property
@@ -64,7 +62,6 @@ class Asha:
     next one, fewer trials pass and they stop earlier; where the last rung does not predict the final score, more pass.
     Except for the first trials of a sweep, one that passed a rung is compared again after each epoch of its first half,
     because others have arrived since.
-    `kind="stop"` stops a trial that does not pass when it arrives; `"promote"` pauses it until it passes.
     """
 
     def __init__(
@@ -75,12 +72,10 @@ class Asha:
         rungs: Literal["shares", "epochs"] = "shares",
         first_share: float = 1 / 32,
         last_share: float = 1 / 4,
-        kind: Literal["stop", "promote"] = "stop",
         adapt: bool = True,
     ) -> None:
         self.min_epochs = min_epochs
         self.reduction_factor = reduction_factor
-        self.kind = kind
         self._evidence = Evidence() if adapt else None
         steps = int(math.log(last_share / first_share, reduction_factor) + 1e-9)
         shares = [last_share / reduction_factor**k for k in range(steps, -1, -1)]
@@ -92,17 +87,14 @@ class Asha:
         self._stopped: dict[int, int] = {}  # number of trials that do not go on from each rung
 
     def start(self, trial: int, length: int, group: Hashable = None, protected: bool = False) -> None:
-        """Record that a trial starts, or starts again after a pause or a resume; its rungs and scores are kept."""
-        known = self._trials.get(trial)
-        if known is None:
-            is_scout = len(self._trials) < SCOUTS
-            new = self._trials[trial] = _Trial(length, group, protected, self._place_rungs(length), is_scout)
-            for rung in new.last_rungs:
-                if length > self._typical.setdefault(rung, new).length:
-                    self._typical[rung] = new
-        elif known.decision is Decision.PAUSE:
-            known.decision = Decision.CONTINUE
-            self._count_stopped(known, stopped=False)
+        """Record that a trial starts. If it starts again after a resume, its rungs, scores and decision are kept."""
+        if trial in self._trials:
+            return
+        is_scout = len(self._trials) < SCOUTS
+        new = self._trials[trial] = _Trial(length, group, protected, self._place_rungs(length), is_scout)
+        for rung in new.last_rungs:
+            if length > self._typical.setdefault(rung, new).length:
+                self._typical[rung] = new
 
     def report(self, trial: int, epoch: int, score: float) -> Decision:
         """Record the best score so far after `epoch` epochs; higher is better. A repeated epoch changes nothing."""
@@ -110,12 +102,9 @@ class Asha:
         if epoch <= this.epoch or this.decision is not Decision.CONTINUE:
             return this.decision
         this.epoch = epoch
-        if math.isnan(score):
-            this.decision = Decision.STOP  # diverged: it enters no rung, and is stopped even if it is protected
-            return this.decision
         self.arrive(trial, epoch, score)
         if not this.protected and self._is_compared(this) and not self._passes(this):
-            this.decision = Decision.STOP if self.kind == "stop" else Decision.PAUSE
+            this.decision = Decision.STOP
         return this.decision
 
     def arrive(self, trial: int, epoch: int, score: float) -> None:
@@ -131,16 +120,12 @@ class Asha:
             insort(self._group_scores.setdefault((rung, this.group), []), score)
 
     def end(self, trial: int, state: str) -> None:
-        """Record that a trial ended; an interrupted or paused one may start again."""
+        """Record that a trial ended."""
         this = self._trials[trial]
-        this.ended = state not in ("interrupted", "paused")
-        self._count_stopped(this, stopped=state in ("stopped", "paused"))
-
-    def promotable(self) -> int | None:
-        """Return the paused trial to resume next: the best at the highest rung among those that pass now."""
-        paused = {n: t for n, t in self._trials.items() if t.decision is Decision.PAUSE and not t.ended}
-        able = [(max(t.scores), t.scores[max(t.scores)], -n) for n, t in paused.items() if self._passes(t)]
-        return -max(able)[2] if able else None
+        if state == "stopped" and this.scores and not this.is_stopped:
+            this.is_stopped = True
+            rung = max(this.scores)
+            self._stopped[rung] = self._stopped.get(rung, 0) + 1
 
     def rungs(self) -> list[tuple[str, int, float | None]]:
         """Return for each rung its position, the number of trials that reached it, and the score that passes.
@@ -151,7 +136,7 @@ class Asha:
         lines = []
         for rung, typical in sorted(self._typical.items()):
             scores = self._scores.get(rung, [])
-            places = max(1, self._count_places(len(scores), self._share(typical, rung)))
+            places = max(1, _count_places(len(scores), self._share(typical, rung)))
             lines.append((self._label(rung), len(scores), scores[-places] if scores else None))
         return lines
 
@@ -186,7 +171,7 @@ class Asha:
         """
         if this.epoch in this.rungs:
             return True
-        if self._evidence is None or self.kind == "promote" or this.is_scout or not this.scores:
+        if self._evidence is None or this.is_scout or not this.scores:
             return False
         return this.epoch <= COMPARED_UNTIL * this.length
 
@@ -199,7 +184,7 @@ class Asha:
             groups.append(self._group_scores[rung, this.group])
         for scores in groups:
             better = len(scores) - bisect_right(scores, this.scores[rung])
-            if better < self._count_places(len(scores), share):
+            if better < _count_places(len(scores), share):
                 return True
         return False
 
@@ -223,28 +208,22 @@ class Asha:
         hidden = max(0, len(self._shares or []) - 1 - this.rungs[max(this.rungs)][0])
         expected = END * NEXT**hidden  # the last rung of a short trial is an early one
         passed = math.prod(self._passed_at(rung) for rung in this.last_rungs)
-        found = self._evidence.correlate(this.last_rungs[-1], None, passed, expected, WEIGHT_END)
-        leniency = max(1.0, _unexplained(found) / _unexplained(expected))
+        correlation = self._evidence.correlate(this.last_rungs[-1], None, passed, expected, WEIGHT_END)
+        leniency = max(1.0, _unexplained(correlation) / _unexplained(expected))
         redundancy = self._measure_redundancy(this, self._evidence)
         last = min(1.0, plain[-1] ** (1 + redundancy / 2) * leniency)
         return [last ** (math.log(share, plain[-1]) ** (1 - redundancy)) for share in plain]
 
     def _measure_redundancy(self, this: _Trial, evidence: Evidence) -> float:
         """Return from 0 to 1 how nearly each rung repeats the one before, so that it gives no new information."""
-        found = [
+        correlations = [
             evidence.correlate(rung, following, self._passed_at(rung), NEXT, WEIGHT_NEXT)
             for rung, following in pairwise(this.last_rungs)
         ]
-        if not found:
+        if not correlations:
             return 0.0
-        mean = sum(map(math.atanh, found)) / len(found)
+        mean = sum(map(math.atanh, correlations)) / len(correlations)
         return min(1.0, max(0.0, (mean - EARLY) / (EARLIEST - EARLY)))
-
-    def _count_stopped(self, this: _Trial, *, stopped: bool) -> None:
-        if this.scores and stopped != this.counts_as_stopped:
-            this.counts_as_stopped = stopped
-            rung = max(this.scores)
-            self._stopped[rung] = self._stopped.get(rung, 0) + (1 if stopped else -1)
 
     def _passed_at(self, rung: int) -> float:
         """Return the share of the trials at a rung that went on; one more counts as gone on."""
@@ -255,11 +234,10 @@ class Asha:
         """Return n if one in n trials passes when these rungs are at the same epoch."""
         return int(self.reduction_factor ** min(2, len(together)))
 
-    def _count_places(self, arrived: int, share: float) -> int:
-        """Return how many of `arrived` trials pass. A promotion rounds down, because a paused trial can wait for others."""
-        if self.kind == "promote":
-            return math.floor(arrived * share + _ROUNDING)
-        return math.ceil(arrived * share - _ROUNDING)
+
+def _count_places(arrived: int, share: float) -> int:
+    """Return how many of `arrived` trials pass."""
+    return math.ceil(arrived * share - _ROUNDING)
 
 
 def _unexplained(correlation: float) -> float:

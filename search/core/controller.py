@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from search.core.asha import Decision, make_asha
-from search.core.sampler import Sampler
-from search.core.trials import UNFINISHED, Trial, Trials
-from search.storage.events import (
+from ledger.events import (
     REQUESTS,
     AnyEvent,
     AnyRequest,
+    DataMoved,
     DrawRefused,
     EndState,
     EpochReported,
@@ -27,7 +25,10 @@ from search.storage.events import (
     TrialStarted,
     WarmStart,
 )
-from search.storage.ledger import Ledger
+from ledger.file import Ledger
+from ledger.trials import UNFINISHED, Trial, Trials
+from search.core.asha import Decision, make_asha
+from search.core.sampler import Sampler
 from spaces.parameters.draws import Params
 from spaces.space import Space
 from training.errors import UserError
@@ -57,13 +58,8 @@ class Controller:
     ) -> None:
         """Fold the ledger's events.
 
-        Args:
-            space: The space to search.
-            ledger: The earlier events; new ones are appended to it.
-            seed: The seed of the sampler.
-            resolve: Replaces `auto` in a recipe by its value on these machines.
-            listeners: Called with each new event after it is written and folded.
-            available: The part of the space that these machines support, for a sweep that moved to other machines.
+        `resolve` replaces `auto` in a recipe by its value on these machines. `available` is the part of the space that they
+        support, for a sweep that moved to other machines.
         """
         self.space = space
         self.ledger = ledger
@@ -73,7 +69,8 @@ class Controller:
         self.baselines = space.baselines()
         self.warm_starts: tuple[Recipe, ...] = ()  # recipes of earlier sweeps
         self.replication: tuple[ReplicationTrial, ...] = ()  # all trials in order, if the sweep is a replication
-        self.added: list[Recipe] = []  # recipes of users that have not started
+        self.added: list[TrialAdded] = []  # recipes of users that have not started
+        self.full: set[int] = set()  # trials of users that ASHA does not stop
         self.to_stop: set[int] = set()  # trials that users stop
         self.requests: set[str] = set()  # ids of the requests that the ledger has
         self.fatal = ""  # the reason why the sweep cannot continue
@@ -139,7 +136,7 @@ class Controller:
             if trial.state in UNFINISHED and trial.epoch >= trial.epochs:
                 self.end(trial.number, "completed")
             elif trial.state == "running":
-                self._settle(trial.number)
+                self._apply_rungs(trial.number)
             if trial.state == "running":
                 self.end(trial.number, "interrupted", "the driver died")
 
@@ -156,7 +153,7 @@ class Controller:
                 self._spread(end)
 
     def next_trial(self) -> Trial | None:
-        """Return a trial to resume, else a new one; None if there is neither, and paused trials then end.
+        """Return a trial to resume, else a new one; None if there is neither.
 
         While a user pauses the sweep, only trials that lost their worker go on.
         """
@@ -164,31 +161,16 @@ class Controller:
             return None
         self._end_requested()
         waiting = next((trial for trial in self.trials if trial.state == "interrupted"), None)
-        if waiting is None and self.trials.is_paused:
-            return None
-        if waiting is None and self.asha and (promotable := self.asha.promotable()) is not None:
-            waiting = self.trials.by_number[promotable]
         if waiting is not None:
             self.record(TrialResumed(trial=waiting.number))
             return waiting
-        new = self.propose()
-        if new is None:
-            self._end_paused()
-        return new
+        return None if self.trials.is_paused else self.propose()
 
     def _end_requested(self) -> None:
         """End the trials that users stopped and that have no worker."""
         for number in self.to_stop:
-            if self.trials.by_number[number].state in ("paused", "interrupted"):
+            if self.trials.by_number[number].state == "interrupted":
                 self.end(number, "stopped", STOPPED)
-
-    def _end_paused(self) -> None:
-        """End the paused trials: without further trials, none of them can become one of the best."""
-        if any(trial.state == "running" for trial in self.trials):
-            return
-        for trial in self.trials:
-            if trial.state == "paused":
-                self.end(trial.number, "stopped")
 
     def propose(self) -> Trial | None:
         """Start the next trial; None if the budget or the grid is used up.
@@ -202,15 +184,11 @@ class Controller:
         if self.replication:
             entry = self.replication[number]
             return self._start(number, entry.recipe, None, entry.origin)
-        if number < len(self.baselines):
-            recipe = self.baselines[number]
-            params = self.space.encode(recipe)
-            return self._start(number, recipe, params, "baseline")
-        if (earlier := number - len(self.baselines)) < len(self.warm_starts):
-            recipe = self.warm_starts[earlier]
-            return self._start(number, recipe, self.space.encode(recipe), "warm_start")
-        if self.added:
-            return self._start(number, self.added[0], self.space.encode(self.added[0]), "added")
+        first: list[tuple[Recipe, Origin]] = [(recipe, "baseline") for recipe in self.baselines]
+        first += [(recipe, "warm_start") for recipe in self.warm_starts]
+        if number < len(first) or self.added:
+            recipe, origin = first[number] if number < len(first) else (self.added[0].recipe, "added")
+            return self._start(number, recipe, self.space.encode(recipe), origin)
         for _ in range(DRAWS):
             asked = self.sampler.ask(number)
             if asked is None:
@@ -242,17 +220,15 @@ class Controller:
             elif number in self.to_stop:
                 self.end(number, "stopped", STOPPED)
             else:
-                self._settle(number)
+                self._apply_rungs(number)
         if trial.state == "stopped":
             return Decision.STOP
         return self.decisions.get(number, Decision.STOP)
 
-    def _settle(self, number: int) -> None:
+    def _apply_rungs(self, number: int) -> None:
         """Carry out the decision of the rungs about a trial's last report."""
         if self.decisions.get(number) is Decision.STOP:
             self.end(number, "stopped")
-        elif self.decisions.get(number) is Decision.PAUSE:
-            self.end(number, "paused")
 
     def end(self, number: int, state: EndState, reason: str = "") -> None:
         """Record the end of a trial, unless it had ended already."""
@@ -276,49 +252,60 @@ class Controller:
 
     def _fold(self, event: AnyEvent) -> None:
         self.trials.fold(event)
-        if isinstance(event, WarmStart):
-            self.warm_starts = event.recipes
-        elif isinstance(event, Replication):
-            self.replication = event.trials
-        elif isinstance(event, REQUESTS):
-            self._fold_request(event)
-        elif isinstance(event, DrawRefused):
-            self.sampler.add(event.trial, event.params)
-            self.sampler.tell(event.trial, "infeasible")
-        elif isinstance(event, TrialStarted):
-            self._fold_start(self.trials.by_number[event.trial])
-        elif isinstance(event, TrialResumed | EpochReported | TrialEnded) and event.trial in self.trials.by_number:
-            self._fold_progress(event, self.trials.by_number[event.trial])
+        if isinstance(event, REQUESTS):
+            self.requests.add(event.request)
+        known = self.trials.by_number
+        match event:
+            case WarmStart():
+                self.warm_starts = event.recipes
+            case Replication():
+                self.replication = event.trials
+            case TrialAdded():
+                self.added.append(event)
+            case DataMoved():
+                self._move_recipes(event)
+            case StopRequested() if event.trial in known:
+                self.to_stop.add(event.trial)
+            case DrawRefused():
+                self.sampler.add(event.trial, event.params)
+                self.sampler.tell(event.trial, "infeasible")
+            case TrialStarted() | TrialResumed() | EpochReported() | TrialEnded() if event.trial in known:
+                self._fold_trial(event, known[event.trial])
 
-    def _fold_request(self, event: AnyRequest) -> None:
-        self.requests.add(event.request)
-        if isinstance(event, TrialAdded):
-            self.added.append(event.recipe)
-        elif isinstance(event, StopRequested) and event.trial in self.trials.by_number:
-            self.to_stop.add(event.trial)
+    def _move_recipes(self, event: DataMoved) -> None:
+        """Change the recipes that have not started. `space` has the new place already."""
+        self.warm_starts = tuple(map(event.apply, self.warm_starts))
+        self.added = [added.model_copy(update={"recipe": event.apply(added.recipe)}) for added in self.added]
+        self.replication = tuple(
+            entry.model_copy(update={"recipe": event.apply(entry.recipe)}) for entry in self.replication
+        )
 
-    def _fold_progress(self, event: TrialResumed | EpochReported | TrialEnded, trial: Trial) -> None:
+    def _fold_trial(self, event: TrialStarted | TrialResumed | EpochReported | TrialEnded, trial: Trial) -> None:
         number = trial.number
-        if isinstance(event, TrialResumed):
-            self._start_rungs(trial)
-        elif isinstance(event, EpochReported):
-            score = self.trials.sign * event.score
-            self.sampler.report(number, event.epoch / trial.epochs, score)
-            self.decisions[number] = self.asha.report(number, event.epoch, score) if self.asha else Decision.CONTINUE
-        else:
-            self.sampler.tell(number, event.state)
-            if self.asha:
-                self.asha.end(number, event.state)
-
-    def _fold_start(self, trial: Trial) -> None:
-        if trial.origin == "added":
-            del self.added[:1]  # they start in their order
-        self.sampler.add(trial.number, trial.params)
-        self._start_rungs(trial)
+        match event:
+            case TrialStarted():
+                if trial.origin == "added":
+                    self.full |= {number for added in self.added[:1] if added.full}
+                    del self.added[:1]  # they start in their order
+                self.sampler.add(number, trial.params)
+                self._start_rungs(trial)
+            case TrialResumed():
+                self._start_rungs(trial)
+            case EpochReported():
+                score = self.trials.sign * event.score
+                self.sampler.report(number, event.epoch / trial.epochs, score)
+                self.decisions[number] = (
+                    self.asha.report(number, event.epoch, score) if self.asha else Decision.CONTINUE
+                )
+            case TrialEnded():
+                self.sampler.tell(number, event.state)
+                if self.asha:
+                    self.asha.end(number, event.state)
 
     def _start_rungs(self, trial: Trial) -> None:
         self.decisions[trial.number] = Decision.CONTINUE
         scheduler = self.space.search.scheduler
         if self.asha and scheduler.name == "asha":
             group = trial.recipe.flat().get(scheduler.group)
-            self.asha.start(trial.number, trial.epochs, group, protected=trial.origin == "baseline")
+            is_protected = trial.origin == "baseline" or trial.number in self.full
+            self.asha.start(trial.number, trial.epochs, group, protected=is_protected)

@@ -15,10 +15,10 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers._tpe.sampler import hyperopt_default_gamma
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
 
-from search.core.forecast import forecast_finals, scores_at_shares
-from spaces.parameters.draws import GridTrial, Params
+from search.core.early_scores import forecast_finals, scores_at_shares
+from spaces.parameters.draws import GridTrial, OptunaTrial, Params, draw_every
 
-Suggest = Callable[[optuna.Trial], Any]
+Suggest = Callable[[OptunaTrial], Any]
 
 _STEPS = 1000  # Optuna's steps are whole numbers, so a share of a trial's own length is given in thousandths.
 _LOST = ("diverged", "failed", "out_of_memory", "infeasible")
@@ -66,7 +66,10 @@ class Sampler:
         self.startup_trials = startup_trials
         self._facts: dict[int, _Fact] = {}
         self._infeasible: list[tuple[int, _Fact]] = []
-        self._grid = enumerate_points(suggest, seed) if name == "grid" else []
+        self._grid: list[Params] = []
+        if name == "grid":
+            self._grid = [params for params, _ in draw_every(suggest, GridTrial())]
+            random.Random(seed).shuffle(self._grid)  # so that a part of the grid is unbiased
 
     def ask(self, trial: int) -> tuple[Params, Any] | None:
         """Return the parameters of a new trial and the values that `suggest` drew with them; None if a grid is used up."""
@@ -89,12 +92,12 @@ class Sampler:
         if params is None or trial in self._facts:
             return
         fixed = FixedTrial(params)
-        self.suggest(fixed)  # type: ignore[arg-type]  # draws like a Trial
+        self.suggest(fixed)
         self._facts[trial] = _Fact(fixed.params, fixed.distributions)
 
     def report(self, trial: int, share: float, score: float) -> None:
         """Record the best score so far at a share of the trial's own length; higher is better."""
-        if trial in self._facts and not np.isnan(score):
+        if trial in self._facts:
             self._facts[trial].add_score(share, score)
 
     def tell(self, trial: int, state: str) -> None:
@@ -122,7 +125,7 @@ class Sampler:
         if params is None:
             return None
         self.add(trial, params)
-        return params, self.suggest(FixedTrial(params))  # type: ignore[arg-type]
+        return params, self.suggest(FixedTrial(params))
 
     def _build_study(self, trial: int) -> optuna.Study:
         attempt = sum(number == trial for number, _ in self._infeasible)
@@ -182,19 +185,19 @@ def _make_tpe(seed: int, startup_trials: int, trials: int) -> optuna.samplers.TP
         )
 
 
-class _Told(FrozenTrial):
+class _SharedTrial(FrozenTrial):
     """A trial for a study that exists during one `ask`, so Optuna need not copy it, which is ten times as fast."""
 
-    def __deepcopy__(self, memo: object) -> "_Told":
+    def __deepcopy__(self, memo: object) -> "_SharedTrial":
         return copy.copy(self)
 
 
 def _freeze_fact(fact: _Fact, value: float | None) -> FrozenTrial:
-    state = TrialState.RUNNING if value is None else TrialState.COMPLETE
-    if fact.state in _LOST:
-        state = TrialState.PRUNED  # without values: TPE ranks it below every other state, also below COMPLETE(-inf)
     lost = fact.state in _LOST
-    return _Told(
+    state = TrialState.RUNNING if value is None else TrialState.COMPLETE
+    if lost:
+        state = TrialState.PRUNED  # without values: TPE ranks it below every other state, also below COMPLETE(-inf)
+    return _SharedTrial(
         number=0,
         trial_id=0,
         state=state,
@@ -207,19 +210,3 @@ def _freeze_fact(fact: _Fact, value: float | None) -> FrozenTrial:
         user_attrs={},
         system_attrs={},
     )
-
-
-def enumerate_points(suggest: Suggest, seed: int) -> list[Params]:
-    """Return every point of a finite define-by-run space, shuffled by the seed, so that a part of it is unbiased.
-
-    Raises:
-        UserError: a domain is continuous.
-    """
-    points: list[Params] = []
-    trial, is_left = GridTrial(), True
-    while is_left:
-        suggest(trial)  # type: ignore[arg-type]  # draws like Optuna's trial
-        points.append(trial.params)
-        is_left = trial.advance()
-    random.Random(seed).shuffle(points)
-    return points

@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from analysis.formatting import mask_secrets
 from analysis.report.page import ASSETS, render_template
-from search.dashboard.findings import Findings
+from analysis.web_server import Refused, read_body
+from ledger.formatting import mask_secrets
 from search.dashboard.live_sweep import LiveSweep
+from search.dashboard.open_pages import OpenPages
 from spaces.load import dump_recipe
 from training.errors import UserError
+from training.process.text_files import parse_json, refuse_irregular
 
 SCRIPTS = ("charts", "controls", "trial", "table", "live/requests", "live/top", "live/dashboard")
 LOG_BYTES = 64 * 1024  # of the end of a log
 REFUSED = 409
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What the application shows and does."""
+def make_app(live: LiveSweep, pages: OpenPages | None = None, home: str = "") -> Starlette:
+    """Return the application of a sweep, which notes its open `pages`; a `Guard` should stand before it.
 
-    live: LiveSweep
-    findings: Findings
-    carry_out: Callable[[dict], str]  # what a button asks for; returns a sentence, or raises UserError
-
-
-def make_app(parts: Parts) -> Starlette:
-    """Return the application; a `Guard` should stand before it."""
-    live = parts.live
-    page = render_template("dashboard.html.j2", title=live.folder.name)
+    `home` is the address of the list of all sweeps, if there is one.
+    """
+    pages = OpenPages() if pages is None else pages
+    page = render_template("dashboard.html.j2", title=live.folder.name, home=home)
     script = make_script()
 
     async def show_page(request: Request) -> Response:
@@ -53,25 +47,29 @@ def make_app(parts: Parts) -> Starlette:
     async def describe_state(request: Request) -> Response:
         session = request.query_params.get("session", "")
         is_filling = request.query_params.get("filling") == "1"
+        pages.note(request.query_params.get("page", ""))
         return await run_in_threadpool(lambda: _to_json(live.describe(_read_since(request), session, is_filling)))
 
     async def describe_findings(request: Request) -> Response:
-        return _to_json(parts.findings.describe(_read_since(request)))
+        answer = _to_json(live.findings.describe(_read_since(request)))
+        if live.findings.are_complete:  # the page asks for them after the last state
+            pages.leave(request.query_params.get("leaving", ""))
+        return answer
 
     async def send_log(request: Request) -> Response:
         return PlainTextResponse(await run_in_threadpool(read_log, live.folder.trial(request.path_params["number"])))
 
     async def send_recipe(request: Request) -> Response:
-        trial = live.fold.trials.by_number.get(request.path_params["number"])
+        trial = live.state.trials.by_number.get(request.path_params["number"])
         return PlainTextResponse(dump_recipe(trial.recipe) if trial else "", status_code=200 if trial else 404)
 
     async def take_request(request: Request) -> Response:
-        body = await request.body()
+        body = await read_body(request)
         try:
-            sentence = await run_in_threadpool(lambda: parts.carry_out(_read_values(body)))
+            sentence = await run_in_threadpool(_carry_out, live, body)
         except UserError as error:
-            return JSONResponse({"sentence": mask_secrets(str(error))}, status_code=REFUSED)
-        return JSONResponse({"sentence": sentence})
+            return _to_json({"sentence": mask_secrets(str(error))}, REFUSED)
+        return _to_json({"sentence": sentence})
 
     return Starlette(
         routes=[
@@ -83,7 +81,8 @@ def make_app(parts: Parts) -> Starlette:
             Route("/trials/{number:int}/log", send_log),
             Route("/trials/{number:int}/recipe", send_recipe),
             Route("/requests", take_request, methods=["POST"]),
-        ]
+        ],
+        exception_handlers={Refused: _answer_refused},
     )
 
 
@@ -96,6 +95,7 @@ def make_script() -> str:
 def read_log(folder: Path) -> str:
     """Return the end of a trial's log, with masked secrets; a sentence if there is none."""
     try:
+        refuse_irregular(folder / "log.txt")
         with (folder / "log.txt").open("rb") as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - LOG_BYTES))
@@ -105,19 +105,38 @@ def read_log(folder: Path) -> str:
     return mask_secrets(text if size <= LOG_BYTES else text.partition("\n")[2])
 
 
-def _read_values(body: bytes) -> dict:
-    """Return what a button sent.
+def _carry_out(live: LiveSweep, body: bytes) -> str:
+    """Do what a button asks for, as the command would; return a sentence for the user, or raise a UserError with one."""
+    # These read recipes from text, which a page that only looks does not need.
+    from search.evaluation import requests
 
-    Raises:
-        UserError: this is not a JSON object.
-    """
     try:
-        values = json.loads(body)
-    except (ValueError, RecursionError):
+        values = parse_json(body)
+    except ValueError:
         values = None
     if not isinstance(values, dict):
         raise UserError("the request is not a JSON object, as the dashboard's own page sends it. Load the page again.")
-    return values
+    target = requests.Target(live.read_whole(), live.uri, live.experiment)
+    match values.get("action"):
+        case "stop":
+            return requests.request_stop(target, str(values.get("trial")))
+        case "add":
+            return requests.request_text(target, str(values.get("recipe", "")))
+        case "pause" | "continue" as action:
+            return requests.request_pause(target, action == "pause")
+        case "extend":
+            trials = values.get("trials")
+            if not isinstance(trials, int) or isinstance(trials, bool):
+                raise UserError(f"trials={trials}: give a whole number.")
+            return requests.request_extension(target, trials)
+        case "end":
+            return requests.request_end(live.folder.path.parent, live.folder.name, live.uri, live.experiment)
+    raise UserError(f"action={values.get('action')}: choose one of stop, add, pause, continue, extend, end.")
+
+
+async def _answer_refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return _to_json({"sentence": f"Refused: {error}."}, error.status)
 
 
 def _read_since(request: Request) -> int:
@@ -125,5 +144,6 @@ def _read_since(request: Request) -> int:
     return int(since) if since.isascii() and since.isdecimal() else 0
 
 
-def _to_json(values: dict) -> Response:
-    return Response(json.dumps(values, separators=(",", ":"), allow_nan=False), media_type="application/json")
+def _to_json(values: dict, status: int = 200) -> Response:
+    # Starlette's own response cannot send half of a character, which a refused value may have.
+    return Response(json.dumps(values, separators=(",", ":"), allow_nan=False), status, media_type="application/json")

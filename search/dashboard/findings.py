@@ -13,49 +13,61 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from search.core.record import SweepRecord
-from search.storage.folder import SweepFolder
+from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
 from training.errors import UserError
 
 REST = 2.0  # pauses between two processes, in their durations: together they take at most a third of a core
 LONGEST_SECONDS = 600
+EMPTY: dict[str, Any] = {"problem": "", "lead": "", "html": "", "effects": []}
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-class Findings:
+class LiveFindings:
     """The latest findings of a sweep; a thread makes new ones when trials have ended since."""
 
     def __init__(self, folder: SweepFolder, count_ended: Callable[[], int], files: Sequence[str] = ()) -> None:
         """Remember what to look at; `files` have own techniques."""
         self.command = [sys.executable, "-P", "-m", "search.dashboard.findings", str(folder.path), *files]
         self.count_ended = count_ended
-        self.values: dict[str, Any] = {"version": 0, "problem": "", "html": "", "effects": []}
-        self._seen = 0  # ended trials of the latest findings
+        self.values: dict[str, Any] = {**EMPTY, "version": 0}
+        self.is_last = False  # whether no trial will end any more, so that nothing is gained by a pause
+        self._seen = (0, False)  # the ended trials of the latest findings, and whether these were the last
         self._next = 0.0
         self._mutex = threading.Lock()
 
     def describe(self, since: int) -> dict[str, Any]:
         """Return the findings if they are newer than the version `since`, and begin new ones where it is time."""
-        ended = self.count_ended()
-        if ended != self._seen and time.monotonic() >= self._next and self._mutex.acquire(blocking=False):
-            threading.Thread(target=self._renew, args=(ended,), daemon=True).start()
+        wanted = (self.count_ended(), self.is_last)
+        is_time = self.is_last or time.monotonic() >= self._next
+        if wanted != self._seen and is_time and self._mutex.acquire(blocking=False):
+            threading.Thread(target=self._renew, args=(wanted,), daemon=True).start()
         values = self.values
         return values if values["version"] > since else {"version": values["version"]}
 
-    def _renew(self, ended: int) -> None:
+    @property
+    def are_complete(self) -> bool:
+        """Whether these are the last findings."""
+        return self._seen == (self.count_ended(), True)
+
+    def _renew(self, wanted: tuple[int, bool]) -> None:
         began = time.monotonic()
+        try:
+            findings = self._compute()
+            self.values = {**EMPTY, **findings, "version": self.values["version"] + 1}
+        finally:
+            self._seen = wanted
+            self._next = time.monotonic() + REST * (time.monotonic() - began)
+            self._mutex.release()
+
+    def _compute(self) -> dict[str, Any]:
         try:
             done = subprocess.run(
                 self.command, capture_output=True, text=True, timeout=LONGEST_SECONDS, env=os.environ | ONE_THREAD
             )
-            found = json.loads(done.stdout) if done.returncode == 0 else {"problem": _last_line(done.stderr)}
         except subprocess.TimeoutExpired:
-            found = {"problem": f"The findings take more than {LONGEST_SECONDS} seconds, so they are not shown here."}
-        finally:
-            self._seen = ended
-            self._next = time.monotonic() + REST * (time.monotonic() - began)
-            self._mutex.release()
-        self.values = {"html": "", "effects": [], "problem": "", **found, "version": self.values["version"] + 1}
+            return {"problem": f"The findings take more than {LONGEST_SECONDS} seconds, so they are not shown here."}
+        return json.loads(done.stdout) if done.returncode == 0 else {"problem": _last_line(done.stderr)}
 
 
 def _last_line(text: str) -> str:
@@ -63,21 +75,23 @@ def _last_line(text: str) -> str:
 
 
 def make_findings(folder: SweepFolder) -> dict[str, Any]:
-    """Return the HTML text of the findings with the effects for their figure; or a sentence if there is nothing to find."""
-    from analysis.report.sweep_report import find, list_known_effects, render_live
-    from search.dashboard.ledger_tables import make_tables
+    """Return the HTML texts of the findings with the effects for their figure; or a sentence if there is nothing to find."""
+    from analysis.report.findings import find
+    from analysis.report.sweep_report import list_known_effects, render_live
+    from ledger.tables import make_tables
 
     try:
-        found = find(make_tables(SweepRecord.open(folder)))
+        findings = find(make_tables(SweepRecord.open(folder)))
     except UserError as error:
         return {"problem": str(error)}
-    return {"html": render_live(found), "effects": [asdict(row) for row in list_known_effects(found)]}
+    lead, html = render_live(findings)
+    return {"lead": lead, "html": html, "effects": [asdict(row) for row in list_known_effects(findings)]}
 
 
 if __name__ == "__main__":
     os.nice(10)
-    from training.own import load
+    from training.plugins import load
 
-    path, *own = sys.argv[1:]
-    load(own)
+    path, *files = sys.argv[1:]
+    load(files)
     print(json.dumps(make_findings(SweepFolder(Path(path)))))

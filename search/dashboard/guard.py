@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import secrets
 from http.cookies import CookieError, SimpleCookie
-from ipaddress import ip_address
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from analysis.web_server import Refused, check_length, is_loopback
+
 LARGEST_BODY = 2**20
+LONGEST_TARGET = 300  # characters of path and query; a number of 5,000 digits, which Python does not read, is longer
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; "
     "img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -39,6 +41,11 @@ class Guard:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        if len(scope["path"]) + len(scope["query_string"]) > LONGEST_TARGET:
+            await PlainTextResponse("The address is too long.\n", status_code=414, headers=SECURITY)(
+                scope, receive, send
+            )
+            return
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if self.token and given and self._is_right(given):
             answer = RedirectResponse(scope["path"], status_code=303)  # the token leaves the address
@@ -55,34 +62,28 @@ class Guard:
         host = headers.get("host", "")
         if self.token and not self._is_right(self._read_cookie(headers)):
             return "Open the address that `sweep dashboard` printed: it has the token that this page needs."
-        if not self.token and not _is_loopback(host):
+        if not self.token and not is_loopback(host):
             return f"Host {host[:100]}: this dashboard answers only at 127.0.0.1 and localhost."
         if method in ("GET", "HEAD"):
             return ""
         origin = headers.get("origin", "")
-        if urlsplit(origin).netloc != host:
+        if not origin or origin.partition("://")[2] != host:
             return f"Origin {origin[:100] or '(none)'}: only the dashboard's own page may change the sweep."
-        if not headers.get("content-length", "").isdecimal() or int(headers["content-length"]) > LARGEST_BODY:
-            return f"The request has more than {LARGEST_BODY:,} bytes, or does not give their number."
+        try:
+            check_length(headers, LARGEST_BODY)
+        except Refused as error:
+            return f"Refused: {error}."
         return ""
 
     def _read_cookie(self, headers: Headers) -> str:
         try:
-            found = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
+            cookie = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
         except CookieError:
             return ""
-        return found.value if found else ""
+        return cookie.value if cookie else ""
 
     def _is_right(self, token: str) -> bool:
         return secrets.compare_digest(token.encode(), self.token.encode())
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def _with_headers(send: Send) -> Send:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 
-from analysis.formatting import label_of
-from analysis.report.figures.rungs import choose_rungs
-from search.core.record import SweepRecord
-from search.core.trials import Trial
-from search.dashboard.fold import Fold
-from search.dashboard.ledger_tail import LedgerTail
+from analysis.report.sweep_data import choose_rungs
+from ledger import EXPERIMENT
+from ledger.columns import describe_pages
+from ledger.events import DriverStarted
+from ledger.file import LedgerTail
+from ledger.folder import SweepFolder
+from ledger.formatting import label_of
+from ledger.record import SweepRecord
+from ledger.trials import Trial
+from search.dashboard.findings import LiveFindings
+from search.dashboard.live_state import LiveState
 from search.dashboard.trial_rows import Row, TrialRows
-from search.storage.events import DriverStarted
-from search.storage.folder import SweepFolder
 from spaces.load import FORMAT
 from training.errors import UserError
 
@@ -24,32 +28,38 @@ MOST = 1000  # trials in one answer, or slightly more: a page of a large sweep s
 
 
 class LiveSweep:
-    """Follows the ledger of a sweep. Its methods may be called by several threads."""
+    """Follows the ledger of a sweep, which may not have begun yet. Its methods may be called by several threads."""
 
-    def __init__(self, folder: SweepFolder) -> None:
-        self.folder = folder
+    def __init__(
+        self, folder: SweepFolder, files: Sequence[str] = (), uri: str | None = None, experiment: str = EXPERIMENT
+    ) -> None:
+        """Follow a folder; `files` have own techniques. If it is a copy, `uri` is the MLflow store that it comes from."""
+        self.folder, self.files, self.uri, self.experiment = folder, files, uri, experiment
         self.problem = ""  # the reason why the ledger cannot be read
         self.source_problem = ""  # the reason why the ledger is not the newest, for a copy
-        self._tail = LedgerTail(folder.ledger)
+        self.findings = LiveFindings(folder, self.count_completed, files)
+        self._tail = LedgerTail(folder)
         self._mutex = threading.Lock()
         self._begin()
 
     def _begin(self) -> None:
         self.session = uuid.uuid4().hex  # a page that has another one begins again
-        self.fold = Fold(self.folder)
+        self.state = LiveState(self.folder)
         self.is_running = False
         self._next_look = self._next_lock_look = 0.0
         self._state_at = (-1, "")  # the version for which the state was found, and the state
 
     @property
     def record(self) -> SweepRecord:
-        """The sweep as commands see it, for requests."""
-        return SweepRecord(self.folder, self.fold.events)
+        """The sweep as commands see it, as far as it was read."""
+        return SweepRecord(self.folder, self.state.events)
 
-    @property
-    def is_read(self) -> bool:
-        """Whether the ledger was read to its end."""
-        return self._tail.share == 1.0
+    def read_whole(self) -> SweepRecord:
+        """Return the sweep as commands see it, with all events of its ledger until now, or until a damaged line."""
+        self.refresh()
+        while self._tail.share < 1.0 and not self.problem:
+            self.refresh()
+        return self.record
 
     def refresh(self) -> None:
         """Take in the new events. An unreadable ledger is described in `problem`."""
@@ -61,28 +71,28 @@ class LiveSweep:
                 self.problem = ""
             except UserError as error:
                 self.problem = str(error)
-            if self.fold.rows is not None and time.monotonic() >= self._next_lock_look:
+            if self.state.rows is not None and time.monotonic() >= self._next_lock_look:
                 self._look_at_lock()
-            self._next_look = time.monotonic() + (LOOK_SECONDS if self.is_read else 0.0)
+            self._next_look = time.monotonic() + (LOOK_SECONDS if self._tail.share == 1.0 else 0.0)
 
     def _read(self) -> None:
         events = self._tail.read()
         if events is None:  # the ledger is another one now
             self._begin()
             events = self._tail.read() or []
-        self.fold.add(events)
+        self.state.add(events)
         if any(isinstance(event, DriverStarted) for event in events):
             self._next_lock_look = 0.0
 
     def _look_at_lock(self) -> None:
         was, self.is_running = self.is_running, self.folder.is_running()
         if was != self.is_running:
-            self.fold.touch_running()
+            self.state.touch_running()
         self._next_lock_look = time.monotonic() + LOCK_SECONDS
 
     def count_completed(self) -> int:
         """Return the number of trials that ran to full length, which the findings are about."""
-        return sum(trial.state == "completed" for trial in list(self.fold.trials))
+        return sum(trial.state == "completed" for trial in list(self.state.trials))
 
     def describe(self, since: int, session: str, is_filling: bool = False) -> Row:
         """Return the sweep as plain values, with the rows that changed after the version `since` of that session.
@@ -94,60 +104,62 @@ class LiveSweep:
         """
         self.refresh()
         with self._mutex:
-            fold, first = self.fold, since if session == self.session else 0
-            if fold.rows is None:
+            state, first = self.state, since if session == self.session else 0
+            if state.rows is None:
                 return {"session": self.session, "version": 0, "problem": self.problem, "name": self.folder.name}
             version, changed = self._choose_changed(first)
-            sent = sum(one <= version for one in fold.changed.values())
-            found: Row = {
+            sent = sum(changed_at <= version for changed_at in state.changed.values())
+            answer: Row = {
                 "session": self.session,
                 "version": version,
                 "problem": self.problem or self.source_problem,
-                "share": self._tail.share * (sent / len(fold.changed) if fold.changed else 1.0),
-                "head": fold.summary.describe(fold.trials, fold.best, fold.asha, self._find_state()),
+                "share": self._tail.share * (sent / len(state.changed) if state.changed else 1.0),
+                "head": state.summary.describe(state.trials, state.best, state.asha, self._find_state()),
             }
+            answer["is_over"] = self.findings.are_complete and answer["share"] == 1.0 and not self.is_running
             if not first:
-                found["sweep"] = self._describe_sweep(fold.rows)
+                answer["sweep"] = self._describe_sweep(state.rows)
             if first < version:
-                is_new = {trial.number for trial in changed if is_filling or fold.started[trial.number] > first}
-                found |= self._describe_changes(fold.rows, changed, is_new)
-            return found
+                is_new = {trial.number for trial in changed if is_filling or state.started[trial.number] > first}
+                answer |= self._describe_changes(state.rows, changed, is_new)
+            return answer
 
     def _choose_changed(self, since: int) -> tuple[int, list[Trial]]:
         """Return the version up to which an answer goes, and the trials that changed after `since` until then."""
-        fold = self.fold
-        found = sorted((version, number) for number, version in fold.changed.items() if version > since)
-        until = fold.version if len(found) <= MOST else found[MOST - 1][0]
-        return until, [fold.trials.by_number[number] for version, number in found if version <= until]
+        state = self.state
+        changes = sorted((version, number) for number, version in state.changed.items() if version > since)
+        until = state.version if len(changes) <= MOST else changes[MOST - 1][0]
+        return until, [state.trials.by_number[number] for version, number in changes if version <= until]
 
     def _find_state(self) -> str:
         if self.is_running:
             return "running"
-        if self._state_at[0] != self.fold.version:
+        if self._state_at[0] != self.state.version:
             record = self.record
-            record.trials = self.fold.trials
-            self._state_at = self.fold.version, record.state
+            record.trials = self.state.trials
+            self._state_at = self.state.version, record.state
         return self._state_at[1]
 
     def _describe_sweep(self, rows: TrialRows) -> Row:
-        trials = self.fold.trials
+        trials = self.state.trials
         return {
             "name": self.folder.name,
             "format": FORMAT,
             "label": label_of(trials.metric),
             "maximise": trials.sign > 0,
             "percent": rows.unit != 1,
+            "columns": describe_pages(),
             "base": rows.base,
             "axes": rows.list_axes(),
         }
 
     def _describe_changes(self, rows: TrialRows, changed: list[Trial], is_new: set[int]) -> Row:
-        fold = self.fold
+        state = self.state
         return {
             "rows": [self._describe_row(rows, trial, trial.number in is_new) for trial in changed],
-            "best": fold.best.number if fold.best else None,
-            "baseline": fold.baseline.number if fold.baseline else None,
-            "rungs": choose_rungs(+fold.stops, len(fold.trials)),
+            "best": state.best.number if state.best else None,
+            "baseline": state.baseline.number if state.baseline else None,
+            "rungs": choose_rungs(+state.stops, len(state.trials)),
         }
 
     def _describe_row(self, rows: TrialRows, trial: Trial, is_new: bool) -> Row:

@@ -4,87 +4,50 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search.storage.folder import SweepFolder
-from training.errors import UserError
+from ledger.folder import SweepFolder
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from starlette.types import ASGIApp
     from uvicorn import Server
-
-    from search.dashboard.sources import Source
 
 PORT = 8270
 PORTS = 50  # ports that are tried
-END_SECONDS = 1.0
+PAUSE_SECONDS = 0.2  # between two looks at the open pages
+LONGEST_END_SECONDS = 120.0  # from the end of a command until its dashboard ends too
 
 
-def open_socket(host: str, port: int) -> socket.socket:
-    """Listen on the first free port, starting at `port`; with `port` 0 on any free one.
-
-    Raises:
-        UserError: the host is not one of this machine, or no port is free.
-    """
-    last = min(port + PORTS, 65536) if port else 1
-    for candidate in range(port, last):
-        try:
-            return socket.create_server((host, candidate), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-        except PermissionError:
-            continue
-        except OSError as error:
-            if isinstance(error, socket.gaierror) or error.errno not in (98, 48):  # in use, on Linux and on macOS
-                reason = error.strerror or error
-                raise UserError(f"--host={host}: this machine cannot listen there ({reason}). Use 127.0.0.1.") from None
-    raise UserError(f"--port={port}: no port from {port} to {last - 1} can be opened. Name another.")
-
-
-def make_server(source: Source, listener: socket.socket, token: str) -> Server:
-    """Return the server of a sweep; with a token only for a browser that has it.
-
-    Raises:
-        UserError: the sweep cannot be read.
-    """
-    import uvicorn
-
-    from search.dashboard.app import make_app
+def _make_server(app: ASGIApp, listener: socket.socket, token: str = "") -> Server:
+    """Return a server; with a token only for a browser that has it."""
+    from analysis.web_server import make_server
     from search.dashboard.guard import Guard
 
-    app = Guard(make_app(source.make_parts()), listener.getsockname()[1], token)
-    return uvicorn.Server(
-        uvicorn.Config(
-            app,
-            http="h11",
-            ws="none",
-            loop="asyncio",
-            lifespan="off",
-            log_level="warning",
-            access_log=False,  # the first address has the token
-            timeout_graceful_shutdown=1,
-        )
-    )
+    return make_server(Guard(app, listener.getsockname()[1], token))
 
 
-def serve(source: Source, listener: socket.socket) -> None:
-    """Serve a sweep until Ctrl-C. Beyond loopback, only a browser that has opened the printed address can use it.
+def serve(app: ASGIApp, what: str, listener: socket.socket) -> None:
+    """Serve an application until Ctrl-C; `what` says what it shows.
 
-    Raises:
-        UserError: the sweep cannot be read.
+    Beyond loopback, only a browser that has opened the printed address can use it.
     """
-    is_local = ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
-    token = "" if is_local else secrets.token_urlsafe(24)
-    server = make_server(source, listener, token)
-    print(f"Dashboard of {source.name}: {describe_address(listener, token)} (Ctrl-C ends it)", flush=True)
+    from analysis.web_server import is_loopback
+
+    token = "" if is_loopback(listener.getsockname()[0]) else secrets.token_urlsafe(24)
+    server = _make_server(app, listener, token)
+    print(f"{what}: {describe_address(listener, token)} (Ctrl-C ends it)", flush=True)
     if token:
-        print("Everyone who has this address can change the sweep. The connection is not encrypted.", flush=True)
+        print("Everyone who has this address can change what it shows. The connection is not encrypted.", flush=True)
     server.run(sockets=[listener])
 
 
@@ -99,11 +62,14 @@ def describe_address(listener: socket.socket, token: str = "") -> str:
 def beside(folder: SweepFolder, files: Sequence[Path], console: Console) -> Iterator[None]:
     """Serve a sweep in a process of its own while the `with` block runs it; `files` have own techniques.
 
-    The process ends with this one, however that ends, because it reads from a pipe that this one holds.
+    The process sees the end of the block, or of this process, because it reads from a pipe that this one holds. It
+    then ends too, as soon as the open pages have the end of the sweep.
     """
-    listener = open_socket("127.0.0.1", PORT)
+    from analysis.web_server import open_socket
+
+    listener = open_socket("127.0.0.1", PORT, PORTS)
     # -P: the user's folder may have a package that is called `search`.
-    command = [sys.executable, "-P", "-m", "search.dashboard.child", str(folder.path), str(listener.fileno())]
+    command = [sys.executable, "-P", "-m", "search.dashboard.serve", str(folder.path), str(listener.fileno())]
     console.print(f"Dashboard: {describe_address(listener)}", markup=False)
     child = subprocess.Popen(
         [*command, *map(str, files)],
@@ -116,13 +82,38 @@ def beside(folder: SweepFolder, files: Sequence[Path], console: Console) -> Iter
     try:
         yield
     finally:
-        _end(child)
+        assert child.stdin is not None
+        child.stdin.close()
+        threading.Thread(target=child.wait, daemon=True).start()  # a notebook goes on, and should keep no zombie
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    child.send_signal(signal.SIGTERM)
-    try:
-        child.wait(END_SECONDS)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
+def _serve_for_parent(folder: str, number: str, *files: str) -> None:
+    """Serve a sweep with an open socket until the parent ends and the open pages have the end of the sweep."""
+    from search.dashboard.app import make_app
+    from search.dashboard.live_sweep import LiveSweep
+    from search.dashboard.open_pages import OpenPages
+    from training.plugins import load
+
+    load(files)
+    listener = socket.socket(fileno=int(number))
+    live, pages = LiveSweep(SweepFolder(Path(folder)), files), OpenPages()
+    server = _make_server(make_app(live, pages), listener)
+
+    def end_after_parent() -> None:
+        sys.stdin.buffer.read()  # the parent holds the other end and writes nothing
+        for output in (1, 2):  # a program that reads the output of the command need not wait for this process
+            os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+        live.findings.is_last = True
+        until = time.monotonic() + LONGEST_END_SECONDS
+        while pages.count() and time.monotonic() < until:
+            live.refresh()
+            live.findings.describe(0)  # begins the last ones
+            time.sleep(PAUSE_SECONDS)
+        server.should_exit = True
+
+    threading.Thread(target=end_after_parent, daemon=True).start()
+    server.run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    _serve_for_parent(*sys.argv[1:])

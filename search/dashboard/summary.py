@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import math
+import shutil
 import socket
+import subprocess
 import time
 from collections import Counter
 from typing import Any
 
-from analysis.formatting import format_score, format_seconds
-from search.core.asha import Asha
-from search.core.record import SweepRecord
-from search.core.trials import UNFINISHED, Trial, Trials
-from search.dashboard.machine import Machine
-from search.dashboard.run_link import RunLink
-from search.display.time_left import Pace
-from search.storage.events import (
+import psutil
+
+from analysis.reading.store import SERVERS
+from ledger.events import (
     AnyEvent,
     DriverStarted,
     Noted,
+    RunOpened,
     SettingsChanged,
     TrialEnded,
     TrialLost,
     TrialResumed,
     TrialStarted,
 )
-from search.storage.settings import Settings
+from ledger.formatting import MASK, format_score, format_seconds, mask_secrets
+from ledger.record import SweepRecord
+from ledger.settings import Settings
+from ledger.trials import UNFINISHED, Trial, Trials
+from search.core.asha import Asha
+from search.display.time_left import Pace
+
+LOOK_SECONDS = 4.0
+QUERY = ("--query-gpu=utilization.gpu,memory.used,memory.total", "--format=csv,noheader,nounits")
 
 
-class Summary:
+class LiveSummary:
     """Folds the events that concern the sweep as a whole."""
 
     def __init__(self) -> None:
@@ -41,12 +48,11 @@ class Summary:
         self.last_time = 0.0
         self.notes: list[str] = []
         self.machine = Machine()
-        self.link: RunLink | None = None
+        self.run: RunOpened | None = None
 
     def begin(self, record: SweepRecord) -> None:
         """Take what the first event of the sweep describes."""
         self.settings = record.header.settings
-        self.link = RunLink(self.settings.tracking_uri, self.settings.experiment, record.header.id)
         self.trials_asked = record.space.search.trials
 
     def fold(self, event: AnyEvent) -> None:
@@ -56,6 +62,8 @@ class Summary:
             self._fold_driver(event)
         elif isinstance(event, SettingsChanged):
             self.settings = event.settings
+        elif isinstance(event, RunOpened):
+            self.run = event
         elif isinstance(event, Noted):
             self.notes.append(event.text)
         elif isinstance(event, TrialStarted | TrialResumed):
@@ -70,7 +78,7 @@ class Summary:
         # A resume may have another time budget, which the ledger does not have.
         budget = self.settings.time_budget_seconds if self.drivers == 0 else None
         self.driver, self.drivers, self.places = event, self.drivers + 1, {}
-        self.pace = Pace(lambda: event.slots, event.time + budget if budget else None)
+        self.pace = Pace(lambda: event.slots, (lambda: event.time + budget - time.time()) if budget else None)
 
     def describe(self, trials: Trials, best: Trial | None, asha: Asha | None, state: str) -> dict[str, Any]:
         """Return plain values for the page; `state` is that of the sweep."""
@@ -91,13 +99,13 @@ class Summary:
             "machine": self._describe_machine() if is_running else "",
             "rungs": self._describe_rungs(trials, asha),
             "notes": self.notes,
-            "mlflow": self.link.address if self.link else "",
+            "mlflow": _find_page(mask_secrets(self.settings.tracking_uri), self.run),
             "ray": self.driver.dashboard if is_running and self.driver else "",
         }
 
     def _describe_time_left(self, trials: Trials, now: float) -> dict[str, str]:
         planned = trials.plan.seconds if trials.plan else None
-        text, basis = self.pace.explain(list(trials), self.trials_asked + trials.extra, now, planned)
+        text, basis = self.pace.describe(list(trials), self.trials_asked + trials.extra, now, planned)
         return {"text": text or "time left is not known yet", "basis": basis or "no trial has ended"}
 
     def _describe_workers(self) -> list[int | None]:
@@ -124,3 +132,44 @@ class Summary:
             )
             lines.append({"label": label, "reached": count, "passing": passing})
         return lines
+
+
+def _find_page(uri: str, run: RunOpened | None) -> str:
+    """Return the address of a run in the web page of an MLflow server; empty for other stores, or with a password."""
+    if run is None or not uri.startswith(SERVERS) or MASK in uri:
+        return ""
+    return f"{uri.rstrip('/')}/#/experiments/{run.experiment}/runs/{run.run}"
+
+
+class Machine:
+    """Measures at most once in some seconds; between two looks it returns the last texts."""
+
+    def __init__(self) -> None:
+        self.next_look = time.monotonic() + LOOK_SECONDS / 4  # a shorter time says nothing about the CPUs
+        self.texts: list[str] = []
+        psutil.cpu_percent()  # the next call measures from here
+
+    def describe(self) -> list[str]:
+        """Return texts such as `CPUs 87 % busy`."""
+        if time.monotonic() >= self.next_look:
+            self.next_look = time.monotonic() + LOOK_SECONDS
+            memory = psutil.virtual_memory()
+            self.texts = [
+                f"CPUs {psutil.cpu_percent():.0f} % busy",
+                f"memory {memory.percent:.0f} % used",
+                *_describe_gpus(),
+            ]
+        return self.texts
+
+
+def _describe_gpus() -> list[str]:
+    if (tool := shutil.which("nvidia-smi")) is None:
+        return []
+    try:
+        done = subprocess.run([tool, *QUERY], capture_output=True, text=True, timeout=2, check=True)
+        rows = [[float(cell) for cell in line.split(",")] for line in done.stdout.splitlines()]
+    except (OSError, subprocess.SubprocessError, ValueError):  # the tool is there, but its driver is not
+        return []
+    return [
+        f"GPU {n}: {busy:.0f} % busy, {used / total:.0%} of its memory" for n, (busy, used, total) in enumerate(rows)
+    ]

@@ -6,17 +6,18 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from analysis.effects.search_parameters import OTHER, encode_recipe, is_interval, list_levels, list_parameters
-from analysis.formatting import mask_secrets, unit_of
-from search.core.trials import Trial
+from analysis.effects.search_parameters import OTHER, encode_recipe, is_interval, list_parameters
+from analysis.report.choices import list_options
+from analysis.report.sweep_data import DIGITS, put_epoch
+from ledger.columns import list_columns
+from ledger.formatting import unit_of
+from ledger.trials import Trial
 from spaces.parameters.domains import LogUniform
 from spaces.space import Space
 from training.contract.part import Part
 from training.recipe import Recipe, flatten
-from training.score_metrics import COST
 
 Row = dict[str, Any]  # plain values for JSON
-DIGITS, SCORE_DIGITS = 5, 7
 
 
 class TrialRows:
@@ -25,21 +26,23 @@ class TrialRows:
     def __init__(self, space: Space) -> None:
         self.unit = unit_of(space.search.metric)
         self.parameters = list_parameters(space.recipe)
-        self.labels = [
-            {}
-            if is_interval(one.domain)
-            else {level.option: level.label for level in list_levels(one) if not level.detail}
-            for one in self.parameters
-        ]
+        self.options = [list_options(parameter) for parameter in self.parameters]
+        self.labels = [{option.key: option.label for option in options} for options in self.options]
         self.base_recipe = space.baselines()[0]
         self.base = self.base_recipe.flat()
         self.fixed: dict[int, Row] = {}  # by trial
 
     def list_axes(self) -> list[Row]:
-        """Return the search parameters: name, scale, and the labels of the options."""
+        """Return the search parameters: name, scale, and what is known of the options."""
         return [
-            {"name": one.name, "scale": _scale(one.domain), "options": list(labels.values())}
-            for one, labels in zip(self.parameters, self.labels, strict=True)
+            {
+                "name": parameter.name,
+                "scale": _scale(parameter.domain),
+                "options": [option.label for option in options],
+                "texts": [option.text for option in options],
+                "inside": [option.inside for option in options],
+            }
+            for parameter, options in zip(self.parameters, self.options, strict=True)
         ]
 
     def describe_start(self, trial: Trial) -> Row:
@@ -47,12 +50,7 @@ class TrialRows:
         if trial.number not in self.fixed:
             changes = self._list_changes(trial.recipe)
             flat = {**self.base, **changes}
-            self.fixed[trial.number] = {
-                "is_baseline": trial.origin == "baseline",
-                "epochs": trial.epochs,
-                "recipe": changes,
-                "places": list(self._places(flat)),
-            }
+            self.fixed[trial.number] = {"recipe": changes, "places": list(self._places(flat))}
         return self.fixed[trial.number]
 
     def _list_changes(self, recipe: Recipe) -> Row:
@@ -77,27 +75,17 @@ class TrialRows:
 
     def describe_progress(self, trial: Trial, state: str) -> Row:
         """Return what changes while a trial runs; `state` is that which the page shows."""
-        last = trial.reports[-1] if trial.reports else None
-        metrics = last.metrics if last else {}
-        kept = next((report for report in trial.reports if last and report.epoch == last.best_epoch), None)
-        return {
-            "trial": trial.number,
-            "state": state,
-            "reason": mask_secrets(trial.reason),
-            "score": _round(self.unit * last.score if last else None, SCORE_DIGITS),
-            "standard_error": _round(self.unit * last.standard_error if last else None),
-            "seconds": _round(sum(metrics.get(part) or 0.0 for part in COST) if last else None),
-            "memory_mb": _round(metrics.get("peak_memory_mb")),
-            "ece": _round(kept.metrics.get("val_ece") if kept else None),
-            "epochs_done": trial.epoch,
-            "curve": list(self._curve(trial)),
-        }
+        values = {it.name: it.put_on_page(it.value(trial), self.unit) for it in list_columns("pages")}
+        metrics: dict[str, list[float | None]] = {}
+        for report in trial.reports:
+            put_epoch(metrics, report.epoch, report.metrics)
+        return {**values, "state": state, "curve": list(self._curve(trial)), "metrics": metrics}
 
     def _curve(self, trial: Trial) -> Iterator[float | None]:
         epoch = 0
         for report in trial.reports:
             yield from [None] * (report.epoch - epoch - 1)  # a repaired ledger may have lost an epoch
-            yield _round(self.unit * report.score)
+            yield float(f"{self.unit * report.score:.{DIGITS}g}")
             epoch = report.epoch
 
 
@@ -109,7 +97,3 @@ def _scale(domain: object) -> str:
     if not is_interval(domain):
         return "options"
     return "log" if isinstance(domain, LogUniform) and domain.low > 0 else "linear"
-
-
-def _round(value: float | None, digits: int = DIGITS) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}")

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
+import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from analysis.formatting import format_score, format_seconds
-from search.core.record import SweepRecord
-from search.core.trials import Trial
-from search.display.curve import draw_curve
+from ledger.formatting import format_score, format_seconds
+from ledger.record import SweepRecord
+from ledger.trials import Trial
 from search.display.recipe_text import baseline_of, describe_recipe, format_state
 from spaces.load import dump_recipe
 from training.errors import UserError
-from training.score_metrics import COST
 
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH = 60  # characters of a curve at most
 LOG_LINES = 10
 
 
@@ -27,10 +28,10 @@ def find_trial(record: SweepRecord, text: str) -> Trial:
         UserError: there is no such trial.
     """
     trials = record.trials.by_number
-    if text.isascii() and text.isdecimal() and int(text) in trials:
+    if text.isascii() and text.isdecimal() and len(text) < 20 and int(text) in trials:
         return trials[int(text)]
     last = f"0000 to {max(trials):04d}" if trials else "none"
-    raise UserError(f"{text or repr(text)}: {record.name} has no such trial. It has {last}.")
+    raise UserError(f"{text[:100] or repr(text)}: {record.name} has no such trial. It has {last}.")
 
 
 def describe_trial(record: SweepRecord, trial: Trial, width: int) -> RenderableType:
@@ -52,11 +53,10 @@ def _list_lines(record: SweepRecord, trial: Trial) -> Iterator[str]:
     yield f"Trial {trial.name} of {record.name}: {format_state(trial.state)}{reason}"
     ranked = record.trials.ranked()
     if trial.reports:
-        last = trial.reports[-1]
-        cost = sum(last.metrics.get(part) or 0.0 for part in COST)
+        last, seconds = trial.reports[-1], format_seconds(trial.seconds or 0.0)
         yield (
             f"{metric} {format_score(metric, last.score, last.standard_error)}, rank {ranked.index(trial) + 1} of "
-            f"{len(ranked)}; {trial.epoch} of {trial.epochs} epochs in {format_seconds(cost)}, the best was {last.best_epoch}"
+            f"{len(ranked)}; {trial.epoch} of {trial.epochs} epochs in {seconds}, the best was {last.best_epoch}"
         )
         yield ""
         yield from _draw(metric, [report.metrics.get(metric) for report in trial.reports])
@@ -78,3 +78,10 @@ def _draw(metric: str, values: list[float | None]) -> Iterator[str]:
     if known:
         curve = draw_curve(known, min(known), max(known))
         yield f"{metric} by epoch: {curve}  {format_score(metric, known[0])} → {format_score(metric, known[-1])}"
+
+
+def draw_curve(values: Sequence[float], low: float, high: float) -> str:
+    """Draw values with one character for some of them each: the height is their mean, between `low` and `high`."""
+    means = np.array([part.mean() for part in np.array_split(np.array(values), min(WIDTH, len(values)))])
+    shares = (means - low) / (high - low) if high > low else np.ones(len(means))
+    return "".join(BARS[height] for height in np.minimum((shares * len(BARS)).astype(int), len(BARS) - 1))

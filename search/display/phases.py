@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from rich.live import Live
 from rich.table import Table
 
-from analysis.formatting import format_seconds
+from ledger.formatting import format_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,9 +27,6 @@ class Phases:
 
     def __enter__(self) -> Self:
         self.began = time.monotonic()
-        if self.console.is_interactive:
-            self.live = Live(get_renderable=self.render, console=self.console, refresh_per_second=REFRESH)
-            self.live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -41,8 +38,19 @@ class Phases:
         """End the current phase and begin this one."""
         now = time.monotonic()
         self.phases.append((name, now))
-        if self.live is None:
+        if self.console.is_interactive and self.live is None:
+            self.live = Live(get_renderable=self.render, console=self.console, refresh_per_second=REFRESH)
+            self.live.start()
+        elif self.live is None:
             self.console.print(f"[{format_seconds(now - self.began)}] {name}", markup=False)
+
+    def follow(self, name: str) -> None:
+        """Replace the name of the current phase in a terminal; other outputs keep the first one."""
+        self.phases[-1] = (name, self.phases[-1][1])
+
+    def tell(self, line: str) -> None:
+        """Print a line about the current phase; in a terminal it stays above the phases."""
+        self.console.print(f"  {line}", markup=False)
 
     def render(self) -> Table:
         """Return a line for each phase, with its duration so far."""

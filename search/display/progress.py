@@ -14,17 +14,17 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from analysis.formatting import format_score, format_seconds, plural
-from analysis.report.probe import describe_probe
-from search.core.trials import UNFINISHED, Trial, Trials
+from analysis.report.sentences import describe_probe
+from ledger.events import AnyEvent, EpochReported, FeaturesProbed, SweepPaused, TrialEnded
+from ledger.formatting import format_score, format_seconds, plural
+from ledger.trials import UNFINISHED, Trial, Trials
 from search.display.recipe_text import baseline_of, cut, describe_recipe, format_counts, format_state
 from search.display.time_left import Pace
-from search.storage.events import AnyEvent, EpochReported, FeaturesProbed, SweepPaused, TrialEnded
 
 if TYPE_CHECKING:
     from search.core.controller import Controller
 
-REFRESH = 4  # redraws per second
+REFRESH = 1  # redraws per second
 HEARTBEAT_SECONDS = 60
 RUNNING = 8  # running trials shown at most
 RUNGS = 6  # rungs shown at most; if there are more, the last ones are shown
@@ -33,15 +33,20 @@ PAUSED = "A user paused the sweep: no new trial starts until sweep unpause or th
 
 
 class Progress:
-    """Shows a controller's trials while the sweep runs. `deadline` is in seconds since 1970, as in the ledger."""
+    """Shows a controller's trials while the sweep runs. `seconds_left` is what is left of a time budget."""
 
     def __init__(
-        self, controller: Controller, *, console: Console, slots: Callable[[], int], deadline: float | None = None
+        self,
+        controller: Controller,
+        *,
+        console: Console,
+        slots: Callable[[], int],
+        seconds_left: Callable[[], float] | None = None,
     ) -> None:
         self.controller = controller
         self.console = console
         self.slots = slots
-        self.pace = Pace(slots, deadline)
+        self.pace = Pace(slots, seconds_left)
         self.started = self.spoke = time.time()
         self.rungs: list[tuple[str, int, float | None]] = []
         self.reasons: set[str] = set()  # reasons of failures that were printed already
@@ -145,8 +150,8 @@ class Progress:
         now = time.time()
         words = f"{done}/{budget} trials · {format_seconds(now - self.started)}"
         plan = self.controller.trials.plan
-        if left := self.pace.describe(list(trials), budget, now, plan.seconds if plan else None):
-            words += f" · {left}"
+        left, _ = self.pace.describe(list(trials), budget, now, plan.seconds if plan else None)
+        words += f" · {left}" if left else ""
         grid = Table.grid(padding=(0, 2, 0, 0))
         room = max(10, min(60, width - 52))
         grid.add_row(ProgressBar(total=budget, completed=done, width=room), Text(words, no_wrap=True))

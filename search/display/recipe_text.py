@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from search.core.trials import Trial, Trials
+from ledger.trials import Trial, Trials
 from spaces.parameters.domains import format_value
 from spaces.schema import slot_of
 from training.recipe import Recipe, flatten
@@ -17,7 +17,7 @@ def format_state(state: str) -> str:
 
 def format_counts(trials: Trials) -> str:
     """Return for example `running 2 · completed 5`, with unfinished trials first."""
-    order = ("running", "paused", "interrupted", "completed", "stopped", "diverged", "out_of_memory", "failed")
+    order = ("running", "interrupted", "completed", "stopped", "diverged", "out_of_memory", "failed")
     counts = trials.count()
     return " · ".join(f"{format_state(state)} {counts[state]}" for state in order if state in counts)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from analysis.formatting import format_seconds, plural
-from search.core.trials import UNFINISHED, Trial
-from search.storage.events import AnyEvent, EpochReported
+from ledger.events import AnyEvent, EpochReported
+from ledger.formatting import format_seconds, plural
+from ledger.trials import UNFINISHED, Trial
 
 
 class Pace:
     """Epochs per second since the first trial of this session began."""
 
-    def __init__(self, slots: Callable[[], int], deadline: float | None = None) -> None:
+    def __init__(self, slots: Callable[[], int], seconds_left: Callable[[], float] | None = None) -> None:
         self.slots = slots
-        self.deadline = deadline
+        self.seconds_left = seconds_left
         self.began: float | None = None
         self.epochs = 0
 
@@ -24,25 +24,19 @@ class Pace:
             self.began = event.time
         self.epochs += isinstance(event, EpochReported)
 
-    def describe(self, trials: Sequence[Trial], budget: int, now: float, planned: float | None = None) -> str:
-        """Return for example `about 3 min 12 s left`, or the end of the time budget if that is sooner.
-
-        Until trials have finished, it is what is left of the `planned` seconds. The text is empty while there is neither.
-        """
-        return self.explain(trials, budget, now, planned)[0]
-
-    def explain(
+    def describe(
         self, trials: Sequence[Trial], budget: int, now: float, planned: float | None = None
     ) -> tuple[str, str]:
-        """Return the text of `describe`, and where it comes from; both are empty while nothing is known."""
-        left, basis = (
-            self.estimate(trials, budget, now),
-            f"from {plural(self.epochs, 'epoch')} since the driver started",
-        )
+        """Return for example `about 3 min 12 s left`, or the end of the time budget if that is sooner; and its source.
+
+        Until trials have finished, it is what is left of the `planned` seconds. Both are empty while there is neither.
+        """
+        left = self.estimate(trials, budget, now)
+        basis = f"from {plural(self.epochs, 'epoch')} since the driver started"
         if left is None and planned is not None:
             left, basis = max(0.0, planned - (now - self.began if self.began else 0.0)), "from the plan"
-        if self.deadline is not None and (left is None or self.deadline - now < left):
-            return f"time budget ends in {format_seconds(self.deadline - now)}", "as asked for at the start"
+        if self.seconds_left is not None and (left is None or self.seconds_left() < left):
+            return f"time budget ends in {format_seconds(self.seconds_left())}", "as asked for at the start"
         return ("", "") if left is None else (f"about {format_seconds(left)} left", basis)
 
     def estimate(self, trials: Sequence[Trial], budget: int, now: float) -> float | None:

@@ -5,29 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from search.planning.features import Features, key_of
+from search.planning.targets import Features, key_of
 
 if TYPE_CHECKING:
     from training.cost import Cost
 
-SHRINKAGE = 0.02  # a single measurement of a choice counts as 98 %
+SHRINKAGE = 0.02  # of the ridge regression: a single measurement of a choice counts as 98 %
 BEYOND = math.log(4)  # a prediction is at most four times what was measured of any recipe, and at least a quarter
 SECONDS = ("train_seconds", "evaluation_seconds", "checkpoint_seconds")
-PROCESS = ("ram_mb",)
 DEVICE = ("train_memory_mb", "evaluation_memory_mb", "device_memory_mb")
 LEAST = {"seconds": 0.005, "mb": 32.0}  # below it, the logarithm would be that of noise
-
-
-@dataclass(frozen=True)
-class Point:
-    """A measured recipe."""
-
-    features: Features
-    cost: Cost
 
 
 class CostModel:
@@ -37,22 +28,23 @@ class CostModel:
     it differs more by chance than by recipe. Measured features return what was measured.
     """
 
-    def __init__(self, points: Sequence[Point], is_gpu: bool) -> None:
-        self.base = points[0].features
-        self.known = {key_of(point.features): point.cost for point in points}
-        floor = min(point.cost.floor_mb for point in points)
+    def __init__(self, points: Sequence[tuple[Features, Cost]], is_gpu: bool) -> None:
+        from sklearn.feature_extraction import DictVectorizer  # here, so that a sweep starts before scikit-learn loads
+        from sklearn.linear_model import Ridge
+        from sklearn.pipeline import make_pipeline
+
+        costs = [cost for _, cost in points]
+        self.base = points[0][0]
+        self.known = {key_of(features): cost for features, cost in points}
+        floor = min(cost.floor_mb for cost in costs)
         self.floors = dict.fromkeys(SECONDS, 0.0) | dict.fromkeys(DEVICE, 0.0 if is_gpu else floor) | {"ram_mb": floor}
-        self.columns = list(dict.fromkeys(name for point in points for name in self._encode(point.features)))
-        rows = np.array([self._row(point.features) for point in points]).reshape(len(points), len(self.columns))
-        values = np.array([[self._log(point.cost, name) for name in self.floors] for point in points])
+        values = np.array([[self._log(cost, name) for name in self.floors] for cost in costs])
         self.start = values[0]
         self.bounds = values.min(axis=0) - BEYOND, values.max(axis=0) + BEYOND
-        gram = rows.T @ rows + SHRINKAGE * np.eye(len(self.columns))
-        self.effects = (
-            np.linalg.solve(gram, rows.T @ (values - self.start)) if self.columns else np.zeros((0, values.shape[1]))
-        )
-        setup = float(np.median([point.cost.setup_seconds for point in points]))
-        self.others = asdict(points[0].cost) | {"setup_seconds": setup}
+        self.effects = make_pipeline(DictVectorizer(sparse=False), Ridge(SHRINKAGE, fit_intercept=False))
+        self.effects.fit([self._encode(features) for features, _ in points], values - self.start)
+        setup = float(np.median([cost.setup_seconds for cost in costs]))
+        self.others = asdict(costs[0]) | {"setup_seconds": setup}
 
     def predict(self, features: Features) -> Cost:
         """Return the cost of a recipe with these features."""
@@ -60,39 +52,28 @@ class CostModel:
 
         if (known := self.known.get(key_of(features))) is not None:
             return known
-        logs = np.clip(self.start + np.array(self._row(features)) @ self.effects, *self.bounds)
-        values = {
-            name: float(np.exp(log)) + floor for (name, floor), log in zip(self.floors.items(), logs, strict=True)
-        }
-        images = self.others["images_per_second"] * self.others["train_seconds"]
-        size = features.get("batch_size")
-        return Cost(
-            **self.others
-            | values
-            | {"images_per_second": images / values["train_seconds"]}
-            | ({"batch_size": int(size)} if isinstance(size, float) else {})
-        )
+        logs = np.clip(self.start + self.effects.predict([self._encode(features)])[0], *self.bounds)
+        pairs = zip(self.floors.items(), logs, strict=True)
+        predicted = self.others | {name: float(np.exp(log)) + floor for (name, floor), log in pairs}
+        predicted["images_per_second"] *= self.others["train_seconds"] / predicted["train_seconds"]
+        if isinstance(size := features.get("batch_size"), float):
+            predicted["batch_size"] = int(size)
+        return self.known.setdefault(key_of(features), Cost(**predicted))
 
     def _log(self, cost: Cost, name: str) -> float:
         least = LEAST["mb" if name.endswith("mb") else "seconds"]
         return math.log(max(least, getattr(cost, name) - self.floors[name]))
 
-    def _encode(self, features: Features) -> dict[str, float]:
-        """Return the differences from the base by column."""
-        columns: dict[str, float] = {}
+    def _encode(self, features: Features) -> dict[str, str | float]:
+        """Return the differences from the base; of numbers the logarithm, in which the cost is linear."""
+        differences: dict[str, str | float] = {"": 0.0}  # scikit-learn needs a column also where nothing differs
         for name, value in features.items():
-            base: Any = self.base.get(name)
-            if value == base:
-                continue
+            base = self.base.get(name)
             if isinstance(value, float) and isinstance(base, float):
-                columns[name] = math.log(value / base)
-            else:
-                columns[f"{name}={value}"] = 1.0
-        return columns
-
-    def _row(self, features: Features) -> list[float]:
-        found = self._encode(features)
-        return [found.get(column, 0.0) for column in self.columns]
+                differences[name] = math.log(value / base)
+            elif value != base:
+                differences[name] = str(value)
+        return differences
 
 
 @dataclass(frozen=True)
@@ -104,18 +85,18 @@ class ModelError:
     memory: float
 
 
-def measure_error(model: CostModel, checks: Sequence[Point]) -> ModelError | None:
+def measure_error(model: CostModel, checks: Sequence[tuple[Features, Cost]]) -> ModelError | None:
     """Compare predictions with measurements; None without measurements."""
     if not checks:
         return None
-    predicted = [model.predict(point.features) for point in checks]
-    times = [_factor(epoch_seconds(a), epoch_seconds(b.cost)) for a, b in zip(predicted, checks, strict=True)]
-    memory = [_factor(a.device_memory_mb, b.cost.device_memory_mb) for a, b in zip(predicted, checks, strict=True)]
+    pairs = [(model.predict(features), cost) for features, cost in checks]
+    times = [_factor(epoch_seconds(predicted), epoch_seconds(cost)) for predicted, cost in pairs]
+    memory = [_factor(predicted.device_memory_mb, cost.device_memory_mb) for predicted, cost in pairs]
     return ModelError(len(checks), float(np.mean(times)), float(np.mean(memory)))
 
 
-def _factor(one: float, other: float) -> float:
-    return max(one, other) / max(1e-9, min(one, other))
+def _factor(first: float, second: float) -> float:
+    return max(first, second) / max(1e-9, min(first, second))
 
 
 def epoch_seconds(cost: Cost) -> float:

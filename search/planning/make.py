@@ -1,4 +1,4 @@
-"""`sweep plan`: prepare a sweep as `sweep run` does, without an MLflow store, measure its space, and forecast it."""
+"""Forecast a sweep: for `sweep plan`, and for the ledger of a sweep that starts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ledger.events import AnyEvent
+from ledger.settings import Settings
 from search.display.phases import Phases
-from search.planning.settle import find_room, measure
+from search.planning.measured_space import MeasuredSpace, file_of, measure_space, recall, save
+from search.planning.packing import find_room, pack_trials
 from search.planning.sweep_plan import MOST_TRIALS, SweepPlan, plan_sweep
 from search.runner.machines.cluster import probe_cluster, this_machine
-from search.runner.start.early_checks import check_early
-from search.runner.start.plan import check_data, make_plan
-from search.storage.settings import Settings
+from search.runner.start.early_checks import check_data, check_early, check_packing
+from search.runner.start.plan import PreparedSweep, make_plan
 from spaces.space import Space
 from training.errors import UserError
 
@@ -37,7 +39,7 @@ def make_sweep_plan(
     """
     if space.search.trials > MOST_TRIALS:
         raise UserError(
-            f"search.trials={space.search.trials}: a plan is for at most {MOST_TRIALS} trials. Plan with fewer trials."
+            f"search.trials={space.search.trials}: a plan is for at most {MOST_TRIALS} trials. PreparedSweep with fewer trials."
         )
     probe_cluster(settings.address)
     with Phases(console) as phases:
@@ -59,3 +61,30 @@ def make_sweep_plan(
 def _check_price(price: float | None, has_gpus: bool) -> None:
     if price is not None and not has_gpus:
         raise UserError(f"--price-per-gpu-hour={price:g}: the trials use no GPU here. Leave it out.")
+
+
+def pack_and_forecast(plan: PreparedSweep, settings: Settings, storage: Path, phases: Phases) -> list[AnyEvent]:
+    """Pack the trials if the user wants so, and return the forecast of a sweep as an event, if its space was measured.
+
+    Raises:
+        UserError: trials cannot be packed here.
+    """
+    measured = recall(plan, file_of(storage, plan))
+    if settings.packs:
+        check_packing(settings, plan.capacity.demand.gpus > 0)
+        measured = measured or measure(plan, settings, storage, phases)
+        pack_trials(plan, measured.needs)
+    if measured is None or plan.space.search.trials > MOST_TRIALS:
+        return []
+    return [plan_sweep(plan, measured, find_room(plan)).to_event()]
+
+
+def measure(plan: PreparedSweep, settings: Settings, storage: Path, phases: Phases) -> MeasuredSpace:
+    """Measure a space, and keep that in the storage folder.
+
+    Raises:
+        UserError: no recipe can be trained here.
+    """
+    measured = measure_space(plan, settings.named_cpus is None, phases)
+    save(measured, file_of(storage, plan))
+    return measured

@@ -1,157 +1,276 @@
-"""What was measured of a space: kept as a file in the storage folder, for sweeps of the same space and data."""
+"""What was measured of a space: some recipes, trained for a few batches, and kept in the storage folder for later sweeps."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from search.planning.cost_model import CostModel, ModelError, Point, epoch_seconds, measure_error
-from search.planning.features import list_levels
-from search.planning.measure import Measurement, measure_targets, read_answer
+from ledger.formatting import plural
+from search.display.phases import Phases
+from search.planning.cost_model import CostModel, ModelError, epoch_seconds, measure_error
 from search.planning.packing import Needs
-from search.planning.targets import Target, choose_checks, choose_targets, draw_recipes, list_targets
-from search.runner.start.plan import Plan
+from search.planning.targets import CostTarget, choose_checks, choose_targets, draw_recipes, list_targets
+from search.runner.machines.capacity import Capacity
+from search.runner.machines.ray_failures import describe_failure
+from search.runner.start.plan import PreparedSweep
+from search.runner.worker import bootstrap, project_root, share_resources
 from spaces.parameters.domains import unparse
 from training.errors import UserError
+from training.process.text_files import read_json
 from training.recipe import Recipe, read_recipe
 
+if TYPE_CHECKING:
+    from training.cost import Cost
+
 FORMAT = 1
+LIMIT_SHARE, LEAST_LIMIT_SECONDS = 0.1, 60.0  # of the time of the sweep without early stopping
+DIED = "its worker died"
+WORDS = {"base": "the baseline", "check": "random draw", "heaviest": "most memory"}  # of targets, by their kind
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The cost of a target, or the reason why it cannot run."""
+
+    target: CostTarget
+    cost: Cost | None = None
+    problem: str = ""
+    start_seconds: float = 0.0  # from the request until the worker could begin, with its imports and its queue
 
 
 @dataclass(frozen=True)
 class MeasuredSpace:
-    """The measurements, and the model that predicts the cost of the other recipes."""
+    """The measurements, the first of which is the baseline, and the model that predicts the cost of other recipes."""
 
     measurements: list[Measurement]
     left_out: list[str]  # choices whose effect on the cost was not measured
     is_gpu: bool
-    candidates: list[Target]  # random recipes of the space
+    candidates: list[CostTarget]  # random recipes of the space
 
-    @property
-    def points(self) -> list[Point]:
-        return [Point(one.target.features, one.cost) for one in self.measurements if one.cost is not None]
+    def _fit(self, measurements: Sequence[Measurement]) -> CostModel:
+        return CostModel(
+            [(measurement.target.features, measurement.cost) for measurement in measurements if measurement.cost],
+            self.is_gpu,
+        )
 
-    @property
+    @cached_property
     def model(self) -> CostModel:
         """The model of everything that was measured."""
-        return CostModel(self.points, self.is_gpu)
+        return self._fit(self.measurements)
 
     @property
     def error(self) -> ModelError | None:
         """The error on the recipes that were measured for this purpose, of the model without them."""
-        fitted = [one for one in self.measurements if one.target.kind != "check"]
-        checks = [one for one in self.measurements if one.target.kind == "check"]
-        points = [[Point(one.target.features, one.cost) for one in part if one.cost] for part in (fitted, checks)]
-        return measure_error(CostModel(points[0], self.is_gpu), points[1])
+        model = self._fit([measurement for measurement in self.measurements if measurement.target.kind != "check"])
+        checks = [measurement for measurement in self.measurements if measurement.target.kind == "check"]
+        return measure_error(
+            model, [(measurement.target.features, measurement.cost) for measurement in checks if measurement.cost]
+        )
 
-    @property
-    def start_seconds(self) -> float:
-        """The time until the first trial of a worker can begin: that of the recipe that was measured first."""
-        return self.measurements[0].start_seconds
+    @cached_property
+    def costs(self) -> list[Cost]:
+        """The predicted costs of recipes that the sweep may draw."""
+        return [self.model.predict(target.features) for target in self.candidates]
 
     @property
     def needs(self) -> Needs:
-        """The largest peaks of the recipes that the sweep may draw."""
-        model = self.model
-        costs = [model.predict(target.features) for target in self.candidates]
-        device = max(cost.device_memory_mb for cost in costs) if self.is_gpu else 0.0
-        return Needs(max(cost.ram_mb for cost in costs), device)
+        """The largest peaks among them."""
+        device = max(cost.device_memory_mb for cost in self.costs) if self.is_gpu else 0.0
+        return Needs(max(cost.ram_mb for cost in self.costs), device)
 
 
-def measure_space(plan: Plan, uses_share: bool, say: Callable[[str], None]) -> MeasuredSpace:
+def measure_space(plan: PreparedSweep, uses_share: bool, phases: Phases) -> MeasuredSpace:
     """Measure a few recipes of every branch, then the one that seems to need most memory, and some to check the model.
+
+    That takes a minute, or a tenth of the time of the sweep if that is more; what is then not measured is left out.
 
     Raises:
         UserError: no recipe can be trained here.
     """
-    demand = plan.capacity.demand
+    began = time.monotonic()
     candidates = list_targets(draw_recipes(plan.space, plan.resolve))
     targets, left_out = choose_targets(candidates)
-    measured = measure_targets(targets, demand, uses_share, say)
-    if not any(one.cost for one in measured):
+
+    def is_enough(measurements: list[Measurement]) -> bool:
+        spent = time.monotonic() - began
+        bases = (measurement for measurement in measurements if measurement.target.kind == "base")
+        return any(
+            measurement.cost and spent > limit_seconds(measurement.cost, measurement.target.recipe.epochs, plan)
+            for measurement in bases
+        )
+
+    measured = measure_targets(targets, targets[0], plan.capacity, uses_share, phases, is_enough)
+    if not any(measurement.cost for measurement in measured):
         raise UserError(f"No recipe of the space can be trained here: {measured[0].problem}")
-    found = MeasuredSpace(measured, left_out, demand.gpus > 0, candidates)
-    checks = choose_checks(candidates, targets)
-    if heaviest := _find_heaviest(found, {id(target.recipe) for target in checks}):
-        checks.append(heaviest)
-    more = measure_targets(checks, demand, uses_share, say) if checks else []
-    return replace(found, measurements=measured + more)
-
-
-def _find_heaviest(found: MeasuredSpace, taken: set[int]) -> Target | None:
-    model = found.model
-    others = [target for target in found.candidates if id(target.recipe) not in taken]
-    heaviest = max(others, key=lambda target: model.predict(target.features).device_memory_mb, default=None)
-    if heaviest is None or any(one.target.features == heaviest.features for one in found.measurements):
-        return None
-    return Target(heaviest.recipe, heaviest.level, "heaviest")
-
-
-def file_of(storage: Path, plan: Plan) -> Path:
-    """Return the file for a space, its data and the kind of device; it may not exist."""
-    parts: list[object] = [
-        unparse(plan.space.recipe),
-        (plan.dataset or {}).get("digest"),
-        plan.capacity.demand.gpus > 0,
+    base, others = targets[0].features, [target.features for target in targets[len(measured) :]]
+    left_out += [
+        name for name in base if name not in left_out and any(features.get(name) != base[name] for features in others)
     ]
-    parts += [plan.capacity.demand.accelerator, sorted(Recipe.own().items())]
+    measured_space = MeasuredSpace(measured, left_out, plan.capacity.demand.gpus > 0, candidates)
+    checks = [] if is_enough(measured) else choose_checks(candidates, targets)
+    if heaviest := _find_heaviest(measured_space, checks):
+        checks.append(heaviest)
+    more = measure_targets(checks, targets[0], plan.capacity, uses_share, phases) if checks else []
+    return replace(measured_space, measurements=measured + more)
+
+
+def limit_seconds(cost: Cost, epochs: int, plan: PreparedSweep) -> float:
+    """Return the time that the measurements may take, by the cost of the base and its epochs."""
+    trial = cost.setup_seconds + epochs * epoch_seconds(cost)
+    return max(LEAST_LIMIT_SECONDS, LIMIT_SHARE * plan.space.search.trials * trial / max(1, plan.capacity.slots))
+
+
+def _find_heaviest(measured: MeasuredSpace, checks: Sequence[CostTarget]) -> CostTarget | None:
+    """Return the candidate that seems to need most memory; None if it is measured anyway."""
+    checked = [id(target.recipe) for target in checks]
+    pairs = [
+        pair for pair in zip(measured.candidates, measured.costs, strict=True) if id(pair[0].recipe) not in checked
+    ]
+    heaviest, _ = max(pairs, key=lambda pair: pair[1].device_memory_mb, default=(None, None))
+    if heaviest is None or any(
+        measurement.target.features == heaviest.features for measurement in measured.measurements
+    ):
+        return None
+    return CostTarget(heaviest.recipe, heaviest.level, "heaviest")
+
+
+def measure_targets(
+    targets: Sequence[CostTarget],
+    base: CostTarget,
+    capacity: Capacity,
+    uses_share: bool,
+    phases: Phases,
+    is_enough: Callable[[list[Measurement]], bool] = lambda measurements: False,
+) -> list[Measurement]:
+    """Measure targets in their order until `is_enough`; return those that were measured.
+
+    Each is named with its difference from `base` when it is done.
+
+    As many are measured at a time as trials will run, so that they share the machine as trials do. One that lost its
+    worker is measured again, alone, before it counts as impossible.
+    """
+    import ray
+    from ray.exceptions import RayError
+
+    demand = capacity.demand
+
+    def start(target: CostTarget) -> Any:
+        return task.remote(target.recipe.model_dump(), target.level, demand.cpus, demand.gpus, uses_share, time.time())
+
+    def finish(target: CostTarget, answer: Any) -> Measurement:
+        try:
+            return read_answer(target, ray.get(answer))
+        except RayError as error:
+            return Measurement(target, problem=f"{DIED}: {describe_failure(error)}")
+
+    run = ray.remote(max_retries=0)(bootstrap(project_root(), "search.planning.measured_space", "run_measurement"))
+    task = run.options(**demand.task_options)
+    name = f"measuring {plural(len(targets), 'recipe')}"
+    phases.begin(name)
+    measurements: dict[int, Measurement] = {}  # by the place of the target
+    waiting: dict[Any, int] = {}
+    at_once = min(max(1, capacity.slots), len(targets))  # Ray waits for a machine if there is none yet
+    left = iter(range(len(targets)))
+    while True:
+        for place in islice(left, max(0, at_once - len(waiting))):
+            waiting[start(targets[place])] = place
+        if not waiting:
+            break
+        (done,), _ = ray.wait(list(waiting))
+        place = waiting.pop(done)
+        measurements[place] = finish(targets[place], done)
+        phases.follow(f"{name}: {len(measurements)} done")
+        phases.tell(f"{len(measurements)}/{len(targets)} {_describe(measurements[place], base)}")
+        if is_enough(list(measurements.values())):
+            left = iter(())
+    for place, measurement in measurements.items():
+        if measurement.problem.startswith(DIED):
+            measurements[place] = finish(measurement.target, start(measurement.target))
+    return [measurements[place] for place in sorted(measurements)]
+
+
+def _describe(measurement: Measurement, base: CostTarget) -> str:
+    name = WORDS.get(measurement.target.kind) or measurement.target.differs_from(base)
+    cost = measurement.cost
+    return f"{name}: {f'{cost.images_per_second:,.0f} images per second' if cost else measurement.problem}"
+
+
+def run_measurement(
+    recipe: dict[str, Any], level: str, cpus: float, gpus: float, uses_share: bool, submitted: float
+) -> dict[str, Any]:
+    """Measure one recipe in a Ray worker. Returns the fields of `Cost`, or the `problem` in one line."""
+    import torch
+
+    from training.cost import measure_cost
+
+    waited = max(0.0, time.time() - submitted)
+    try:
+        given = read_recipe(recipe)
+        cost = measure_cost(given, level, share_resources(given, cpus, gpus, uses_share))
+    except UserError as error:
+        return {"problem": str(error)}
+    except Exception as error:  # noqa: BLE001 - whatever it was, the plan names it beside the recipe
+        is_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
+        name = "out of memory" if is_memory else type(error).__name__
+        return {"problem": f"{name}: {str(error).partition(chr(10))[0]}"}
+    return {"cost": asdict(cost), "start_seconds": waited}
+
+
+def read_answer(target: CostTarget, answer: dict[str, Any]) -> Measurement:
+    """Return what a worker measured."""
+    from training.cost import Cost
+
+    cost = Cost(**answer["cost"]) if "cost" in answer else None
+    return Measurement(target, cost, answer.get("problem", ""), answer.get("start_seconds", 0.0))
+
+
+def file_of(storage: Path, plan: PreparedSweep) -> Path:
+    """Return the file for a space, its data and the kind of device; it may not exist."""
+    demand, digest = plan.capacity.demand, (plan.dataset or {}).get("digest")
+    parts = [unparse(plan.space.recipe), digest, demand.gpus > 0, demand.accelerator, sorted(Recipe.plugins().items())]
     name = hashlib.blake2b(json.dumps(parts, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
     return storage / ".plans" / f"{name}.json"
 
 
-def save(found: MeasuredSpace, file: Path) -> None:
+def save(measured: MeasuredSpace, file: Path) -> None:
     """Keep the measurements."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    rows = [_write(one) for one in found.measurements]
+    rows = [_write(measurement) for measurement in measured.measurements]
     partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps({"format": FORMAT, "left_out": found.left_out, "measurements": rows}))
+    partial.write_text(json.dumps({"format": FORMAT, "left_out": measured.left_out, "measurements": rows}))
     partial.replace(file)
 
 
-def recall(plan: Plan, file: Path) -> MeasuredSpace | None:
+def recall(plan: PreparedSweep, file: Path) -> MeasuredSpace | None:
     """Return the measurements of an earlier `sweep plan` of the same space and data; None if there are none."""
     try:
-        kept = json.loads(file.read_text())
+        kept = read_json(file)
         rows = [_read(row) for row in kept["measurements"]] if kept["format"] == FORMAT else []
         left_out = list(kept["left_out"])
     except (OSError, ValueError, TypeError, KeyError, UserError):  # of another version, or damaged: measure again
         return None
-    if not any(one.cost for one in rows):
+    if not any(measurement.cost for measurement in rows):
         return None
     candidates = list_targets(draw_recipes(plan.space, plan.resolve))
     return MeasuredSpace(rows, left_out, plan.capacity.demand.gpus > 0, candidates)
 
 
-def _write(one: Measurement) -> dict[str, Any]:
-    target = {"recipe": one.target.recipe.model_dump(), "level": one.target.level, "kind": one.target.kind}
-    answer = {"cost": asdict(one.cost)} if one.cost else {"problem": one.problem}
-    return target | answer | {"start_seconds": one.start_seconds}
+def _write(measurement: Measurement) -> dict[str, Any]:
+    target = {
+        "recipe": measurement.target.recipe.model_dump(),
+        "level": measurement.target.level,
+        "kind": measurement.target.kind,
+    }
+    answer = {"cost": asdict(measurement.cost)} if measurement.cost else {"problem": measurement.problem}
+    return target | answer | {"start_seconds": measurement.start_seconds}
 
 
 def _read(row: dict[str, Any]) -> Measurement:
-    return read_answer(Target(read_recipe(row["recipe"]), row["level"], row["kind"]), row)
-
-
-def time_recipe(model: CostModel, recipe: Recipe) -> tuple[float, list[float]]:
-    """Return the seconds of a trial's start and of each of its epochs."""
-    epochs: list[float] = []
-    setup = 0.0
-    for level, count in list_levels(recipe):
-        cost = model.predict(Target(recipe, level).features)
-        setup = setup or cost.setup_seconds
-        for _ in range(count):
-            saved = cost.train_seconds * (1 - _area(recipe, len(epochs)))
-            epochs.append(epoch_seconds(cost) - saved)
-    return setup, epochs
-
-
-def _area(recipe: Recipe, epoch: int) -> float:
-    """Return the area of the training images in an epoch as a share of the full area."""
-    side = recipe.preprocessing.image_size
-    if not isinstance(side, int) or recipe.progressive_resizing.start == 1:
-        return 1.0
-    return (recipe.progressive_resizing.side_in(epoch, recipe.epochs, side) / side) ** 2
+    return read_answer(CostTarget(read_recipe(row["recipe"]), row["level"], row["kind"]), row)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from analysis.formatting import plural
+from ledger.formatting import plural
 from search.runner.machines.capacity import MARGIN, Demand
+from search.runner.start.plan import PreparedSweep
+from training.errors import UserError
 from training.process.memory import CONTEXT_MB
 
 SHARES = 10_000  # Ray counts parts of a GPU in steps of this size
@@ -30,7 +32,7 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Fit:
+class Packing:
     """How many trials fit, and what limits their number: `CPUs`, `memory` or `GPU memory`. 0: not even one fits."""
 
     count: int
@@ -38,7 +40,7 @@ class Fit:
     counts: dict[str, int]
 
 
-def fit_trials(room: Room, needs: Needs) -> Fit:
+def fit_trials(room: Room, needs: Needs) -> Packing:
     """Return how many trials fit, each with at least one CPU and 10 % more memory than was measured."""
     counts = {"CPUs": int(room.cpus)}
     if math.isfinite(room.ram_mb):  # else nobody counts it
@@ -46,10 +48,10 @@ def fit_trials(room: Room, needs: Needs) -> Fit:
     if room.gpu_mb:
         counts["GPU memory"] = int(room.gpu_mb / (MARGIN * needs.gpu_mb + CONTEXT_MB))
     limit = min(counts, key=lambda name: counts[name])
-    return Fit(counts[limit], limit, counts)
+    return Packing(counts[limit], limit, counts)
 
 
-def choose_demand(demand: Demand, room: Room, needs: Needs, fit: Fit) -> Demand:
+def choose_demand(demand: Demand, room: Room, needs: Needs, fit: Packing) -> Demand:
     """Return the demand of each packed trial. A trial that needs more than there is gets everything.
 
     On a GPU a trial gets its part, and whole CPUs; the memory of the machine counts for every trial.
@@ -61,7 +63,7 @@ def choose_demand(demand: Demand, room: Room, needs: Needs, fit: Fit) -> Demand:
     return replace(demand, cpus=cpus, gpus=gpus, memory_mb=memory)
 
 
-def describe_fit(room: Room, needs: Needs, fit: Fit) -> str:
+def describe_fit(room: Room, needs: Needs, fit: Packing) -> str:
     """Return a sentence about the number of trials and its reason."""
     where, has, needed = ("GPU", room.gpu_mb, needs.gpu_mb) if room.gpu_mb else ("machine", room.ram_mb, needs.ram_mb)
     memory = f"a trial needs up to {needed:,.0f} of its {has:,.0f} MB"
@@ -69,3 +71,31 @@ def describe_fit(room: Room, needs: Needs, fit: Fit) -> str:
         return f"Packing: 1 trial on each {where}, although {memory}; it may run out of memory."
     others = ", ".join(f"{name} for {count}" for name, count in fit.counts.items() if name != fit.limit)
     return f"Packing: {plural(fit.count, 'trial')} on each {where}, limited by its {fit.limit} (enough {others}); {memory}."
+
+
+def find_room(plan: PreparedSweep) -> Room | None:
+    """Return the smallest GPU with its part of the machine, or the smallest machine without GPUs; None without machines."""
+    if not plan.nodes:
+        return None
+    parts = [node.gpus if plan.capacity.demand.gpus else 1 for node in plan.nodes]
+    nodes = list(zip(plan.nodes, parts, strict=True))
+    return Room(
+        min(node.cpus / part for node, part in nodes),
+        min(node.memory_mb / part for node, part in nodes),
+        plan.gpu_mb if plan.capacity.demand.gpus else 0.0,
+    )
+
+
+def pack_trials(plan: PreparedSweep, needs: Needs) -> None:
+    """Change the demand of the trials so that as many as fit run at the same time, and say how many and why.
+
+    Raises:
+        UserError: there is no machine yet.
+    """
+    room, demand = find_room(plan), plan.capacity.demand
+    if room is None:
+        raise UserError(
+            "There is no machine whose memory could be divided. Start one, or give a number in place of auto."
+        )
+    fit = fit_trials(room, needs)
+    plan.capacity.pack(choose_demand(demand, room, needs, fit), describe_fit(room, needs, fit))

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ledger.events import AnyEvent
+from ledger.trials import Trial
 from search.core.asha import Decision
 from search.core.controller import Controller
-from search.core.trials import Trial
-from search.storage.events import AnyEvent
 from spaces.search import NoScheduler
 from spaces.space import Space
 from training.loop.epoch_report import Report
@@ -29,9 +29,6 @@ class Course:
 
     seconds: float  # wall clock
     epochs: int
-    epochs_full: int  # of the same trials without early stopping
-    trial_seconds: float  # sum over the trials
-    trial_seconds_full: float
 
 
 class _Memory:
@@ -55,15 +52,9 @@ def simulate(
     start_seconds: float,
     seed: int,
 ) -> Course:
-    """Run a sweep with made-up scores.
+    """Run a sweep with made-up scores, whose trials take the seconds of `time_epochs`: of their start, and of each epoch.
 
-    Args:
-        space: The space, with its number of trials and its scheduler.
-        resolve: Replaces `auto` in a recipe.
-        time_epochs: Returns the seconds of a trial's start and of each of its epochs.
-        slots: The number of trials at the same time.
-        start_seconds: Time until the first trial of each slot begins.
-        seed: The seed of the draws and of the scores.
+    `start_seconds` is the time until the first trial of each slot begins.
     """
     search: Any = space.search
     if search.sampler == "tpe":  # it proposes from scores, which are made up here, and takes longer
@@ -73,10 +64,9 @@ def simulate(
     rng = np.random.default_rng(seed)
     times: dict[int, tuple[float, list[float]]] = {}
     finals: dict[int, float] = {}
-    free, running, now, spent = [start_seconds] * slots, list[tuple[float, int]](), 0.0, 0.0
+    free, running, now = [start_seconds] * slots, list[tuple[float, int]](), 0.0
 
     def begin() -> bool:
-        nonlocal spent
         trial = controller.next_trial()
         if trial is None:
             return False
@@ -84,7 +74,6 @@ def simulate(
             times[trial.number] = time_epochs(trial.recipe)
             finals[trial.number] = rng.normal()
         setup, epochs = times[trial.number]
-        spent += setup + epochs[trial.epoch]
         heapq.heappush(running, (max(now, free.pop(0)) + setup + epochs[trial.epoch], trial.number))
         return True
 
@@ -92,22 +81,14 @@ def simulate(
         while free and begin():
             pass
         if not running:
-            break
+            return Course(now, sum(trial.epoch for trial in controller.trials))
         now, number = heapq.heappop(running)
         trial = controller.trials.by_number[number]
         decision = controller.report(number, _make_report(controller, trial, finals[number], rng))
         if decision is Decision.CONTINUE and trial.state == "running":
-            spent += times[number][1][trial.epoch]
             heapq.heappush(running, (now + times[number][1][trial.epoch], number))
         else:
             free.append(now)
-    return Course(
-        now,
-        sum(trial.epoch for trial in controller.trials),
-        sum(trial.epochs for trial in controller.trials),
-        spent,
-        sum(setup + sum(epochs) for setup, epochs in times.values()),
-    )
 
 
 def without_stopping(space: Space) -> Space:

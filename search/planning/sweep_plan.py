@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
 from typing import Any
 
+from ledger.events import SweepPlanned
 from search.planning.cost_model import CostModel, epoch_seconds
-from search.planning.features import list_levels
-from search.planning.measured_space import MeasuredSpace, time_recipe
-from search.planning.packing import Fit, Room, fit_trials
+from search.planning.measured_space import MeasuredSpace
+from search.planning.packing import Packing, Room, fit_trials
 from search.planning.simulation import Course, simulate, without_stopping
-from search.planning.targets import Target
-from search.runner.start.plan import Plan
-from search.storage.events import SweepPlanned
+from search.planning.targets import CostTarget, list_levels
+from search.runner.start.plan import PreparedSweep
 from spaces.space import Space
 from training.recipe import Recipe
 
@@ -93,20 +91,14 @@ class SweepPlan:
         )
 
 
-def plan_sweep(plan: Plan, measured: MeasuredSpace, room: Room | None, price: float | None = None) -> SweepPlan:
-    """Forecast a sweep from what was measured.
-
-    Args:
-        plan: The prepared sweep.
-        measured: What was measured of its space.
-        room: One GPU with its part of the machine, or a machine without GPUs; None if there is no machine yet.
-        price: The price of one GPU for one hour.
-    """
-    demand, space, model = plan.capacity.demand, plan.space, measured.model
+def plan_sweep(
+    plan: PreparedSweep, measured: MeasuredSpace, room: Room | None, price: float | None = None
+) -> SweepPlan:
+    """Forecast a sweep from what was measured; without a `room` there is no machine yet. `price` is that of a GPU hour."""
+    demand, space, costs = plan.capacity.demand, plan.space, measured.costs
     courses, full = _simulate(plan, measured)
     seconds = [course.seconds for course in courses]
-    costs = [model.predict(target.features) for target in measured.candidates]
-    fit = Fit(0, "", {}) if room is None else fit_trials(room, measured.needs)
+    fit = Packing(0, "", {}) if room is None else fit_trials(room, measured.needs)
     per_second = (price or 0.0) / 3600 * demand.gpus * plan.capacity.slots
     mean, mean_full, error = fmean(seconds), fmean(course.seconds for course in full), measured.error
     return SweepPlan(
@@ -140,62 +132,60 @@ def plan_sweep(plan: Plan, measured: MeasuredSpace, room: Room | None, price: fl
     )
 
 
-def _simulate(plan: Plan, measured: MeasuredSpace) -> tuple[list[Course], list[Course]]:
+def _simulate(plan: PreparedSweep, measured: MeasuredSpace) -> tuple[list[Course], list[Course]]:
     """Return courses of the sweep with early stopping, and of the same trials without."""
-    model, slots, start = measured.model, max(1, plan.capacity.slots), measured.start_seconds
+    slots, start = max(1, plan.capacity.slots), measured.measurements[0].start_seconds
 
     def run(space: Space, seed: int) -> Course:
-        return simulate(space, plan.resolve, partial(_time_trial, model, {}), slots, start, seed)
+        return simulate(space, plan.resolve, partial(_time_trial, measured.model, {}), slots, start, seed)
 
     seeds = range(SEEDS if plan.space.search.trials <= MANY else 1)
     full = without_stopping(plan.space)
     return [run(plan.space, seed) for seed in seeds], [run(full, seed) for seed in seeds]
 
 
-def _time_trial(model: CostModel, found: dict[Any, float], recipe: Recipe) -> tuple[float, list[float]]:
-    """Return the seconds of a trial's start and of each epoch. `found` has the range tests that were done already."""
-    setup, epochs = time_recipe(model, recipe)
-    if isinstance(recipe.optimizer.lr, str):  # trials with the same set-up share what they find
+def _time_trial(model: CostModel, tested: dict[Any, float], recipe: Recipe) -> tuple[float, list[float]]:
+    """Return the seconds of a trial's start and of each epoch. `tested` has the range tests that were done already."""
+    levels = [(CostTarget(recipe, level).features, count) for level, count in list_levels(recipe)]
+    first, key = model.predict(levels[0][0]), tuple(levels[0][0].values())
+    setup = first.setup_seconds + TRIAL_SECONDS
+    if isinstance(recipe.optimizer.lr, str) and key not in tested:  # trials with the same set-up share what they find
         from training.loop.auto_values.range_test import MOST_STEPS  # it imports Lightning, which takes seconds
 
-        level, _ = next(list_levels(recipe))
-        features = Target(recipe, level).features
-        cost = model.predict(features)
-        key = tuple(features.values())
-        if key not in found:
-            found[key] = MOST_STEPS * recipe.accumulation.batches * cost.batch_size / cost.images_per_second
-            setup += found[key]
-    return setup + TRIAL_SECONDS, [seconds + REPORT_SECONDS for seconds in epochs]
+        tested[key] = MOST_STEPS * recipe.accumulation.batches * first.batch_size / first.images_per_second
+        setup += tested[key]
+    epochs: list[float] = []
+    for cost in (model.predict(features) for features, count in levels for _ in range(count)):
+        saved = cost.train_seconds * (1 - _area(recipe, len(epochs)))
+        epochs.append(epoch_seconds(cost) - saved + REPORT_SECONDS)
+    return setup, epochs
+
+
+def _area(recipe: Recipe, epoch: int) -> float:
+    """Return the area of the training images in an epoch as a share of the full area."""
+    side = recipe.preprocessing.image_size
+    if not isinstance(side, int) or recipe.progressive_resizing.start == 1:
+        return 1.0
+    return (recipe.progressive_resizing.side_in(epoch, recipe.epochs, side) / side) ** 2
+
+
+_OF_COST = ("images_per_second", "setup_seconds", "train_memory_mb", "evaluation_memory_mb", "ram_mb")
 
 
 def list_rows(measured: MeasuredSpace) -> list[RecipeRow]:
     """Return the measured recipes as rows."""
-    base = measured.measurements[0].target.features
+    base = measured.measurements[0].target
     rows = []
-    for one in measured.measurements:
-        features, cost = one.target.features, one.cost
-        differs = [f"{name}={_short(value)}" for name, value in features.items() if value != base.get(name)]
+    for measurement in measured.measurements:
+        cost = measurement.cost
         rows.append(
             RecipeRow(
-                one.target.kind,
-                ", ".join(differs),
-                one.problem,
-                cost.images_per_second if cost else None,
-                epoch_seconds(cost) if cost else None,
-                cost.setup_seconds if cost else None,
-                cost.train_memory_mb if cost else None,
-                cost.evaluation_memory_mb if cost else None,
-                cost.ram_mb if cost else None,
-                one.target.recipe.flat(),
+                kind=measurement.target.kind,
+                differs=measurement.target.differs_from(base),
+                problem=measurement.problem,
+                epoch_seconds=epoch_seconds(cost) if cost else None,
+                recipe=measurement.target.recipe.flat(),
+                **{name: getattr(cost, name, None) for name in _OF_COST},
             )
         )
     return rows
-
-
-def _short(value: str | float) -> str:
-    return f"{value:g}" if isinstance(value, float) else value
-
-
-def list_impossible(rows: Sequence[RecipeRow]) -> list[RecipeRow]:
-    """Return the rows of recipes that cannot run here."""
-    return [row for row in rows if row.problem]

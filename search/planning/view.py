@@ -8,9 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from analysis.formatting import format_seconds, plural
+from ledger.formatting import format_seconds, plural
 from search.display.tables.columns import Column, Columns
-from search.planning.sweep_plan import RecipeRow, SweepPlan, list_impossible
+from search.planning.measured_space import WORDS
+from search.planning.sweep_plan import RecipeRow, SweepPlan
 
 WIDTH = 22
 GB = 1024  # megabytes
@@ -23,7 +24,6 @@ RECIPES = [
     Column("process", right=True, rank=2),
     Column("recipe"),
 ]
-WORDS = {"base": "the baseline", "check": "random draw", "heaviest": "most memory"}
 
 
 def describe_plan(plan: SweepPlan) -> RenderableType:
@@ -48,9 +48,9 @@ def _list_lines(plan: SweepPlan) -> Iterator[tuple[str, str]]:
     if plan.epochs < plan.epochs_full:
         span = f"{format_seconds(plan.seconds_low)} to {format_seconds(plan.seconds_high)}"
         yield "time with ASHA", f"about {format_seconds(plan.seconds)} ({span}), {plan.epochs:,.0f} epochs"
-    yield "time without", f"about {format_seconds(plan.seconds_full)}, {plan.epochs_full:,.0f} epochs"
+    yield "time without ASHA", f"about {format_seconds(plan.seconds_full)}, {plan.epochs_full:,.0f} epochs"
     if plan.price is not None and plan.price_full is not None:
-        yield "money", f"about {plan.price:,.2f} with ASHA, {plan.price_full:,.2f} without"
+        yield "price", f"about {plan.price:,.2f} with ASHA, {plan.price_full:,.2f} without"
     where = " on the GPU" if plan.device == "cuda" else ""
     yield (
         "memory of a trial",
@@ -84,11 +84,12 @@ def _list_cells(row: RecipeRow) -> list[str]:
 
 
 def _list_warnings(plan: SweepPlan) -> Iterator[str]:
-    for row in list_impossible(plan.recipes):
-        yield f"This cannot run here: {row.differs or 'the baseline'} ({row.problem.rstrip('.')})."
+    for row in plan.recipes:
+        if row.problem:
+            yield f"This cannot run here: {row.differs or 'the baseline'} ({row.problem.rstrip('.')})."
     yield from plan.removed
     if plan.not_measured:
-        yield f"Not measured, so they count as free: {', '.join(plan.not_measured)}."
+        yield f"There was no time to measure these choices, so the plan ignores their cost: {', '.join(plan.not_measured)}."
 
 
 def _gigabytes(megabytes: float) -> str:

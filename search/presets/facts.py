@@ -8,12 +8,14 @@ import numpy as np
 
 from search.runner.machines.capacity import plan_demand
 from search.runner.machines.cluster import this_machine
-from training.contract.specs import FILE_DATA, Data
+from search.runner.worker import share_resources
+from training.contract.specs import Data
 from training.data.files.check import check_images
+from training.data.load_data import load_data
 from training.data.preprocessing.defaults import usual_side
-from training.data.sources.load_data import load_data
 from training.errors import UserError
-from training.process.resources import Resources, find_device, split_cpus
+from training.process.resources import Resources, find_device
+from training.recipe import Recipe
 
 FEWEST_VAL = 20  # with fewer validation images, one image is worth more than 5 points of accuracy
 
@@ -37,7 +39,7 @@ class DataFacts:
 
 
 @dataclass(frozen=True)
-class MachineFacts:
+class LocalMachine:
     """This machine: its devices, the trials at the same time, and what one trial gets."""
 
     cpus: int
@@ -71,7 +73,7 @@ def read_data(spec: Data, preset: str) -> DataFacts:
     return DataFacts(train, val, len(data.classes), int(counts.max()), int(counts.min()), usual_side(data.train))
 
 
-def read_machine(spec: Data, cpus: float | None, gpus: float | None) -> MachineFacts:
+def read_machine(spec: Data, cpus: float | None, gpus: float | None) -> LocalMachine:
     """Return what this machine has; `cpus` and `gpus` are those of one trial, if the user names them.
 
     Raises:
@@ -83,13 +85,11 @@ def read_machine(spec: Data, cpus: float | None, gpus: float | None) -> MachineF
     if node.gpus:
         node = replace(node, gpus=torch.cuda.device_count())  # the files of devices are not exact on every system
     demand = plan_demand([node], cpus, gpus)
-    threads, workers = split_cpus(demand.cpus, spec.name not in FILE_DATA)
     used = int(node.gpus) if demand.gpus and find_device() == "cuda" else 0
-    share = min(1.0, demand.gpus or 1.0)
-    resources = Resources(threads, workers, "cuda" if used else "cpu", max(1, int(demand.gpus)), share)
+    resources = share_resources(Recipe(data=spec), demand.cpus, demand.gpus if used else 0.0, uses_share=False)
     memory = [torch.cuda.get_device_properties(index).total_memory / 2**30 for index in range(used)]
     can_bf16 = bool(used) and torch.cuda.is_bf16_supported(including_emulation=False)
     precision = "bf16-mixed" if can_bf16 else "16-mixed" if used else "32-true"
-    return MachineFacts(
+    return LocalMachine(
         int(node.cpus), used, min(memory, default=0.0), demand.count_slots([node]), resources, precision
     )

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.formatting import format_seconds, plural
-from search.presets.backbone import Candidate, choose_backbone, count_fitting, part_of
+from ledger.formatting import format_seconds, plural
 from search.presets.facts import read_data, read_machine
 from search.presets.rules import (
     EMBEDDED,
+    LADDER,
     Preset,
     choose_batch,
     choose_epochs,
     choose_side,
+    count_trials,
     find_preset,
+    first_rung,
 )
-from search.presets.space_text import Choice, write_space
+from search.presets.space_text import Draft, describe_data, write_space
 from spaces.load import change_recipe, parse_space
-from spaces.reading.yaml_values import parse_yaml
+from spaces.reading.overrides import parse_value
 from spaces.space import Space
-from training.contract.specs import Data
-from training.data.sources.kinds import kind_of
-from training.data.sources.load_data import absolute
+from training.contract.specs import Backbone, Data
+from training.data.load_data import absolute, kind_of
 from training.errors import UserError
+from training.process.optional import PACKAGED_BACKBONE, WEIGHTS_PACKAGE, install_line, is_installed
 from training.recipe import Recipe
+
+Say = Callable[[str], object]  # gets the name of each step that takes time
+
+GROWTH = 2  # a backbone of the ladder takes at least so many times as long as the one before it
+MEASURED_SHARE = 0.1  # of the time of the sweep
 
 
 @dataclass(frozen=True)
@@ -38,22 +46,19 @@ class MadeSpace:
     notes: list[str]
 
 
-def check_arguments(space: object, preset: str, address: str | None) -> None:
-    """Refuse a preset beside a space, or for a cluster.
+@dataclass(frozen=True)
+class TimedDraft:
+    """A draft with the epochs of a trial, and the seconds of one epoch and of a trial's start; infinite: out of memory."""
 
-    Raises:
-        UserError: one of them.
-    """
-    find_preset(preset)
-    if space is not None:
-        raise UserError(
-            f"--preset={preset}: a preset makes the space itself. Leave {space} out, or leave --preset out."
-        )
-    if address is not None:
-        raise UserError(
-            f"--preset={preset}: a preset measures this machine, not a cluster. On a machine of the cluster, write its "
-            f"space with `sweep space --preset {preset} data.root=FOLDER > {preset}.yaml`, then run that file."
-        )
+    draft: Draft
+    epoch_seconds: float
+    setup_seconds: float
+    epochs: int
+
+    def count_fitting(self, seconds: float) -> int:
+        """Return the number of trials that fit into the time."""
+        slots = self.draft.machine.slots
+        return count_trials(seconds, slots, self.epochs, self.epoch_seconds, self.setup_seconds)
 
 
 def make_preset(
@@ -63,7 +68,7 @@ def make_preset(
     seconds: float | None = None,
     cpus: float | None = None,
     gpus: float | None = None,
-    say: Callable[[str], object] = lambda sentence: None,
+    say: Say = lambda step: None,
 ) -> MadeSpace:
     """Look at the images and at this machine, train a few batches, and write the space.
 
@@ -73,30 +78,34 @@ def make_preset(
         seconds: The time of the sweep. Default: that of the preset.
         cpus: The CPUs of each trial, if the user names them.
         gpus: The GPUs of each trial, if the user names them.
-        say: Gets a sentence about what takes time.
+        say: Gets the name of each step that takes time.
 
     Raises:
         UserError: there is no such preset, no data, or too few images, or nothing can be trained here.
     """
     preset = find_preset(name)
-    of_data, others = _divide(overrides)
-    spec = _find_data(preset, of_data)
+    spec, others = _divide(preset, overrides)
     data, machine = read_data(spec, name), read_machine(spec, cpus, gpus)
     spec = absolute(spec)  # not earlier, so that an error names the folder as the user does
     batch = choose_batch(data)
     side, epochs = choose_side(data, EMBEDDED, None), choose_epochs(preset, data, batch)
-    draft = Choice(preset, spec, data, machine, EMBEDDED, "", side, batch, epochs, trials=1)
+    draft = Draft(preset, spec, data, machine, EMBEDDED, "", side, batch, epochs, trials=1)
     budget = seconds or preset.seconds
-    say("The preset trains a few batches to measure this machine.")
-    made, time = _fill_time(choose_backbone(draft, others, budget), budget)
+    made, pace = _fill_time(_choose_backbone(draft, others, budget, say), budget)
     space = parse_space(write_space(made, []), name, others)
     recipe = space.baselines()[0]
     notes = [
         f"Preset {name}: {data.describe()}; {machine.describe()}.",
         f"The backbone is {made.reason}. Its input has {recipe.preprocessing.image_size} pixels.",
         f"{plural(space.search.trials, 'trial')} of {plural(recipe.epochs, 'epoch')} with batches of {recipe.batch_size}: "
-        f"{time}.",
+        f"{pace}.",
     ]
+    if recipe.backbone.weights in ("letters", "none"):
+        notes.append(
+            "The weights decide more than the search: pretrained ones gain most of what can be gained. Ways to get them: "
+            f"from the package index ({install_line(WEIGHTS_PACKAGE)}), from a file (backbone.name=NAME "
+            "backbone.weights=FILE), or from a mirror (HF_ENDPOINT=https://MIRROR)."
+        )
     more = [f"The command also set: {' '.join(others)}"] if others else []
     return MadeSpace(write_space(made, [*notes, *more]), space, budget, notes)
 
@@ -107,55 +116,143 @@ def reread_preset(text: str, name: str, overrides: Sequence[str]) -> Space:
     Raises:
         UserError: the overrides name no data, or are wrong.
     """
-    of_data, others = _divide(overrides)
-    spec = absolute(_find_data(find_preset(name), of_data))
+    spec, others = _divide(find_preset(name), overrides)
     space = parse_space(text, name, others)
-    data = {"name": spec.name, **spec.model_dump(exclude_defaults=True, exclude={"name"})}
-    return replace(space, recipe={**space.recipe, "data": data})
+    return replace(space, recipe={**space.recipe, "data": describe_data(absolute(spec))})
 
 
-def _divide(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the overrides of `data`, and the others."""
-    of_data = [override for override in overrides if part_of(override) == "data"]
-    return of_data, [override for override in overrides if part_of(override) != "data"]
-
-
-def _find_data(preset: Preset, of_data: Sequence[str]) -> Data:
-    """Return the data that the overrides name; the kind follows from the files unless they name it.
+def _divide(preset: Preset, overrides: Sequence[str]) -> tuple[Data, list[str]]:
+    """Return the data that overrides name, and the other overrides. The kind of data follows from its files if not given.
 
     Raises:
         UserError: they name no data, or are wrong.
     """
+    of_data = [override for override in overrides if _part_of(override) == "data"]
+    others = [override for override in overrides if _part_of(override) != "data"]
     if not of_data:
         raise UserError(
             f"--preset={preset.name}: which images? Name their folder, as in sweep run --preset {preset.name} "
             "data.root=photos."
         )
-    given = {left.strip().removeprefix("recipe."): right for left, _, right in (one.partition("=") for one in of_data)}
+    given = {
+        left.strip().removeprefix("recipe."): right
+        for left, _, right in (override.partition("=") for override in of_data)
+    }
     if not given.keys() & {"data", "data.name"}:
         root = given.get("data.root", "")
-        kind = "manifest" if "data.path" in given else kind_of(str(parse_yaml(root, f"data.root={root}")))
-        of_data = [f"data.name={kind}", *of_data]
-    return change_recipe(Recipe(), of_data).data
+        data_name = "manifest" if "data.path" in given else kind_of(str(parse_value(root, f"data.root={root}")))
+        of_data = [f"data.name={data_name}", *of_data]
+    return change_recipe(Recipe(), of_data).data, others
 
 
-def _fill_time(found: Candidate, seconds: float) -> tuple[Choice, str]:
+def _part_of(override: str) -> str:
+    """Return the part of a recipe that an override sets, such as `data`."""
+    return override.partition("=")[0].strip().removeprefix("recipe.").split(".")[0]
+
+
+def _choose_backbone(draft: Draft, others: Sequence[str], seconds: float, say: Say) -> TimedDraft:
+    """Return the largest backbone with which the fewest trials fit into the time, else the smallest one.
+
+    The smallest is measured first, because a larger one takes at least twice as long: one that cannot fit is not measured,
+    and the measurements take a tenth of the time at most.
+    """
+
+    def measure(draft: Draft) -> TimedDraft:
+        say(f"preset {draft.preset.name}: measuring {draft.backbone.name} on a few batches")
+        return _measure(draft, others)
+
+    if named := [override for override in others if _part_of(override) == "backbone"]:
+        backbone = change_recipe(Recipe(), named).backbone
+        return measure(_with_backbone(draft, backbone, f"{backbone.name}, as the command says"))
+    available, problem = _list_available(LADDER[: first_rung(draft.preset, draft.machine) + 1])
+    if not available and is_installed(WEIGHTS_PACKAGE):
+        reason = (
+            f"{PACKAGED_BACKBONE}, pretrained on ImageNet, from an installed package, because for larger ones {problem}"
+        )
+        return measure(_with_backbone(draft, Backbone(name=PACKAGED_BACKBONE), reason))
+    if not available:
+        reason = f"test_resnet, pretrained on drawn letters, because no pretrained weights are available: {problem}"
+        return measure(replace(draft, reason=reason))
+
+    def measure_rung(rung: int) -> TimedDraft:
+        names = [backbone.name for backbone in available]
+        reason = f"{names[rung]}, pretrained on ImageNet"
+        if larger := names[rung + 1 :]:
+            reason += f", because {' and '.join(larger)} would be too slow or too large here"
+        return measure(_with_backbone(draft, available[rung], reason))
+
+    least, began = draft.preset.trials[0], time.monotonic()
+    chosen = measure_rung(0)
+    for rung in range(1, len(available)):
+        slower = replace(chosen, epoch_seconds=GROWTH * chosen.epoch_seconds)
+        spent = time.monotonic() - began
+        if slower.count_fitting(seconds) < least or (1 + GROWTH) * spent > MEASURED_SHARE * seconds:
+            break
+        candidate = measure_rung(rung)
+        if candidate.count_fitting(seconds) < least:
+            break
+        chosen = candidate
+    return chosen
+
+
+def _with_backbone(draft: Draft, backbone: Backbone, reason: str) -> Draft:
+    from training.model.weights import pretrained_config
+
+    config = pretrained_config(backbone)
+    side = choose_side(draft.data, backbone, None if config is None else int(max(config["input_size"][1:])))
+    return replace(draft, backbone=backbone, reason=reason, side=side)
+
+
+def _list_available(names: Sequence[str]) -> tuple[list[Backbone], str]:
+    """Return the backbones whose weights are cached or can be fetched, and why the first of the others is not."""
+    from training.model.weights import locate_weights
+
+    available, problem = [], ""
+    for backbone in (Backbone(name=name) for name in names):
+        try:
+            locate_weights(backbone)
+            available.append(backbone)
+        except UserError as error:
+            problem = problem or str(error).partition(": ")[2].split(". ")[0]
+    return available, problem
+
+
+def _measure(draft: Draft, others: Sequence[str]) -> TimedDraft:
+    """Train a few batches of the baseline.
+
+    Raises:
+        UserError: it cannot be trained here, for another reason than memory.
+    """
+    import torch
+
+    from search.planning.cost_model import epoch_seconds
+    from training.cost import measure_cost
+
+    recipe = parse_space(write_space(draft, []), draft.preset.name, others).baselines()[0]
+    # Random weights take the same time, and need no download.
+    untrained = recipe.model_copy(update={"backbone": recipe.backbone.model_copy(update={"weights": "none"})})
+    try:
+        cost = measure_cost(untrained, "full", draft.machine.resources)
+    except torch.OutOfMemoryError:
+        return TimedDraft(draft, math.inf, 0.0, recipe.epochs)
+    return TimedDraft(draft, epoch_seconds(cost), cost.setup_seconds, recipe.epochs)
+
+
+def _fill_time(timed: TimedDraft, seconds: float) -> tuple[Draft, str]:
     """Choose the number of trials, and shorter ones if the fewest would not fit into the time."""
-    choice = found.choice
-    low, high = choice.preset.trials
-    if math.isinf(found.epoch_seconds):
+    draft = timed.draft
+    low, high = draft.preset.trials
+    if math.isinf(timed.epoch_seconds):
         raise UserError(
-            f"--preset={choice.preset.name}: {choice.backbone.name} needs more memory than the GPU has. Add batch_size=8, "
+            f"--preset={draft.preset.name}: {draft.backbone.name} needs more memory than the GPU has. Add batch_size=8, "
             "or a smaller preprocessing.image_size."
         )
-    fitting = count_fitting(found, seconds)
-    epochs = choice.epochs
-    is_free = found.epochs == choice.epochs  # the command does not set them
-    while is_free and fitting < low and epochs > choice.preset.epochs[0]:
-        epochs -= 1
-        fitting = count_fitting(found, seconds, epochs)
-    trials = max(low, min(high, fitting))
-    time = f"an epoch takes about {found.epoch_seconds:.2g} s here, and the search has {format_seconds(seconds)}"
+    is_free = timed.epochs == draft.epochs  # the command does not set them
+    while is_free and timed.count_fitting(seconds) < low and timed.epochs > draft.preset.epochs[0]:
+        timed = replace(timed, epochs=timed.epochs - 1)
+    fitting = timed.count_fitting(seconds)
+    pace = f"an epoch takes about {timed.epoch_seconds:.2g} s here, and the search may take {format_seconds(seconds)}"
     if fitting < low:
-        time += f", enough for about {plural(max(1, fitting), 'trial')}"
-    return replace(choice, epochs=epochs, trials=trials), time
+        pace += f", enough for about {plural(max(1, fitting), 'trial')}"
+    epochs = timed.epochs if is_free else draft.epochs
+    return replace(draft, epochs=epochs, trials=max(low, min(high, fitting))), pace

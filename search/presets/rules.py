@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from search.presets.facts import DataFacts, MachineFacts
 from spaces.reading.document import did_you_mean
 from training.contract.specs import Backbone
 from training.data.preprocessing.defaults import USUAL_SIDE
 from training.errors import UserError
+
+if TYPE_CHECKING:
+    from search.presets.facts import DataFacts, LocalMachine
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,8 @@ class Preset:
 
 
 PRESETS = {
-    one.name: one
-    for one in (
+    preset.name: preset
+    for preset in (
         Preset("fast", 0, 600, 300, (3, 15), (6, 12)),
         Preset("good", 1, 3600, 1000, (5, 40), (10, 40)),
         Preset("best", 2, 6 * 3600, 3000, (10, 80), (16, 120)),
@@ -61,7 +64,7 @@ def find_preset(name: str) -> Preset:
     return PRESETS[name]
 
 
-def first_rung(preset: Preset, machine: MachineFacts) -> int:
+def first_rung(preset: Preset, machine: LocalMachine) -> int:
     """Return the place on the ladder of the largest backbone for this preset and device."""
     step = -1 if not machine.gpus else 0 if machine.gpu_gib < LARGE_GPU_GIB else 1
     return max(0, preset.level + step)

@@ -1,26 +1,25 @@
-"""Write the space of a preset as readable YAML, with the reason beside each choice."""
+"""Write the space of a preset as readable YAML, with the reason above each draft."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from textwrap import wrap
 
-from search.presets.facts import DataFacts, MachineFacts
+from search.presets.facts import DataFacts, LocalMachine
 from search.presets.rules import IMBALANCE, SMALL_SIDE, Preset
+from spaces.parameters.domains import Choice, LogUniform, Tree, Uniform, unparse
+from spaces.reading.yaml_values import dump_yaml
 from training.contract.specs import Backbone, Data
-
-WIDTH = 100  # characters of a comment
 
 
 @dataclass(frozen=True)
-class Choice:
+class Draft:
     """What a preset has chosen, before a file is written. The reasons become comments."""
 
     preset: Preset
     spec: Data
     data: DataFacts
-    machine: MachineFacts
+    machine: LocalMachine
     backbone: Backbone
     reason: str  # for the backbone
     side: int
@@ -37,104 +36,88 @@ class Choice:
         return self.data.most >= IMBALANCE * self.data.least
 
 
-def write_space(choice: Choice, comments: list[str]) -> str:
+def write_space(draft: Draft, comments: Sequence[str]) -> str:
     """Return the text of a file that `sweep run` takes; `comments` begin it."""
-    techniques = [text for level, text in _list_techniques(choice) if level <= choice.preset.level]
-    lines = [
-        *(line for comment in comments for line in _comment(comment)),
-        "format: 1",
-        "",
-        "recipe:",
-        f"  data: {_write_data(choice.spec)}",
-        *(f"  {line}" for line in _comment(f"{choice.reason}.")),
-        f"  backbone: {{source: {choice.backbone.source}, name: {choice.backbone.name}, "
-        f"weights: {json.dumps(choice.backbone.weights)}}}",
-        f"  preprocessing: {{image_size: {choice.side}}}   # the images have {choice.data.side} pixels on the shorter side",
-        f"  batch_size: {choice.batch}",
-        f"  epochs: {choice.epochs}   # of {max(1, choice.data.train_images // choice.batch):,} steps",
-        f"  precision: {{mode: {choice.machine.precision}}}",
-        "",
-        *techniques,
-        "",
-        *_write_search(choice),
-    ]
-    return "\n".join(lines) + "\n"
+    backbone, data, search = draft.backbone, draft.data, _describe_search(draft)
+    techniques = {name: tree for name, (level, tree) in _list_techniques(draft).items() if level <= draft.preset.level}
+    recipe: dict[str, Tree] = {
+        "data": describe_data(draft.spec),
+        "backbone": {"source": backbone.source, "name": backbone.name, "weights": backbone.weights},
+        "preprocessing": {"image_size": draft.side},
+        "batch_size": draft.batch,
+        "epochs": draft.epochs,
+        "precision": {"mode": draft.machine.precision},
+        **techniques,
+    }
+    reasons = {
+        ("recipe", "backbone"): f"{draft.reason}.",
+        ("recipe", "preprocessing"): f"The images have {data.side} pixels on the shorter side.",
+        ("recipe", "epochs"): f"An epoch has {max(1, data.train_images // draft.batch):,} steps.",
+        (
+            "recipe",
+            "unfreeze",
+        ): "How much of the model is trained: the head, the head and the later half, or everything.",
+        ("recipe", "flip"): "Set the probability to 0.0 where a mirrored image means something else.",
+        (
+            "search",
+            "baseline",
+        ): "The first trials: this recipe with its learning rate, with a third of it, and with three times it.",
+    }
+    if draft.is_imbalanced:
+        reasons["search", "metric"] = f"One class has {data.most:,} images and another {data.least:,}."
+    return dump_yaml({"format": 1, "recipe": unparse(recipe), "search": search}, "\n".join(comments), reasons)
 
 
-def _comment(sentence: str) -> list[str]:
-    return wrap(sentence, WIDTH, initial_indent="# ", subsequent_indent="#   ", break_long_words=False)
+def describe_data(spec: Data) -> dict[str, Tree]:
+    """Return the images as a space names them, without defaults."""
+    return {"name": spec.name, **spec.model_dump(exclude_defaults=True, exclude={"name"})}
 
 
-def _write_data(spec: Data) -> str:
-    values = spec.model_dump(exclude_defaults=True, exclude={"name"})
-    fields = [
-        f"name: {spec.name}",
-        *(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()),
-    ]
-    return f"{{{', '.join(fields)}}}"
+def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
+    """Return each technique with its domains, and the level of the first preset that has it."""
+    adamw: Tree = {"name": "adamw", "lr": LogUniform(*_rates(draft)), "weight_decay": 0.05}
+    momentum: Tree = {"name": "momentum", "lr": LogUniform(1e-3, 0.3), "weight_decay": LogUniform(1e-5, 1e-3)}
+    crop: Tree = {"name": "resized", "min_area": Uniform(0.2, 0.9)}
+    policy: Tree = {"policy": "trivial_augment"}
+    if draft.is_small:
+        crop = {"name": "padded", "padding": Uniform(0.05, 0.25)}
+        policy = {"policy": "affine_colour", "probability": Uniform(0.2, 1.0)}
+    levels = ("most", "full") if draft.backbone.weights == "letters" else ("last", "most", "full")
+    techniques: dict[str, tuple[int, Tree]] = {
+        "unfreeze": (0, {"level": Choice(levels)}),
+        "random_crop": (0, Choice(({"name": "none"}, crop))),
+        "flip": (0, {"probability": Choice((0.0, 0.5))}),
+        "augmentation": (1, Choice(({"policy": "none"}, policy))),
+        "mixup": (1, Choice(({"alpha": 0.0}, {"alpha": LogUniform(0.1, 1.0)}))),
+        "cutmix": (2, Choice(({"alpha": 0.0}, {"alpha": LogUniform(0.1, 1.0)}))),
+        "random_erasing": (2, Choice(({"probability": 0.0}, {"probability": Uniform(0.1, 0.5)}))),
+        "label_smoothing": (1, Choice(({"alpha": 0.0}, {"alpha": Uniform(0.02, 0.2)}))),
+        "class_balance": (1, Choice(({"name": "none"}, {"name": "weights", "power": Uniform(0.2, 1.0)}))),
+        "layer_decay": (2, Choice(({"factor": 1.0}, {"factor": Uniform(0.6, 0.95)}))),
+        "schedule": (0, {"name": "cosine", "warmup_epochs": 1}),
+        "optimizer": (0, adamw if draft.preset.level < 2 else Choice((adamw, momentum))),
+        "averaging": (2, Choice(({"name": "none"}, {"name": "ema", "half_life": LogUniform(0.01, 0.2)}))),
+    }
+    if not draft.is_imbalanced:
+        del techniques["class_balance"]
+    return techniques
 
 
-def _list_techniques(choice: Choice) -> list[tuple[int, str]]:
-    """The lines of each technique, with the level of the first preset that has them."""
-    levels = "[most, full]" if choice.backbone.weights == "letters" else "[last, most, full]"
-    crop = (
-        "{name: padded, padding: {uniform: [0.05, 0.25]}}"
-        if choice.is_small
-        else "{name: resized, min_area: {uniform: [0.2, 0.9]}}"
-    )
-    policy = "small_images, probability: {uniform: [0.2, 1.0]}" if choice.is_small else "trivial_augment"
-    low, high = _rates(choice)
-    adamw = f"{{name: adamw, lr: {{log_uniform: [{low:g}, {high:g}]}}, weight_decay: 0.05}}"
-    momentum = "{name: momentum, lr: {log_uniform: [1e-3, 0.3]}, weight_decay: {log_uniform: [1e-5, 1e-3]}}"
-    return [
-        (0, f"  # How much of the model is trained: the head, also the later half, or all of it.\n"
-            f"  unfreeze: {{level: {{choice: {levels}}}}}"),
-        (0, f"  random_crop:\n    choice:\n      - {{name: none}}\n      - {crop}"),
-        (0, "  flip: {probability: {choice: [0.0, 0.5]}}   # 0.0 where a mirrored image means something else"),
-        (1, f"  augmentation:\n    choice:\n      - {{policy: none}}\n      - {{policy: {policy}}}"),
-        (1, _on_or_off("mixup", "alpha", "{log_uniform: [0.1, 1.0]}")),
-        (2, _on_or_off("cutmix", "alpha", "{log_uniform: [0.1, 1.0]}")),
-        (2, _on_or_off("random_erasing", "probability", "{uniform: [0.1, 0.5]}")),
-        (1, _on_or_off("label_smoothing", "alpha", "{uniform: [0.02, 0.2]}")),
-        *([(1, _BALANCE)] if choice.is_imbalanced else []),
-        (2, _on_or_off("layer_decay", "factor", "{uniform: [0.6, 0.95]}", off="1.0")),
-        (0, "  schedule: {name: cosine, warmup_epochs: 1}"),
-        (0, f"  optimizer: {adamw}" if choice.preset.level < 2
-            else f"  optimizer:\n    choice:\n      - {adamw}\n      - {momentum}"),
-        (2, "  averaging:\n    choice:\n      - {name: none}\n      - {name: ema, half_life: {log_uniform: [0.01, 0.2]}}"),
-    ]  # fmt: skip
+def _describe_search(draft: Draft) -> dict[str, Tree]:
+    low, high = _rates(draft)
+    return {
+        "trials": draft.trials,
+        "metric": "val_balanced_accuracy" if draft.is_imbalanced else "val_accuracy",
+        "sampler": "tpe",
+        "scheduler": {"name": "asha", "min_epochs": 1, "reduction_factor": 2},
+        "baseline": {
+            "random_crop": {"name": "padded"} if draft.is_small else {"name": "resized", "min_area": 0.5},
+            "flip": {"probability": 0.5},
+            "optimizer": {"name": "adamw", "lr": float(f"{(low * high) ** 0.5:.2g}"), "weight_decay": 0.05},
+        },
+    }
 
 
-_BALANCE = "  class_balance:\n    choice:\n      - {name: none}\n      - {name: weights, power: {uniform: [0.2, 1.0]}}"
-
-
-def _on_or_off(name: str, field: str, domain: str, off: str = "0.0") -> str:
-    return f"  {name}:\n    choice:\n      - {{{field}: {off}}}   # off\n      - {{{field}: {domain}}}"
-
-
-def _rates(choice: Choice) -> tuple[float, float]:
-    """The learning rates of AdamW: pretrained weights need small ones."""
-    return (3e-4, 3e-2) if choice.backbone.weights in ("letters", "none") else (3e-5, 3e-3)
-
-
-def _write_search(choice: Choice) -> list[str]:
-    crop = "{name: padded}" if choice.is_small else "{name: resized, min_area: 0.5}"
-    low, high = _rates(choice)
-    metric = "val_balanced_accuracy" if choice.is_imbalanced else "val_accuracy"
-    why = (
-        f"   # one class has {choice.data.most:,} images and another {choice.data.least:,}"
-        if choice.is_imbalanced
-        else ""
-    )
-    return [
-        "search:",
-        f"  trials: {choice.trials}",
-        f"  metric: {metric}{why}",
-        "  sampler: tpe",
-        "  scheduler: {name: asha, min_epochs: 1, reduction_factor: 2}",
-        "  # The first trials: this recipe at its learning rate, at a third of it, and at three times of it.",
-        "  baseline:",
-        f"    random_crop: {crop}",
-        "    flip: {probability: 0.5}",
-        f"    optimizer: {{name: adamw, lr: {(low * high) ** 0.5:.2g}, weight_decay: 0.05}}",
-    ]
+def _rates(draft: Draft) -> tuple[float, float]:
+    """Return the learning rates of AdamW: pretrained weights need small ones."""
+    return (3e-4, 3e-2) if draft.backbone.weights in ("letters", "none") else (3e-5, 3e-3)

@@ -43,6 +43,16 @@ class InputRow:
 
 
 @dataclass(frozen=True)
+class NearCopyRow:
+    """A validation or test image that almost equals one of another part."""
+
+    name: str
+    part: str
+    other_name: str
+    other_part: str
+
+
+@dataclass(frozen=True)
 class DataResult:
     """What `sweep data` found: `mean` and `std` are those of the training images, `picture` is the file that it wrote."""
 
@@ -55,6 +65,7 @@ class DataResult:
     input: InputRow
     picture: str
     speeds: list[SpeedRow] = field(default_factory=list)
+    near_copies: list[NearCopyRow] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -73,3 +84,4 @@ class FilesResult:
     images: int
     unreadable: list[FileRow]
     remarks: list[str]
+    near_copies: list[NearCopyRow] = field(default_factory=list)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from search.core.trials import Trials
-from search.storage.copies import Place
-from search.storage.events import AnyEvent, TrialEnded
-from search.storage.folder import SweepFolder
+from ledger.events import AnyEvent, TrialEnded
+from ledger.folder import SweepFolder
+from ledger.trials import Trials
+from search.copies.place import CopyPlace
 
 GONE = ("stopped", "diverged", "out_of_memory", "failed")
 
@@ -43,7 +43,7 @@ class Checkpoints:
             (self.folder.trial(number) / name).unlink(missing_ok=True)
             self.delete_copy(number, name)
 
-    def fetch(self, place: Place) -> None:
+    def fetch(self, place: CopyPlace) -> None:
         """Get the weights that are kept, of trials that ran on machines with another storage.
 
         Raises:

@@ -1,42 +1,36 @@
-"""Run trials with Ray Tune until none is left, then close the ledger and the MLflow runs and end all processes."""
+"""Run trials until none is left, then close the ledger and the MLflow runs and end all processes."""
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import signal
 import socket
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ledger.events import DriverStarted, RunsRecorded, SweepClosed, SweepState
+from ledger.file import find_header
+from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
+from ledger.settings import Settings
+from search.copies.ledger_copy import LedgerCopy
+from search.copies.place import CopyPlace, check_place, describe_store_error
 from search.core.controller import Controller
-from search.core.record import SweepRecord
-from search.core.trials import Trial
 from search.display.progress import Progress
 from search.runner.checkpoints import Checkpoints
+from search.runner.executor import RayLost, Work
 from search.runner.inbox import Inbox
-from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, Request, interruptible
-from search.runner.machines.capacity import Capacity
-from search.runner.machines.cluster import RAY_SETTINGS, added_variables, find_dashboard
-from search.runner.start.plan import Plan
-from search.runner.worker import TrialInput, bootstrap, project_root
-from search.storage.copies import Place, check_place, describe_store_error
-from search.storage.events import AnyEvent, DriverStarted, EpochReported, RunsRecorded, SweepClosed, SweepState
-from search.storage.folder import SweepFolder
-from search.storage.ledger_copy import LedgerCopy
-from search.storage.settings import Settings
+from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, StopRequest, interruptible
+from search.runner.start.plan import PreparedSweep
 from search.tracking.writer import Tracking
-from training.errors import UserError
+from training.errors import LostResults, UserError
 from training.process.resources import split_cpus
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-PENDING = 100_000  # Tune must ask whenever a worker could be free; the searcher itself starts no more trials than fit
 
 
 @dataclass(frozen=True)
@@ -46,10 +40,17 @@ class SweepEnd:
     record: SweepRecord
     state: SweepState
     undelivered: int  # events that did not reach MLflow
+    is_ray_lost: bool = False  # whether it ended because Ray's servers on this machine did
+    seconds_left: float | None = None  # of the time budget, if any
 
 
 def drive(
-    folder: SweepFolder, controller: Controller, settings: Settings, plan: Plan, tracking: Tracking, console: Console
+    folder: SweepFolder,
+    controller: Controller,
+    settings: Settings,
+    plan: PreparedSweep,
+    tracking: Tracking,
+    console: Console,
 ) -> SweepEnd:
     """Run trials until none is left, the time is over or a signal comes; then close the ledger and the MLflow runs.
 
@@ -58,51 +59,65 @@ def drive(
         Interrupted: the process must end at once.
     """
     budget = settings.time_budget_seconds
-    deadline = time.time() + budget if budget else math.inf
+    deadline = time.monotonic() + budget if budget else math.inf  # whatever happens to the clock of the machine
     controller.record(_describe_driver(plan))
     progress = Progress(
-        controller, console=console, slots=lambda: plan.capacity.slots, deadline=deadline if budget else None
+        controller,
+        console=console,
+        slots=lambda: plan.capacity.slots,
+        seconds_left=(lambda: deadline - time.monotonic()) if budget else None,
     )
-    copy = start_copy(folder, settings.copy_to)
+    copy = _start_copy(folder, settings.copy_to)
     checkpoints = Checkpoints(folder, controller.trials, settings.keep_best, *([copy.delete] if copy else []))
     controller.subscribe(checkpoints)
     controller.subscribe(progress)
     if copy is not None:
         controller.subscribe(copy)
-
-    def is_stop_requested() -> bool:
-        return folder.stop_request.exists() or tracking.stop_requested
-
     inbox = Inbox(folder, tracking, controller)
+
     with interruptible() as request:
+
+        def should_stop() -> bool:
+            with suppress(OSError):  # `fatal` has the reason
+                inbox.collect()
+            if plan.capacity.problem:
+                controller.abort(plan.capacity.problem)
+            if controller.ledger.was_removed and not controller.fatal:
+                controller.abort(
+                    f"{controller.ledger.path} was removed while the sweep ran, and has been written again"
+                )
+            is_asked = folder.stop_request.is_file() or tracking.stop_requested
+            return time.monotonic() > deadline or request() or is_asked or bool(controller.fatal)
+
+        def leave() -> None:
+            _stop_trials(controller, request)
+            if request.is_hurried:
+                raise Interrupted(request.number or signal.SIGTERM)
+            if request():
+                progress.say_once("Ctrl-C: waiting for the workers to end. Press it again to end them at once.")
+
         with progress:
-            crash = _run_trials(
-                folder, controller, plan.capacity, settings, request, deadline, progress, is_stop_requested, inbox
-            )
+            crash = _execute(plan, Work(folder, controller, plan.capacity, settings, should_stop, leave))
+            _stop_trials(controller, request)
         with suppress(OSError), request.held():
             inbox.collect(at_once=True)  # what came late is trained after a resume
         state: SweepState = "interrupted"
         if controller.is_done:
             state = "completed"
-        elif time.time() > deadline and not request():
+        elif time.monotonic() > deadline and not request():
             state = "time_budget"
         undelivered = _close(controller, tracking, state, request)
         if copy is not None:
             _close_copy(copy, checkpoints, console)
-    way_on = f"Continue with: sweep resume {folder.name}"
-    if controller.fatal:
-        raise UserError(
-            f"{controller.fatal}. The sweep ended; all earlier results are kept. Solve this problem first. {way_on}"
-        )
-    if crash:
-        crash.add_note(f"This is an error in the program. All earlier results are kept. {way_on}")
-        raise crash
+    _refuse_failure(folder, controller, crash)
     if request.is_hurried and state != "completed":
-        raise Interrupted(request.number or signal.SIGTERM, way_on)
-    return SweepEnd(SweepRecord(folder, controller.ledger.events), state, undelivered)
+        raise Interrupted(request.number or signal.SIGTERM, _way_on(folder))
+    is_lost = isinstance(crash, RayLost) and state == "interrupted" and not request()
+    left = max(1.0, deadline - time.monotonic()) if budget else None
+    return SweepEnd(SweepRecord(folder, controller.ledger.events), state, undelivered, is_lost, left)
 
 
-def _describe_driver(plan: Plan) -> DriverStarted:
+def _describe_driver(plan: PreparedSweep) -> DriverStarted:
     demand = plan.capacity.demand
     threads, _ = split_cpus(demand.cpus, in_memory=True)
     return DriverStarted(
@@ -111,52 +126,58 @@ def _describe_driver(plan: Plan) -> DriverStarted:
         threads=threads,
         slots=plan.capacity.slots,
         gpus=demand.gpus,
-        dashboard=find_dashboard(),
+        dashboard=plan.dashboard,
         seconds=plan.seconds,
     )
 
 
-def _run_trials(
-    folder: SweepFolder,
-    controller: Controller,
-    capacity: Capacity,
-    settings: Settings,
-    request: Request,
-    deadline: float,
-    progress: Progress,
-    is_stop_requested: Callable[[], bool],
-    inbox: Inbox,
-) -> Exception | None:
-    """Let Ray Tune run trials until the sweep should stop. Returns an exception of our code that ended it earlier."""
-
-    def should_stop() -> bool:
-        return time.time() > deadline or request() or is_stop_requested() or bool(controller.fatal)
-
-    def leave() -> None:
-        _settle(controller, request)
-        if request.is_hurried:
-            raise Interrupted(request.number or signal.SIGTERM)
-        if request():
-            progress.say_once("Ctrl-C: waiting for the workers to end. Press it again to end them at once.")
-
-    crash = None
+def _execute(plan: PreparedSweep, work: Work) -> Exception | RayLost | None:
+    """Run the trials until the sweep should stop. Returns what ended them earlier, unless `fatal` has the reason."""
     try:
-        with added_variables(RAY_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": str(PENDING)}):
-            _tune(folder, controller, capacity, settings, should_stop, leave, inbox)
-    except Interrupted:
-        pass  # the request has recorded the signal
-    except Exception as error:  # noqa: BLE001 - the caller raises it, when the ledger and MLflow are closed
-        crash = None if controller.fatal else error
-    _settle(controller, request)
-    return crash
+        plan.execute(work)
+    except Interrupted:  # the request has recorded the signal
+        return None
+    except RayLost as lost:
+        return lost
+    except Exception as error:  # noqa: BLE001 - raised again when the ledger and MLflow are closed
+        return None if work.controller.fatal else error
+    return None
 
 
-def _settle(controller: Controller, request: Request) -> None:
+def _stop_trials(controller: Controller, request: StopRequest) -> None:
     with request.held():
         controller.interrupt("the sweep was stopped")
 
 
-def _close(controller: Controller, tracking: Tracking, state: SweepState, request: Request) -> int:
+def _refuse_failure(folder: SweepFolder, controller: Controller, crash: Exception | RayLost | None) -> None:
+    """Raise what ended the sweep before its time, with the command that continues it.
+
+    Raises:
+        UserError: nothing more could be written.
+        Exception: `crash`, an error of the program.
+    """
+    if controller.ledger.was_removed and folder.ledger.exists() and not folder.space.exists():
+        folder.space.write_text(find_header(folder.ledger, controller.ledger.events).space)
+    if not folder.ledger.exists():
+        raise LostResults(
+            f"{folder.ledger} was removed while the sweep ran, and cannot be written again ({controller.fatal}). Its results "
+            "are lost, except for its runs in MLflow."
+        )
+    if controller.fatal:
+        raise UserError(
+            f"{controller.fatal}. The sweep ended; all earlier results are kept. Solve this problem first. "
+            f"{_way_on(folder)}"
+        )
+    if isinstance(crash, Exception):
+        crash.add_note(f"This is an error in the program. All earlier results are kept. {_way_on(folder)}")
+        raise crash
+
+
+def _way_on(folder: SweepFolder) -> str:
+    return f"Continue with: sweep resume {folder.name}"
+
+
+def _close(controller: Controller, tracking: Tracking, state: SweepState, request: StopRequest) -> int:
     """Close the ledger, then the MLflow runs; returns how many events did not reach MLflow."""
     undelivered = 0
     with suppress(OSError), request.held():  # after a full disk, `fatal` has the reason
@@ -167,7 +188,7 @@ def _close(controller: Controller, tracking: Tracking, state: SweepState, reques
     return undelivered
 
 
-def start_copy(folder: SweepFolder, uri: str) -> LedgerCopy | None:
+def _start_copy(folder: SweepFolder, uri: str) -> LedgerCopy | None:
     """Begin to copy a sweep to `uri/NAME`; None without a URI.
 
     Raises:
@@ -176,7 +197,7 @@ def start_copy(folder: SweepFolder, uri: str) -> LedgerCopy | None:
     if not uri:
         return None
     check_place("--copy-to", uri)
-    return LedgerCopy(folder, Place(uri).child(folder.name))
+    return LedgerCopy(folder, CopyPlace(uri).child(folder.name))
 
 
 def _close_copy(copy: LedgerCopy, checkpoints: Checkpoints, console: Console) -> None:
@@ -196,89 +217,3 @@ def record_runs(controller: Controller, tracking: Tracking, undelivered: int) ->
     """Record the MLflow run ids in the ledger, and how many events did not arrive."""
     ids = {str(number): run for number, run in tracking.run_ids.items()}
     controller.record(RunsRecorded(ids=ids, undelivered=undelivered))
-
-
-def _tune(
-    folder: SweepFolder,
-    controller: Controller,
-    capacity: Capacity,
-    settings: Settings,
-    should_stop: Callable[[], bool],
-    leave: Callable[[], None],
-    inbox: Inbox,
-) -> None:
-    from ray import tune
-
-    from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher, SweepStopper, make_placing
-    from search.runner.start.probe import Probe
-
-    # Errors when Tune saves its own state do not matter, because the ledger is the state.
-    logging.getLogger("ray.tune.execution.experiment_state").setLevel(logging.CRITICAL)
-
-    probe = Probe(controller)
-    controller.subscribe(probe)
-    controller.subscribe(_follow_memory(capacity))
-
-    def stop_or_collect() -> bool:
-        probe.collect()  # Tune calls this in each pass of its loop
-        inbox.collect()
-        if capacity.problem:
-            controller.abort(capacity.problem)
-        return should_stop()
-
-    def find_slots() -> int:
-        inbox.collect()  # while no trial runs, Tune only asks for the next one
-        return capacity.look()
-
-    def make_input(trial: Trial) -> TrialInput:
-        own = capacity.demand_of(trial)
-        return TrialInput(
-            trial.number,
-            trial.recipe.model_dump(),
-            str(folder.trial(trial.number)),
-            controller.space.search.metric,
-            reported=trial.epoch,
-            cpus=own.cpus,
-            uses_share=settings.named_cpus is None,
-            gpus=own.gpus,
-            crashes=trial.crashes,
-            cache=str(folder.rates),
-            resources=own.resources,
-            avoided=capacity.avoided,
-            is_new=trial.resumes == 0,
-            copy=f"{settings.copy_to}/{folder.name}/trials/{trial.name}" if settings.copy_to else "",
-            memory_mb=own.memory_mb,
-        )
-
-    tuner = tune.Tuner(
-        tune.with_resources(bootstrap(project_root(), "search.runner.worker", "run_trial"), make_placing()),
-        tune_config=tune.TuneConfig(
-            search_alg=LedgerSearcher(controller, make_input, find_slots, should_stop),
-            scheduler=LedgerScheduler(controller, should_stop, capacity.is_prepared, capacity.can_enlarge),
-            num_samples=-1,
-            reuse_actors=True,
-            trial_dirname_creator=lambda trial: f"{trial.config['trial']:04d}-{trial.trial_id}",
-        ),
-        run_config=tune.RunConfig(
-            storage_path=str(folder.ray),
-            name=time.strftime("%Y%m%d-%H%M%S"),
-            verbose=0,
-            stop=SweepStopper(stop_or_collect, leave),
-            failure_config=tune.FailureConfig(max_failures=0),  # the controller restarts trials and counts the restarts
-        ),
-    )
-    try:
-        tuner.fit()
-    finally:
-        probe.close(lambda: controller.is_done and not should_stop())
-
-
-def _follow_memory(capacity: Capacity) -> Callable[[AnyEvent], None]:
-    """Return a listener that gives packed trials more memory when a report shows that they need it."""
-
-    def follow(event: AnyEvent) -> None:
-        if isinstance(event, EpochReported):
-            peaks = [event.metrics.get(name) or 0.0 for name in ("peak_memory_mb", "evaluation_memory_mb")]
-            capacity.learn(max(peaks))
-
-    return follow

@@ -1,13 +1,13 @@
-"""Take the requests of users into a running sweep: from its folder, and from the tags of its run in MLflow."""
+"""Take the requests of users into a running sweep, from its folder and from MLflow, and record its run in MLflow."""
 
 from __future__ import annotations
 
 import logging
 import time
 
+from ledger.folder import SweepFolder
+from ledger.requests import list_requests, parse_request
 from search.core.controller import Controller
-from search.storage.folder import SweepFolder
-from search.storage.requests import list_requests, parse_request
 from search.tracking.writer import Tracking
 
 LOOK_SECONDS = 0.5
@@ -22,6 +22,7 @@ class Inbox:
         self.tracking = tracking
         self.controller = controller
         self.next_look = 0.0
+        self.has_run = False  # whether the ledger has the id of the sweep's own run
 
     def collect(self, at_once: bool = False) -> None:
         """Take in the new requests, at most twice a second unless `at_once` is set.
@@ -42,3 +43,6 @@ class Inbox:
             if (event := parse_request(text.encode())) is not None:
                 self.controller.accept(event)
             self.tracking.answered.add(name)
+        if not self.has_run and (run := self.tracking.own_run):
+            self.controller.record(run)
+            self.has_run = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ class Interrupted(BaseException):
 
 
 @dataclass
-class Request:
+class StopRequest:
     """The signals received so far."""
 
     number: int | None = None
@@ -78,25 +79,27 @@ class Request:
         if again:
             raise Interrupted(self.number or number)
         if urgent:
-            main = threading.main_thread().ident
-            self.timer = threading.Timer(PATIENCE_SECONDS, signal.pthread_kill, (main, number))
-            self.timer.daemon = True
-            self.timer.start()
+            self.timer = _send_again(number)
 
 
 @contextmanager
-def interruptible() -> Iterator[Request]:
-    """Let the work in the `with` block end by itself: it must call the `Request` regularly, and end when that is true.
+def interruptible() -> Iterator[StopRequest]:
+    """Let the work in the `with` block end by itself: it must call the `StopRequest` regularly, and end when that is true.
 
     Raises:
         Interrupted: after a second Ctrl-C, or if the work did not end soon after SIGTERM.
     """
-    request = Request()
-    with _handled(request.receive):
-        try:
-            yield request
-        finally:
-            request.cancel_timer()
+    request = StopRequest()
+    before: dict[signal.Signals, Handler] = {}
+    with suppress(ValueError):  # only the main thread can set handlers, and only it receives signals
+        for number in _signals():
+            before[number] = signal.signal(number, request.receive)
+    try:
+        yield request
+    finally:
+        request.cancel_timer()
+        for number, former in before.items():
+            signal.signal(number, former)
 
 
 @contextmanager
@@ -116,27 +119,44 @@ def listen() -> None:
 
 def leave_on_signals(code: int) -> None:
     """Let signals end the process at once, with this exit code."""
+    for timer in _checks:
+        timer.cancel()
     for number in _signals():
         signal.signal(number, lambda *_: os._exit(code))
 
 
+_checks: list[threading.Timer] = []
+
+
 def _raise(number: int, frame: FrameType | None) -> None:
-    raise Interrupted(number)
+    """Raise `Interrupted`, and again if nobody got it after SIGTERM or SIGHUP.
+
+    Python drops what is raised in a callback of a weak reference. Every import has such callbacks, and some libraries
+    catch everything while they are imported. The exception lives as long as it is on its way.
+    """
+    end = Interrupted(number)
+    try:
+        if number in URGENT:
+            _checks[:] = [_send_again(number, weakref.ref(end))]
+        raise end
+    finally:
+        del end  # this frame is in its traceback
+
+
+def _send_again(number: int, unless: Callable[[], object] = lambda: None) -> threading.Timer:
+    """Send a signal to the main thread once more, soon, unless there is an object, or another handler by then."""
+
+    def send() -> None:
+        if unless() is None and signal.getsignal(number) is handler:
+            signal.pthread_kill(main, number)
+
+    main, handler = threading.main_thread().ident or 0, signal.getsignal(number)
+    timer = threading.Timer(PATIENCE_SECONDS, send)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def _signals() -> set[signal.Signals]:
     """Return the handled signals, without SIGHUP if `nohup` ignores it."""
     return {number for number in NAMES if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN}
-
-
-@contextmanager
-def _handled(handler: Handler) -> Iterator[None]:
-    before: dict[signal.Signals, Handler] = {}
-    with suppress(ValueError):  # only the main thread can set handlers, and only it receives signals
-        for number in _signals():
-            before[number] = signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        for number, former in before.items():
-            signal.signal(number, former)

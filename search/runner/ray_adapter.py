@@ -9,18 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ray.tune import Stopper
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
+from ledger.trials import Trial
 from search.core.asha import Decision
 from search.core.controller import Controller
-from search.core.trials import Trial
+from search.runner.machines.ray_failures import describe_death
 from search.runner.worker import Message, TrialInput
-from training.errors import LostDevice
 from training.loop.epoch_report import Report
 
 if TYPE_CHECKING:
@@ -28,12 +27,7 @@ if TYPE_CHECKING:
     from ray.tune.execution.tune_controller import TuneController
     from ray.tune.experiment import Trial as RayTrial
 
-# Parts of Ray's messages about a worker that was lost with its node, or ended by the SIGTERM of a drain or an eviction.
-PREEMPTED = ("its node has died", "temporarily unavailable", "received a SIGTERM", "receives a SIGTERM", "preempted")
-
 NODE_ID = "ray.io/node-id"  # Ray's label of each node
-
-LOST = f"{LostDevice.__name__}: "  # precedes the reason in a traceback
 
 MakeInput = Callable[[Trial], TrialInput]
 
@@ -131,19 +125,17 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         decision = self.controller.report(number, Report(**message["report"]), message["worker_seconds"])
         if decision is Decision.CONTINUE:
             return self.CONTINUE
-        # A paused trial also leaves its worker: the controller resumes it from its checkpoint on any free worker.
         self.left.add(trial.trial_id)
         return self.STOP
 
     def on_trial_error(self, tune_controller: TuneController, trial: RayTrial) -> None:
         if trial.trial_id in self.left:
             return
-        number, reason = trial.config["trial"], describe_death(trial)
-        if "low on memory" in reason or "OutOfMemory" in reason:
+        reason, cause = describe_death(trial)
+        if cause == "memory":
             self._end_for_memory(trial, reason)
         else:
-            text = read_error(trial)
-            self.controller.lose(number, reason, "preemption" if any(map(text.__contains__, PREEMPTED)) else "worker")
+            self.controller.lose(trial.config["trial"], reason, cause)
 
     def _end_for_memory(self, trial: RayTrial, reason: str) -> None:
         """End a trial that ran out of memory, or let it go on with a larger share."""
@@ -168,20 +160,6 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
 
     def debug_string(self) -> str:
         return ""
-
-
-def read_error(trial: RayTrial) -> str:
-    """Return Ray's message. Its `get_error` reads a copy of the file, which Ray makes later."""
-    return Path(trial.error_file).read_text() if trial.error_file and Path(trial.error_file).exists() else ""
-
-
-def describe_death(trial: RayTrial) -> str:
-    """Return in one line why a trial's worker died."""
-    lines = [line.strip() for line in read_error(trial).splitlines()]
-    words = ("memory", "died", "killed", "unavailable")
-    telling = [line.split(LOST, 1)[1] for line in lines if LOST in line]
-    telling += [line for line in lines if any(word in line.lower() for word in words)]
-    return (telling or lines or ["the worker died"])[0][:300]
 
 
 def make_placing(node_id: str = NODE_ID) -> Callable[[dict[str, Any]], PlacementGroupFactory]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import uuid
@@ -12,24 +11,26 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from analysis.export.bundle import Source, check_out, export_model, export_recipe
-from analysis.formatting import format_score, plural
+from analysis.export.bundle import check_out, export_model, export_recipe
+from analysis.export.summary import Provenance
+from ledger.events import EpochReported, SweepStarted, TrialEnded, TrialStarted
+from ledger.formatting import format_score, plural
+from ledger.settings import Settings
+from search.arguments import MOST_THREADS
 from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, interruptible
 from search.runner.machines.preparation import check_recipe
-from search.storage.events import EpochReported, SweepStarted, TrialEnded, TrialStarted
-from search.storage.settings import Settings
 from search.tracking.writer import Tracking
 from spaces.load import load_recipe
-from training.contract.specs import FILE_DATA
 from training.errors import UserError
 from training.process.resources import count_cpus, find_device, split_cpus
+from training.process.text_files import read_json
 from training.recipe import Recipe
 from training.score_metrics import MAXIMISED, MINIMISED
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from training.loop.epoch_report import Outcome, Report
+    from training.loop.epoch_report import Kept, Outcome, Report
     from training.loop.job import Resources
 
 
@@ -39,6 +40,7 @@ def train_single(
     out: Path | None,
     *,
     metric: str,
+    score: Kept,
     cpus: int | None,
     device: str | None,
     tracking_uri: str,
@@ -50,8 +52,8 @@ def train_single(
     Raises:
         UserError: the recipe, the data or the machine do not allow it.
     """
+    from training.data.identity import identify
     from training.data.inspection.remarks import list_remarks, summarise_remarks
-    from training.data.sources.identity import identify
 
     if metric not in (*MAXIMISED, *MINIMISED):
         raise UserError(f"--metric={metric}: choose one of {', '.join((*MAXIMISED, *MINIMISED))}.")
@@ -72,7 +74,7 @@ def train_single(
         console.print(remarks, markup=False)
     way_on = f"To continue, run the command again with --out {out}"
     try:
-        outcome = _train(recipe, out, metric, resources, tracking, console)
+        outcome = _train(recipe, out, metric, score, resources, tracking, console)
     except Interrupted as end:
         tracking(TrialEnded(trial=0, state="interrupted"))
         tracking.close("interrupted", at_most_seconds=URGENT_CLOSE_SECONDS)
@@ -104,7 +106,7 @@ def _check_free(out: Path, recipe: Recipe) -> None:
 
 
 def _train(
-    recipe: Recipe, out: Path, metric: str, resources: Resources, tracking: Tracking, console: Console
+    recipe: Recipe, out: Path, metric: str, score: Kept, resources: Resources, tracking: Tracking, console: Console
 ) -> Outcome:
     from training.train import train
 
@@ -115,10 +117,11 @@ def _train(
             tracking(EpochReported(trial=0, **asdict(report)))
             now = format_score(metric, report.metrics[metric])
             best = format_score(metric, report.score, report.standard_error)
-            console.print(f"epoch {report.epoch}/{recipe.epochs}: {metric} {now}, best {best}")
+            suffix = f", best {best}" if score == "best" else ""
+            console.print(f"epoch {report.epoch}/{recipe.epochs}: {metric} {now}{suffix}")
             return not interrupted()
 
-        outcome = train(recipe, out, metric=metric, resources=resources, on_report=on_report)
+        outcome = train(recipe, out, metric=metric, score=score, resources=resources, on_report=on_report)
     tracking(TrialEnded(trial=0, state="interrupted" if outcome.state == "stopped" else outcome.state))
     return outcome
 
@@ -128,7 +131,7 @@ def _export(outcome: Outcome, out: Path, metric: str, threads: int, run_id: str 
 
     last = outcome.reports[-1]
     best = outcome.reports[last.best_epoch - 1]
-    source = Source(
+    source = Provenance(
         metrics=best.metrics,
         metric=metric,
         score=last.score,
@@ -143,11 +146,21 @@ def _export(outcome: Outcome, out: Path, metric: str, threads: int, run_id: str 
         (out / name).unlink()
 
 
+def _read_threads(summary: Path) -> int | None:
+    try:
+        threads = read_json(summary)["threads"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{summary}: it does not name the threads of the training ({error}). Give --cpus N.") from None
+    if not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS:
+        raise UserError(f"{summary}: threads={threads!r} is not a number from 1 to {MOST_THREADS}. Give --cpus N.")
+    return threads
+
+
 def _plan_resources(recipe: Recipe, source: Path, cpus: int | None, device: str | None) -> Resources:
     """As many threads as the exported trial had, so that its numbers come out again; else all CPUs."""
     summary = source.parent / "summary.json"
-    if cpus is None and summary.exists():
-        cpus = json.loads(summary.read_text())["threads"]
+    if cpus is None and summary.is_file():
+        cpus = _read_threads(summary)
     count = count_cpus()
     # Set before torch is imported, because its thread pools read it then.
     os.environ["OMP_NUM_THREADS"] = str(cpus or count)
@@ -158,7 +171,7 @@ def _plan_resources(recipe: Recipe, source: Path, cpus: int | None, device: str 
     has_gpu = find_device() == "cuda"
     if device == "cuda" and not has_gpu:
         raise UserError("--device=cuda: there is no GPU that torch can use. Give cpu.")
-    threads, workers = (cpus, 0) if cpus else split_cpus(count, recipe.data.name not in FILE_DATA)
+    threads, workers = (cpus, 0) if cpus else split_cpus(count, not recipe.data.reads_files)
     return Resources(threads, workers, "cuda" if has_gpu and device != "cpu" else "cpu", torch.cuda.device_count())
 
 

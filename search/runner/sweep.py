@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ledger.events import AnyEvent, Dataset, Extension, SettingsChanged, SweepStarted
+from ledger.file import Ledger
+from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
+from ledger.requests import take_in
+from ledger.settings import Settings
+from ledger.trust import trust
+from search.copies.place import check_place, has_sweep
 from search.core.controller import Controller
-from search.core.record import SweepRecord
 from search.display.phases import Phases
 from search.runner.driver import SweepEnd, drive, record_runs
 from search.runner.interrupt import resumable
 from search.runner.machines.cluster import probe_cluster, this_machine
-from search.runner.start.early_checks import check_early, check_packing
-from search.runner.start.plan import Plan, check_data, make_plan
-from search.storage.copies import check_place, has_sweep
-from search.storage.events import AnyEvent, Dataset, Extension, SettingsChanged, SweepStarted
-from search.storage.folder import SweepFolder
-from search.storage.ledger import Ledger
-from search.storage.requests import take_in
-from search.storage.settings import Settings
+from search.runner.machines.ray_process import end_left
+from search.runner.start.early_checks import check_data, check_early, check_packing
+from search.runner.start.moved_data import check_images
+from search.runner.start.plan import PreparedSweep, make_plan
 from search.tracking.writer import Tracking
 from spaces.space import Space
 from training.errors import UserError
+from training.process.text_files import refuse_irregular
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-Settle = Callable[[Plan, Settings, Path, Phases], list[AnyEvent]]
+Forecast = Callable[[PreparedSweep, Settings, Path, Phases], list[AnyEvent]]
 
 
 def run_sweep(
@@ -39,18 +45,19 @@ def run_sweep(
     settings: Settings,
     console: Console,
     opening: Sequence[AnyEvent] = (),
-    settle: Settle = lambda plan, settings, storage, phases: [],
+    forecast: Forecast = lambda plan, settings, storage, phases: [],
     preset: str = "",
 ) -> SweepEnd:
     """Run a new sweep to its end, its time budget, or Ctrl-C.
 
-    `opening` has the ledger's first events after its header: warm starts, or all trials of a replication. `settle` looks
+    `opening` has the ledger's first events after its header: warm starts, or all trials of a replication. `forecast` looks
     at the prepared sweep before its first trial, and returns more such events. `preset` is the text of the space that a
     preset made; the folder keeps it.
 
     Raises:
         UserError: the space, the data, the machines or the tracking server are not usable; no sweep was created.
     """
+    settings.remember()
     probe_cluster(settings.address)
     if settings.copy_to:
         check_place("--copy-to", settings.copy_to)
@@ -70,15 +77,29 @@ def run_sweep(
         sweep_id = uuid.uuid4().hex
         tracking = _make_tracking(folder, sweep_id, space, settings)
         plan = make_plan(space, settings, folder.path.parent, tracking, phases, console)
-        opening = [*opening, *settle(plan, settings, folder.path.parent, phases)]
+        opening = [*opening, *forecast(plan, settings, folder.path.parent, phases)]
     header = make_header(folder.name, sweep_id, plan.space, settings, plan.dataset)
-    tracking.replay([header, *opening])
     create_folder(folder, header, *opening, preset=preset)
+    tracking.replay([header, *opening])
     with folder.locked():
         controller = Controller(
             plan.space, Ledger(folder.ledger), seed=settings.seed, resolve=plan.resolve, listeners=[tracking]
         )
-        return drive(folder, controller, settings, plan, tracking, console)
+        end = drive(folder, controller, settings, plan, tracking, console)
+    return _restart_ray(end, console, forecast) if end.is_ray_lost else end
+
+
+def _restart_ray(end: SweepEnd, console: Console, forecast: Forecast) -> SweepEnd:
+    """Start Ray again after its servers on this machine ended, and continue the sweep; a second time is not tried."""
+    name = end.record.name
+    console.print("Ray ended on this machine. It starts again, and the trials continue from their last epochs.")
+    gc.collect()  # Tune's objects of the Ray that ended must not meet the next one
+    again = resume_sweep(end.record.folder, console, end.seconds_left, forecast=forecast, is_restart=True)
+    if again.is_ray_lost:
+        raise UserError(
+            f"Ray ended on this machine twice. Look for the reason, then continue with: sweep resume {name}"
+        )
+    return again
 
 
 def resume_sweep(
@@ -87,20 +108,26 @@ def resume_sweep(
     time_budget_seconds: float | None = None,
     more_trials: int = 0,
     changes: Mapping[str, Any] | None = None,
-    settle: Settle = lambda plan, settings, storage, phases: [],
+    forecast: Forecast = lambda plan, settings, storage, phases: [],
+    is_restart: bool = False,
 ) -> SweepEnd:
     """Continue a sweep after any kind of interruption.
 
     `more_trials` extends it. `changes` has settings that are other than before, such as the cluster or the MLflow store.
-    `settle` is that of `run_sweep`.
+    `forecast` is that of `run_sweep`. `is_restart` is whether Ray was started again already.
 
     Raises:
         UserError: another driver runs it, it is completed, or its space file was changed.
     """
     with folder.locked():
+        end_left(folder.processes)
         record = SweepRecord.open(folder)
         check_frozen_space(record)
-        settings = replace(record.recorded_settings, **changes or {}).completed()
+        named = changes or {}
+        trust(*(named.get(place) for place in ("tracking_uri", "address", "copy_to")))
+        settings = replace(record.recorded_settings, **named).for_driver()
+        if more_trials or not record.is_done:  # a refused command must not extend the sweep
+            check_images(record, settings.address)
         probe_cluster(settings.address)
         ledger = Ledger(folder.ledger, record.events)
         masked, before = settings.masked(), record.recorded_settings
@@ -124,7 +151,7 @@ def resume_sweep(
             # The ledger has all results, so a server that does not answer can get them later.
             plan = make_plan(record.space, settings, folder.path.parent, tracking, phases, console, patient=True)
             if settings.packs:
-                settle(plan, settings, folder.path.parent, phases)  # the ledger has the forecast of the whole sweep
+                forecast(plan, settings, folder.path.parent, phases)  # the ledger has the forecast of the whole sweep
         tracking.replay(ledger.events)
         controller = Controller(
             record.space,
@@ -135,7 +162,8 @@ def resume_sweep(
             available=plan.space,
         )
         controller.take_over()
-        return drive(folder, controller, settings, plan, tracking, console)
+        end = drive(folder, controller, settings, plan, tracking, console)
+    return _restart_ray(end, console, forecast) if end.is_ray_lost and not is_restart else end
 
 
 def _deliver(record: SweepRecord, tracking: Tracking, is_moved: bool) -> SweepEnd:
@@ -166,7 +194,11 @@ def make_header(
 
 
 def create_folder(folder: SweepFolder, header: SweepStarted, *events: AnyEvent, preset: str = "") -> None:
-    """Create a sweep's folder with its space and the first events of its ledger, completely or not at all."""
+    """Create a sweep's folder with its space and the first events of its ledger, completely or not at all.
+
+    Raises:
+        UserError: a sweep that started at the same time has this name.
+    """
     partial = SweepFolder(folder.path.with_name(f".{folder.name}-{header.id}"))
     partial.path.mkdir(parents=True)
     partial.space.write_text(header.space)
@@ -176,7 +208,15 @@ def create_folder(folder: SweepFolder, header: SweepStarted, *events: AnyEvent, 
     for event in (header, *events):
         ledger.append(event)
     ledger.close()
-    partial.path.rename(folder.path)
+    try:
+        partial.path.rename(folder.path)
+    except OSError as error:
+        partial.remove()
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise
+        raise UserError(
+            f"--name={folder.name}: another sweep with this name has just started. Give this one another name."
+        ) from None
 
 
 def check_frozen_space(record: SweepRecord) -> None:
@@ -187,9 +227,10 @@ def check_frozen_space(record: SweepRecord) -> None:
     """
     folder = record.folder
     try:
+        refuse_irregular(folder.space)
         now, then = folder.space.read_text().splitlines(), record.header.space.splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
+        reason = (error.strerror or error) if isinstance(error, OSError) else "not text in UTF-8"
         raise UserError(
             f"{folder.space}: this file cannot be read ({reason}). Restore it: sweep repair {folder.name}."
         ) from None

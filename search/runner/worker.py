@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from search.copies.place import CopyPlace, describe_store_error, fetch_trial, send_trial
 from search.runner.machines.drain import DrainWatch
-from search.storage.copies import Place, describe_store_error, fetch_trial, send_trial
 
 if TYPE_CHECKING:
-    from search.storage.events import EndState
-    from training.loop.epoch_report import Report
+    from ledger.events import EndState
+    from training.loop.epoch_report import Kept, Report
     from training.process.resources import Resources
     from training.recipe import Recipe
 
@@ -32,10 +32,10 @@ def bootstrap(root: str, module: str, function: str):
     nested function is pickled by value, so the worker imports none of our modules before the path is correct. It also
     brings the files of techniques that are not bundled.
     """
-    from training.own import list_sources
+    from training.plugins import list_sources
     from training.recipe import Recipe
 
-    sources, has_own = list_sources(), bool(Recipe.own())
+    sources, has_own = list_sources(), bool(Recipe.plugins())
 
     def call(*arguments: Any) -> Any:
         import importlib
@@ -45,7 +45,7 @@ def bootstrap(root: str, module: str, function: str):
         if os.path.isdir(root) and sys.path[0] != root:
             sys.path.insert(0, root)
         if has_own:
-            importlib.import_module("training.own").load_sources(sources)
+            importlib.import_module("training.plugins").load_sources(sources)
         return getattr(importlib.import_module(module), function)(*arguments)
 
     return call
@@ -59,6 +59,7 @@ class TrialInput:
     recipe: dict[str, Any]
     folder: str
     metric: str
+    score: Kept
     reported: int  # last epoch that the driver has received
     cpus: float
     uses_share: bool  # whether the trial may use all CPUs that belong to its GPUs on the worker's node
@@ -69,7 +70,6 @@ class TrialInput:
     avoided: list[str]  # ids of the nodes where it must not run
     is_new: bool = True  # whether no worker has had it before
     copy: str = ""  # URI of the folder that gets its checkpoints, if any
-    memory_mb: float = 0.0  # its share of the machine's memory in 2**20 bytes, if trials are packed
 
 
 class Message(TypedDict, total=False):
@@ -97,7 +97,7 @@ def run_trial(config: dict[str, Any]) -> None:
         nonlocal told_to_stop
         try:
             tune.report({"message": json.dumps(message)})
-        except SystemExit:  # Ray raises this here to stop or pause a trial when another one needs the worker
+        except SystemExit:  # Ray raises this here to stop a trial when another one needs the worker
             told_to_stop = True
         return not told_to_stop
 
@@ -127,7 +127,7 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
 
     began = time.perf_counter()
 
-    watch, place = DrainWatch(_own_node()), Place(given.copy) if given.copy else None
+    watch, place = DrainWatch(_own_node()), CopyPlace(given.copy) if given.copy else None
 
     def on_report(report: Report) -> bool:
         message: Message = {"report": asdict(report), "worker_seconds": time.perf_counter() - began}
@@ -148,7 +148,7 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
         with _logged_to(folder / "log.txt"), watch:
             recipe = read_recipe(given.recipe)
             resources = share_resources(recipe, given.cpus, given.gpus, given.uses_share)
-            shared: dict[str, Any] = {"metric": given.metric, "cache": Path(given.cache)}
+            shared: dict[str, Any] = {"metric": given.metric, "score": given.score, "cache": Path(given.cache)}
             outcome = train(recipe, folder, resources=resources, on_report=on_report, **shared)
         return {"end": "diverged", "reason": "the loss became infinite or NaN"} if outcome.state == "diverged" else None
     except LostDevice:
@@ -159,6 +159,8 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
     except UserError as error:
         return {"end": "failed", "reason": str(error)}
     except OSError as error:
+        if not folder.is_dir():
+            raise LostDevice(f"{folder} was removed, so the trial begins again") from error
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return _describe_failure(error, folder)
         # Every other trial would fail too, so the sweep must end; this trial continues later, when the disk has space.
@@ -176,7 +178,7 @@ class StoreError(Exception):
 
 
 @contextmanager
-def _needed(place: Place) -> Iterator[None]:
+def _needed(place: CopyPlace) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -185,10 +187,9 @@ def _needed(place: Place) -> Iterator[None]:
 
 def share_resources(recipe: Recipe, cpus: float, gpus: float, uses_share: bool) -> Resources:
     """Return what a training in this worker may use."""
-    from training.contract.specs import FILE_DATA
     from training.process.resources import Resources, split_cpus
 
-    threads, workers = split_cpus(_count_cpus(cpus, gpus, uses_share), recipe.data.name not in FILE_DATA)
+    threads, workers = split_cpus(_count_cpus(cpus, gpus, uses_share), not recipe.data.reads_files)
     device: Literal["cpu", "cuda"] = "cuda" if gpus else "cpu"
     # With a part of a GPU a trial has one device too.
     return Resources(threads, workers, device, max(1, int(gpus)), min(1.0, gpus or 1.0))
@@ -230,22 +231,21 @@ def killed_for_memory(folder: Path) -> bool:
     return before["host"] == host and before["kills"] < kills
 
 
-class _logged_to:
-    """Write the log of the training to a file during a `with` block."""
-
-    def __init__(self, path: Path) -> None:
-        self.handler = logging.FileHandler(path, delay=True)
-        self.handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-
-    def __enter__(self) -> None:
-        logging.getLogger("training").addHandler(self.handler)
-        logging.getLogger("training").setLevel(logging.INFO)
-
-    def __exit__(self, kind, error, trace) -> None:
-        if error is not None and not isinstance(error, SystemExit):
-            logging.getLogger("training").error("%s: %s", kind.__name__, error, exc_info=error)
-        logging.getLogger("training").removeHandler(self.handler)
-        self.handler.close()
+@contextmanager
+def _logged_to(path: Path) -> Iterator[None]:
+    """Write the log of the training to a file."""
+    handler, logger = logging.FileHandler(path, delay=True), logging.getLogger("training")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    except Exception as error:
+        logger.error("%s: %s", type(error).__name__, error, exc_info=error)
+        raise
+    finally:  # the folder may be gone, and the next trial of this process has another one
+        logger.removeHandler(handler)
+        handler.close()
 
 
 def project_root() -> str:

@@ -1,24 +1,49 @@
-"""One run in MLflow, and the entries that it has already."""
+"""One run in MLflow, the entries that it has already, and what becomes an entry."""
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
+import json
 import logging
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.storage.events import Dataset as DataFacts
-from search.tracking.entries import dataset_of
+from ledger.events import Dataset, EpochReported
+from ledger.trials import Trials
 from search.tracking.mlflow_store import is_outage
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Param, RunTag
+    from mlflow.entities import DatasetInput, Metric, Param, RunTag
 
-KINDS = ("metrics", "params", "tags")
 METRICS, PARAMS = 800, 100  # entries in one call; MLflow accepts 1000 in total
 logger = logging.getLogger("search")
+
+STATUS = {
+    "running": "RUNNING",
+    "completed": "FINISHED",
+    "stopped": "FINISHED",
+    "diverged": "FINISHED",
+    "out_of_memory": "FAILED",
+    "failed": "FAILED",
+    "interrupted": "KILLED",  # the run is reopened when the trial continues
+}
+ENDED = [state for state, status in STATUS.items() if status != "RUNNING"]
+
+
+@contextmanager
+def compressed(file: Path) -> Iterator[Path]:
+    """Give a compressed copy of a file, `NAME.gz`."""
+    with tempfile.TemporaryDirectory() as folder:
+        packed = Path(folder, f"{file.name}.gz")
+        packed.write_bytes(gzip.compress(file.read_bytes(), compresslevel=6))
+        yield packed
 
 
 @dataclass
@@ -65,50 +90,112 @@ class Run:
         self.status, self.end_time = status, end_time
 
     def log_text(self, file: str, text: str) -> None:
-        try:
+        with self._refusable(file):
             self.client.log_text(self.id, text, file)
-        except Exception as error:
-            if is_outage(error):
-                raise
-            # A store for artifacts may need its own credentials. Metrics must not depend on them.
-            self._note_refusal(error, file)
 
-    def log_file(self, file: Path, folder: str | None = None) -> None:
-        """Copy a file to the run's artifacts; an earlier copy is replaced."""
-        try:
-            self.client.log_artifact(self.id, str(file), folder)
-        except Exception as error:
-            if is_outage(error):
-                raise
-            self._note_refusal(error, file.name)
+    def log_compressed(self, file: Path) -> None:
+        """Copy a file to the run's artifacts, as `NAME.gz`; an earlier copy is replaced."""
+        with compressed(file) as packed, self._refusable(packed.name):
+            self.client.log_artifact(self.id, str(packed))
 
-    def log_dataset(self, dataset: DataFacts) -> None:
+    def log_dataset(self, dataset: Dataset) -> None:
         """Log the data that the run was trained on. MLflow keeps one entry for all runs."""
-        try:
+        with self._refusable("the dataset"):
             self.client.log_inputs(self.id, [dataset_of(dataset)])
-        except Exception as error:
-            if is_outage(error):
-                raise
-            self._note_refusal(error, "the dataset")
 
     def _log(self, metrics: Sequence[Metric], params: Sequence[Param], tags: Sequence[RunTag]) -> None:
         """Send all entries in one call. If MLflow refuses it, send each kind alone, so that the others are not lost."""
-        kinds = {kind: entries for kind, entries in zip(KINDS, (metrics, params, tags), strict=True) if entries}
-        if not kinds:
-            return
+        entries: dict[str, Any] = {"metrics": metrics, "params": params, "tags": tags}
+        kinds = {kind: batch for kind, batch in entries.items() if batch}
         try:
-            self.client.log_batch(self.id, **kinds, synchronous=True)  # type: ignore[arg-type]
+            if len(kinds) > 1:
+                self.client.log_batch(self.id, **kinds, synchronous=True)
+                return
         except Exception as error:
             if is_outage(error):
                 raise
-            if len(kinds) == 1:
-                self._note_refusal(error, next(iter(kinds)))
-                return
-            self._log(metrics, (), ())
-            self._log((), params, ())
-            self._log((), (), tags)
+        for kind, batch in kinds.items():
+            with self._refusable(kind):
+                self.client.log_batch(self.id, **{kind: batch}, synchronous=True)
 
-    def _note_refusal(self, error: Exception, what: str) -> None:
-        """Log that MLflow refused entries, and continue."""
-        self.refused += 1
-        logger.error("MLflow refused %s of trial %s", what, self.name, exc_info=error)
+    @contextmanager
+    def _refusable(self, what: str) -> Iterator[None]:
+        """Log that MLflow refused entries, and continue. For artifacts it may need credentials that metrics do not need."""
+        try:
+            yield
+        except Exception as error:
+            if is_outage(error):
+                raise
+            self.refused += 1
+            logger.error("MLflow refused %s of trial %s", what, self.name, exc_info=error)
+
+
+def metrics_of(report: EpochReported) -> list[Metric]:
+    """Return a report as MLflow metrics, with the time of the report, so that sending it again changes nothing."""
+    from mlflow.entities import Metric
+
+    stamp = to_milliseconds(report.time)
+    values = report.metrics | {name: getattr(report, name) for name in ("score", "standard_error", "best_epoch")}
+    metrics = [Metric(name, value, stamp, report.epoch) for name, value in values.items() if value is not None]
+    for step, lr, loss in report.steps:
+        metrics += [Metric("step_lr", lr, stamp, step), Metric("step_train_loss", loss, stamp, step)]
+    return metrics
+
+
+def dataset_of(facts: Dataset) -> DatasetInput:
+    """Return the description of the data from `training.data.identity` as MLflow's dataset of a run."""
+    from mlflow import entities
+
+    counts = {name: value for name, value in facts.items() if name not in ("name", "digest", "content", "source")}
+    columns = [
+        {"type": "binary", "name": "image", "required": True},
+        {"type": "string", "name": "label", "required": True},
+    ]
+    dataset = entities.Dataset(
+        str(facts["name"]),
+        str(facts["digest"]),
+        source_type="local",
+        source=json.dumps({"uri": facts["source"]}),
+        schema=json.dumps({"mlflow_colspec": columns}),
+        profile=json.dumps(counts),
+    )
+    return entities.DatasetInput(dataset, [entities.InputTag("mlflow.data.context", "training and validation")])
+
+
+def summary(trials: Trials, stamp: int) -> list[Metric]:
+    """Return the sweep's own metrics: states, best trial, linear probe, plan and time. Their step is the number of trials."""
+    from mlflow.entities import Metric
+
+    count = trials.count()
+    values: dict[str, float] = {f"trials_{state}": count.get(state, 0) for state in ENDED}  # type: ignore[call-overload]
+    if best := trials.best():
+        assert best.score is not None
+        values |= {f"best_{trials.metric}": best.score, "best_trial": best.number}
+    if trials.probe:
+        values |= trials.probe.figures()
+    if trials.plan:
+        values |= trials.plan.figures()
+    values["elapsed_seconds"] = trials.elapsed_seconds
+    return [Metric(name, value, stamp, len(trials)) for name, value in values.items()]
+
+
+def leaderboard(trials: Trials) -> str:
+    """Return CSV text: the trials by rank, then those without a score, with the fields in which they differ."""
+    ranked = trials.ranked()
+    ordered = ranked + [trial for trial in trials if trial.score is None]
+    flat = {trial.number: trial.recipe.flat() for trial in ordered}
+    names = dict.fromkeys(name for recipe in flat.values() for name in recipe)
+    differing = [name for name in names if len({repr(recipe.get(name)) for recipe in flat.values()}) > 1]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["rank", "trial", "state", "origin", "score", "standard_error", "best_epoch", "epoch", *differing])
+    for rank, trial in enumerate(ordered, start=1):
+        last = trial.reports[-1] if trial.reports else None
+        scores = [getattr(last, name, None) for name in ("score", "standard_error", "best_epoch", "epoch")]
+        values = [flat[trial.number].get(name) for name in differing]
+        writer.writerow([rank if trial in ranked else "", trial.name, trial.state, trial.origin, *scores, *values])
+    return text.getvalue()
+
+
+def to_milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)

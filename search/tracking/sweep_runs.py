@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from search.core.trials import UNFINISHED, Trial, Trials
-from search.storage.events import Dataset as DataFacts
-from search.storage.events import SweepStarted
-from search.tracking.entries import STATUS, leaderboard, metrics_of, summary, to_milliseconds
-from search.tracking.mlflow_store import Store
-from search.tracking.run import Run
+from analysis.reading.remote import TAG, Experiment
+from ledger.events import Dataset, RunOpened, SweepStarted
+from ledger.trials import UNFINISHED, Trial, Trials
+from search.tracking.run import STATUS, Run, leaderboard, metrics_of, summary, to_milliseconds
 from spaces.load import dump_recipe
 from spaces.reading.document import parse_document
 from training.recipe import flatten
@@ -21,7 +19,6 @@ STOP = "stop_requested"  # a tag of the sweep's run
 REQUEST = "request."  # begins the tags with recipes to add and trials to stop
 LONGEST_TAG = 8000  # characters that MLflow keeps of a tag
 NOTES = "notes"  # the tag with the notes of users, one a line
-TAG = "tag."  # begins the names of tags that the user gave
 
 
 def join_notes(notes: Sequence[str]) -> str:
@@ -33,21 +30,15 @@ def join_notes(notes: Sequence[str]) -> str:
 class SweepRuns:
     """Updates the runs. Every call may be repeated: nothing is written twice."""
 
-    def __init__(
-        self,
-        sweep: str,
-        sweep_id: str,
-        *,
-        nested: bool,
-    ) -> None:
+    def __init__(self, sweep: str, sweep_id: str, *, nested: bool) -> None:
         self.sweep = sweep
         self.sweep_id = sweep_id
         self.nested = nested
         self.space = ""
         self.params: dict[str, Any] = {}
-        self.dataset: DataFacts | None = None
+        self.dataset: Dataset | None = None
         self.tags: dict[str, str] = {}
-        self.store: Store
+        self.store: Experiment
         self.runs: dict[int, Run] = {}
         self.notes: list[str] = []
         self.sent_notes = 0  # how many of them the tag has
@@ -55,8 +46,11 @@ class SweepRuns:
         self.unsure = False  # True after a failed request that may still have created a run
 
     @property
-    def parent_run_id(self) -> str | None:
-        return self.runs[PARENT].id if self.nested and PARENT in self.runs else None
+    def own_run(self) -> RunOpened | None:
+        """The sweep's own run; None until it exists, and for a single training."""
+        if not self.nested or PARENT not in self.runs:
+            return None
+        return RunOpened(run=self.runs[PARENT].id, experiment=self.experiment_id)
 
     @property
     def run_ids(self) -> dict[int, str]:
@@ -68,9 +62,10 @@ class SweepRuns:
     def refused(self) -> int:
         return sum(run.refused for run in list(self.runs.values()))
 
-    def open(self, store: Store) -> None:
+    def open(self, store: Experiment) -> None:
         """Find the sweep's runs. No run is created yet: a sweep that cannot start leaves no run behind."""
-        self.store = store
+        assert store.id is not None  # `open_store` creates a missing experiment
+        self.store, self.experiment_id = store, store.id
         self._find()
 
     def describe(self, header: SweepStarted) -> None:
@@ -112,7 +107,7 @@ class SweepRuns:
             run = self.runs[PARENT]
             run.log_text("leaderboard.csv", leaderboard(trials))
             if ledger is not None:
-                run.log_file(ledger)
+                run.log_compressed(ledger)
             self._send_notes(run)
             run.write(state, STATUS.get(state, "FINISHED"), end_time=stamp, metrics=summary(trials, stamp))
 
@@ -120,12 +115,14 @@ class SweepRuns:
         """Create or reopen the sweep's own run, once."""
         if not self.nested or self.begun:
             return
-        run = self.runs.get(PARENT) or self._create(PARENT, self.sweep, started, self.tags)
+        if run := self.runs.get(PARENT):
+            self.store.client.set_tag(run.id, STOP, "")  # a request to an earlier driver
+        else:
+            run = self._create(PARENT, self.sweep, started, self.tags)
         if is_new := run.params < max(1, len(self.params)):
             run.log_text("space.yaml", self.space)
             self._log_dataset(run)
         run.write("running", "RUNNING", params=self.params if is_new else None)
-        self.store.client.set_tag(run.id, STOP, "")  # a request to an earlier driver
         self.begun = True
 
     def read_requests(self) -> dict[str, str]:
@@ -140,7 +137,7 @@ class SweepRuns:
     def publish(self, trials: Trials, ledger: Path, last_time: float) -> None:
         """Copy the ledger and the summary to the sweep's run, so that other machines can read the sweep from there."""
         run, stamp = self.runs[PARENT], to_milliseconds(last_time)
-        run.log_file(ledger)
+        run.log_compressed(ledger)
         self._send_notes(run)
         run.write("running", "RUNNING", metrics=summary(trials, stamp))
 
@@ -170,7 +167,7 @@ class SweepRuns:
         if not self.nested:
             return self._create(PARENT, self.sweep, trial.started, tags)
         tags |= {"trial": trial.name, "mlflow.parentRunId": self.runs[PARENT].id}
-        return self._create(trial.number, trial.name, trial.started, tags)
+        return self._create(trial.number, f"{self.sweep}/{trial.name}", trial.started, tags)
 
     def _create(self, key: int, name: str, started: float, tags: dict[str, str]) -> Run:
         if self.unsure:
@@ -180,7 +177,7 @@ class SweepRuns:
         tags = {"sweep_id": self.sweep_id, "state": "running", **tags} | ({"sweep": self.sweep} if self.nested else {})
         stamp = to_milliseconds(started)
         try:
-            created = self.store.client.create_run(self.store.experiment_id, stamp, tags, run_name=name)
+            created = self.store.client.create_run(self.experiment_id, stamp, tags, run_name=name)
         except Exception:
             self.unsure = True  # perhaps only the answer was lost, and the run exists
             raise
@@ -189,32 +186,21 @@ class SweepRuns:
 
     def _find(self) -> None:
         """Read the sweep's runs from the store. If a trial has two runs, the empty one is deleted."""
-        token = None
-        while True:
-            found = self.store.client.search_runs(
-                [self.store.experiment_id], f"tags.sweep_id = '{self.sweep_id}'", max_results=1000, page_token=token
-            )
-            for run in found:
-                self._adopt(run)
-            token = found.token
-            if not token:
-                return
-
-    def _adopt(self, found: Any) -> None:
-        tags, info = found.data.tags, found.info
-        key = int(tags.get("trial", PARENT))
-        known = self.runs.get(key)
-        if known is None:
-            self.runs[key] = Run(
-                self.store.client,
-                info.run_id,
-                info.run_name,
-                params=len(found.data.params),
-                state=tags.get("state", "running"),
-                status=info.status,
-                reason=tags.get("reason", ""),
-                end_time=info.end_time,
-                start_time=info.start_time,
-            )
-        elif known.id != info.run_id and not found.data.metrics:
-            self.store.client.delete_run(info.run_id)
+        for run in self.store.search(f"tags.sweep_id = '{self.sweep_id}'"):
+            tags, info = run.data.tags, run.info
+            key = int(tags.get("trial", PARENT))
+            known = self.runs.get(key)
+            if known is None:
+                self.runs[key] = Run(
+                    self.store.client,
+                    info.run_id,
+                    info.run_name,
+                    params=len(run.data.params),
+                    state=tags.get("state", "running"),
+                    status=info.status,
+                    reason=tags.get("reason", ""),
+                    end_time=info.end_time,
+                    start_time=info.start_time,
+                )
+            elif known.id != info.run_id and not run.data.metrics:
+                self.store.client.delete_run(info.run_id)

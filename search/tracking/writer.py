@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from analysis.formatting import mask_secrets
-from search.core.trials import Trials
-from search.storage.events import AnyEvent, DrawRefused, Noted, SweepStarted, TrialEvent
-from search.tracking.mlflow_store import is_outage, make_absolute, open_store
+from analysis.reading.store import make_absolute
+from ledger.events import AnyEvent, DrawRefused, Noted, RunOpened, SweepStarted, TrialEvent
+from ledger.formatting import mask_secrets
+from ledger.trials import Trials
+from search.tracking.mlflow_store import is_outage, open_store
 from search.tracking.sweep_runs import STOP, SweepRuns
 from training.errors import UserError
 
@@ -82,8 +83,9 @@ class Tracking:
         return self._refused + self._runs.refused
 
     @property
-    def parent_run_id(self) -> str | None:
-        return self._runs.parent_run_id
+    def own_run(self) -> RunOpened | None:
+        """The sweep's own run; None until it exists."""
+        return self._runs.own_run
 
     def start(self, patient: bool = False) -> None:
         """Open the store in the background, because importing mlflow and creating an SQLite store take seconds.
@@ -214,11 +216,11 @@ class Tracking:
             self._next_look = began + STOP_SECONDS
 
     def _read_requests(self) -> None:
-        found = self._runs.read_requests()
-        self.stop_requested = bool(found.pop(STOP, ""))
-        for name in found.keys() & self.answered:
+        requests = self._runs.read_requests()
+        self.stop_requested = bool(requests.pop(STOP, ""))
+        for name in requests.keys() & self.answered:
             self._runs.remove_request(name)
-        self.requests = {name: text for name, text in found.items() if name not in self.answered}
+        self.requests = {name: text for name, text in requests.items() if name not in self.answered}
 
     def _finish(self) -> bool:
         try:

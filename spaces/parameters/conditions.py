@@ -13,7 +13,7 @@ from typing import Any, TypeGuard, cast
 from pydantic import ValidationError
 
 from spaces.parameters.domains import Scalar, Tree, find_parameters, format_value
-from spaces.parameters.draws import EveryTrial, Params, Trial, count, draw, draw_every
+from spaces.parameters.draws import EveryTrial, OptunaTrial, Params, count, draw, draw_every
 from spaces.schema import slot_of
 from training.contract.part import AnyPart, Part
 from training.recipe import Recipe
@@ -43,14 +43,14 @@ class _Draft:
     def __getattr__(self, field: str) -> object:
         raise _Undrawn(field)
 
-    def part(self, kind: type[AnyPart]) -> AnyPart:
+    def part(self, part_class: type[AnyPart]) -> AnyPart:
         for value in vars(self).values():
-            if isinstance(value, kind):
+            if isinstance(value, part_class):
                 return value
-        raise _Undrawn(kind.__name__)
+        raise _Undrawn(part_class.__name__)
 
 
-def suggest(tree: dict[str, Tree], assignments: dict[str, list[Assignment]], trial: Trial) -> dict[str, Tree]:
+def suggest(tree: dict[str, Tree], assignments: dict[str, list[Assignment]], trial: OptunaTrial) -> dict[str, Tree]:
     """Draw a recipe's values; each field is drawn only from the options that fit the fields before it.
 
     A choice with one option left is not sampled. A choice with some options left is a parameter of its own, such as
@@ -66,9 +66,9 @@ def suggest(tree: dict[str, Tree], assignments: dict[str, list[Assignment]], tri
     known = {field: getattr(default, field) for field in Recipe.model_fields if field not in tree} | fixed
     values: dict[str, Tree] = {}
     for field, part in tree.items():
-        own = assignments.get(field, [])
-        fitting = [one for one in own if not _conflicts({**known, field: one.value})]
-        narrows = 0 < len(fitting) < len(own)
+        field_assignments = assignments.get(field, [])
+        fitting = [assignment for assignment in field_assignments if not _conflicts({**known, field: assignment.value})]
+        narrows = 0 < len(fitting) < len(field_assignments)
         values[field] = draw(part, _Narrowed(trial, fitting) if narrows else trial, field)
         known[field] = _read(field, values[field])
     return values
@@ -82,7 +82,7 @@ def list_assignments(tree: dict[str, Tree]) -> dict[str, list[Assignment]]:
 def _list_assignments(field: str, tree: Tree) -> list[Assignment]:
     if count(tree) > _MOST_ASSIGNMENTS:
         return []
-    drawn = ((params, _read(field, values)) for params, values in draw_every(tree, _EveryOption(), field))
+    drawn = draw_every(lambda trial: _read(field, draw(tree, trial, field)), _EveryOption())
     return [Assignment(params, value) for params, value in drawn if value is not None]
 
 
@@ -96,21 +96,25 @@ class _EveryOption(EveryTrial):
 class _Narrowed:
     """A trial that chooses only among options which occur in a fitting assignment."""
 
-    def __init__(self, trial: Trial, fitting: list[Assignment]) -> None:
+    def __init__(self, trial: OptunaTrial, fitting: list[Assignment]) -> None:
         self.fitting = fitting
         self.suggest_float = trial.suggest_float
         self.suggest_int = trial.suggest_int
         self._suggest: Callable[[str, Sequence[Scalar]], Scalar] = trial.suggest_categorical
 
     def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar:
-        left = [option for option in choices if any((name, option) in one.taken.items() for one in self.fitting)]
+        left = [
+            option
+            for option in choices
+            if any((name, option) in assignment.taken.items() for assignment in self.fitting)
+        ]
         if len(left) == 1:
             option = left[0]
         elif len(left) == len(choices):
             option = self._suggest(name, choices)
         else:
             option = self._suggest(f"{name}{_OF}{'|'.join(map(format_value, left))}", left)
-        self.fitting = [one for one in self.fitting if (name, option) in one.taken.items()]
+        self.fitting = [assignment for assignment in self.fitting if (name, option) in assignment.taken.items()]
         return option
 
 

@@ -68,7 +68,7 @@ WORDS: dict[str, type[Domain]] = {
 
 def word_of(domain: Domain) -> str:
     """The key that introduces a domain in a file, such as `log_uniform`."""
-    return next(word for word, kind in WORDS.items() if isinstance(domain, kind))
+    return next(word for word, domain_class in WORDS.items() if isinstance(domain, domain_class))
 
 
 def is_scalar(value: object) -> TypeGuard[Scalar]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from spaces.parameters.domains import Choice, IntUniform, LogUniform, Scalar, Tree, Uniform
 from training.errors import UserError
 
 Params = dict[str, Scalar]  # the value of each Optuna parameter, by its name
+T = TypeVar("T")
 
 
-class Trial(Protocol):
+class OptunaTrial(Protocol):
     """The part of `optuna.Trial` that a draw needs."""
 
     def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar: ...
@@ -21,7 +22,7 @@ class Trial(Protocol):
     def suggest_int(self, name: str, low: int, high: int) -> int: ...
 
 
-def draw(tree: Tree, trial: Trial, name: str = "") -> Tree:
+def draw(tree: Tree, trial: OptunaTrial, name: str = "") -> Tree:
     """Draw plain values from a tree.
 
     Args:
@@ -45,7 +46,7 @@ def draw(tree: Tree, trial: Trial, name: str = "") -> Tree:
             return tree
 
 
-def draw_fields(fields: dict[str, Tree], trial: Trial, name: str = "") -> dict[str, Tree]:
+def draw_fields(fields: dict[str, Tree], trial: OptunaTrial, name: str = "") -> dict[str, Tree]:
     """Draw plain values for each field of a mapping, as `draw` does for one."""
     return {key: draw(value, trial, join(name, key)) for key, value in fields.items()}
 
@@ -115,17 +116,16 @@ class EveryTrial:
         return value
 
 
-def draw_every(tree: Tree, trial: EveryTrial | None = None, name: str = "") -> Iterator[tuple[Params, Tree]]:
-    """Every draw from a tree, each with the parameters that give it; `count(tree)` is how many there are.
+def draw_every(suggest: Callable[[EveryTrial], T], trial: EveryTrial | None = None) -> Iterator[tuple[Params, T]]:
+    """Every result of a function that draws, each with the parameters that give it.
 
     Args:
-        tree: Values and domains.
+        suggest: Draws from a trial, such as `partial(draw, tree)`, which has `count(tree)` results.
         trial: A fresh trial. Without one, a continuous domain gives its low end only.
-        name: The name of the tree as a parameter.
     """
     trial = trial or EveryTrial()
     while True:
-        values = draw(tree, trial, name)
+        values = suggest(trial)
         yield trial.params, values
         if not trial.advance():
             return
@@ -152,12 +152,3 @@ class GridTrial(EveryTrial):
             f"{name} is continuous from {low} to {high}, so search.sampler=grid cannot list its values: "
             f"give it a choice, or search with search.sampler=tpe or random."
         )
-
-
-def enumerate_params(tree: Tree) -> Iterator[Params]:
-    """The parameters of every point of a finite tree.
-
-    Raises:
-        UserError: A domain in it is continuous.
-    """
-    return (params for params, _ in draw_every(tree, GridTrial()))

@@ -96,18 +96,18 @@ def lowest(tree: Tree) -> int:
 
 def _check_conflicts(space: Space, document: Document) -> None:
     trial = RandomTrial(seed=0)
-    found: Counter[str] = Counter()
+    conflicts: Counter[str] = Counter()
     for _ in range(DRAWS):
         try:
             read_recipe(space.suggest(trial))
         except UserError as error:
-            found[str(error)] += 1
-    if found.total() <= DRAWS / 2:
+            conflicts[str(error)] += 1
+    if conflicts.total() <= DRAWS / 2:
         return
-    sentence, times = found.most_common(1)[0]
+    sentence, times = conflicts.most_common(1)[0]
     if times == DRAWS:
         raise UserError(f"{document.name}: every recipe of this space conflicts: {sentence}")
     raise UserError(
-        f"{document.name}: {found.total()} of {DRAWS} random recipes of this space conflict, "
+        f"{document.name}: {conflicts.total()} of {DRAWS} random recipes of this space conflict, "
         f"most of them so: {sentence}"
     )

@@ -37,9 +37,9 @@ def encode(tree: Tree, value: object, name: str = "") -> Params | None:
             return _encode_part(tree, value, name)
         case Choice():
             for key, label, option in zip(tree.keys, tree.labels, tree.options, strict=True):
-                found = encode(option, value, f"{name}[{label}]")
-                if found is not None:
-                    return {name: key, **found}
+                params = encode(option, value, f"{name}[{label}]")
+                if params is not None:
+                    return {name: key, **params}
             return None
         case Uniform() | LogUniform() | IntUniform():
             if isinstance(value, bool) or not isinstance(value, int | float) or not tree.low <= value <= tree.high:
@@ -62,10 +62,10 @@ def _encode_part(tree: dict[str, Tree], value: object, name: str) -> Params | No
             if field != CODE and inner != info.get_default(call_default_factory=True):
                 return None
             continue
-        found = encode(tree[field], inner, join(name, field))
-        if found is None:
+        inner_params = encode(tree[field], inner, join(name, field))
+        if inner_params is None:
             return None
-        params |= found
+        params |= inner_params
     return params
 
 

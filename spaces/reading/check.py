@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from pydantic import BaseModel
 
 from spaces.parameters.domains import (
@@ -21,6 +23,7 @@ from spaces.reading.document import Document, did_you_mean, path_of
 from spaces.schema import Slot, slot_of
 from spaces.search import Search
 from training.errors import UserError
+from training.families import FAMILIES
 from training.recipe import Recipe
 
 
@@ -69,8 +72,8 @@ def _check_member(tree: dict[str, Tree], slot: Slot, steps: Steps, document: Doc
         )
     if not is_scalar(name) or name not in slot.members:
         near = did_you_mean(format_value(name), slot.members)
-        if path == "data" and not near:
-            near = " Data of your own are loaded from their file: --with FILE."
+        if path.partition("[")[0] in FAMILIES:
+            near += " One of your own is loaded from its file: --plugin FILE."
         raise document.error((*steps, key), f"{path}.{key}={format_value(name)}: there is {offered}.{near}")
     part = slot.members[name]
     strangers = [field for field in tree if field not in part.model_fields]
@@ -121,13 +124,13 @@ def _check_value(tree: Tree, slot: Slot, steps: Steps, document: Document) -> No
 
 def _check_ends(domain: Interval, slot: Slot, steps: Steps, document: Document) -> None:
     """Check both ends: legal values form an interval, so everything between legal ends is legal."""
-    kind = int if isinstance(domain, IntUniform) else float
+    number_type = int if isinstance(domain, IntUniform) else float
     for end in (domain.low, domain.high):
-        problem = slot.problem(kind(end))
+        problem = slot.problem(number_type(end))
         if problem is None:
             continue
         sentence = f"{path_of(steps)}={format_value(domain)}"
-        if kind is float and end == int(end) and slot.problem(int(end)) is None:
+        if number_type is float and end == int(end) and slot.problem(int(end)) is None:
             raise document.error(steps, f"{sentence}: whole numbers are needed here. Use int_uniform or a choice.")
         raise document.error(steps, f"{sentence}: its end {end} is illegal: {problem}.")
 
@@ -135,7 +138,7 @@ def _check_ends(domain: Interval, slot: Slot, steps: Steps, document: Document) 
 def _not_a_mapping(tree: Tree, slot: Slot, steps: Steps) -> str:
     path, part = path_of(steps), slot.parts[0]
     if slot.discriminator:
-        kind = tree if is_scalar(tree) and tree in slot.members else next(iter(slot.members))
+        kind = tree if is_scalar(tree) and tree in slot.members else slot.default[slot.discriminator]
         example: dict[str, Tree] = {slot.discriminator: kind}
     else:
         field = next(iter(part.model_fields))
@@ -147,7 +150,7 @@ def _not_a_mapping(tree: Tree, slot: Slot, steps: Steps) -> str:
     return f"{path} takes a mapping of its fields, not {what}. Write {path}: {format_value(example)}."
 
 
-def _unknown(field: str, part: type[BaseModel], steps: Steps, kind: str = "") -> str:
+def _unknown(field: str, part: type[BaseModel], steps: Steps, condition: str = "") -> str:
     """The error for an unknown field, with the nearest name: a field or, if a domain is legal here, a word of one."""
     owner = path_of(steps)
     names = list(part.model_fields)
@@ -155,5 +158,8 @@ def _unknown(field: str, part: type[BaseModel], steps: Steps, kind: str = "") ->
     if not owner and field in Search.model_fields:
         near = f" Did you mean search.{field}?"
     if not owner and part is Recipe and not near:
-        near = " A technique of your own is loaded from its file: --with FILE."
-    return f"{owner or 'a recipe'}{kind} has no {field}; it has {', '.join(names)}.{near}"
+        near = " A technique of your own is loaded from its file: --plugin FILE."
+    if part is Recipe:  # it has too many parts to list
+        few = ", ".join(get_close_matches(field, names, 3, 0.4) or names[:3])
+        return f"a recipe has no {field}; it has {few} and others (sweep space --default).{near}"
+    return f"{owner or 'a recipe'}{condition} has no {field}; it has {', '.join(names)}.{near}"

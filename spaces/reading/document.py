@@ -11,6 +11,7 @@ from spaces.parameters.domains import Steps, Tree
 from spaces.reading.yaml_values import Place, parse_yaml
 from training.errors import UserError
 from training.process.text_files import read_text
+from training.renames import current_names, current_steps
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Document:
 
     def place(self, steps: Steps) -> Place:
         """The source of the value at these steps, or of the nearest mapping around it."""
-        found = (self.places[steps[:n]] for n in range(len(steps), -1, -1) if steps[:n] in self.places)
-        return next(found, Place(self.name))
+        places = (self.places[steps[:n]] for n in range(len(steps), -1, -1) if steps[:n] in self.places)
+        return next(places, Place(self.name))
 
     def error(self, steps: Steps, sentence: str) -> UserError:
         """An error about the value at these steps; the message begins with its source."""
@@ -64,7 +65,7 @@ def parse_document(text: str, name: str) -> Document:
         raise UserError(f"{name}: the file is empty. Begin it with `format: 1` and `recipe:`.")
     if not isinstance(tree, dict):
         raise Document(name, {}, places).error((), "a space is a mapping. Begin it with `format: 1` and `recipe:`.")
-    return Document(name, tree, places)
+    return Document(name, current_names(tree), {current_steps(steps): place for steps, place in places.items()})
 
 
 def path_of(steps: Steps) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
 from spaces.parameters.domains import Tree
-from spaces.parameters.draws import count, draw_every
+from spaces.parameters.draws import count, draw, draw_every
 from training.contract.specs import OWN_BACKBONES, Backbone
 from training.recipe import read_recipe
 
@@ -32,7 +33,7 @@ def check_backbones(recipe: dict[str, Tree]) -> None:
 def _list_backbones(recipe: dict[str, Tree]) -> Iterator[Backbone]:
     part = {"backbone": recipe["backbone"]} if "backbone" in recipe else {}
     if count(part) <= _MOST:
-        for _, values in draw_every(part):
+        for _, values in draw_every(partial(draw, part)):
             yield read_recipe(cast(dict[str, Tree], values)).backbone
 
 

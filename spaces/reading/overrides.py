@@ -15,6 +15,7 @@ from spaces.schema import Slot, slot_of
 from spaces.search import Search
 from training.errors import UserError
 from training.recipe import Recipe
+from training.renames import current_names, current_steps
 
 _SECTIONS: dict[str, type[BaseModel]] = {"recipe": Recipe, "search": Search}
 
@@ -30,16 +31,21 @@ def apply_overrides(document: Document, overrides: Sequence[str]) -> Document:
         names = path.strip().split(".")
         if not equals or not all(names):
             raise UserError(f"{override}: an override is path=value, as in optimizer.lr=0.1.")
-        steps: Steps = tuple(names) if names[0] in _SECTIONS else ("recipe", *names)
+        steps: Steps = current_steps(tuple(names) if names[0] in _SECTIONS else ("recipe", *names))
         section = str(steps[0])
         _refuse_stranger(section, str(names[0]), override)
-        value = parse_yaml(text, override)
+        value = current_names(parse_value(text, override), steps)
         inner = _set(document.tree.get(section), None, _SECTIONS[section], (section,), steps[1:], value, override)
         tree = {**document.tree, section: inner}
         if section == "recipe" and len(steps) > 1:
             tree = _forget_choice(tree, str(steps[1]))
         document = replace(document, tree=tree, places=_move(document.places, steps, override))
     return document
+
+
+def parse_value(text: str, override: str) -> Tree:
+    """The value of an override. A `~` alone is the home folder, as in a shell, and not YAML's null."""
+    return "~" if text.strip() == "~" else parse_yaml(text, override)
 
 
 def _forget_choice(tree: dict[str, Tree], field: str) -> dict[str, Tree]:
@@ -121,8 +127,8 @@ def _inside_domain(
     for step in reversed(rest):
         inner = {str(step): inner}
     if slot.discriminator:
-        kind: dict[str, Tree] = {slot.discriminator: _kind_with(str(rest[0]), domain, slot)}
-        inner = kind | cast(dict[str, Tree], inner)
+        member: dict[str, Tree] = {slot.discriminator: _kind_with(str(rest[0]), domain, slot)}
+        inner = member | cast(dict[str, Tree], inner)
     return (
         f"{override}: {path} is a {word} between complete techniques here, so one field of it cannot be set alone. "
         f"Set all of it, as in {path}={format_value(inner)}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from functools import cache
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
@@ -20,7 +21,7 @@ DEEPEST = 50
 MOST_VALUES = 100_000  # Aliases can turn a short text into a billion values.
 
 # Other scalars, such as dates, stay text.
-_TYPED = {f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float")}
+_TYPED = {f"tag:yaml.org,2002:{tag}" for tag in ("null", "bool", "int", "float")}
 
 
 class Place(NamedTuple):
@@ -103,9 +104,9 @@ def _construct_scalar(node: ScalarNode, name: str) -> Tree:
         return _scalars().construct_object(node)
     except (ValueError, YAMLError):  # such as `!!int three`, or more digits than Python reads
         written = node.value if len(node.value) <= 20 else f"{node.value[:20]}…"
-        kind = str(node.tag).rpartition(":")[2]
+        tag = str(node.tag).rpartition(":")[2]
         raise UserError(
-            f"{name}: {written} cannot be read as a value of type {kind}. Write it as a plain value."
+            f"{name}: {written} cannot be read as a value of type {tag}. Write it as a plain value."
         ) from None
 
 
@@ -129,14 +130,28 @@ def _scalars() -> Any:
     return YAML(typ="safe", pure=True).constructor
 
 
-def dump_yaml(values: Mapping[str, object]) -> str:
-    """YAML that reads back as the same values, with every digit of floats; short mappings are on one line."""
+def dump_yaml(
+    values: Mapping[str, object], start: str = "", reasons: Mapping[tuple[str, str], str] | None = None
+) -> str:
+    """YAML that reads back as the same values, with every digit of floats; short mappings are on one line.
+
+    Comments are the lines of `start`, at the top, and `reasons`, each above a key of a section.
+    """
     yaml = YAML()
     yaml.width = 4096  # Lines are not wrapped.
     yaml.indent(mapping=2, sequence=4, offset=2)
     stream = io.StringIO()
-    yaml.dump({key: _style(value, depth=1) for key, value in values.items()}, stream)
+    root: Any = CommentedMap({key: _style(value, depth=1) for key, value in values.items()})
+    for (section, key), reason in (reasons or {}).items():
+        root[section].yaml_set_comment_before_after_key(key, _wrap(reason), indent=2)
+    if start:
+        root.yaml_set_start_comment("\n".join(map(_wrap, start.splitlines())))
+    yaml.dump(root, stream)
     return stream.getvalue()
+
+
+def _wrap(sentence: str) -> str:
+    return "\n".join(wrap(sentence, 100, subsequent_indent="  ", break_long_words=False))
 
 
 def _style(values: object, depth: int) -> object:

@@ -7,12 +7,14 @@ import pytest
 import torch
 from PIL import Image
 
-from analysis.export.bundle import Source, export_model
-from analysis.reading.sweep_tables import Sweep, load
+from analysis.export.bundle import export_model
+from analysis.export.summary import Provenance
+from analysis.loading import load
+from ledger.tables import Sweep
 from search.tracking import writer as tracking
 from spaces.load import load_space
-from tests.analysis.made_up import SPACE, send, simulate
-from training.data.sources.load_data import load_data
+from tests.analysis.made_up import SPACE, send, simulate, write
+from training.data.load_data import load_data
 from training.loop.checkpoint import read_checkpoint
 from training.recipe import read_recipe
 from training.train import train
@@ -29,7 +31,7 @@ def make_export(tmp_path_factory):
         (folder / "training").mkdir()
         outcome = train(recipe, folder / "training")
         last = outcome.reports[-1]
-        source = Source(
+        source = Provenance(
             metrics=outcome.reports[last.best_epoch - 1].metrics,
             metric="val_accuracy",
             score=last.score,
@@ -100,18 +102,29 @@ def space(tmp_path_factory):
     return load_space(path)
 
 
+SWEEPS = {"made-up-1": (0, None), "made-up-2": (1, None), "begun": (0, 3)}  # seed, number of events
+
+
 @pytest.fixture(scope="session")
-def uri(tmp_path_factory, space) -> str:
-    """Create a store with two sweeps of one space, and a sweep without completed trials."""
-    found = f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tracking, "FLUSH_SECONDS", 0.02)
-        send(found, "made-up-1", space, simulate(space).events)
-        send(found, "made-up-2", space, simulate(space, seed=1).events)
-        send(found, "begun", space, simulate(space).events[:3], "interrupted")
+def storage(tmp_path_factory, space) -> Path:
+    """Create two sweeps of one space, and a sweep without completed trials."""
+    found = tmp_path_factory.mktemp("storage")
+    for name, (seed, count) in SWEEPS.items():
+        write(found, name, space, simulate(space, seed).events[:count])
     return found
 
 
 @pytest.fixture(scope="session")
-def sweep(uri) -> Sweep:
-    return load("made-up-1", uri)
+def uri(tmp_path_factory, space) -> str:
+    """Create a store with the runs of these sweeps, without their ledgers, as earlier versions left them."""
+    found = f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tracking, "FLUSH_SECONDS", 0.02)
+        for name, (seed, count) in SWEEPS.items():
+            send(found, name, space, simulate(space, seed).events[:count], "interrupted" if count else "completed")
+    return found
+
+
+@pytest.fixture(scope="session")
+def sweep(storage) -> Sweep:
+    return load("made-up-1", storage=storage)

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
+from ledger.events import AnyEvent, SweepStarted, encode
+from ledger.file import first_line
+from ledger.folder import SweepFolder
+from ledger.settings import Settings
 from search.core.asha import Decision
 from search.core.controller import Controller
-from search.storage.events import AnyEvent, SweepStarted
-from search.storage.settings import Settings
 from search.tracking.writer import Tracking
 from training.loop.epoch_report import Report
 
@@ -68,10 +70,22 @@ def simulate(space, seed: int = 0) -> Memory:
     return ledger
 
 
-def send(uri: str, name: str, space, events: list, state: str = "completed") -> None:
-    made = Tracking(uri, EXPERIMENT, sweep=name, sweep_id=name, metric=space.search.metric)
+def make_header(name: str, space) -> SweepStarted:
+    return SweepStarted(time=START, name=name, id=name, space=space.to_yaml(), settings=Settings())
+
+
+def write(storage: Path, name: str, space, events: list) -> Path:
+    """Write the ledger of a sweep, and return it."""
+    folder = SweepFolder(storage / name)
+    folder.path.mkdir()
+    folder.ledger.write_bytes(b"".join([first_line(START), *map(encode, [make_header(name, space), *events])]))
+    return folder.ledger
+
+
+def send(uri: str, name: str, space, events: list, state: str = "completed", ledger: Path | None = None) -> None:
+    """Send a sweep to a store, with its ledger if one is given."""
+    made = Tracking(uri, EXPERIMENT, sweep=name, sweep_id=name, metric=space.search.metric, ledger=ledger)
     made.start()
     made.wait_ready()
-    header = SweepStarted(name=name, id=name, space=space.to_yaml(), settings=Settings())
-    made.replay([header, *events])
+    made.replay([make_header(name, space), *events])
     assert made.close(state) == 0

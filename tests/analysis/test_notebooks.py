@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom on a sweep in a store, and is stored without outputs."""
+"""Every notebook runs from top to bottom on a sweep, and is stored without outputs."""
 
 from pathlib import Path
 
@@ -11,11 +11,11 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "analysis" / "notebooks").glob("
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_from_top_to_bottom(path, uri, tmp_path):
+def test_a_notebook_runs_from_top_to_bottom(path, storage, tmp_path):
     notebook = nbformat.read(path, as_version=4)
     assert all(not cell.outputs and cell.execution_count is None for cell in notebook.cells if cell.cell_type == "code")
     parameters = next(cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", []))
-    given = {"name": "made-up-1", "names": ["made-up-1", "made-up-2"], "tracking_uri": uri}
+    given = {"name": "made-up-1", "names": ["made-up-1", "made-up-2"], "storage": str(storage)}
     names = [line.partition(" = ")[0] for line in parameters.source.splitlines()]
     parameters.source = "\n".join(f"{name} = {given[name]!r}" for name in names)
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()

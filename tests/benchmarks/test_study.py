@@ -68,6 +68,7 @@ def run(photos, folder, stages, overrides=SHORT):
     )
 
 
+@pytest.mark.slow
 def test_the_whole_study_makes_its_page_and_goes_on_where_it_stopped(photos, tmp_path, monkeypatch):
     run(photos, tmp_path, ["record", "search", "verdict", "page"])
     page = (tmp_path / "docs" / "study.md").read_text()

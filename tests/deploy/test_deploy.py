@@ -79,6 +79,41 @@ def test_the_services_of_compose_fit_each_other():
     assert all(port.startswith("127.0.0.1:") for service in services.values() for port in service.get("ports", []))
 
 
+def test_every_image_has_a_version_and_ours_has_that_of_the_program():
+    version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+    pages = [*DEPLOY.rglob("*"), *(ROOT / "docs").glob("*.md")]
+    text = "\n".join(path.read_text() for path in pages if path.is_file())
+    assert set(re.findall(r"(?<=[ :])technique-search:([\w.]+)", text)) == {version}
+    images = re.findall(r"^\s*(?:- )?image(?:_id)?: (\S+)$", text, re.MULTILINE)
+    assert {re.split("[:/]", image)[-2] for image in images} == {"postgres", "seaweedfs", "technique-search"}
+    assert [image for image in images if not re.search(r":\d+(\.\d+)+$", image)] == []
+
+
+def test_mlflow_of_compose_answers_its_own_names_alone_and_has_no_password_in_its_arguments():
+    from mlflow.server.security_utils import is_allowed_host_header
+
+    [config] = read("docker-compose.yaml")
+    mlflow = config["services"]["mlflow"]
+    hosts = re.search(r"--allowed-hosts (\S+)", mlflow["command"][-1])[1].split(",")
+    assert all(is_allowed_host_header(hosts, f"{host}:5000") for host in ("mlflow", "localhost", "127.0.0.1"))
+    assert not is_allowed_host_header(hosts, "evil.example.org")
+    assert "PASSWORD" not in mlflow["command"][-1]
+    assert "$POSTGRES_PASSWORD" not in str(config["services"]["postgres"].get("command"))
+    assert mlflow["environment"]["MLFLOW_BACKEND_STORE_URI"].startswith("postgresql://mlflow:${POSTGRES_PASSWORD:?")
+
+
+def test_every_cluster_asks_for_a_token():
+    [compose], [_, job], [aws] = read("docker-compose.yaml"), read("kuberay/rayjob.yaml"), read("cloud/aws.yaml")
+    for name in ("head", "worker"):
+        environment = compose["services"][name]["environment"]
+        assert environment["RAY_AUTH_MODE"] == "token"
+        assert environment["RAY_AUTH_TOKEN"].startswith("${RAY_TOKEN:?"), "compose refuses to start without one"
+    assert job["spec"]["rayClusterSpec"]["authOptions"] == {"mode": "token"}
+    assert "~/.ray/auth_token" in aws["file_mounts"]
+    assert "ray get-auth-token --generate" in (DEPLOY / "slurm/sweep.sbatch").read_text()
+    assert not [path for path in DEPLOY.rglob("*") if path.is_file() and "disabled" in path.read_text()]
+
+
 def test_the_pods_of_kuberay_share_the_volume_and_the_image():
     claim, job = read("kuberay/rayjob.yaml")
     spec = job["spec"]["rayClusterSpec"]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
 import sqlite3
+import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
+
+from search.tracking.mlflow_store import open_store
 
 SPACE = """format: 1
 recipe:
@@ -34,9 +39,10 @@ def build_home(home: Path) -> None:
     _make_images(home)
     _make_tables(home)
     _make_files(home)
+    _make_packed(home)
     _make_sweeps(home / "sweeps")
     _make_damaged_sweeps(home / "damaged")
-    _make_exports(home / "exports")
+    build_exports(home / "exports")
     _make_stores(home)
 
 
@@ -62,6 +68,9 @@ def _make_images(home: Path) -> None:
         _images(home / "broken" / name, 10, 10 * number)
     write(home / "broken/cat/3.png", b"\x89PNG\r\n\x1a\n" + bytes(40))
     write(home / "broken/dog/11.png", "no image at all")
+    _images(home / "thin/cat", 10)
+    _images(home / "thin/dog", 10, 10)
+    Image.new("L", (1, 5_000_000)).save(home / "thin/cat/thin.png")
     _images(home / "strange_val/val/bird", 2)
     (home / "empty_val/val/cat").mkdir(parents=True)
     _images(home / "flat", 3)
@@ -104,6 +113,7 @@ def _make_tables(home: Path) -> None:
         "group_in_two": "path,label,split,group\n"
         + "\n".join(f"{row},{part},g" for row, part in zip(rows, ("train", "val") * 10, strict=True)),
         "folder_as_image": "path,label\n" + "\n".join([*rows, "photos/cat,cat"]),
+        "long_label": "path,label\n" + "\n".join([*rows, f"photo.png,{'x' * 5000}"]),
         "val_only_label": "path,label,split\n" + "\n".join(
             f"{row},{('train', 'val', 'test')[i % 3]}" for i, row in enumerate(rows)
         ) + "\nphoto.png,bird,val\n",
@@ -246,6 +256,12 @@ def _make_sweeps(storage: Path) -> None:
     junk = make_sweep(storage, "junk-weights-1")
     write(junk / "trials/0002/best.ckpt", "no weights")
     write(make_sweep(storage, "code-weights-1") / "trials/0002/best.ckpt", pickle.dumps(Code()))
+    pipe = make_sweep(storage, "pipe-weights-1") / "trials/0002/best.ckpt"
+    pipe.parent.mkdir(parents=True)
+    os.mkfifo(pipe)
+    piped = make_sweep(storage, "pipe-space-1", completed=False)
+    (piped / "space.yaml").unlink()
+    os.mkfifo(piped / "space.yaml")
     write(storage / "not-a-sweep/notes.txt", "nothing")
     _make_confirmation(storage)
 
@@ -293,7 +309,7 @@ def _make_damaged_sweeps(storage: Path) -> None:
     (storage / "draft").rmdir()
 
 
-def _make_exports(exports: Path) -> None:
+def build_exports(exports: Path) -> None:
     """Create one complete export of a tiny model, and others with one broken part each."""
     import torch
     from safetensors.torch import save_file
@@ -330,6 +346,11 @@ def _make_exports(exports: Path) -> None:
         "other-weights": {"weights.safetensors": (exports / "few").read_bytes()},
         "junk-summary": {"summary.json": "{"},
         "list-summary": {"summary.json": "[]"},
+        "deep-summary": {"summary.json": "[" * 100_000 + "]" * 100_000},
+        "half-summary": {"summary.json": '{"format": 1, "classes": ["c\\ud800at", "dog"], "threads": 1}'},
+        "few-facts": {"summary.json": '{"format": 1, "classes": ["cat", "dog"]}'},
+        "junk-onnx": {"model.onnx": "no model"},
+        **{f"onnx-{kind}": {"model.onnx": content} for kind, content in _list_onnx()},
         "binary-summary": {"summary.json": bytes(range(256))},
         "newer-summary": {"summary.json": '{"format": 2, "classes": ["cat", "dog"]}'},
         "no-classes": {"summary.json": '{"format": 1}'},
@@ -351,17 +372,51 @@ def _make_exports(exports: Path) -> None:
     (exports / "few").unlink()
 
 
+def _list_onnx() -> Iterator[tuple[str, bytes]]:
+    """Yield valid ONNX files that are not those of an export, each with its difference."""
+    from onnx import TensorProto, helper
+
+    images, kind = ("n", 3, 32, 32), TensorProto.FLOAT
+    changes = {"name": ("other", images, kind), "shape": ("images", (1, 5), kind), "output": ("images", images, kind)}
+    for what, given in {**changes, "type": ("images", images, TensorProto.INT64)}.items():
+        ends = [
+            helper.make_tensor_value_info(*each) for each in ((given[0], given[2], given[1]), ("y", given[2], None))
+        ]
+        graph = helper.make_graph([helper.make_node("Identity", [given[0]], ["y"])], "g", ends[:1], ends[1:])
+        versions = {"opset_imports": [helper.make_opsetid("", 17)], "ir_version": 8}
+        yield what, helper.make_model(graph, **versions).SerializeToString()
+
+
+def _make_packed(home: Path) -> None:
+    """Write Parquet and tar files that cannot be used."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    image = (home / "photo.png").read_bytes()
+    rows = pa.table({"image": [{"bytes": image, "path": None}] * 8, "label": [0, 1] * 4})
+    described: dict[str, str] = {
+        "junk": "{{", "list": "[]", "deep": "[" * 100_000 + "]" * 100_000,
+        "number": '{"info": {"features": {"label": {"names": 7}}}}',
+        "half": '{"info": {"features": {"label": {"names": ["\\ud800", "b"]}}}}',
+    }  # fmt: skip
+    for name, text in described.items():
+        folder = home / (f"{name}_names" if "names" in text else f"{name}_metadata")
+        folder.mkdir()
+        pq.write_table(rows.replace_schema_metadata({"huggingface": text}), folder / "train.parquet")
+    write(home / "no_rows/train.parquet", "")
+    for name, files in {"empty_tar": [], "long_label": [("png", image), ("cls", b"x" * 5000)]}.items():
+        (home / name).mkdir()
+        with tarfile.open(home / name / "train.tar", "w") as archive:
+            for number in range(8):
+                for ending, content in files:
+                    member = tarfile.TarInfo(f"{number}.{ending}")
+                    member.size = len(content)
+                    archive.addfile(member, io.BytesIO(content))
+
+
 def _make_stores(home: Path) -> None:
     """Create an MLflow database without a sweep, another database, and a file that is no database."""
-    with sqlite3.connect(home / "store.db") as store:
-        store.executescript(
-            """
-            CREATE TABLE experiments (experiment_id INTEGER, name TEXT);
-            CREATE TABLE runs (run_uuid TEXT, experiment_id INTEGER, artifact_uri TEXT, lifecycle_stage TEXT,
-                start_time INTEGER);
-            CREATE TABLE tags (run_uuid TEXT, key TEXT, value TEXT);
-            """
-        )
+    open_store(f"sqlite:///{home}/store.db", "technique-search")
     with sqlite3.connect(home / "other.db") as store:
         store.execute("CREATE TABLE birds (name TEXT)")
     write(home / "junk.db", "no database" * 100)

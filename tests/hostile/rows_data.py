@@ -11,6 +11,10 @@ def table(name: str) -> str:
     return f"run quick 'data={{name: manifest, path: {name}.csv}}'"
 
 
+def packed(name: str, root: str) -> str:
+    return f"run quick 'data={{name: {name}, root: {root}}}'"
+
+
 DATA = {
     "a folder of images that is not there": (folder("photo"), "data.root=", "photo", "no such folder"),
     "a folder of images below an image": (folder("photo.png/cat"), "data.root=", "photo.png/cat"),
@@ -34,6 +38,9 @@ DATA = {
     "a class in validation alone": (folder("strange_val"), "strange_val", "'bird'", "train"),
     "validation without images": (folder("empty_val"), "empty_val", "val", "no image"),
     "images that cannot be read": (folder("broken"), "broken", "cannot be read", "data.skip_unreadable=true"),
+    "an image of 1×5,000,000 pixels": (folder("thin"), "thin.png", "1×5000000 pixels", "data.skip_unreadable=true"),
+    "an image of 1×5,000,000 pixels before a sweep": (f"{folder('thin')} --check", "1 check failed (data)"),
+    "an image of 1×5,000,000 pixels to look at": ("data thin", "thin.png", "1×5000000 pixels"),
     "more training images than there are": ("run quick data.train_size=5000", "data.train_size=5000"),
     "fewer training images than classes": ("run quick data.train_size=3", "data.train_size=3", "10"),
     "a table that is not there": (table("nothing"), "data.path=", "nothing.csv"),
@@ -65,7 +72,7 @@ DATA = {
     # The command that shows data.
     "a misspelt data set to look at": ("data digit", "digit", "Did you mean digits?"),
     "nothing to look at": ("data", "Missing argument", "sweep data --help"),
-    "an empty word to look at": ("data ''", "folder"),
+    "an empty word to look at": ("data ''", "data.root="),
     "an image to look at": ("data photo.png", "photo.png"),
     "text to look at": ("data notes.txt", "notes.txt"),
     "an empty folder to look at": ("data empty", "empty", "one subfolder per class"),
@@ -90,5 +97,15 @@ DATA = {
     "images beside the class folders": (folder("beside"), "beside", "0.png"),
     "a named pipe for a table": ("data pipe.csv", "pipe.csv"),
     "the speed of data that is not there": ("data nowhere/photos --speed", "nowhere/photos", "no such"),
+    "a Parquet file of 0 bytes": (packed("parquet", "no_rows"), "no_rows", "cannot be read"),
+    "Parquet with metadata that is junk": (packed("parquet", "junk_metadata"), "cannot be read", "Get the file again"),
+    "Parquet with metadata that is a list": (packed("parquet", "list_metadata"), "describes its columns in another form"),
+    "Parquet with deep metadata": (packed("parquet", "deep_metadata"), "it is nested too deep"),
+    "Parquet whose names are a number": (packed("parquet", "number_names"), "describes its columns in another form"),
+    "Parquet with half of a character": (packed("parquet", "half_names"), "half of a character"),
+    "a tar file without images": (packed("webdataset", "empty_tar"), "empty_tar", "there is no image in it"),
+    "a label of 5,000 letters": (packed("webdataset", "long_label"), "long_label", "has 5000 letters"),
+    "a label of 5,000 letters to look at": ("data long_label", "has 5000 letters", "Use 255 at most"),
+    "a label of 5,000 letters in a table": (table("long_label"), "has 5000 letters"),
     "the speed of broken images": ("data broken --speed", "broken", "cannot be read"),
 }  # fmt: skip

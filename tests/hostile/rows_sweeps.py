@@ -33,7 +33,7 @@ COMMANDS = [
     "ui",
     "dashboard",
 ]
-NEED_A_WORD = [*NAMED, "report", "data", "train", "predict", "serve"]
+NEED_A_WORD = [*(name for name in NAMED if name != "show"), "data", "train", "predict", "serve"]
 HAVE_A_STORE = ["run quick", "train recipe.yaml", "report done-1", "ui", "dashboard done-1"]
 DAMAGED = {
     "garbage": "ledger.jsonl:5",
@@ -154,6 +154,8 @@ SWEEPS = {
     "a store that is a folder": ("run quick --tracking-uri sqlite:///folder.db", "--tracking-uri", "folder.db"),
     "a store that is no database": ("run quick --tracking-uri sqlite:///junk.db", "--tracking-uri", "junk.db"),
     "a store from the environment": ("MLFLOW_TRACKING_URI=junk run quick", "junk", "sqlite:///mlflow.db"),
+    "an owner with half a character": ("run quick --owner 'a\ud800'", "--owner=", "one line of text"),
+    "a tag with half a character": ("run quick --tag 'team=a\ud800'", "--tag=team=", "name=value"),
     "an empty experiment": ("run quick --experiment ''", "--experiment", "name"),
     "a storage that is a file": ("run quick --storage notes.txt", "notes.txt", "cannot be written to", "Name another place"),
     "a storage below a file": ("run quick --storage notes.txt/sweeps", "notes.txt", "cannot be written to", "Name another place"),
@@ -171,7 +173,8 @@ SWEEPS = {
     "a sweep in capitals": ("show DONE-1", "DONE-1: no such sweep", "done-1"),
     "resume a completed sweep": ("resume done-1", "done-1 is completed", "sweep extend done-1"),
     "resume with a changed space": ("resume changed-1", "space.yaml", "changed since the sweep started", "trials: 4"),
-    "resume two sweeps": ("resume cut-1 done-1", "done-1", "sweep resume --help"),
+    "resume with a named pipe for a space": ("resume pipe-space-1", "space.yaml", "not a regular file", "sweep repair pipe-space-1"),
+    "resume two sweeps": ("resume cut-1 done-1", "done-1", "only data.root and data.path"),
     "extend by nothing": ("extend done-1", "Missing option '--trials'", "sweep extend --help"),
     "extend by 0": ("extend done-1 --trials 0", "--trials=0", "from 1 to"),
     "extend by a negative number": ("extend done-1 --trials=-1", "--trials=-1", "from 1 to"),

@@ -109,7 +109,7 @@ VALUES = {
     "a backbone that is a number": ("run quick backbone.name=18", "backbone.name=18", "text"),
     "a misspelt precision": ("run quick precision.mode=fp16", "precision.mode=fp16", "16-mixed"),
     "a misspelt metric": ("run quick search.metric=val_acc", "search.metric=val_acc", "val_accuracy"),
-    "a metric of the test part": ("run quick search.metric=test_accuracy", "search.metric=test_accuracy", "val_accuracy"),
+    "a metric of the test split": ("run quick search.metric=test_accuracy", "search.metric=test_accuracy", "val_accuracy"),
     "a misspelt sampler": ("run quick search.sampler=tpee", "search.sampler=tpee", "Did you mean tpe?"),
     "a scheduler by its name alone": ("run quick search.scheduler=none", "search.scheduler", "{name: none}"),
     "a misspelt scheduler": ("run quick search.scheduler.name=ahsa", "ahsa", "Did you mean asha?"),

@@ -21,7 +21,7 @@ from rows_values import VALUES
 import search.cli.main
 
 TABLES = {**VALUES, **FILES, **DATA, **SWEEPS, **RESULTS, **TRAIN}
-ENVIRONMENT = ("MLFLOW_TRACKING_URI", "SWEEP_STORAGE", "RAY_ADDRESS")
+ENVIRONMENT = ("MLFLOW_TRACKING_URI", "SWEEP_STORAGE", "SWEEP_COPY_TO", "RAY_ADDRESS")
 LONGEST = 700  # characters; a sentence that lists all techniques is the longest
 
 
@@ -46,7 +46,7 @@ def command():
 @pytest.fixture(autouse=True)
 def nothing_starts(command, monkeypatch):
     """Fail if a command reaches Ray, a training or a server, because it was then not refused."""
-    import search.cli.looking.mlflow_ui
+    import search.cli.inspect.mlflow_ui
     import search.runner.single_training
     import search.runner.start.plan
     import spaces.parameters.feasibility
@@ -57,7 +57,7 @@ def nothing_starts(command, monkeypatch):
     monkeypatch.setattr(search.cli.main, "app", command)
     monkeypatch.setattr(search.runner.start.plan, "start_ray", refuse)
     monkeypatch.setattr(search.runner.single_training, "_train", refuse)
-    monkeypatch.setattr(search.cli.looking.mlflow_ui, "run_group", refuse)
+    monkeypatch.setattr(search.cli.inspect.mlflow_ui, "run_group", refuse)
     monkeypatch.setattr(spaces.parameters.feasibility, "DRAWS", 20)  # instead of 200 random recipes
     for name in ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)

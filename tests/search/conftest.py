@@ -1,8 +1,8 @@
-"""Sweeps that really train, but in this process instead of Ray's workers; everything else is the real code."""
+"""Sweeps that really train, with the real driver, but in this process instead of Ray's workers, and without MLflow."""
 
 from __future__ import annotations
 
-import uuid
+from typing import ClassVar
 
 import pytest
 
@@ -20,38 +20,57 @@ search: {trials: 5, scheduler: {name: none}}
 """
 
 
-def sweep_here(folder, space, settings, console, opening=()):
-    """`run_sweep` without Ray and MLflow."""
-    from search.core.controller import Controller
-    from search.core.record import SweepRecord
-    from search.runner.checkpoints import Checkpoints
-    from search.runner.driver import SweepEnd
-    from search.runner.sweep import create_folder, make_header
-    from search.storage.events import DriverStarted
-    from search.storage.ledger import Ledger
+class NoStore:
+    """Accepts a sweep's events, as for an MLflow store that does not answer."""
+
+    run_ids: ClassVar[dict] = {}
+    requests: ClassVar[dict] = {}
+    stop_requested, own_run = False, None
+
+    def __call__(self, *_):
+        pass
+
+    start = wait_ready = replay = __call__
+
+    def close(self, state, at_most_seconds=0.0):
+        return 1  # event that did not arrive
+
+
+def run_here(work):
+    """Run the trials of a sweep one after another in this process."""
     from training.train import train
 
-    create_folder(folder, make_header(folder.name, uuid.uuid4().hex, space, settings), *opening)
-    controller = Controller(space, Ledger(folder.ledger), seed=settings.seed)
-    controller.record(DriverStarted(threads=1))
-    controller.subscribe(Checkpoints(folder, controller.trials, settings.keep_best))
-    while (trial := controller.next_trial()) is not None:
-        number, own = trial.number, folder.trial(trial.number)
-        own.mkdir(parents=True)
+    controller = work.controller
+    while not work.should_stop() and (trial := controller.next_trial()) is not None:
+        folder = work.folder.trial(trial.number)
+        folder.mkdir(parents=True)
+        train(
+            trial.recipe,
+            folder,
+            metric=controller.space.search.metric,
+            on_report=lambda report, number=trial.number: controller.report(number, report) == "continue",
+        )
 
-        def on_report(report, number=number):
-            return controller.report(number, report) == "continue"
 
-        train(trial.recipe, own, metric=space.search.metric, on_report=on_report)
-    return SweepEnd(SweepRecord(folder, controller.ledger.events), "completed", 0)
+def prepare_here(space, settings, storage, tracking, *_, **__):
+    """Prepare a sweep without Ray."""
+    from search.runner.machines.capacity import Capacity, Demand
+    from search.runner.machines.cluster import this_machine
+    from search.runner.start.plan import PreparedSweep
+
+    tracking.start()
+    tracking.wait_ready()
+    capacity = Capacity(Demand(1, 0), [this_machine()], most=1)
+    return PreparedSweep(space, capacity, lambda recipe: recipe, {}, None, execute=run_here)
 
 
 @pytest.fixture(scope="session")
 def trained_sweep(tmp_path_factory):
     """The folder of a sweep of five trials, three of them baselines."""
+    from ledger.folder import SweepFolder
+    from ledger.settings import Settings
     from search.display.tables.columns import make_console
-    from search.storage.folder import SweepFolder
-    from search.storage.settings import Settings
+    from search.runner.sweep import run_sweep
     from spaces.load import load_space
 
     home = tmp_path_factory.mktemp("trained")
@@ -59,12 +78,32 @@ def trained_sweep(tmp_path_factory):
     folder = SweepFolder(home / "sweeps" / "tiny")
     folder.path.parent.mkdir()
     settings = Settings(f"sqlite:///{home}/mlflow.db", "technique-search")
-    sweep_here(folder, load_space(home / "tiny.yaml"), settings, make_console())
+    with pytest.MonkeyPatch.context() as patch:
+        leave_out_ray(patch)
+        leave_out_store(patch)
+        run_sweep(folder, load_space(home / "tiny.yaml"), settings, make_console())
     return folder
 
 
 @pytest.fixture
 def without_ray(monkeypatch):
+    leave_out_ray(monkeypatch)
+
+
+@pytest.fixture
+def without_store(monkeypatch):
+    leave_out_store(monkeypatch)
+
+
+def leave_out_ray(patch):
+    """Let the trials of sweeps run in this process."""
     import search.runner.sweep
 
-    monkeypatch.setattr(search.runner.sweep, "run_sweep", sweep_here)
+    patch.setattr(search.runner.sweep, "make_plan", prepare_here)
+
+
+def leave_out_store(patch):
+    """Log nothing to MLflow."""
+    import search.runner.sweep
+
+    patch.setattr(search.runner.sweep, "Tracking", lambda *_, **__: NoStore())

@@ -2,12 +2,15 @@
 
 import shutil
 import signal
+from inspect import signature
 
 import pytest
 from rich.console import Console
+from typer.main import get_command
 
 import search
-from analysis.reading.sweep_tables import load
+from analysis.loading import load
+from search.cli.main import app
 from search.runner.interrupt import Interrupted, listen
 from training.errors import UserError
 
@@ -36,6 +39,17 @@ def test_an_opened_sweep_has_its_best_trial_and_exports_it(home):
 def test_a_sweep_in_a_notebook_shows_its_best_trials(home):
     result = search.open("tiny", console=QUIET)
     assert f"<tr><td>{result.best.name}</td><td>completed</td>" in result._repr_html_()
+
+
+def test_each_option_of_a_command_is_an_argument_of_its_function_and_is_described():
+    commands = get_command(app).commands
+    for name, alone in (("run", {"publish", "check", "quiet"}), ("resume", {"quiet"}), ("extend", {"quiet"})):
+        function = getattr(search, name)
+        arguments = signature(function).parameters.keys() - {"console"}
+        assert arguments == {one.name for one in commands[name].params} - alone
+        assert all(f"    {argument}: " in function.__doc__ for argument in arguments)
+    with pytest.raises(TypeError, match="trails"):
+        search.run("quick", trails=3)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +131,7 @@ def test_a_call_that_a_scheduler_repeats_continues_the_sweep_or_returns_it(home,
     space, again = str(home / "sweeps" / "tiny" / "space.yaml"), {"name": "tiny", "or_resume": True, "console": QUIET}
     resumed = []
 
-    def resume_sweep(folder, console, seconds=None, more_trials=0, changes=None, settle=None):
+    def resume_sweep(folder, console, seconds=None, more_trials=0, changes=None, forecast=None):
         resumed.append(changes)
         raise UserError("resumed")
 

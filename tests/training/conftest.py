@@ -5,7 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from training.data.sources import digits, load_data
+from training.contract_checks import MACHINE
+from training.data import load_data
+from training.data.sources import digits
 from training.recipe import read_recipe
 from training.train import train
 
@@ -15,9 +17,6 @@ TINY = {
     "epochs": 2,
     "batch_size": 16,
 }
-# Metrics that do not depend on the recipe alone.
-MACHINE = ("images_per_second", "peak_memory_mb", "evaluation_memory_mb")
-MACHINE += tuple(f"{activity}_seconds" for activity in ("train", "evaluation", "checkpoint", "finder"))
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +25,11 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def _forget_data():
+    digits.load_split.cache_clear()
+    load_data._load_once.cache_clear()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -39,9 +43,9 @@ def few_validation_images(request):
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(digits, "HELD_OUT", 80)
-        load_data._load_digits_once.cache_clear()
+        _forget_data()
         yield
-    load_data._load_digits_once.cache_clear()  # other tests of this process must not get these images
+    _forget_data()  # other tests of this process must not get these images
 
 
 @pytest.fixture
@@ -54,9 +58,9 @@ def tiny_recipe():
 def fit(tiny_recipe, tmp_path_factory):
     """Train a small recipe in a new folder. Returns the outcome, the metrics of each epoch, the best weights, the folder."""
 
-    def run(folder=None, metric="val_accuracy", on_report=lambda report: True, **fields):
+    def run(folder=None, metric="val_accuracy", score="best", on_report=lambda report: True, **fields):
         folder = folder or tmp_path_factory.mktemp("fit")
-        outcome = train(tiny_recipe(**fields), folder, metric=metric, on_report=on_report)
+        outcome = train(tiny_recipe(**fields), folder, metric=metric, score=score, on_report=on_report)
         metrics = [
             {name: value for name, value in report.metrics.items() if name not in MACHINE} for report in outcome.reports
         ]

@@ -4,8 +4,9 @@ import psutil
 import pytest
 
 from training import cost as module
-from training.contract.specs import Backbone, Digits
+from training.contract.specs import Backbone
 from training.cost import measure_cost
+from training.data.sources.digits import Digits
 from training.process.resources import ONE_CPU
 from training.recipe import Recipe
 from training.train import train

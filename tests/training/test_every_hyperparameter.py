@@ -5,29 +5,19 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-import training.train
 from spaces.schema import slot_of
-from training.contract.specs import Digits
-from training.data.sources.load_data import load_data
-from training.errors import UserError
+from training.contract_checks import BASE, differ, read_all_weights, train_briefly, vary_field
+from training.data.sources.digits import Digits
 from training.recipe import Recipe, read_recipe
+from training.train import train
 
-BASE: dict[str, Any] = {
-    "data": {"name": "digits", "train_size": 23},  # not as many of each class
-    "backbone": {"name": "test_resnet", "weights": "none"},
-    "epochs": 4,
-    "batch_size": 8,
-    "optimizer": {"name": "sgd"},
-}
 RESIZED = {"image_size": 36, "crop": 1.0}
 
 # A second value for each field of a part that is not a technique and, if it needs them, other fields of its part.
@@ -49,6 +39,7 @@ SECOND: dict[str, Any] = {
 }
 # These need files or a GPU, or do nothing. Other tests cover them.
 TESTED_ELSEWHERE = {
+    "preprocessing.crop_mode",  # digits are square
     "precision.float32",
     "precision.init_scale",
     "precision.growth_interval",
@@ -57,8 +48,10 @@ TESTED_ELSEWHERE = {
     *(f"data[parquet].{column}_column" for column in ("image", "label")),
     "data[manifest].path",
     "backbone.code",
+    *(f"distillation.{field}" for field in ("teacher", "weight", "temperature")),
     "augmentation[none].backend",
     "augmentation[augmix].backend",
+    "augmentation[three_augment].backend",
     *(f"augmentation[file].{field}" for field in ("backend", "path", "pipeline")),
 }
 
@@ -95,21 +88,7 @@ def vary(path: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         return
     slot = slot_of(Recipe, name)
     part = slot.members[kind] if kind else slot.parts[0]
-    info = part.model_fields[field]
-    for example in [{name: {slot.discriminator: kind} if kind else {}}, *part.examples]:
-        for value in [*(info.examples or ()), info.default]:
-            first = {**BASE, **example}
-            second = {**first, name: {**first[name], field: value}}
-            if is_legal(first) and is_legal(second) and read_recipe(first) != read_recipe(second):
-                yield first, second
-
-
-def is_legal(values: dict[str, Any]) -> bool:
-    try:
-        read_recipe(values)
-    except UserError:
-        return False
-    return True
+    yield from vary_field(name, field, part, {slot.discriminator: kind} if kind else {})
 
 
 @pytest.fixture(scope="module")
@@ -117,26 +96,16 @@ def weights_after():
     """Return the weights after training a recipe; each recipe is trained only once, with a short validation."""
     known: dict[str, torch.Tensor] = {}
 
-    def load_little(spec):
-        data = load_data(spec)
-        return replace(data, val=data.val.select(np.arange(8)))
-
     def run(values: dict[str, Any]) -> torch.Tensor:
         recipe = read_recipe(values)
         key = recipe.model_dump_json()
         if key not in known:
-            with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-                patch.setattr(training.train, "load_data", load_little)
-                assert training.train.train(recipe, Path(folder)).state == "completed"
-                state = torch.load(Path(folder) / "last.ckpt", weights_only=True)["state_dict"]
-            known[key] = torch.cat([value.double().flatten() for value in state.values()])
+            with tempfile.TemporaryDirectory() as folder:
+                assert train_briefly(recipe, Path(folder)).state == "completed"
+                known[key] = read_all_weights(Path(folder))
         return known[key]
 
     return run
-
-
-def differ(first: torch.Tensor, second: torch.Tensor) -> bool:
-    return first.shape != second.shape or not torch.equal(first, second)
 
 
 @pytest.mark.parametrize("path", [path for path in FIELDS if path not in TESTED_ELSEWHERE])
@@ -164,7 +133,7 @@ def test_no_two_kinds_train_in_the_same_way(part, weights_after):
 
 def test_all_values_of_a_technique_with_names_train_differently(weights_after):
     for part, field, values in (
-        ("unfreeze", "level", ("last", "most", "full")),
+        ("unfreeze", "level", ("last", "most", "first", "middle", "norm_bias", "full")),
         ("precision", "mode", ("32-true", "bf16-mixed", "64-true")),
     ):
         after = [weights_after({**BASE, part: {field: value}}) for value in values]
@@ -174,9 +143,8 @@ def test_all_values_of_a_technique_with_names_train_differently(weights_after):
 def test_the_same_recipe_trains_alike(weights_after):
     first = weights_after(BASE)
     with tempfile.TemporaryDirectory() as folder:
-        training.train.train(read_recipe(BASE), Path(folder))
-        again = torch.load(Path(folder) / "last.ckpt", weights_only=True)["state_dict"]
-    assert torch.equal(first, torch.cat([value.double().flatten() for value in again.values()]))
+        train(read_recipe(BASE), Path(folder))
+        assert torch.equal(first, read_all_weights(Path(folder)))
 
 
 def test_every_known_field_is_one_of_a_recipe():

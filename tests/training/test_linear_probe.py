@@ -9,8 +9,8 @@ from sklearn.preprocessing import StandardScaler
 from torchvision.models import resnet18
 
 from training import linear_probe
+from training.data.load_data import load_data
 from training.data.pipelines.loaders import make_eval_loader
-from training.data.sources.load_data import load_data
 from training.errors import UserError
 from training.linear_probe import PENALTIES, probe_features
 from training.model.build import build_model
@@ -50,7 +50,7 @@ def test_the_best_regression_on_timms_own_features_has_the_accuracy_of_the_probe
 def test_features_of_pretrained_weights_are_better_than_random_ones(recipe):
     random = recipe.model_copy(update={"backbone": recipe.backbone.model_copy(update={"weights": "none"})})
     scores = [probe_features(one, "val_accuracy", 1) for one in (recipe, random)]
-    for name in ("linear", "neighbours"):
+    for name in ("linear", "knn"):
         letters, none = (getattr(found, name).metrics["val_accuracy"] for found in scores)
         assert letters > none + 0.05
 
@@ -72,7 +72,7 @@ def test_a_large_part_is_sampled_with_all_classes_and_the_test_part_is_not_read(
 
 def test_the_same_probe_twice_gives_the_same_numbers(recipe):
     first, second = (probe_features(recipe, "val_loss", 1) for _ in range(2))
-    assert (first.linear, first.neighbours) == (second.linear, second.neighbours)
+    assert (first.linear, first.knn) == (second.linear, second.knn)
 
 
 @pytest.mark.parametrize("model", [timm.create_model("test_convnext", num_classes=4), resnet18(num_classes=4)])

@@ -10,7 +10,7 @@ from training.train import train
 @pytest.mark.parametrize(
     "fields",
     [
-        {"schedule": {"name": "cosine", "warmup_epochs": 1.0}, "head_rate": {"factor": 10.0}},
+        {"schedule": {"name": "cosine", "warmup_epochs": 1.0}, "head_lr": {"factor": 10.0}},
         {"accumulation": {"schedule": [[2, 3]]}, "lr_scaling": {"rule": "linear"}},
         {"averaging": {"name": "swa", "start": 0.5, "lr_factor": 0.3, "annealing_epochs": 1.0}},
     ],
@@ -27,7 +27,7 @@ def test_a_training_logs_the_planned_rate_of_each_step(tiny_recipe, tmp_path, fi
 
 def test_each_group_has_its_rate_and_its_first_and_last_parameter(tiny_recipe):
     decayed = {"name": "momentum", "lr": 0.05, "weight_decay": 0.1}
-    plan = plan_rates(tiny_recipe(head_rate={"factor": 10.0}, no_decay={"enabled": True}, optimizer=decayed))
+    plan = plan_rates(tiny_recipe(head_lr={"factor": 10.0}, no_decay={"enabled": True}, optimizer=decayed))
     head, rest = plan.groups
     assert (head.first, head.last, head.numbers) == ("fc.weight", "fc.bias", 970)
     assert rest.first == "conv1.0.weight"

@@ -43,13 +43,13 @@ class SnapshotKeeper(pl.Callback):
         if not self.members:
             yield
             return
-        own = [value.clone() for value in self.weights]
+        model_weights = [value.clone() for value in self.weights]
         try:
             for member in self.members:
                 self._load(member)
                 yield
         finally:
-            self._load(own)
+            self._load(model_weights)
 
     @torch.no_grad()
     def _load(self, values: list[torch.Tensor]) -> None:

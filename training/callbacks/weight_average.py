@@ -1,4 +1,4 @@
-"""Keep an average of the weights, and validate and save it in place of the weights."""
+"""Validate and save an average of the weights: one that is kept here, or one that the optimizer keeps itself."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class WeightAverage(pl.Callback):
         if self.saved is None:
             self.beside = [value.clone() for value in self.weights]
         else:
-            self.beside = [divide_like(value, own) for value, own in zip(self.saved, self.weights, strict=True)]
+            self.beside = [divide_like(value, weight) for value, weight in zip(self.saved, self.weights, strict=True)]
         self.seen = trainer.global_step
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -61,20 +61,30 @@ class WeightAverage(pl.Callback):
         self.seen = step
         if step == before or not (share := self.share(step)):
             return
-        for kind in {(type(value), value.dtype) for value in self.weights}:  # a sharded model has plain tensors as well
+        kept = []
+        if adapters := cast(TrainedModule, pl_module).plan.adapters:  # a product of averages is no average of products
+            kept = [value.clone() for value in self.weights]
+            adapters.fold(cast(TrainedModule, pl_module).model)
+        # A sharded model has plain tensors as well.
+        for tensor_type in {(type(value), value.dtype) for value in self.weights}:
             average, weights = (
-                [value for value in side if (type(value), value.dtype) == kind] for side in (self.beside, self.weights)
+                [value for value in side if (type(value), value.dtype) == tensor_type]
+                for side in (self.beside, self.weights)
             )
-            if kind[1].is_floating_point:
+            if tensor_type[1].is_floating_point:
                 get_ema_multi_avg_fn(1 - share)(average, weights, 0)
             else:  # counts are not averaged: the latest value is copied
                 for count, latest in zip(average, weights, strict=True):
                     count.copy_(latest)
+        for weights, value in zip(self.weights, kept, strict=False):
+            weights.copy_(value)
         self.has_begun = self.has_changed = True
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.has_begun:
             self._swap()
+            if adapters := cast(TrainedModule, pl_module).plan.adapters:
+                adapters.clear(cast(TrainedModule, pl_module).model)
             if self.refreshes and self.has_changed:
                 refresh_batch_norm(trainer, cast(TrainedModule, pl_module))
             self.has_changed = False
@@ -130,3 +140,14 @@ def _find_measuring(model: nn.Module, frozen: list[nn.Module]) -> list[_BatchNor
     left_alone = {id(module) for module in frozen}
     norms = (module for module in model.modules() if isinstance(module, _BatchNorm) and id(module) not in left_alone)
     return [norm for norm in norms if norm.track_running_stats]
+
+
+class OwnAverage(pl.Callback):
+    """Switches the optimizer between its two points; a resume begins with the average, as every epoch does."""
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        cast(Any, trainer.optimizers[0]).train()
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        cast(Any, trainer.optimizers[0]).eval()
+        refresh_batch_norm(trainer, cast(TrainedModule, pl_module))  # they were measured at the other point

@@ -36,8 +36,8 @@ class Pull:
     towards: torch.Tensor | None
 
 
-# The trained weights and their gradients -> the change of each weight.
-FindPoint = Callable[[list["torch.Tensor"], list["torch.Tensor"]], list["torch.Tensor"]]
+# The names of the trained weights, the weights and their gradients -> the change of each weight.
+FindPoint = Callable[[list[str], list["torch.Tensor"], list["torch.Tensor"]], list["torch.Tensor"]]
 
 
 class Members(Protocol):
@@ -46,6 +46,33 @@ class Members(Protocol):
     def visit(self) -> Iterator[None]:
         """Put each of them into the model in turn, then the model's own weights."""
         ...
+
+
+class Teacher(Protocol):
+    """A trained model that never changes, and that no checkpoint contains."""
+
+    def to(self, device: torch.device, dtype: torch.dtype, /) -> None: ...
+    def predict(self, images: torch.Tensor, /) -> torch.Tensor: ...
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A teacher, and how its logits join the loss: the loss, the student's logits, the teacher's -> the loss."""
+
+    teacher: Teacher
+    join: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """What trains beside frozen weights and is added to them. Averages are those of the sums.
+
+    `fold` moves what they add into the weights beside them, in place, so that the model computes the same. `clear` makes
+    them add nothing.
+    """
+
+    fold: Callable[[nn.Module], None]
+    clear: Callable[[nn.Module], None]
 
 
 class TrainedModule(Protocol):
@@ -64,8 +91,55 @@ class TrainedModule(Protocol):
 class TrainingSetup:
     """The set-up of one training before it starts. Techniques change it and nothing else.
 
-    The first seven fields are facts. A field that starts as None, and each key of `trainer`, can be set once: a second
-    technique that sets it is refused. The lists take any number of entries.
+    A field that starts as None, and each key of `trainer`, can be set once: a second technique that sets it is refused.
+    The lists take any number of entries. `model` is changed in place.
+
+    Facts, which a technique reads:
+
+    - `model`: the model with its head, on the CPU. Its modules and parameters may be changed, wrapped, or made not to
+      train (`requires_grad`); images (N, 3, side, side) give logits (N, classes) before and after.
+    - `device`: "cpu" or "cuda"; the model comes there only when the training begins.
+    - `class_count`: the number of classes. `class_images`: the training images of each; None if they are unknown.
+    - `batch_sizes`: the images in each forward pass of an epoch, on all devices together.
+    - `image_size`: the side of the training images, in pixels.
+    - `rank`: this process among those of one training.
+    - `missing_weights`: the share of the backbone's tensors that start at random because its weights lack them.
+    - `read_teacher`: reads a trained model from the path of an export or of a trial.
+
+    The loss and the gradient:
+
+    - `criterion`: a `Criterion`; None: cross-entropy. It gets labels, or shares of the classes where batches are mixed.
+    - `class_weights`: float32 (classes,), multiplied into the loss of each image.
+    - `lesson`: a teacher beside the labels, and how its logits join the loss.
+    - `find_worst_point`: where a second pass computes the gradient of each batch, as in SAM.
+    - `pulls`: pulls of parameters towards values, added to their gradients before clipping.
+
+    Rates and steps:
+
+    - `batches_per_step`: completed epochs -> forward passes per optimizer step.
+    - `lr_factor`: multiplies `optimizer.lr` for all parameters. `lr_shares`: the share of the rate of each parameter;
+      use `scale_rates`, which multiplies the shares of several techniques.
+    - `undecayed`: parameters without weight decay. `zero_matrices` is filled in after all techniques.
+    - `unfreeze_steps`: completed epochs -> what trains afterwards.
+
+    Batches of the training; both get images (N, 3, side, side) and labels (N,) or shares (N, classes), and return them:
+
+    - `batch_transforms`: each changes every batch, in the order of the list.
+    - `mixers`: one of them, drawn at random, changes a batch, with `mixing_probability` (None: always).
+
+    Evaluation and what is kept:
+
+    - `evaluated_size`: the side of the images in an evaluation, in pixels.
+    - `frozen`: modules that stay in eval mode, so that the statistics of their BatchNorm stay too.
+    - `plain_weights`: model -> the weights to keep and export, named as in the unchanged backbone.
+    - `adapters`: what trains beside frozen weights; averages of weights contain it in their sums.
+    - `members`: weights whose predictions are averaged in validation.
+
+    Lightning:
+
+    - `callbacks`: callbacks of the Trainer. For an exact resume, `state_dict` returns all that one remembers over
+      epochs, as numbers, text, lists, dicts and tensors, and `load_state_dict` takes it back.
+    - `plugins`, and `trainer` through `set_trainer`: plugins and keyword arguments of the Trainer.
     """
 
     model: nn.Module
@@ -75,10 +149,13 @@ class TrainingSetup:
     image_size: int  # side of the images, in pixels
     class_images: tuple[int, ...] | None = None  # training images of each class
     rank: Rank = ALONE  # this process among those of one training
+    missing_weights: float = 0.0  # share of the backbone's tensors that its weights lack, which start at random
+    read_teacher: Callable[[str], Teacher] | None = None  # from the path of a trained model
 
     evaluated_size: int | None = None  # side of the images in an evaluation, in pixels; None: image_size
     class_weights: torch.Tensor | None = None  # float32 (class_count,): the weight of each class in the loss
     criterion: Criterion | None = None  # None: cross-entropy
+    lesson: Lesson | None = None  # a teacher beside the labels
     find_worst_point: FindPoint | None = None  # where a second pass computes the gradient of each batch
     batches_per_step: Callable[[int], int] | None = None  # completed epochs -> forward passes per optimizer step
     lr_factor: float | None = None  # multiplies optimizer.lr for all parameters
@@ -94,6 +171,7 @@ class TrainingSetup:
     plain_weights: Callable[[nn.Module], dict[str, torch.Tensor]] | None = (
         None  # weights to keep and export; None: the state dict
     )
+    adapters: Adapters | None = None  # what trains beside frozen weights
     members: Members | None = None  # None: the model's own weights
     callbacks: list[Callback] = field(default_factory=list)
     plugins: list[Precision] = field(default_factory=list)  # plugins of the Lightning Trainer
@@ -110,6 +188,13 @@ class TrainingSetup:
         """Return every parameter that trains, now or after a milestone, in the order of the model."""
         later = {parameter for trained, _ in self.unfreeze_steps.values() for parameter in trained}
         return (parameter for parameter in self.model.parameters() if parameter.requires_grad or parameter in later)
+
+    def scale_rates(self, factors: dict[nn.Parameter, float]) -> None:
+        """Multiply the shares of the base rate of these parameters; a factor above 1 would exceed the base rate."""
+        if self.lr_shares is None:
+            self.lr_shares = {}
+        for parameter, factor in factors.items():
+            self.lr_shares[parameter] = self.lr_shares.get(parameter, 1.0) * factor
 
     def replace_parameters(self, new: dict[nn.Parameter, nn.Parameter]) -> None:
         """Replace stored references to parameters after these have been replaced in the model."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, NotRequired, TypedDict
 
 from pydantic import Field, model_validator
 
 from training.contract.part import CODE, Part
+from training.errors import UserError, printable
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-FILE_DATA = ("image_folder", "manifest", "parquet", "webdataset")  # loader workers read these from files
 MOST_IMAGES = 100_000_000
 LARGEST_SIDE = 4096  # side of the model's input, in pixels
 Auto = Literal["auto"]
@@ -21,8 +21,11 @@ Share = Annotated[float, Field(ge=0, le=1)]
 _THREE = Field(min_length=3, max_length=3)  # red, green, blue
 
 
-class BaseData(Part):
-    """The fields that all data have."""
+class Data(Part):
+    """Data of a recipe. The fields of a subclass are those of the data in a recipe."""
+
+    reads_files: ClassVar[bool] = False  # True: images stay in files, which loader workers read
+    endings: ClassVar[tuple[str, ...]] = ()  # of the files by which a folder with such data is recognised
 
     name: str
     train_size: int | None = Field(
@@ -33,87 +36,32 @@ class BaseData(Part):
         None, ge=2, le=MOST_IMAGES, description="Images per reported epoch; null: the whole training part."
     )
 
-
-class Digits(BaseData):
-    """scikit-learn's 1,797 handwritten digits, enlarged to 32×32 RGB; no download is needed."""
-
-    name: Literal["digits"] = "digits"
-
-
-class Cifar10(BaseData):
-    """CIFAR-10 (Krizhevsky 2009) through torchvision; downloaded into `root` if it is missing."""
-
-    name: Literal["cifar10"] = "cifar10"
-    root: str = Field("data", min_length=1, description="Folder of the download.")
-
-
-class Cifar100(BaseData):
-    """CIFAR-100 (Krizhevsky 2009) with its 100 fine labels; downloaded into `root` if it is missing."""
-
-    name: Literal["cifar100"] = "cifar100"
-    root: str = Field("data", min_length=1, description="Folder of the download.")
-
-
-class ImageFolder(BaseData):
-    """A folder of images: `root/<class>/…`, or `root/train` with `root/val` and `root/test` where they exist."""
-
-    name: Literal["image_folder"] = "image_folder"
-    root: str = Field(min_length=1, description="Path of the folder.")
-    skip_unreadable: bool = Field(False, description="Continue without images that cannot be read.")
-
-
-class Manifest(BaseData):
-    """A table of image files: CSV with the columns path and label, and optionally split and group."""
-
-    name: Literal["manifest"] = "manifest"
-    path: str = Field(min_length=1, description="The CSV file.")
-    root: str | None = Field(
-        None, min_length=1, description="Folder to which the paths are relative; null: the folder of the file."
-    )
-    skip_unreadable: bool = Field(False, description="Continue without images that cannot be read.")
-
-
-class Parquet(BaseData):
-    """A folder of Parquet or Arrow files, as Hugging Face's `datasets` writes them: a column of images and one of labels."""
-
-    name: Literal["parquet"] = "parquet"
-    root: str = Field(
-        min_length=1, description="Path of the folder, or hf://datasets/OWNER/NAME of the Hugging Face hub."
-    )
-    image_column: str | None = Field(
-        None, min_length=1, description="Column of the images; null: the one that has some."
-    )
-    label_column: str | None = Field(
-        None, min_length=1, description="Column of the labels; null: the one of class labels, or the one named label."
-    )
-    skip_unreadable: bool = Field(False, description="Continue without images that cannot be read.")
-
-
-class WebDataset(BaseData):
-    """A folder of tar files in the form of WebDataset: each sample is an image and a label, such as `7.jpg` and `7.cls`."""
-
-    name: Literal["webdataset"] = "webdataset"
-    root: str = Field(
-        min_length=1, description="Path of the folder, or hf://datasets/OWNER/NAME of the Hugging Face hub."
-    )
-    skip_unreadable: bool = Field(False, description="Continue without images that cannot be read.")
-
-
-Data = Annotated[
-    Digits | Cifar10 | Cifar100 | ImageFolder | Manifest | Parquet | WebDataset, Field(discriminator="name")
-]
-
-
-class OwnData(BaseData):
-    """Data of the user's own. The fields of a subclass are those of the data in a recipe."""
-
     def load(self) -> Any:
         """Return a data set in the form of torchvision, or a pair of images and labels; or a mapping of several.
 
         The keys of a mapping are `train`, `val` and `test`. Parts that are missing are split off the training part. Images
         are Pillow images, arrays uint8 (height, width, 3), or paths of files; labels are names, or numbers of `classes`.
+        Instead of all that, it may be `ImageData`, which has all parts.
+
+        Unless the data reads files, each process calls this once.
         """
         raise NotImplementedError(f"{type(self).__name__}.load")
+
+    def refuse(self, what: str, way_out: str) -> NoReturn:
+        """Raise a UserError with what is wrong with the data, after the field that names them, and the way out."""
+        field = next((field for field in ("path", "root") if self.reads_files and getattr(self, field, None)), "name")
+        raise UserError(f"data.{field}={printable(getattr(self, field))}: {what}. {way_out}")
+
+
+class FileData(Data):
+    """Data whose images stay in files."""
+
+    reads_files: ClassVar[bool] = True
+
+    skip_unreadable: bool = Field(False, description="Continue without images that cannot be read.")
+
+
+OwnData = Data  # the name in users' files of earlier versions
 
 
 class Preprocessing(Part):
@@ -128,6 +76,12 @@ class Preprocessing(Part):
         "weights, without them 0.875, if the images are large enough: their shorter side has at least 224 pixels and at "
         "least image_size / share. Smaller images are used whole.",
     )
+    crop_mode: Literal["center", "squash", "border", "auto"] = Field(
+        "auto",
+        description="How an image that is not square is made so. center: the shorter side is resized to image_size / crop; "
+        "squash: both sides are; border: the longer side is, and the rest filled with the mean colour. Then the centre is "
+        "kept. auto: as the pretrained weights were scored, without them center.",
+    )
     interpolation: Literal["nearest", "bilinear", "bicubic", "auto"] = Field(
         "auto", description="Interpolation of every resize."
     )
@@ -135,6 +89,21 @@ class Preprocessing(Part):
     std: Annotated[list[Annotated[float, Field(gt=0)]], _THREE] | Auto = Field(
         "auto", description="Standard deviation of each colour, in [0, 1]."
     )
+
+    @property
+    def side(self) -> int:
+        """Return the image size of resolved preprocessing, in pixels."""
+        assert isinstance(self.image_size, int)
+        return self.image_size
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_earlier(cls, values: Any) -> Any:
+        """A resolved recipe of an earlier version has no `crop_mode`; it cropped the centre."""
+        resolved = {"image_size", "crop", "interpolation", "mean", "std"}
+        if isinstance(values, dict) and resolved == {name for name, value in values.items() if value != "auto"}:
+            return {"crop_mode": "center", **values}
+        return values
 
 
 class InputConfig(TypedDict):
@@ -144,6 +113,7 @@ class InputConfig(TypedDict):
     mean: tuple[float, ...]  # mean of each colour, in [0, 1]
     std: tuple[float, ...]
     crop_pct: float  # share of the resized image that the centre crop keeps
+    crop_mode: NotRequired[str]  # center, squash or border
     interpolation: str
 
 
@@ -172,7 +142,7 @@ OWN_BACKBONES: dict[str, tuple[OwnBackbone, str]] = {}
 
 class Backbone(Part):
     source: Literal["timm", "torchvision", "own"] = Field(
-        "timm", description="Library that provides the model; own: a file that --with loads."
+        "timm", description="Library that provides the model; own: a file that --plugin loads."
     )
     name: str = Field("resnet18", description="A model of that library; its head is replaced.")
     weights: str = Field("pretrained", description="none, pretrained, letters, or the path of a file of weights.")

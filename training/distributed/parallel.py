@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import timedelta
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 # -P and the first place on the path are needed because the working folder may contain another `training/`.
-PROGRAM = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from training.train import follow; follow()"
+PROGRAM = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from training.distributed.parallel import follow; follow()"
 # Time that a rank waits for a live one. A dead one is noticed at once, and one that hangs by its missing progress.
 PATIENCE = timedelta(minutes=30)
 READY = "ready/{}"
 GRACE_SECONDS = 10.0  # time that the first rank waits for the others to end or to report their error
 # Callers handle these errors differently, so they keep their type between processes. Others become a RuntimeError.
-ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (UserError, Diverged, MemoryError, OSError)}
+ERRORS: dict[str, type[Exception]] = {error.__name__: error for error in (UserError, Diverged, MemoryError, OSError)}
 
 
 @contextmanager
@@ -107,12 +107,14 @@ def connected(store: Store, rank: Rank, device: str) -> Iterator[None]:
         sys.excepthook = hook  # torch has replaced it by one that prints the rank on each line
 
 
-def follow(train_beside: Callable[[TrainingJob, Rank, Store], None]) -> None:
+def follow() -> None:
     """Run the program of every rank except the first."""
     message = json.loads(sys.stdin.buffer.readline())
     rank = Rank(**message["rank"])
     Thread(target=_end_with_leader, daemon=True).start()
     from torch.distributed import FileStore
+
+    from training.train import train_beside
 
     store, table = FileStore(message["store"], rank.count), open_table(Path(message["store"]).parent, rank.count)
     try:
@@ -149,22 +151,22 @@ def _write_error(error: BaseException, rank: Rank) -> str:
     """Return an error as text; unlike a pickle, reading it cannot run code."""
     import torch
 
-    kind = next((name for name, known in ERRORS.items() if isinstance(error, known)), type(error).__name__)
+    error_name = next((name for name, known in ERRORS.items() if isinstance(error, known)), type(error).__name__)
     if isinstance(error, torch.OutOfMemoryError):
-        kind = MemoryError.__name__
+        error_name = MemoryError.__name__
     note = f"On device {rank.number + 1} of {rank.count}:\n{traceback.format_exc()}"
     has_number = isinstance(error, OSError) and error.errno is not None
     arguments = [error.errno, error.strerror, error.filename] if has_number else [str(error)]  # type: ignore[attr-defined]
-    return json.dumps({"kind": kind, "arguments": arguments, "note": note}, default=str)
+    return json.dumps({"kind": error_name, "arguments": arguments, "note": note}, default=str)
 
 
 def _read_error(text: str) -> Exception:
-    found = json.loads(text)
-    if known := ERRORS.get(found["kind"]):
-        error = known(*found["arguments"])
+    fields = json.loads(text)
+    if known := ERRORS.get(fields["kind"]):
+        error = known(*fields["arguments"])
     else:
-        error = RuntimeError(f"{found['kind']}: {found['arguments'][0]}")
-    error.add_note(found["note"])
+        error = RuntimeError(f"{fields['kind']}: {fields['arguments'][0]}")
+    error.add_note(fields["note"])
     return error
 
 

@@ -34,8 +34,8 @@ class Rank:
         import torch
 
         whole = torch.empty(sum(map(len, shares)), dtype=shares[0].dtype)
-        for number, own in enumerate(shares):
-            whole[number :: self.count] = own
+        for number, share in enumerate(shares):
+            whole[number :: self.count] = share
         return whole
 
     def gather(self, value: T) -> list[T]:
@@ -48,12 +48,12 @@ class Rank:
         file = io.BytesIO()
         torch.save(value, file)
         device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
-        own = torch.frombuffer(file.getbuffer(), dtype=torch.uint8).to(device)
+        local = torch.frombuffer(file.getbuffer(), dtype=torch.uint8).to(device)
         sizes = [torch.empty(1, dtype=torch.int64, device=device) for _ in range(self.count)]
-        distributed.all_gather(sizes, torch.tensor([len(own)], device=device))
+        distributed.all_gather(sizes, torch.tensor([len(local)], device=device))
         longest = max(int(size) for size in sizes)
         shares = [torch.empty(longest, dtype=torch.uint8, device=device) for _ in range(self.count)]
-        distributed.all_gather(shares, torch.nn.functional.pad(own, (0, longest - len(own))))
+        distributed.all_gather(shares, torch.nn.functional.pad(local, (0, longest - len(local))))
         files = [share[: int(size)].cpu().numpy().tobytes() for share, size in zip(shares, sizes, strict=True)]
         return [torch.load(io.BytesIO(file), map_location="cpu", weights_only=True) for file in files]
 

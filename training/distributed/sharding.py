@@ -62,7 +62,9 @@ def gather_whole(value: torch.Tensor) -> torch.Tensor:
     return value.full_tensor().cpu() if isinstance(value, DTensor) else value
 
 
-def divide_like(value: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    """Copy a whole tensor to the device of `own`, divided in the same way."""
-    value = value.to(own.device, copy=True)
-    return distribute_tensor(value, own.device_mesh, own.placements) if isinstance(own, DTensor) else value
+def divide_like(value: torch.Tensor, template: torch.Tensor) -> torch.Tensor:
+    """Copy a whole tensor to the device of `template`, divided in the same way."""
+    value = value.to(template.device, copy=True)
+    return (
+        distribute_tensor(value, template.device_mesh, template.placements) if isinstance(template, DTensor) else value
+    )

@@ -153,13 +153,13 @@ def _trace(model: nn.Module, mixed: set[nn.Module]) -> tuple[_Whole, fx.Graph]:
 
 def _find_fixed_nodes(whole: _Whole, graph: fx.Graph, modules: set[nn.Module]) -> set[fx.Node]:
     """Return the nodes whose value for an image never changes during the training."""
-    own = dict(whole.named_parameters())
+    parameters = dict(whole.named_parameters())
     fixed: set[fx.Node] = set()
     for node in graph.nodes:
         if node.op == "call_module":
             is_own = whole.get_submodule(str(node.target)) in modules
         elif node.op == "get_attr":
-            is_own = not (node.target in own and own[str(node.target)].requires_grad)
+            is_own = not (node.target in parameters and parameters[str(node.target)].requires_grad)
         else:
             name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
             is_own = node.op == "placeholder" or (node.op != "output" and not any(word in name for word in _RANDOM))
@@ -192,9 +192,9 @@ def _cut(graph: fx.Graph, whole: _Whole, fixed: set[fx.Node]) -> Split:
 
 def _list_needed(graph: fx.Graph, last: fx.Node, stop: fx.Node | None) -> list[fx.Node]:
     """Return `last` and the nodes that it needs, in the order of the graph; `stop` and what only it needs are left out."""
-    needed, found = {last}, [last]
-    while found:
-        new = [given for given in found.pop().all_input_nodes if given is not stop and given not in needed]
+    needed, pending = {last}, [last]
+    while pending:
+        new = [given for given in pending.pop().all_input_nodes if given is not stop and given not in needed]
         needed.update(new)
-        found += new
+        pending += new
     return [node for node in graph.nodes if node in needed]

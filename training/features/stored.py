@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import PIL
 import timm
 import torch
 import torchvision
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from training.data.files.images import ImagePart
 from training.data.files.pixel_store import cache_limit, shared_array
-from training.data.pipelines.loaders import close_loader, make_eval_loader
-from training.data.pipelines.sampling import Draw
-from training.data.sources.identity import identify_images
-from training.features.split import Features, NoSplit, Split
+from training.data.identity import identify_images
+from training.data.pipelines.loaders import TrainLoader, close_loader, loader_options, make_eval_loader
+from training.data.pipelines.sampling import Draw, ShareBatches
+from training.features.split import Features, NoSplit
 from training.recipe import Recipe
 
 FORMAT = 1
@@ -46,11 +47,20 @@ class StoredFeatures(Dataset[tuple[Features, torch.Tensor]]):
         return Features(values.view(-1, *self.like.shape[1:])), self.labels[positions]
 
 
+class FrozenPart(Protocol):
+    """What computes the features of images; its description and its weights identify it."""
+
+    @property
+    def prefix(self) -> object: ...
+    def compute_features(self, images: torch.Tensor, /) -> torch.Tensor: ...
+    def weights(self) -> Iterable[tuple[str, torch.Tensor]]: ...
+
+
 @dataclass(frozen=True)
 class FeatureMaker:
     """Computes and stores the features of one frozen part, on the device of the training."""
 
-    split: Split
+    split: FrozenPart
     recipe: Recipe
     device: str
     workers: int
@@ -90,8 +100,7 @@ class FeatureMaker:
 
     def _like(self, recipe: Recipe) -> torch.Tensor:
         """Return the features of one image."""
-        side = recipe.evaluation_preprocessing.image_size
-        assert isinstance(side, int)  # resolved
+        side = recipe.evaluation_preprocessing.side
         if side not in self.examples:
             random = torch.get_rng_state()
             self.examples[side] = self._compute(torch.zeros(1, 3, side, side))
@@ -104,8 +113,8 @@ class FeatureMaker:
         return like.numel() * like.element_size()
 
     def _compute(self, images: torch.Tensor) -> torch.Tensor:
-        kind = _AUTOCAST.get(self.recipe.precision.mode)
-        with torch.autocast(self.device, kind, enabled=kind is not None):
+        dtype = _AUTOCAST.get(self.recipe.precision.mode)
+        with torch.autocast(self.device, dtype, enabled=dtype is not None):
             return self.split.compute_features(images.to(self.device)).cpu()
 
     @cached_property
@@ -131,3 +140,27 @@ class FeatureMaker:
         digest.update(repr(recipe.evaluation_preprocessing).encode())
         digest.update(identify_images(part.images))
         return digest.hexdigest()
+
+
+class SwitchedLoader:
+    """Batches of images, or the same batches as features while there are some.
+
+    Args:
+        find_images: Returns the loader of the images, which may prepare them at the first call.
+        batches: The draws, or the positions, of each batch.
+    """
+
+    def __init__(self, find_images: Callable[[], TrainLoader], batches: ShareBatches | list[list[int]]) -> None:
+        self.find_images = find_images
+        self.features: DataLoader[Any] | None = None
+        self.batch_sampler: Any = batches  # Lightning reads it
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.find_images() if self.features is None else self.features)
+
+    def use(self, stored: StoredFeatures, recipe: Recipe, device: str) -> None:
+        options = loader_options(recipe.seed, 0, device)
+        self.features = DataLoader(stored, batch_sampler=self.batch_sampler, **options)

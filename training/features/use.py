@@ -12,8 +12,7 @@ from training.data.files.images import ImageData
 from training.data.files.pixel_store import LIMIT_VARIABLES, cache_limit
 from training.data.pipelines.loaders import Loaders
 from training.features.split import NoSplit, split_model
-from training.features.stored import FeatureMaker
-from training.features.switched_loader import SwitchedLoader
+from training.features.stored import FeatureMaker, SwitchedLoader
 from training.loop.checkpoint import read_checkpoint
 from training.loop.classifier import Classifier
 from training.loop.stopwatch import Stopwatch
@@ -21,7 +20,7 @@ from training.recipe import Recipe
 from training.techniques.data.random_crop import NoCrop
 from training.techniques.model.evaluation_size import EvaluationSize
 
-FROZEN_LEVELS = {"last", "most"}  # levels at which all first modules of a model are frozen
+FROZEN_LEVELS = {"last", "most", "middle"}  # levels at which all first modules of a model are frozen
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +100,8 @@ class FeatureUse(pl.Callback):
         recipe, images = self.classifier.recipe, len(self.data.train)
         if changing := find_random_input(self.classifier):
             return changing
+        if self.classifier.plan.lesson and self.classifier.taught is None:
+            return "the teacher of distillation needs its images"
         # The whole level, also of a resumed training, which then makes the same choice.
         milestones = [0, *recipe.unfreeze.milestones, recipe.epochs]
         begin, end = max(m for m in milestones if m <= epoch), min(m for m in milestones if m > epoch)
@@ -125,8 +126,11 @@ def find_obstacle(recipe: Recipe) -> str | None:
         return "data_parallel.devices is above 1"
     if recipe.precision.mode == "64-true":
         return "precision.mode=64-true is for checks"
-    if own := [name for name in recipe.own_techniques() if name in vars(recipe) and vars(recipe)[name].is_on]:
-        return f"{own[0]} is not bundled, and may change any part of the training"
+    techniques = {name: vars(recipe)[name] for name in recipe.plugin_techniques() if name in vars(recipe)}
+    if obstacles := [
+        name for name, technique in techniques.items() if technique.is_on and not technique.keeps_features
+    ]:
+        return f"{obstacles[0]} is not bundled, and does not declare keeps_features = True"
     return None
 
 

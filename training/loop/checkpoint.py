@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from training.errors import UserError
+from training.process.text_files import refuse_irregular
 
 Saved = dict[str, Any]  # the content of a checkpoint, by key
 BEST = ("state_dict", "recipe", "classes", "epoch")  # the keys of `best.ckpt`
@@ -33,6 +34,7 @@ def read_checkpoint(path: Path, keys: Sequence[str] = BEST, mmap: bool = False) 
         UserError: the file is damaged or lacks one of the keys.
     """
     try:
+        refuse_irregular(path)
         saved = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except MemoryError:
         raise

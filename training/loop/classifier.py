@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import nn
-from torch.nn import functional as F
 
 from training.contract.setup import Pull, TrainingSetup
 from training.distributed.sharding import divide_like, gather_whole
 from training.errors import Diverged
 from training.features.split import Features, Split
 from training.loop.metrics import judge, measure
-from training.loop.parameter_groups import group_parameters
 from training.loop.second_pass import SecondPass
 from training.model.ensemble import join_logits
+from training.model.stages import head_of
 from training.recipe import Recipe
 from training.techniques.data.mixing import change_batch
+from training.techniques.loss.losses import cross_entropy
 from training.techniques.optimization.accumulation import weigh_batches
+from training.techniques.optimization.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from training.features.taught import TaughtLogits
 
 STEP_POINTS = 200  # largest number of recorded steps with their learning rate and training loss
 
@@ -38,11 +43,12 @@ class Classifier(pl.LightningModule):
         self.model = plan.model
         self.recipe = recipe
         self.plan = plan  # not named setup, because Lightning has a hook of that name
-        self.criterion = plan.criterion or nn.CrossEntropyLoss(weight=plan.class_weights)
+        self.criterion = plan.criterion or cross_entropy(plan)
         self.epoch_steps = [-(-len(plan.batch_sizes) // self.batches_in(epoch)) for epoch in range(recipe.epochs)]
         self.step_stride = -(-sum(self.epoch_steps) // STEP_POINTS)
         self.second_pass = SecondPass(self.model, plan.find_worst_point) if plan.find_worst_point else None
         self.split: Split | None = None  # set while batches hold features in place of images
+        self.taught: TaughtLogits | None = None  # set while the logits of a teacher are stored
         self.feature_passes = self.image_passes = 0  # in this epoch
         self.train()  # Lightning keeps the modes from the start of a fit
 
@@ -86,6 +92,8 @@ class Classifier(pl.LightningModule):
         return self.model(images)
 
     def on_train_start(self) -> None:
+        if self.plan.lesson:
+            self.plan.lesson.teacher.to(self.device, next(self.model.parameters()).dtype)
         # Only now the weights have their final device and type, and are divided among the ranks.
         pulls = self.plan.pulls or {}
         for parameter, pull in pulls.items():
@@ -96,6 +104,8 @@ class Classifier(pl.LightningModule):
         # Lightning's GradientAccumulationScheduler does only this; the weights of the last group are added here.
         self.batches_per_step = self.trainer.accumulate_grad_batches = self.batches_in(self.current_epoch)
         self.loss_weights = weigh_batches(self.plan.batch_sizes, self.batches_per_step, self.plan.rank)
+        if self.taught:
+            self.taught.begin(self.current_epoch)
         self.loss_sum: torch.Tensor | float = 0.0
         self.image_count = self.feature_passes = self.image_passes = 0
         self.steps: list[tuple[int, float, torch.Tensor]] = []
@@ -106,15 +116,25 @@ class Classifier(pl.LightningModule):
         images, targets = batch
         if isinstance(images, torch.Tensor):
             images, targets = change_batch(self.plan, images, targets)
+        lesson = self.plan.lesson
+        taught: torch.Tensor | None = None
+        if self.taught:
+            taught = self.taught.of(batch_index).to(self.device)
+        elif lesson and isinstance(images, torch.Tensor):
+            taught = lesson.teacher.predict(images)
         logits = self(images)
-        loss = self.loss_of(logits, targets)
+        loss = self.loss_of(logits, targets, taught)
         # A mixed image counts as one of the class with the larger share.
         classes = targets if targets.dim() == 1 else targets.argmax(1)
         self.correct = self.correct + (logits.detach().argmax(1) == classes).sum()
         self._record(loss.detach(), len(targets), batch_index)
         if self.second_pass:
-            loss = self.second_pass.compute(loss, lambda: self.loss_of(self(images), targets))
+            loss = self.second_pass.compute(loss, lambda: self.loss_of(self(images), targets, taught))
         return loss * self.loss_weights[batch_index]
+
+    def loss_of(self, logits: torch.Tensor, targets: torch.Tensor, taught: torch.Tensor | None) -> torch.Tensor:
+        loss = self.criterion(logits, targets)
+        return loss if taught is None or self.plan.lesson is None else self.plan.lesson.join(loss, logits, taught)
 
     def on_after_backward(self) -> None:
         if self.second_pass:
@@ -128,19 +148,12 @@ class Classifier(pl.LightningModule):
                 distance = parameter if pull.towards is None else parameter - pull.towards
                 parameter.grad.add_(distance, alpha=pull.strength)
 
-    def loss_of(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss over the images; `targets` are labels (N,) or shares of the classes (N, classes)."""
-        if self.plan.class_weights is not None and targets.dim() == 1:
-            # torch divides by the sum of weights for labels, and by the number of images for shares. We want the latter.
-            targets = F.one_hot(targets, self.plan.class_count).float()
-        return self.criterion(logits, targets)
-
     def _record(self, loss: torch.Tensor, size: int, batch_index: int) -> None:
         self.loss_sum = self.loss_sum + loss * size
         self.image_count += size
         if batch_index % self.batches_per_step == 0 and self.global_step % self.step_stride == 0:
-            own = size / self.plan.batch_sizes[batch_index]  # this rank's share of the batch
-            self.steps.append((self.global_step + 1, self._lr(), loss * own))
+            share = size / self.plan.batch_sizes[batch_index]  # this rank's share of the batch
+            self.steps.append((self.global_step + 1, self._lr(), loss * share))
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
         images, labels = batch
@@ -152,7 +165,7 @@ class Classifier(pl.LightningModule):
         """Collect the results of an epoch from all ranks.
 
         `train_accuracy` is that of the training batches, augmented and mixed, each before its optimizer step.
-        `feature_share` is the share of the images, in training and validation, that started at stored features.
+        `cached_feature_fraction` is the share of the images, in training and validation, that started at stored features.
 
         Returns:
             The metrics, the standard error of the metric `score`, and points of (optimizer step, lr, training loss).
@@ -161,8 +174,8 @@ class Classifier(pl.LightningModule):
             Diverged: the training or the validation loss is infinite or NaN.
         """
         rank = self.plan.rank
-        own = [torch.cat(column).cpu() for column in zip(*self.validated, strict=True)]
-        labels, predicted, confidence, losses = map(rank.join, zip(*rank.gather(own), strict=True))
+        local = [torch.cat(column).cpu() for column in zip(*self.validated, strict=True)]
+        labels, predicted, confidence, losses = map(rank.join, zip(*rank.gather(local), strict=True))
         numbers = [self.loss_sum, self.image_count, self.correct, *(p[2] for p in self.steps)]
         loss_sum, count, correct, *step_losses = map(sum, zip(*rank.gather([*map(float, numbers)]), strict=True))
         train_loss = loss_sum / count
@@ -173,7 +186,7 @@ class Classifier(pl.LightningModule):
             "train_loss": train_loss,
             "train_accuracy": correct / count,
             "lr": self._lr(),
-            "feature_share": self.feature_passes / (self.feature_passes + self.image_passes),
+            "cached_feature_fraction": self.feature_passes / (self.feature_passes + self.image_passes),
         }
         return metrics, error, [(*point[:2], loss) for point, loss in zip(self.steps, step_losses, strict=True)]
 
@@ -189,3 +202,22 @@ class Classifier(pl.LightningModule):
         )
         schedule = self.recipe.schedule.build(optimizer, self.epoch_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def group_parameters(setup: TrainingSetup, optimizer: Optimizer, lr: float) -> list[dict[str, Any]]:
+    """Group every parameter that trains, now or after a milestone; `lr` is the base rate, which the head gets.
+
+    Optimizers skip a frozen parameter, because it has no gradient. So no group has to be added at a milestone, the
+    optimizer's state is kept, and a checkpoint has the same structure before and after.
+    """
+    shares, undecayed, zero = setup.lr_shares or {}, setup.undecayed or set(), setup.zero_matrices or set()
+    head = set(head_of(setup.model).parameters())
+    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for parameter in setup.trained_parameters():
+        options = {"lr": lr * shares.get(parameter, 1.0)}
+        if parameter in undecayed:
+            options["weight_decay"] = 0.0
+        options |= optimizer.options_for(parameter, starts_at_zero=parameter in zero, is_in_head=parameter in head)
+        group = groups.setdefault(tuple(options.items()), {"params": [], **options})
+        group["params"].append(parameter)
+    return list(groups.values())

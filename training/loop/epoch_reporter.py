@@ -17,7 +17,7 @@ from training.distributed.rank import ALONE, Rank
 from training.errors import UserError
 from training.loop.checkpoint import read_checkpoint, write_checkpoint
 from training.loop.classifier import Classifier
-from training.loop.epoch_report import Report
+from training.loop.epoch_report import Kept, Report, describe_epoch
 from training.loop.stopwatch import Stopwatch
 from training.process.memory import PeakMemory
 from training.recipe import RECORDED, Recipe, read_recipe
@@ -26,6 +26,8 @@ from training.score_metrics import is_better
 Step = tuple[int, float, float]  # optimizer step, learning rate, training loss
 
 logger = logging.getLogger(__name__)
+
+TOLERATED = 0.01  # a larger share of missing weights is reported
 
 
 class EpochReporter(pl.Callback):
@@ -41,14 +43,14 @@ class EpochReporter(pl.Callback):
         classes: tuple[str, ...],
         metric: str,
         on_report: Callable[[Report], bool],
-        keep_last: bool = False,
+        score: Kept = "best",
         rank: Rank = ALONE,
     ) -> None:
         self.folder = folder
         self.metric = metric
         self.on_report = on_report
         self.rank = rank  # all ranks make the same report; the first delivers it and gets the decision to continue
-        self.keep_last = keep_last  # the last epoch counts as the best, for a training on the validation part
+        self.score = score
         self.asked = self.recipe = recipe  # `asked` keeps `auto`, in `recipe` it is replaced
         self.classes = list(classes)
         self.reports: list[Report] = []
@@ -66,7 +68,7 @@ class EpochReporter(pl.Callback):
             self._refuse_another(saved, path)
             self.load_state_dict(saved)
         if self.rank.leads:
-            self._settle_best()
+            self._recover_best()
         self.stopped = not all(self.on_report(report) for report in self.reports)
         return path if self.reports else None
 
@@ -81,7 +83,8 @@ class EpochReporter(pl.Callback):
     def _refuse_another(self, saved: dict[str, Any], path: Path) -> None:
         # An earlier version may have written it; fields that it did not have get their defaults, which are off.
         asked = Recipe.model_validate(saved["asked"], context=RECORDED)
-        before, now = {**asked.flat(), "metric": saved["metric"]}, {**self.asked.flat(), "metric": self.metric}
+        before = {**asked.flat(), "metric": saved["metric"], "score": saved.get("score", "best")}
+        now = {**self.asked.flat(), "metric": self.metric, "score": self.score}
         if changed := [name for name in {**before, **now} if before.get(name) != now.get(name)]:
             name = changed[0]
             raise UserError(
@@ -101,6 +104,7 @@ class EpochReporter(pl.Callback):
             "asked": self.asked.model_dump(),
             "described": self.described,
             "metric": self.metric,
+            "score": self.score,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -110,7 +114,6 @@ class EpochReporter(pl.Callback):
         self.recipe = read_recipe(state["described"]["recipe"])
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        logger.info("Epoch %d begins.", trainer.current_epoch + 1)
         self.memory = PeakMemory(pl_module.device.type)
         self.seconds_before = self.stopwatch.seconds["train"]
         self.stopwatch.start("train")
@@ -128,6 +131,8 @@ class EpochReporter(pl.Callback):
         self.stopwatch.start("checkpoint")
         report = self._make_report(trainer.current_epoch + 1, pl_module, *collected)
         self.reports.append(report)
+        if self.rank.leads:
+            logger.info(describe_epoch(report, self.recipe.epochs))
         with allowing(OTHER_SECONDS if self.rank.leads else None):
             self._save(trainer, pl_module)
             goes_on = self.on_report(report)
@@ -149,7 +154,7 @@ class EpochReporter(pl.Callback):
                 (self.folder / "best.next").replace(self.folder / "best.ckpt")
         self.stopwatch.stop()
 
-    def _settle_best(self) -> None:
+    def _recover_best(self) -> None:
         """After an interruption, rename `best.next` to `best.ckpt`, or remove it if its epoch is not in `last.ckpt`."""
         new = self.folder / "best.next"
         if not new.exists():
@@ -166,13 +171,15 @@ class EpochReporter(pl.Callback):
         metrics["images_per_second"] = sum(classifier.plan.batch_sizes) / (seconds["train"] - self.seconds_before)
         metrics |= {f"{part}_seconds": value for part, value in seconds.items()}
         peaks = zip(*self.rank.gather((self.train_memory, self.memory.read_mb())), strict=True)
-        for name, own in zip(("peak_memory_mb", "evaluation_memory_mb"), peaks, strict=True):
+        for name, rank_peaks in zip(("peak_memory_mb", "evaluation_memory_mb"), peaks, strict=True):
             if known := [
-                peak for peak in own if peak is not None
+                peak for peak in rank_peaks if peak is not None
             ]:  # each GPU has its own memory; ranks on CPUs share one
                 metrics[name] = max(known) if self.memory.device == "cuda" else sum(known)
+        if classifier.plan.missing_weights > TOLERATED:
+            metrics["missing_weights"] = classifier.plan.missing_weights
         value = metrics[self.metric]
         last = self.reports[-1] if self.reports else None
-        if last and not self.keep_last and not is_better(self.metric, value, last.score):
+        if last and self.score == "best" and not is_better(self.metric, value, last.score):
             return Report(epoch, metrics, last.score, last.standard_error, last.best_epoch, steps, time.time())
         return Report(epoch, metrics, value, error, epoch, steps, time.time())

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from training.own import list_sources, load_sources
+from training.loop.epoch_report import Kept
+from training.plugins import list_sources, load_sources
 from training.process.resources import Resources
 from training.recipe import Recipe, read_recipe
 
@@ -20,6 +21,7 @@ class TrainingJob:
     metric: str
     resources: Resources  # for each process
     release: bool
+    score: Kept = "best"
     cache: Path | None = None
     val_images: int | None = None
 

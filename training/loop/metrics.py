@@ -40,7 +40,7 @@ def measure(
     """
     kinds = _kinds(class_count)
     columns = (labels, predicted, confidence, losses)
-    metrics = {name: float(kind(*columns)) for name, kind in kinds.items()}
+    metrics = {name: float(metric(*columns)) for name, metric in kinds.items()}
     return metrics, _standard_error(kinds[score], columns, score)
 
 
@@ -60,12 +60,12 @@ def compare(before: Columns, after: Columns, class_count: int, score: str) -> tu
         class_count: The number of classes.
         score: The name of the metric.
     """
-    kind = _kinds(class_count)[score]
-    change = float(kind(*after)) - float(kind(*before))
+    metric = _kinds(class_count)[score]
+    change = float(metric(*after)) - float(metric(*before))
     if score in ("val_accuracy", "val_loss"):
         values = [c[3].double() if score == "val_loss" else (c[0] == c[1]).double() for c in (before, after)]
         return change, float((values[1] - values[0]).std(correction=0) / len(after[0]) ** 0.5)
-    draws = [[kind(*(column[draw] for column in c)) for c in (before, after)] for draw in _resample(len(after[0]))]
+    draws = [[metric(*(column[draw] for column in c)) for c in (before, after)] for draw in _resample(len(after[0]))]
     return change, float(torch.stack([second - first for first, second in draws]).std())
 
 
@@ -88,15 +88,23 @@ def _kinds(classes: int) -> dict[str, Metric]:
 def _balanced_accuracy(labels: torch.Tensor, predicted: torch.Tensor, classes: int) -> torch.Tensor:
     """Return the mean recall of the classes that occur; torchmetrics counts a class without images as recall 0."""
     images = torch.bincount(labels, minlength=classes)
-    found = torch.bincount(labels[labels == predicted], minlength=classes)
-    return (found[images > 0].double() / images[images > 0]).mean()
+    correct = torch.bincount(labels[labels == predicted], minlength=classes)
+    return (correct[images > 0].double() / images[images > 0]).mean()
 
 
-def _standard_error(kind: Metric, columns: Columns, score: str) -> float:
-    """Return the error of the mean for metrics that are means, else a bootstrap over the images (Efron 1979)."""
+def _standard_error(metric: Metric, columns: Columns, score: str) -> float:
+    """Return the error of the mean for metrics that are means, else a bootstrap over the images (Efron 1979).
+
+    The error of shares of right images is that of Agresti & Coull (1998, section 2): with two right and two wrong images
+    in addition, it is not 0 where all images are right, and nearly the binomial one elsewhere.
+    """
     labels, predicted, _, losses = columns
-    count = len(labels)
-    if score in ("val_accuracy", "val_loss"):
-        values = (labels == predicted).double() if score == "val_accuracy" else losses.double()
-        return float(values.std(correction=0) / count**0.5)
-    return float(torch.stack([kind(*(column[draw] for column in columns)) for draw in _resample(count)]).std())
+    count, right = len(labels), int((labels == predicted).sum())
+    share = (right + 2) / (count + 4)
+    error = (share * (1 - share) / (count + 4)) ** 0.5
+    if score == "val_accuracy":
+        return error
+    if score == "val_loss":
+        return float(losses.double().std(correction=0) / count**0.5)
+    spread = float(torch.stack([metric(*(column[draw] for column in columns)) for draw in _resample(count)]).std())
+    return error if right == count and score in ("val_balanced_accuracy", "val_macro_f1") else spread

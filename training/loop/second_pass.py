@@ -20,11 +20,12 @@ class SecondPass:
 
     def compute(self, first: torch.Tensor, compute_loss: Callable[[], torch.Tensor]) -> torch.Tensor:
         """Return the loss at the point that follows from the gradient of the first loss."""
-        weights = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        named = {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
+        weights = list(named.values())
         # Not backward, which would add to the gradients that earlier batches of an optimizer step have left.
         gradients = torch.autograd.grad(first, weights, materialize_grads=True, allow_unused=True)
         with torch.no_grad():
-            moves = self.find_point([weight.detach() for weight in weights], list(gradients))
+            moves = self.find_point(list(named), [weight.detach() for weight in weights], list(gradients))
             self.before = [(weight, weight.detach().clone()) for weight in weights]
             for weight, move in zip(weights, moves, strict=True):
                 weight.add_(move)

@@ -28,18 +28,18 @@ for _source in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero", "l
 def make_trainer(classifier: Classifier, callbacks: list[pl.Callback], **arguments: Any) -> pl.Trainer:
     """Build the Trainer for a classifier's techniques. `arguments` go to the Trainer and set how long it runs."""
     plan = classifier.plan
-    own: list[pl.Callback] = list(plan.callbacks)
+    technique_callbacks: list[pl.Callback] = [*plan.callbacks, *classifier.recipe.optimizer.callbacks()]
     if plan.rank.count > 1:
         # Once for the trained weights, and once for their average after it has replaced them.
-        own = [SharedStatistics(plan.rank), *own, SharedStatistics(plan.rank), Rewrap()]
+        technique_callbacks = [SharedStatistics(plan.rank), *technique_callbacks, SharedStatistics(plan.rank), Rewrap()]
         is_compiled = classifier.recipe.compilation.is_on
-        own.insert(0, ProgressMarks(COMPILED_STEP_SECONDS if is_compiled else STEP_SECONDS))
+        technique_callbacks.insert(0, ProgressMarks(COMPILED_STEP_SECONDS if is_compiled else STEP_SECONDS))
     return pl.Trainer(
         accelerator="gpu" if plan.device == "cuda" else "cpu",
         strategy=_make_strategy(classifier),
         # Lightning would otherwise use the variables of a Slurm job, which are meant for Ray.
         plugins=[OneMachine(plan.rank), DirectFile(), *plan.plugins],
-        callbacks=[EpochSeeds(classifier.recipe.seed, plan.rank), *own, *callbacks],
+        callbacks=[EpochSeeds(classifier.recipe.seed, plan.rank), *technique_callbacks, *callbacks],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

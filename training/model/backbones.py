@@ -1,19 +1,20 @@
-"""Build backbones of timm and torchvision without weights, with a head for the data's classes."""
+"""Build backbones without weights, of timm, of torchvision or of the user's own, with a head for the data's classes."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from typing import Any
 
 import timm
 import torch
 import torchvision
+from timm.layers import DropPath
 from torch import nn
 from torchvision.ops import StochasticDepth
 
-from training.contract.specs import OWN_BACKBONES, Backbone
+from training.contract.specs import OWN_BACKBONES, Backbone, OwnBackbone
 from training.errors import UserError
-from training.model.own_backbones import build_own
 
 
 def check_backbone(backbone: Backbone) -> None:
@@ -24,7 +25,7 @@ def check_backbone(backbone: Backbone) -> None:
     """
     if backbone.source == "own" and backbone.name not in OWN_BACKBONES:
         loaded = f"loaded are {', '.join(OWN_BACKBONES)}" if OWN_BACKBONES else "none is loaded"
-        raise UserError(f"backbone.name={backbone.name} with source=own: {loaded}. Give its file with --with.")
+        raise UserError(f"backbone.name={backbone.name} with source=own: {loaded}. Give its file with --plugin.")
     known = _list_known(backbone)
     if backbone.name not in known:
         near = difflib.get_close_matches(backbone.name, known, n=3, cutoff=0.5)
@@ -65,6 +66,7 @@ def build_bare(backbone: Backbone, class_count: int, image_size: int, **argument
         else:
             build = _build_timm if backbone.source == "timm" else _build_torchvision
             model = build(backbone.name, class_count, **size_arguments(backbone, image_size), **arguments)
+            _switch_dropping_off(model)
         with torch.no_grad():
             shape = model.eval()(torch.zeros(1, 3, image_size, image_size)).shape
         if shape != (1, class_count):
@@ -96,9 +98,77 @@ def _build_timm(name: str, class_count: int, **arguments: Any) -> nn.Module:
 
 
 def _build_torchvision(name: str, class_count: int, **arguments: Any) -> nn.Module:
-    model = torchvision.models.get_model(name, weights=None, num_classes=class_count, **arguments)
+    return torchvision.models.get_model(name, weights=None, num_classes=class_count, **arguments)
+
+
+def _switch_dropping_off(model: nn.Module) -> None:
+    """Set dropout and drop path to 0, which some models have by default, so that all compare."""
     for module in model.modules():
-        # timm builds its models without dropout and drop path. Start from none here too, so that both libraries compare.
         if isinstance(module, nn.Dropout | StochasticDepth):
             module.p = 0.0
+        elif isinstance(module, DropPath):
+            module.drop_prob = 0.0
+
+
+def build_own(backbone: Backbone, class_count: int, image_size: int) -> nn.Module:
+    """Build a backbone of the user's own, with random weights and with timm's methods for its head and stages.
+
+    Raises:
+        UserError: its `build` fails, or a declared name is not one of its modules.
+    """
+    own_backbone, _ = OWN_BACKBONES[backbone.name]
+    try:
+        model = own_backbone.build(class_count, image_size)
+    except UserError:
+        raise
+    except Exception as error:  # noqa: BLE001 - any fault of the user's code
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise UserError(f"backbone.name={backbone.name}: its build raised {reason}. Correct it.") from None
+    if not isinstance(model, nn.Module):
+        raise UserError(
+            f"backbone.name={backbone.name}: its build returns a value of type {type(model).__name__}, not a torch module."
+        )
+    if hasattr(model, "get_classifier") and hasattr(model, "group_matcher"):
+        return model
+    names = dict(model.named_modules())
+    for name in (own_backbone.head, own_backbone.stem, *own_backbone.stages):
+        if not name or name not in names:
+            raise UserError(
+                f"backbone.name={backbone.name}: {name!r} is not the name of one of its modules. Declare head, stem and "
+                f"stages; there are {', '.join(name for name, _ in model.named_children())}."
+            )
+    return _declare(model, own_backbone)
+
+
+def own_pretrained(backbone: Backbone) -> dict[str, torch.Tensor]:
+    """Return the pretrained weights of a backbone of the user's own.
+
+    Raises:
+        UserError: it has none.
+    """
+    weights = OWN_BACKBONES[backbone.name][0].pretrained()
+    if weights is None:
+        raise UserError(
+            f"backbone.weights=pretrained: {backbone.name} is your own and has no pretrained weights. Use none, letters or the "
+            "path of a file, or write its method pretrained."
+        )
+    return weights
+
+
+def _declare(model: nn.Module, own_backbone: OwnBackbone) -> nn.Module:
+    """Add timm's two methods to the model's class, which a copy of the model keeps."""
+    matcher: dict[str, Any] = {
+        "stem": f"^{re.escape(own_backbone.stem)}\\.",
+        "blocks": [(f"^{re.escape(name)}\\.", (number,)) for number, name in enumerate(own_backbone.stages)],
+    }
+
+    def get_classifier(self: nn.Module) -> nn.Module:
+        return self.get_submodule(own_backbone.head)
+
+    def group_matcher(self: nn.Module, coarse: bool = False) -> dict[str, Any]:
+        return matcher
+
+    model_class = type(model)
+    methods = {"get_classifier": get_classifier, "group_matcher": group_matcher}
+    model.__class__ = type(model_class.__name__, (model_class,), methods)
     return model

@@ -9,6 +9,10 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
+def has_batch_norm(module: nn.Module) -> bool:
+    return any(isinstance(inner, _BatchNorm) for inner in module.modules())
+
+
 @contextmanager
 def on_copies_of_statistics(block: nn.Module) -> Iterator[None]:
     """Compute with copies of BatchNorm's statistics, so that they do not count a batch twice."""

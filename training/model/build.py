@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import logging
+import sys
+from collections import OrderedDict
 from pathlib import Path
 
 import torch
 from torch import nn
+from torchvision.models.vision_transformer import VisionTransformer, interpolate_embeddings
 
 from training.contract.specs import Backbone
 from training.errors import UserError
@@ -16,7 +19,6 @@ from training.model.letters import letters_weights
 from training.model.stages import head_of
 from training.model.weights import fetch_pretrained, read_weights
 from training.recipe import Recipe
-from training.techniques.model.unfreeze import set_level
 
 log = logging.getLogger(__name__)
 
@@ -25,10 +27,11 @@ def build_model(backbone: Backbone, class_count: int, image_size: int) -> nn.Mod
     """Build a backbone with its weights and a randomly initialised head, which depends on torch's global seed.
 
     Returns:
-        A model from float images (N, 3, image_size, image_size) to logits (N, class_count).
+        A model from float images (N, 3, image_size, image_size) to logits (N, class_count). Its attribute
+        `missing_weights` is the share of the backbone's tensors that its weights lack; absent if they were not asked for.
 
     Raises:
-        UserError: the backbone is unknown or does not accept such images, or its weights are not available.
+        UserError: the backbone is unknown or does not accept such images, or its weights are not available or do not fit.
     """
     if backbone.weights == "pretrained" and backbone.source == "timm":
         # timm adapts its weights to the model: it renames old keys and resizes position embeddings.
@@ -36,11 +39,11 @@ def build_model(backbone: Backbone, class_count: int, image_size: int) -> nn.Mod
         return build_bare(backbone, class_count, image_size, pretrained=True, pretrained_cfg_overlay=overlay)
     model = build_bare(backbone, class_count, image_size)
     if backbone.weights == "letters":
-        _load(model, letters_weights(backbone), "letters")
+        _load(model, letters_weights(backbone), "letters", image_size)
     elif backbone.weights == "pretrained":
-        _load(model, fetch_pretrained(backbone), "pretrained")
+        _load(model, fetch_pretrained(backbone), "pretrained", image_size)
     elif backbone.weights != "none":
-        _load(model, read_weights(Path(backbone.weights), "backbone.weights"), backbone.weights)
+        _load(model, read_weights(Path(backbone.weights), "backbone.weights"), backbone.weights, image_size)
     return model
 
 
@@ -55,7 +58,7 @@ def refuse_single_images(recipe: Recipe, model: nn.Module, image_size: int) -> N
     if recipe.batch_size != 1:
         return
     tried = copy.deepcopy(model).train()
-    _, frozen = set_level(tried, recipe.unfreeze.deepest, recipe.unfreeze.adapt_statistics)
+    _, frozen = recipe.unfreeze.set_level(tried, recipe.unfreeze.deepest)
     for module in frozen:
         module.eval()
     try:
@@ -69,17 +72,67 @@ def refuse_single_images(recipe: Recipe, model: nn.Module, image_size: int) -> N
         ) from None
 
 
-def _load(model: nn.Module, weights: dict[str, torch.Tensor], origin: str) -> None:
+def _load(model: nn.Module, weights: dict[str, torch.Tensor], origin: str, image_size: int) -> None:
     """Load all weights except the head's, and log the keys that did not match."""
     head = {id(p) for p in head_of(model).parameters()}
-    own = {name: p for name, p in model.state_dict(keep_vars=True).items() if id(p) not in head}
-    fitting = {name: value for name, value in weights.items() if name in own and own[name].shape == value.shape}
-    missing = sorted(own.keys() - fitting.keys() - {n for n in own if n.endswith("num_batches_tracked")})
-    if not fitting or len(missing) > len(own) // 2:
+    tensors = {name: p for name, p in model.state_dict(keep_vars=True).items() if id(p) not in head}
+    if any(name not in weights or weights[name].shape != value.shape for name, value in tensors.items()):
+        weights = _adapt(model, weights, image_size)
+    fitting = {name: value for name, value in weights.items() if name in tensors and tensors[name].shape == value.shape}
+    missing = sorted(tensors.keys() - fitting.keys() - {n for n in tensors if n.endswith("num_batches_tracked")})
+    if not fitting or len(missing) > len(tensors) // 2:
         raise UserError(
-            f"backbone.weights={origin}: {len(missing)} of the backbone's {len(own)} tensors are not in it "
+            f"backbone.weights={origin}: {len(missing)} of the backbone's {len(tensors)} tensors are not in it "
             f"({', '.join(missing[:3])}, …). Give weights of the same architecture."
         )
+    for name in missing:
+        if name in weights and isinstance(
+            tensors[name], nn.Parameter
+        ):  # a buffer of another size follows from the image size
+            raise UserError(
+                f"backbone.weights={origin}: {name} has the shape {tuple(weights[name].shape)} there and "
+                f"{tuple(tensors[name].shape)} in {type(model).__name__} for images of {image_size}×{image_size}. "
+                "Give weights of the same architecture, or set preprocessing.image_size to that of the weights."
+            )
     if missing:
-        log.warning("backbone.weights=%s: not loaded: %s", origin, ", ".join(missing))
+        log.warning(
+            "backbone.weights=%s: not loaded: %s (%.1f %% of the backbone's tensors, which start at random)",
+            origin,
+            ", ".join(missing),
+            100 * len(missing) / len(tensors),
+        )
+    model.missing_weights = len(missing) / len(tensors)  # type: ignore[assignment] # a plain attribute
     model.load_state_dict(fitting, strict=False)
+
+
+def _adapt(model: nn.Module, weights: dict[str, torch.Tensor], image_size: int) -> dict[str, torch.Tensor]:
+    """Rename old keys and stretch position embeddings with the library's own function; other weights stay as they are."""
+    # timm's models have such a function beside their class, by convention.
+    change = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
+    try:
+        if isinstance(model, VisionTransformer):
+            return dict(interpolate_embeddings(image_size, model.patch_size, OrderedDict(weights)))
+        return dict(change(dict(weights), model)) if change else weights
+    except (AttributeError, KeyError, IndexError, RuntimeError, TypeError, ValueError):
+        return weights  # of another architecture: the caller says what does not fit
+
+
+@torch.no_grad()
+def refuse_size(model: nn.Module, side: int, field: str) -> None:
+    """Refuse images (3, side, side) that the model cannot classify.
+
+    Raises:
+        UserError: the model needs images of one size. `field` is the field of the recipe with its value.
+    """
+    modes = {module: module.training for module in model.modules()}
+    try:
+        model.eval()(torch.zeros(1, 3, side, side))
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # each model raises different errors
+        reason = (str(error).strip().split("\n")[0] or type(error).__name__).rstrip(".")
+        raise UserError(
+            f"{field}: {type(model).__name__} cannot classify images of {side}×{side} pixels ({reason}). Leave it at 1.0, "
+            "or use a convolutional backbone."
+        ) from None
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

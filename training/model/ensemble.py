@@ -21,7 +21,7 @@ def join_logits(logits: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return logits (N, classes) whose softmax is the mean of the softmax of each of `logits`."""
     if len(logits) == 1:
         return logits[0]
-    return torch.stack([found.log_softmax(1) for found in logits]).logsumexp(0) - math.log(len(logits))
+    return torch.stack([member.log_softmax(1) for member in logits]).logsumexp(0) - math.log(len(logits))
 
 
 def count_members(names: Iterable[str]) -> int:

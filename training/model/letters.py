@@ -52,8 +52,8 @@ def letters_weights(backbone: Backbone) -> dict[str, torch.Tensor]:
         UserError: the cache folder cannot be written to.
     """
     versions = (VERSION, *(library.__version__ for library in (torch, timm, torchvision, cv2)))
-    own = [backbone.code] if backbone.code else []
-    key = hashlib.sha256(repr((backbone.source, backbone.name, *own, versions)).encode()).hexdigest()[:16]
+    code = [backbone.code] if backbone.code else []
+    key = hashlib.sha256(repr((backbone.source, backbone.name, *code, versions)).encode()).hexdigest()[:16]
     path = Path(user_cache_dir("technique-search")) / f"letters-{backbone.name}-{key}.safetensors"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

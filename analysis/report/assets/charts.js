@@ -1,18 +1,20 @@
 // The interactive figures: each function returns the option of an Apache ECharts chart from the data of the sweep.
 const COLOURS = ["#3b82c4", "#dd8426", "#2b9a66", "#c2528b", "#8b6fd0", "#b0892b", "#3aa0b0", "#8b93a1"];
-const STATES = { completed: "#3b82c4", baseline: "#dd8426", stopped: "#8b93a1", paused: "#3aa0b0", diverged: "#cf4f4f",
+const STATES = { completed: "#3b82c4", baseline: "#dd8426", stopped: "#8b93a1", diverged: "#cf4f4f",
   failed: "#c2528b", out_of_memory: "#b0892b", running: "#2b9a66", interrupted: "#8b6fd0" };
-const VERDICTS = { useful: "#2b9a66", harmful: "#cf4f4f", "no effect seen": "#3b82c4", unknown: "#8b93a1" };
+const VERDICTS = { useful: "#2b9a66", harmful: "#cf4f4f", "no effect seen": "#3b82c4", "not enough trials": "#8b93a1" };
 // From bad to good. Each step is visible on white and on black, and also with red-green colour blindness.
 const SCALE = ["#8f6bd6", "#4f86d9", "#2e9d8f", "#b58f1f", "#e2761b"];
+const EPOCH_METRICS = { val_loss: "validation loss", train_loss: "training loss", val_accuracy: "validation accuracy (%)",
+  train_accuracy: "training accuracy (%)", lr: "learning rate" };
 const MANY = 2000; // With more trials, ECharts draws them in one path and in steps.
-const COSTS = { seconds: "training (s)", memory_mb: "peak memory (MB)", ece: "calibration error (ECE)" };
 
 let sweep, trials, rows, axes;
 
 // Sets what the figures and the table show.
 function take(data) {
   sweep = data;
+  fieldsIn.clear();
   trials = sweep.trials;
   rows = trials.trial.map((_, row) => row);
   // Search parameters with the same value in all trials would only take room.
@@ -23,6 +25,9 @@ const escapeText = (text) => echarts.format.encodeHTML(String(text));
 const nameOf = (row) => String(trials.trial[row]).padStart(4, "0");
 const stateOf = (row) => (trials.is_baseline[row] && trials.state[row] === "completed" ? "baseline" : trials.state[row]);
 const words = (text) => text.replaceAll("_", " ");
+const titleOf = (name) => EPOCH_METRICS[name] || sweep.columns.find((one) => one.name === name)?.title || name;
+// The score so far, or a metric of each epoch.
+const lineOf = (row, name) => (name === "score" ? sweep.curves[row] : sweep.epochs[row][name]) || [];
 
 function short(value) {
   if (typeof value !== "number") return value !== null && typeof value === "object" ? JSON.stringify(value) : String(value);
@@ -36,12 +41,27 @@ function scoreText(row) {
   return trials.score[row].toFixed(digits) + (error ? ` ± ${error.toFixed(digits)}` : "") + (sweep.percent ? " %" : "");
 }
 
-// The fields in which a recipe differs from the baseline's, as texts such as `optimizer.lr=0.01`.
+const isInside = (field, name) => field === name || field.startsWith(`${name}.`);
+const fieldsIn = new Map(); // the varying fields of each search parameter
+function fieldsOf(row, name) {
+  if (!fieldsIn.has(name)) fieldsIn.set(name, Object.keys(sweep.varying).filter((field) => isInside(field, name)));
+  return fieldsIn.get(name).filter((field) => sweep.varying[field][row] !== null).map((field) => `${field}=${short(sweep.varying[field][row])}`);
+}
+
+// What a recipe chose in a search parameter, without the fixed values that belong to an option.
+function choiceOf(row, axis) {
+  const known = axis.scale === "options" ? axis.inside[axis.values[row]] : null;
+  if (!known) return fieldsOf(row, axis.name).join(" ");
+  return [axis.texts[axis.values[row]], ...known.flatMap((name) => fieldsOf(row, name))].filter(Boolean).join(" ");
+}
+
+// What a recipe chose otherwise than the baseline's, as texts such as `optimizer.lr=0.01`.
 function differences(row) {
-  const names = Object.keys(sweep.varying).filter((name) => sweep.varying[name][row] !== null);
-  const changed = names.filter((name) => sweep.baseline === null ||
-    JSON.stringify(sweep.varying[name][row]) !== JSON.stringify(sweep.varying[name][sweep.baseline]));
-  return changed.map((name) => `${name}=${short(sweep.varying[name][row])}`);
+  const base = sweep.baseline;
+  const chosen = sweep.axes.map((axis) => [choiceOf(row, axis), base === null ? "" : choiceOf(base, axis)]);
+  const others = Object.keys(sweep.varying).filter((field) => !sweep.axes.some((axis) => isInside(field, axis.name)));
+  return [...chosen, ...others.map((field) => [fieldsOf(row, field).join(), base === null ? "" : fieldsOf(base, field).join()])]
+    .filter(([text, before]) => text && text !== before).map(([text]) => text);
 }
 
 function describe(row) {
@@ -56,9 +76,18 @@ function pageColours() {
   return Object.fromEntries(["ink", "soft", "line", "card"].map((key) => [key, style.getPropertyValue(`--${key}`).trim()]));
 }
 
-function basics(page) {
+// What a screen reader says of a figure whose data are not what they mean, such as places in a plot.
+const READ = 20; // trials that are read out; the table has all
+function readOut(texts) {
+  const plain = texts.slice(0, READ).map((html) => html.replace(/<br>/g, ", ").replace(/<[^>]*>/g, ""));
+  return [...plain, ...(texts.length > READ ? [`and ${texts.length - READ} more`] : [])].join("; ");
+}
+const byScore = () => rows.filter((row) => trials.score[row] !== null).sort((a, b) => (sweep.maximise ? -1 : 1) * (trials.score[a] - trials.score[b]));
+
+// `about` is what a screen reader says; without it, the library reads the data.
+function basics(page, about = "") {
   return {
-    animation: false, textStyle: { fontFamily: "system-ui, sans-serif", color: page.ink }, aria: { enabled: true },
+    animation: false, textStyle: { fontFamily: "system-ui, sans-serif", color: page.ink }, aria: { enabled: true, label: { description: about || null } },
     tooltip: { trigger: "item", confine: true, backgroundColor: page.card, borderColor: page.line,
       textStyle: { color: page.ink, fontSize: 12 }, extraCssText: "max-width:22rem;white-space:normal" },
   };
@@ -71,16 +100,20 @@ function axis(page, name, more) {
 }
 
 // An axis of numbers whose ends are ticks too, so that no label stands close to an end.
-function spanning(page, values) {
+function spanning(page, values, most = Infinity) {
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const tick = echarts.number.nice((high - low || 1) / 6, true);
-  return { type: "value", interval: tick, min: tick * Math.floor(low / tick), max: tick * Math.ceil(high / tick),
+  return { type: "value", interval: tick, min: tick * Math.floor(low / tick), max: Math.min(most, tick * Math.ceil(high / tick)),
     axisLabel: { color: page.soft, formatter: short, hideOverlap: true } };
 }
 
-const legend = (page) => ({ type: "scroll", top: 0, left: 0, right: 90, textStyle: { color: page.ink },
+// No share is above 100 %.
+const mostScore = () => (sweep.percent ? 100 : Infinity);
+const scoreAxis = (page, scores) => axis(page, sweep.label, { nameGap: 38, ...spanning(page, scores.length ? scores : [0, 1], mostScore()) });
+
+const legend = (page) => ({ type: "scroll", top: 0, left: 0, right: innerWidth > 640 ? 90 : 0, textStyle: { color: page.ink },
   pageTextStyle: { color: page.soft }, pageIconColor: page.soft, inactiveColor: page.line });
-const toolbox = (page) => ({ right: 0, top: 0, itemSize: 14, iconStyle: { borderColor: page.soft },
+const toolbox = (page) => ({ show: innerWidth > 640, right: 0, top: 0, itemSize: 14, iconStyle: { borderColor: page.soft },
   feature: { dataZoom: { title: { zoom: "Zoom into a rectangle", back: "Undo the zoom" } }, restore: { title: "Reset" } } });
 
 // The groups of trials for a colour: their names, their colours, and the group of each trial.
@@ -98,19 +131,21 @@ function group(by) {
     of: found.values.map((value) => (value === null ? null : value < edges[1] ? 0 : value < edges[2] ? 1 : 2)) };
 }
 
-function curves(page, { by = "state", log = false }) {
-  const asError = log && sweep.percent;
+function curves(page, { by = "state", log = false, show = "score" }) {
+  const title = show === "score" ? sweep.label : titleOf(show);
+  const isPercent = title.endsWith("(%)");
+  const asError = log && isPercent;
   const least = 0.01; // A log axis has no place for an error of 0.
   const place = (score) => (asError ? Math.max(least, 100 - score) : score);
   const { names, colours, of } = group(by);
-  const points = (row) => sweep.curves[row].map((score, epoch) => [epoch + 1, score]).filter(([, score]) => score !== null)
+  const points = (row) => lineOf(row, show).map((score, epoch) => [epoch + 1, score]).filter(([, score]) => score !== null)
     .map(([epoch, score]) => [epoch, place(score)]);
   const drawn = rows.map(points);
   const heights = drawn.flat().map(([, height]) => height);
   const ends = heights.reduce(([low, high], height) => [Math.min(low, height), Math.max(high, height)], [Infinity, -Infinity]);
   // A series of many lines does not widen its axes by itself.
   const tick = echarts.number.nice((ends[1] - ends[0] || 1) / 6, true);
-  const limits = log ? ends : [tick * Math.floor(ends[0] / tick), tick * Math.ceil(ends[1] / tick)];
+  const limits = log ? ends : [tick * Math.floor(ends[0] / tick), Math.min(isPercent ? 100 : Infinity, tick * Math.ceil(ends[1] / tick))];
   const longest = Math.max(1, ...rows.map((row) => sweep.curves[row].length));
   const many = rows.length > MANY;
   const item = (row) => ({ row, coords: drawn[row] });
@@ -132,9 +167,9 @@ function curves(page, { by = "state", log = false }) {
     markLine: { silent: true, symbol: "none", lineStyle: { color: page.soft, type: "dotted" },
       data: sweep.rungs.map(([epoch, count]) => ({ xAxis: epoch, 
         label: { formatter: String(count), color: page.soft, position: asError ? "start" : "end" } })) } });
-  const label = asError ? sweep.label.replace("validation accuracy (%)", "validation error (%)").replace(/^(?!.*error)/, "100 − ")
-    : sweep.label;
-  return { ...basics(page), legend: legend(page), toolbox: toolbox(page), series,
+  const label = asError ? title.replace("accuracy (%)", "error (%)").replace(/^(?!.*error)/, "100 − ") : title;
+  const about = byScore().map((row) => `trial ${nameOf(row)}, ${words(stateOf(row))}, ${lineOf(row, show).at(-1) ?? "no value"} after epoch ${lineOf(row, show).length}`);
+  return { ...basics(page, `${title}: ${readOut(about)}`), legend: legend(page), toolbox: toolbox(page), series,
     grid: { left: 50, right: 40, top: 60, bottom: 42 },
     xAxis: axis(page, "epoch", { type: "value", min: 1, max: Math.max(2, longest), minInterval: 1 }),
     yAxis: axis(page, label, { type: log ? "log" : "value", logBase: 2, min: limits[0], max: limits[1],
@@ -160,7 +195,7 @@ function parallel(page) {
     data: inside.map((row) => ({ row, value: [...columns.map((one) => one.values[row] ?? "-"), trials.score[row]] })) });
   const done = (row) => trials.state[row] === "completed";
   const strength = scored.length > MANY ? 0.35 : 0.85;
-  return { ...basics(page),
+  return { ...basics(page, readOut(byScore().map(describe))),
     visualMap: { show: false, dimension: last, min: low, max: high,
       inRange: { color: sweep.maximise ? SCALE : [...SCALE].reverse() } },
     parallel: { left: 40, right: 60, top: 52, bottom: 20,
@@ -185,11 +220,13 @@ function scores(page, { over = sweep.axes[0] ? sweep.axes[0].name : "seconds" })
   const options = isChoice ? { min: -1, max: column.options.length, interval: 1, splitLine: { show: false },
     axisTick: { show: false }, axisLabel: { color: page.soft, showMinLabel: false, showMaxLabel: false, hideOverlap: true,
       formatter: (value) => column.options[Math.round(value)] ?? "" } } : {};
-  return { ...basics(page), legend: legend(page), toolbox: toolbox(page), series,
+  const valueOf = (row) => (isChoice ? column.options[values[row]] : short(values[row]));
+  const about = byScore().filter((row) => values[row] !== null).map((row) => `trial ${nameOf(row)}: ${titleOf(over)}=${valueOf(row)}, ${scoreText(row)}`);
+  return { ...basics(page, readOut(about)), legend: legend(page), toolbox: toolbox(page), series,
     grid: { left: 50, right: 20, top: 40, bottom: 42 },
-    xAxis: axis(page, COSTS[over] || over, { type: column && column.scale === "log" ? "log" : "value", ...options,
+    xAxis: axis(page, titleOf(over), { type: column && column.scale === "log" ? "log" : "value", ...options,
       ...(isChoice ? {} : { axisLabel: { color: page.soft, formatter: short, hideOverlap: true } }) }),
-    yAxis: axis(page, sweep.label, { type: "value", nameGap: 38 }) };
+    yAxis: scoreAxis(page, trials.score.filter((score) => score !== null)) };
 }
 
 function effects(page) {
@@ -198,12 +235,12 @@ function effects(page) {
   const item = (row, more) => ({ ...more, effect: row.place, itemStyle: { color: VERDICTS[row.verdict] },
     lineStyle: { color: VERDICTS[row.verdict], width: 3, opacity: 1 } });
   const ends = [0, ...known.flatMap((row) => [row.low, row.high])];
-  return { ...basics(page), grid: { left: Math.min(260, 0.42 * innerWidth), right: 24, top: 6, bottom: 42 },
+  return { ...basics(page, readOut(known.map((row) => describeEffect(row.place)))), grid: { left: Math.min(260, 0.42 * innerWidth), right: 24, top: 6, bottom: 42 },
     xAxis: axis(page, `${sweep.percent ? "points " : ""}better than the baseline's choice`,
       spanning(page, ends)),
     yAxis: { type: "category", inverse: true, data: shown.map((row) => row.name), axisTick: { show: false },
       axisLine: { lineStyle: { color: page.soft } },
-      axisLabel: { color: page.ink, interval: 0, width: Math.min(250, 0.4 * innerWidth), overflow: "truncate" } },
+      axisLabel: { color: page.ink, interval: 0, width: Math.min(250, 0.4 * innerWidth), overflow: "break", lineHeight: 12, fontSize: 11 } },
     series: [
       { type: "lines", coordinateSystem: "cartesian2d", polyline: true,
         data: known.map((row) => item(row, { coords: [[row.low, row.place], [row.high, row.place]] })) },
@@ -243,7 +280,7 @@ function draw(element, builders, { onTrial, onBrush }) {
   const settings = JSON.parse(element.dataset.settings || "{}");
   const render = () => {
     const option = build(pageColours(), settings);
-    option.tooltip.formatter = ({ data }) => data === undefined || data === null ? "" : data.html !== undefined ? data.html :
+    if (option.tooltip.trigger === "item") option.tooltip.formatter = ({ data }) => data === undefined || data === null ? "" : data.html !== undefined ? data.html :
       data.effect !== undefined ? describeEffect(data.effect) : data.row !== undefined ? describe(data.row) : "";
     const shown = chart.getOption();
     if (shown && shown.legend && option.legend) option.legend.selected = shown.legend[0].selected;
@@ -251,13 +288,13 @@ function draw(element, builders, { onTrial, onBrush }) {
     chart.setOption(option, true);
     restoreIntervals(chart, intervals);
   };
-  render();
-  for (const control of element.querySelectorAll("select, input")) {
-    control.addEventListener("change", () => {
-      settings[control.name] = control.type === "checkbox" ? control.checked : control.value;
-      render();
-    });
-  }
+  const controls = element.querySelectorAll("select, input");
+  const read = () => {
+    for (const { name, type, checked, value } of controls) settings[name] = type === "checkbox" ? checked : value;
+    render();
+  };
+  read(); // a figure is drawn when it comes into view, and a control may have changed before
+  for (const control of controls) control.addEventListener("change", read);
   chart.on("click", ({ data }) => data && data.row !== undefined && onTrial && onTrial(data.row));
   chart.on("axisareaselected", () => {
     if (!onBrush) return;
@@ -268,11 +305,22 @@ function draw(element, builders, { onTrial, onBrush }) {
     onBrush(isBrushed ? found : null);
   });
   new ResizeObserver(() => chart.resize()).observe(element);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
+  for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", render);
   return () => {
     const isZoomed = (chart.getOption().dataZoom || []).some(({ start, end }) => start > 0 || end < 100);
     if (!isZoomed) render();
   };
 }
+
+// On paper nobody can open a part of the page.
+addEventListener("beforeprint", () => {
+  for (const part of document.querySelectorAll("details:not([open])")) part.open = part.dataset.isForPrint = true;
+});
+addEventListener("afterprint", () => {
+  for (const part of document.querySelectorAll("details[data-is-for-print]")) {
+    part.open = false;
+    delete part.dataset.isForPrint;
+  }
+});
 
 const BUILDERS = { curves, parallel, scores, effects };

@@ -2,15 +2,23 @@
 wireDialog();
 const section = document.querySelector(".trials");
 const table = makeTable(section, showTrial);
-for (const element of document.querySelectorAll("[data-chart]")) {
+// A figure is drawn when it comes near the window, so that a page of many trials opens at once; the others follow.
+const waiting = new Set(document.querySelectorAll("[data-chart]"));
+const drawOnce = (element) => {
+  if (waiting.delete(element)) draw(element, BUILDERS, { onTrial: showTrial, onBrush: table.brush });
+};
+for (const element of waiting) {
   fillControls(element);
-  // A figure is drawn when it comes near the window, so that a page of many trials opens at once.
   new IntersectionObserver((entries, observer) => {
     if (!entries.some((entry) => entry.isIntersecting)) return;
     observer.disconnect();
-    draw(element, BUILDERS, { onTrial: showTrial, onBrush: table.brush });
+    drawOnce(element);
   }, { rootMargin: "300px" }).observe(element);
 }
+const drawNext = () => {
+  for (const element of waiting) return drawOnce(element), setTimeout(drawNext, 50);
+};
+setTimeout(drawNext, 50);
 for (const button of document.querySelectorAll("button[data-trial]")) {
   button.addEventListener("click", () => showTrial(trials.trial.indexOf(Number(button.dataset.trial))));
 }

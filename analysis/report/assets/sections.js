@@ -6,11 +6,12 @@ function intervals(page, { place }) {
   const { label, zero, rows: shown } = sweep.charts[place];
   const ends = shown.flatMap((row) => [row.low, row.high, ...row.points.map(([value]) => value), ...(zero ? [0] : [])]);
   const item = (row, line, value, html) => ({ value: [value, line], html: plainText(html), itemStyle: { color: COLOURS[row.group] } });
-  return { ...basics(page), grid: { left: Math.min(230, 0.4 * innerWidth), right: 24, top: 6, bottom: 42 },
+  const about = shown.map((row) => [row.text, ...row.points.map(([, text]) => text.split("\n")[1])].join(", "));
+  return { ...basics(page, readOut(about)), grid: { left: Math.min(230, 0.4 * innerWidth), right: 24, top: 6, bottom: 42 },
     xAxis: axis(page, label, spanning(page, ends)),
     yAxis: { type: "category", inverse: true, data: shown.map((row) => row.name), axisTick: { show: false },
       axisLine: { lineStyle: { color: page.soft } },
-      axisLabel: { color: page.ink, interval: 0, width: Math.min(220, 0.38 * innerWidth), overflow: "truncate" } },
+      axisLabel: { color: page.ink, interval: 0, width: Math.min(220, 0.38 * innerWidth), overflow: "break", lineHeight: 12, fontSize: 11 } },
     series: [
       { type: "lines", coordinateSystem: "cartesian2d", polyline: true, data: shown.map((row, line) => ({
         coords: [[row.low, line], [row.high, line]], html: plainText(row.text),
@@ -32,7 +33,8 @@ function confusion(page, { place }) {
     html: plainText(`true: ${classes[truth]}\npredicted: ${classes[guess]}\n${count} of ${sums[truth]} images`) })));
   const names = { type: "category", data: classes, splitLine: { show: false }, axisTick: { show: false } };
   const few = classes.length <= 30;
-  return { ...basics(page), grid: { left: 110, right: 20, top: 10, bottom: 90 },
+  const found = classes.map((name, at) => `${name}: ${table[at][at]} of ${sums[at]} images recognised`);
+  return { ...basics(page, readOut(found)), grid: { left: 110, right: 20, top: 10, bottom: 90 },
     xAxis: axis(page, "predicted", { ...names, nameGap: 70, axisLabel: { color: page.soft, rotate: 60, width: 70, overflow: "truncate" } }),
     yAxis: axis(page, "true", { ...names, inverse: true, nameGap: 90, axisLabel: { color: page.soft, width: 80, overflow: "truncate" } }),
     visualMap: { show: false, dimension: 2, min: 0, max: 1, inRange: { color: [page.card, "#3b82c4"] } },
@@ -53,32 +55,6 @@ function reliability(page, { place }) {
     series: [line("before", "without scaling", COLOURS[1]), line("after", "with temperature scaling", COLOURS[0]),
       { name: "perfect", type: "line", silent: true, symbol: "none", color: page.soft, data: [[0, 0], [1, 1]],
         lineStyle: { type: "dashed", width: 1 } }] };
-}
-
-// A cell such as `#1–3`, `93.1 %` or `+1.3 (0.5 to 2.1)` is sorted by its first number, other text by its letters.
-function sortKey(cell) {
-  const text = cell.textContent.trim();
-  const number = text.replaceAll(",", "").match(/^[#+]?([-−]?\d+(\.\d+)?)/);
-  return number ? Number(number[1].replace("−", "-")) : text.toLowerCase();
-}
-
-function makeSortable(table) {
-  const body = table.tBodies[0];
-  const heads = [...table.tHead.rows[0].cells];
-  for (const [place, head] of heads.entries()) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = head.textContent;
-    head.replaceChildren(button);
-    button.addEventListener("click", () => {
-      const up = head.ariaSort !== "ascending";
-      for (const other of heads) other.ariaSort = other === head ? (up ? "ascending" : "descending") : null;
-      const order = (a, b) => typeof a === typeof b ? (a < b ? -1 : a > b ? 1 : 0) : typeof a === "number" ? -1 : 1;
-      const keyed = [...body.rows].map((row) => [sortKey(row.cells[place]), row]);
-      keyed.sort(([a], [b]) => (up ? 1 : -1) * order(a, b));
-      body.append(...keyed.map(([, row]) => row));
-    });
-  }
 }
 
 for (const element of document.querySelectorAll("[data-chart]")) draw(element, { intervals, confusion, reliability }, {});

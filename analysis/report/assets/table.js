@@ -9,7 +9,8 @@ function listColumns() {
     numbers("score", "score", (row) => (trials.score[row] === null ? "–" : scoreText(row))),
     { title: "state", value: stateOf, text: (row) => words(trials.state[row]) + (trials.is_baseline[row] ? " (baseline)" : "") },
     numbers("epochs_done", "epochs", (row) => `${trials.epochs_done[row] ?? 0} of ${trials.epochs[row]}`),
-    ...[numbers("seconds", "training (s)", (row) => (trials.seconds[row] === null ? "–" : short(trials.seconds[row])))].filter(optional),
+    ...sweep.columns.filter(({ listed }) => listed).map(({ name, title }) =>
+      numbers(name, title, (row) => (trials[name][row] === null ? "–" : short(trials[name][row])))).filter(optional),
     ...axes.map((one) => ({ title: one.name, isAxis: true, value: (row) => one.values[row], right: one.scale !== "options",
       text: (row) => one.values[row] === null ? "–" : one.scale === "options" ? one.options[one.values[row]] : short(one.values[row]) })),
   ];

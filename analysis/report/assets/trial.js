@@ -41,28 +41,61 @@ function fillTrial(row) {
   const changed = differences(row);
   put("changes", changed.join("\n") || "The recipe is that of the baseline.");
   put("recipe", `format: ${sweep.format}\nrecipe:\n${toYaml(nest(recipeOf(row)), "  ")}`);
-  put("scores", sweep.curves[row].map((score, epoch) => `${epoch + 1}: ${score ?? "–"}`).join("\n") || "No epoch has ended.");
+  put("scores", listEpochs(row).join("\n") || "No epoch has ended.");
   put("export", `sweep export ${sweep.name} --trial ${nameOf(row)}`);
 }
 
 function drawOwnCurve(canvas, row) {
   const chart = echarts.getInstanceByDom(canvas) || echarts.init(canvas);
   const other = sweep.best === row ? null : sweep.best;
-  chart.setOption(compareCurves(pageColours(), row, other, `the best, ${other === null ? "" : nameOf(other)}`), true);
+  chart.setOption(compareEpochs(pageColours(), row, other, `the best, ${other === null ? "" : nameOf(other)}`), true);
   chart.resize();
 }
 
-// The curve of one trial, and a thinner one of another trial if there is one.
-function compareCurves(page, row, other, name) {
-  const points = (one) => sweep.curves[one].map((score, epoch) => [epoch + 1, score]);
-  const line = (name, one, color, width) => ({ name, type: "line", data: points(one), color, lineStyle: { width }, symbolSize: 5 });
-  const series = [line(`trial ${nameOf(row)}`, row, COLOURS[0], 2.5)];
-  if (other !== null) series.unshift(line(name, other, COLOURS[1], 1.2));
-  return { ...basics(page), tooltip: { ...basics(page).tooltip, trigger: "axis" }, legend: legend(page), series,
-    grid: { left: 50, right: 16, top: 34, bottom: 40 },
-    xAxis: axis(page, "epoch", { type: "value", min: 1, minInterval: 1, scale: false }),
-    yAxis: axis(page, sweep.label, { type: "value", nameGap: 38 }) };
+// The panels of a trial's epochs: a title, the line of the validation or the only one, and that of the training.
+const PANELS = [["score so far", "score", null], ["loss", "val_loss", "train_loss"], ["accuracy (%)", "val_accuracy", "train_accuracy"],
+  ["learning rate", "lr", null]];
+
+// The epochs of one trial, and thinner ones of another trial if there is one. Training is dashed.
+function compareEpochs(page, row, other, name) {
+  const drawn = [[row, `trial ${nameOf(row)}`, COLOURS[0], 2.4], ...(other === null ? [] : [[other, name, COLOURS[1], 1.4]])];
+  const panels = PANELS.filter(([, main, training]) => drawn.some(([one]) => lineOf(one, main).length || lineOf(one, training).length));
+  const columns = innerWidth > 640 && panels.length > 1 ? 2 : 1;
+  const [width, height] = [100 / columns, 94 / Math.ceil(panels.length / columns)]; // in per cent; the legend is above
+  const longest = Math.max(2, ...drawn.map(([one]) => trials.epochs_done[one] ?? 0));
+  const place = panels.map((_, at) => ({ left: (at % columns) * width, top: 6 + Math.floor(at / columns) * height }));
+  const head = columns === 1 ? 4 : 7; // for the title of a panel, in per cent
+  const line = (at, [one, name, color, width], key, type) => ({ name, type: "line", xAxisIndex: at, yAxisIndex: at, color,
+    lineStyle: { width, type }, symbolSize: 4, showSymbol: lineOf(one, key).length === 1,
+    data: lineOf(one, key).map((value, epoch) => ({ value: [epoch + 1, value], text: `${name}, ${titleOf(key)}: ${value ?? "–"}` })) });
+  return { ...basics(page, describeEpochs(drawn)), legend: { ...legend(page), right: 0 },
+    tooltip: { ...basics(page).tooltip, trigger: "axis", formatter: (items) =>
+      items.map(({ marker, data }) => marker + escapeText(data.text)).join("<br>") },
+    title: panels.map(([title], at) => ({ text: title, left: `${place[at].left + 1}%`, top: `${place[at].top}%`,
+      textStyle: { color: page.ink, fontSize: 12, fontWeight: 600 } })),
+    grid: place.map(({ left, top }) => ({ left: `${left + 1}%`, top: `${top + head}%`, width: `${width - 3}%`, height: `${height - head - 2}%`,
+      containLabel: true })),
+    xAxis: panels.map((_, at) => axis(page, "", { gridIndex: at, type: "value", min: 1, max: longest, minInterval: 1, scale: false })),
+    yAxis: panels.map(([, main], at) => axis(page, "", { gridIndex: at, type: "value", scale: main !== "lr",
+      max: isShare(main) ? ({ max }) => (max > 90 ? 100 : null) : null, axisLabel: { color: page.soft, formatter: short, hideOverlap: true } })),
+    series: panels.flatMap(([, main, training], at) => drawn.flatMap((one) => [line(at, one, main, "solid"),
+      ...(training ? [line(at, one, training, "dashed")] : [])])) };
 }
+
+const isShare = (name) => (name === "score" ? sweep.percent : titleOf(name).endsWith("(%)"));
+const describeEpochs = (drawn) => drawn.map(([row, name]) => `${name}, last epoch: ${listEpochs(row).at(-1) || "none"}`).join("; ");
+
+// One line of text for each epoch.
+function listEpochs(row) {
+  const names = ["score", ...Object.keys(EPOCH_METRICS)].filter((name) => lineOf(row, name).length);
+  return Array.from({ length: trials.epochs_done[row] ?? 0 }, (_, epoch) =>
+    `${epoch + 1}: ` + names.map((name) => `${name} ${lineOf(row, name)[epoch] ?? "–"}`).join(", "));
+}
+
+BUILDERS.best = (page) => {
+  const other = sweep.baseline === sweep.best ? null : sweep.baseline;
+  return compareEpochs(page, sweep.best, other, other === null ? "" : `baseline ${nameOf(other)}`);
+};
 
 function wireDialog() {
   const dialog = document.getElementById("trial");

@@ -7,28 +7,40 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
-from analysis.formatting import label_of, unit_of
-from analysis.report.plots.plot_style import (
-    BLUE,
-    GREY,
-    INK,
-    MANY,
-    ORANGE,
-    finish,
-    new_figure,
-    wrap_axes,
-)
-from analysis.report.score_costs import pareto_front
+from analysis.report.plots.plot_style import BLUE, GREY, INK, MANY, ORANGE, finish, new_figure, wrap_axes
+from ledger.columns import list_columns
+from ledger.formatting import label_of, unit_of
 
 if TYPE_CHECKING:
-    from analysis.reading.sweep_tables import Sweep
+    from ledger.tables import Sweep
 
-COSTS = {"seconds": "training (s)", "memory_mb": "peak memory (MB)", "ece": "calibration error (ECE)"}
+COSTS = ("seconds", "memory_mb", "ece")  # less is better
+
+
+def pareto_front(cost: ArrayLike, score: ArrayLike) -> np.ndarray:
+    """A mask of the points that no other point beats in both cost and score.
+
+    Args:
+        cost: Lower is better, shape (n,).
+        score: Higher is better, shape (n,).
+
+    Returns:
+        A mask of shape (n,). Of equal points it has the first only.
+    """
+    cost, score = np.asarray(cost, dtype=float), np.asarray(score, dtype=float)
+    front = np.zeros(len(cost), dtype=bool)
+    best = -np.inf
+    for place in np.lexsort((-score, cost)):
+        if score[place] > best:
+            front[place], best = True, score[place]
+    return front
 
 
 def plot_costs(sweep: Sweep) -> Figure:
     """Completed trials by score and cost; a line joins those that no other trial beats in both."""
+    labels = {column.name: column.label for column in list_columns("frame")}
     costs = [cost for cost in COSTS if sweep.completed[cost].notna().any()]
     figure, grid = new_figure(8.2, 2.8, 1, max(1, len(costs)), sharey=True)
     unit = unit_of(sweep.metric)
@@ -47,7 +59,7 @@ def plot_costs(sweep: Sweep) -> Figure:
                 textcoords="offset points",
                 color=INK,
             )
-        axes.set_xlabel(COSTS[cost])
+        axes.set_xlabel(labels[cost])
     wrap_axes(grid)[0].set_ylabel(label_of(sweep.metric))
     return finish(figure)
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import cycle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from analysis.effects.search_parameters import encode, is_interval, list_levels, list_parameters
-from analysis.formatting import label_of, unit_of
 from analysis.report.plots.plot_style import (
     BLUE,
     GREEN,
@@ -22,19 +19,31 @@ from analysis.report.plots.plot_style import (
     MANY,
     ORANGE,
     RED,
+    SCALE,
     STATES,
     finish,
     new_figure,
+    put_legend,
+    wrap_axes,
 )
+from analysis.report.sweep_data import EPOCH_METRICS, find_rungs
+from ledger.formatting import label_of, unit_of
 
 if TYPE_CHECKING:
-    from analysis.reading.sweep_tables import Sweep
+    from ledger.tables import Sweep
 
 OVERLAP_SECONDS = 0.05  # The start of a worker's next trial can be recorded before the end of its last one.
 
 
+PANELS = {
+    "loss": {"val_loss": "-", "train_loss": "--"},
+    "accuracy (%)": {"val_accuracy": "-", "train_accuracy": "--"},
+    "learning rate": {"lr": "-"},
+}
+
+
 def plot_curves(sweep: Sweep) -> Figure:
-    """The best score so far of every trial over its epochs; ASHA stopped the grey ones."""
+    """The score of every trial over its epochs; ASHA stopped the grey ones."""
     figure, axes = new_figure(8.2, 3.6)
     unit = unit_of(sweep.metric)
     states = sweep.trials.set_index("trial").state
@@ -54,27 +63,49 @@ def plot_curves(sweep: Sweep) -> Figure:
         )
         if len(curve) == 1:
             axes.plot(curve.epoch, unit * curve.score, ".", color=colour, markersize=3, alpha=alpha, rasterized=pixels)
-    stops = sweep.trials[sweep.trials.state == "stopped"].epochs_done.value_counts()
-    for epoch, count in stops[stops >= max(2, 0.03 * len(sweep.trials))].items():
+    for epoch, count in find_rungs(sweep.trials):
         axes.axvline(epoch, color=GREY, linewidth=0.7, linestyle=":")
         axes.text(epoch, 1.0, f"{count}", transform=axes.get_xaxis_transform(), fontsize=7, color=GREY, va="bottom")
-    axes.set(xlabel="epoch", ylabel=f"best {label_of(sweep.metric)} so far")
+    axes.set(
+        xlabel="epoch",
+        ylabel=label_of(sweep.metric)
+        if sweep.space.search.score == "last"
+        else f"best {label_of(sweep.metric)} so far",
+    )
     names = {"completed": (BLUE, 1), "the best": (BLUE, 2.4), "baseline": (ORANGE, 1.4), "stopped": (GREY, 1)}
-    handles = [Line2D([], [], color=colour, linewidth=width, label=name) for name, (colour, width) in names.items()]
-    axes.legend(handles=handles, loc="lower right", ncols=4, fontsize=8)
+    put_legend(figure, {name: (colour, width, "-") for name, (colour, width) in names.items()})
+    return finish(figure)
+
+
+def plot_epochs(sweep: Sweep) -> Figure:
+    """Loss, accuracy and learning rate of the best trial and of the best baseline in each epoch; training is dashed."""
+    done = sweep.completed
+    shown = pd.concat([done.head(1), done[done.is_baseline].head(1)]).drop_duplicates("trial")
+    figure, grid = new_figure(8.2, 2.8, 1, len(PANELS))
+    for axes, (title, lines) in zip(wrap_axes(grid), PANELS.items(), strict=True):
+        for trial, colour in zip(shown.itertuples(), (BLUE, ORANGE), strict=False):
+            curve = sweep.curves[sweep.curves.trial == trial.trial]
+            for name, style in lines.items():
+                axes.plot(curve.epoch, EPOCH_METRICS[name] * curve[name], style, color=colour, linewidth=1.4)
+        axes.set(xlabel="epoch", title=title)
+    names = [f"trial {trial:04d}" for trial in shown.trial]
+    put_legend(figure, {name: (colour, 1.4, "-") for name, colour in zip(names, (BLUE, ORANGE), strict=False)})
     return finish(figure)
 
 
 def plot_progress(sweeps: Mapping[str, Sweep]) -> Figure:
     """The best full-length score over the epochs that all trials have run; a line for each sweep."""
     figure, axes = new_figure(8.2, 3.0)
+    names: dict[str, tuple[str, float, Any]] = {}
     for (name, sweep), colour in zip(sweeps.items(), cycle((BLUE, ORANGE, GREEN, RED, GREY)), strict=False):
         trials = sweep.trials.sort_values("ended", kind="stable")
         finals = (sweep.sign * trials.score).where(trials.state == "completed").cummax().ffill()
         spent = trials.epochs_done.cumsum()
-        axes.step(spent, sweep.sign * unit_of(sweep.metric) * finals, where="post", color=colour, label=name)
+        axes.step(spent, sweep.sign * unit_of(sweep.metric) * finals, where="post", color=colour)
+        names[name] = (colour, 1.4, "-")
     axes.set(xlabel="epochs spent by all trials", ylabel=f"best {label_of(sweep.metric)}")
-    axes.legend(loc="lower right", fontsize=8)
+    if len(names) > 1:
+        put_legend(figure, names)
     return finish(figure)
 
 
@@ -102,7 +133,7 @@ def plot_parallel(sweep: Sweep) -> Figure:
     )
     rank = trials.score.rank(pct=True).to_numpy() if sweep.sign > 0 else 1 - trials.score.rank(pct=True).to_numpy()
     done = (trials.state == "completed").to_numpy()
-    colours = colormaps["viridis"](rank)
+    colours = SCALE(rank)
     colours[:, 3] = np.where(done, 0.85, 0.18)
     order = np.argsort(done, kind="stable")
     axes.add_collection(
@@ -147,6 +178,5 @@ def plot_timeline(trials: pd.DataFrame) -> Figure:
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     shown = [state for state in STATES if (timed.state == state).any()]
-    handles = [Line2D([], [], color=STATES[s], linewidth=5, label=s.replace("_", " ")) for s in shown]
-    figure.legend(handles=handles, loc="outside upper left", ncols=5, fontsize=8, frameon=False)
+    put_legend(figure, {state.replace("_", " "): (STATES[state], 5, "-") for state in shown})
     return finish(figure)

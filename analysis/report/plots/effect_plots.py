@@ -8,22 +8,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.effects.search_parameters import is_interval, list_levels, list_parameters, matches
-from analysis.formatting import label_of, unit_of
-from analysis.report.plots.plot_style import (
-    BLUE,
-    GREY,
-    INK,
-    MANY,
-    ORANGE,
-    VERDICTS,
-    finish,
-    new_figure,
-    wrap_axes,
-)
+from analysis.effects.search_parameters import list_parameters
+from analysis.effects.technique_effects import NOT_ENOUGH
+from analysis.report.plots.plot_style import BLUE, GREY, INK, MANY, ORANGE, VERDICTS, finish, new_figure, wrap_axes
+from analysis.report.sweep_data import list_axes
+from ledger.formatting import label_of, unit_of
 
 if TYPE_CHECKING:
-    from analysis.reading.sweep_tables import Sweep
+    from ledger.tables import Sweep
 
 COLUMNS = 3
 
@@ -37,8 +29,8 @@ def plot_effects(effects: pd.DataFrame, metric: str, detail: bool = False) -> Fi
     axes.axvline(0, color=INK, linewidth=0.8)
     for place, row in zip(places, rows.itertuples(), strict=True):
         colour = VERDICTS[row.verdict]
-        if row.verdict == "unknown":
-            axes.text(0, place, " never at full length", va="center", color=GREY, fontsize=8)
+        if row.verdict == NOT_ENOUGH:
+            axes.text(0, place, f" {NOT_ENOUGH}", va="center", color=GREY, fontsize=8)
             continue
         axes.plot([unit * row.low, unit * row.high], [place, place], color=colour, linewidth=2.4, solid_capstyle="butt")
         axes.plot(unit * row.effect, place, "o", color=colour, markersize=4.5)
@@ -60,28 +52,22 @@ def plot_isolation(sweep: Sweep, column: str = "score", label: str | None = None
     rows = -(-max(1, len(parameters)) // COLUMNS)
     figure, grid = new_figure(8.2, 0.4 + 1.9 * rows, rows, COLUMNS, sharey=True, squeeze=False)
     unit, rng = unit_of(sweep.metric) if column == "score" else 1.0, np.random.default_rng(0)
-    for axes, parameter in zip(wrap_axes(grid), parameters, strict=False):
-        if is_interval(parameter.domain):
-            x = pd.to_numeric(trials[parameter.name], errors="coerce").to_numpy(dtype=float)
-            if type(parameter.domain).__name__ == "LogUniform":
-                axes.set_xscale("log")
-        else:
-            recipes = sweep.recipes.loc[trials.trial]
-            levels = [level for level in list_levels(parameter) if not level.detail]
-            x = np.full(len(trials), np.nan)
-            for place, level in enumerate(levels):
-                x[matches(level, recipes)] = place
-            names = [cut(level.label, 14) for level in levels]
+    for axes, axis in zip(wrap_axes(grid), list_axes(parameters, sweep.recipes.loc[trials.trial]), strict=False):
+        x = np.array(axis.values, dtype=float)
+        if axis.scale == "log":
+            axes.set_xscale("log")
+        if axis.scale == "options":
+            names = [cut(label, 14) for label in axis.options]
             axes.set_xticks(range(len(names)), names, rotation=0 if len(names) < 4 else 30)
             axes.set_xlim(-0.5, len(names) - 0.5)
-            x = x + rng.uniform(-0.15, 0.15, len(x))
+            x += rng.uniform(-0.15, 0.15, len(x))
         done = (trials.state == "completed").to_numpy()
         score = unit * trials[column].to_numpy()
         axes.plot(x[~done], score[~done], ".", color=GREY, markersize=4, alpha=0.5, rasterized=pixels)
         axes.plot(x[done], score[done], "o", color=BLUE, markersize=4, alpha=0.8, rasterized=pixels)
         base = trials.is_baseline.to_numpy() & done
         axes.plot(x[base], score[base], "o", color=ORANGE, markersize=5)
-        axes.set_title(parameter.name)
+        axes.set_title(axis.name)
     for axes in wrap_axes(grid)[len(parameters) :]:
         axes.set_visible(False)
     figure.supylabel(label or label_of(sweep.metric), fontsize=9)

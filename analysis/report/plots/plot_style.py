@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 INK = "#3f4652"  # In an SVG, it is replaced by the text colour of the page.
-BLUE, ORANGE, GREEN, RED, GREY = "#3b7fc4", "#dd8426", "#2b9a66", "#cf4f4f", "#8b93a1"
-VERDICTS = {"useful": GREEN, "harmful": RED, "no effect seen": BLUE, "unknown": GREY}
-STATES = {"completed": BLUE, "stopped": GREY, "diverged": RED, "failed": RED, "out_of_memory": ORANGE}
+# The colours are those of charts.js.
+BLUE, ORANGE, GREEN, RED, GREY = "#3b82c4", "#dd8426", "#2b9a66", "#cf4f4f", "#8b93a1"
+VERDICTS = {"useful": GREEN, "harmful": RED, "no effect seen": BLUE, "not enough trials": GREY}
+STATES = {"completed": BLUE, "stopped": GREY, "diverged": RED, "failed": "#c2528b", "out_of_memory": "#b0892b"}
+SCALE = LinearSegmentedColormap.from_list(
+    "scale", ["#8f6bd6", "#4f86d9", "#2e9d8f", "#b58f1f", "#e2761b"]
+)  # bad to good
 MANY = 200  # With more curves, pixels make a smaller file than lines.
 
 STYLE: Any = {
@@ -55,6 +62,14 @@ def finish(figure: Figure) -> Figure:
         if text.get_color() == "black":
             text.set_color(INK)
     return figure
+
+
+def put_legend(figure: Figure, names: Mapping[str, tuple[str, float, Any]]) -> None:
+    """Put a legend above the axes, where it covers no line; `names` have a colour, a line width and a line style."""
+    handles = [
+        Line2D([], [], color=c, linewidth=w, linestyle=style, label=name) for name, (c, w, style) in names.items()
+    ]
+    figure.legend(handles=handles, loc="outside upper left", ncols=5, fontsize=8, frameon=False)
 
 
 def to_svg(figure: Figure, name: str) -> str:

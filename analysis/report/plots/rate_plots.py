@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
 from matplotlib.figure import Figure
-from pydantic import TypeAdapter
 
-from analysis.report.plots.plot_style import BLUE, ORANGE, finish, new_figure
-from training.techniques.optimization.averaging import Averaging, Swa
-from training.techniques.optimization.schedule import Schedule
+from analysis.report.plots.plot_style import BLUE, ORANGE, SCALE, finish, new_figure, put_legend
+from spaces.schema import slot_of
+from training.recipe import Recipe
+from training.techniques.optimization.averaging import Swa
 
 if TYPE_CHECKING:
-    from analysis.reading.sweep_tables import Sweep
+    from ledger.tables import Sweep
     from training.rate_plan import RatePlan
 
 DRAWN = 8  # groups drawn at most
@@ -29,7 +28,7 @@ def plot_plan(plan: RatePlan) -> Figure:
     places = np.interp(np.arange(ends[-1]), [0, *ends], np.arange(len(ends) + 1))
     shown = plan.groups if len(plan.groups) <= DRAWN else [*plan.groups[: DRAWN - 1], plan.groups[-1]]
     for place, group in enumerate(shown):
-        colour = colormaps["viridis"](place / len(shown))
+        colour = SCALE(place / len(shown))
         axes.plot(places, group.rates, color=colour, label=f"{group.first} … {group.last}")
     axes.set(xlabel="epochs done", ylabel="learning rate")
     if len(plan.groups) > 1:
@@ -51,26 +50,27 @@ def plot_winner_rates(sweep: Sweep) -> Figure:
         axes.plot(epochs, factors * logged["lr"].iloc[top] / at_ends[top], color=BLUE, label="planned")
     axes.plot(logged.epoch, logged["lr"], "o", color=ORANGE, markersize=4, label="logged")
     axes.set(xlabel="epochs done", ylabel="learning rate", ylim=(0, None))
-    axes.legend(fontsize=8)
+    put_legend(figure, {"planned": (BLUE, 1.4, "-"), "logged": (ORANGE, 1.4, ":")})
     return finish(figure)
 
 
 def plan_factors(trial: pd.Series) -> tuple[np.ndarray, np.ndarray]:
     """Return epochs done, in steps of 0.01, and the factor on the base rate there, by the trial's schedule and averaging."""
     epoch_steps = [STEPS] * int(trial["epochs"])
-    curve = _read_part(Schedule, trial, "schedule").curve(epoch_steps)
-    averaging = _read_part(Averaging, trial, "averaging")
+    curve = _read_part(trial, "schedule").curve(epoch_steps)
+    averaging = _read_part(trial, "averaging")
     if isinstance(averaging, Swa) and averaging.lr_factor is not None:
         curve = averaging.change_curve(curve, epoch_steps)
     steps = np.arange(sum(epoch_steps) + 1)
     return steps / STEPS, np.array([curve(step) for step in steps])
 
 
-def _read_part(kind: Any, trial: pd.Series, name: str) -> Any:
+def _read_part(trial: pd.Series, name: str) -> Any:
     """Read a part of the recipe from a row of the table, in which whole numbers may be floats and other options are NaN."""
     values = {
         column.removeprefix(f"{name}."): value
         for column, value in trial.items()
         if str(column).startswith(f"{name}.") and not (isinstance(value, float) and np.isnan(value))
     }
-    return TypeAdapter(kind).validate_python(values, strict=False)
+    slot = slot_of(Recipe, name)
+    return slot.part(values).model_validate(values, strict=False)

@@ -4,27 +4,52 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from textwrap import wrap
-from typing import IO
+from typing import IO, Any
 
+import psutil
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.text import Text
 
+from ledger.formatting import remove_controls
 from search.display.recipe_text import cut
 
 PIPED = 1000  # width in characters for a file or a pipe, so that nothing is cut or wrapped
 LAST = 40  # width in characters that the last column keeps; optional columns are left out to make room for it
 
 
+class _PlainConsole(Console):
+    """A console whose text cannot command the terminal: names, notes and reasons come from files of others."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)  # also [red] or :smile: can be a name
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(remove_controls(segment.text), segment.style)
+
+
 def make_console(file: IO[str] | None = None) -> Console:
-    """Return a console that redraws only in a terminal, and cuts nothing in a file or a pipe."""
+    """Return a console that redraws only in a terminal that is not recorded, and cuts nothing in a file or a pipe."""
     file = file or sys.stdout
     is_terminal = file.isatty()
     width = None if is_terminal or "COLUMNS" in os.environ else PIPED
-    return Console(file=file, width=width, force_interactive=None if is_terminal else False, highlight=False)
+    direct = getattr(file, "direct", file)  # standard output would remove the console's own controls
+    return _PlainConsole(
+        file=direct, width=width, force_interactive=None if is_terminal and not _is_recorded() else False
+    )
+
+
+def _is_recorded() -> bool:
+    """Return whether the terminal writes into a log, in which each redraw stays: that of a CI, or of `script`."""
+    with suppress(psutil.Error):
+        return "CI" in os.environ or any(parent.name() == "script" for parent in psutil.Process().parents())
+    return False
 
 
 @dataclass(frozen=True)

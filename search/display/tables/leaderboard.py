@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from analysis.formatting import format_score, format_seconds, plural
-from search.core.trials import Trial, Trials
+from analysis.report import sentences
+from ledger.columns import list_columns
+from ledger.formatting import format_effect, format_score, plural
+from ledger.record import SweepRecord
+from ledger.trials import Trial, Trials
 from search.display.recipe_text import baseline_of, describe_recipe, format_state
-from search.display.significance import compare_with_baseline, describe_frozen, describe_ties
 from search.display.tables.columns import Column, Columns
 from training.recipe import Recipe
-from training.score_metrics import COST
+
+if TYPE_CHECKING:
+    from analysis.effects.technique_effects import Fitted
 
 REASONS = 3  # reasons of failures that are shown at most
+CHOICES = 3  # of the best trial, with the largest effects
 
 
-def leaderboard(trials: Trials, limit: int = 10, *, lead: bool = True) -> RenderableType:
-    """Return the best trials, completed ones first, and sentences about how certain their order is.
-
-    Without `lead`, the sentence about the best trial and the baseline is left out.
-    """
+def leaderboard(trials: Trials, limit: int = 10) -> RenderableType:
+    """Return the best trials, completed ones first, and why trials failed."""
     ranked, baseline = trials.ranked(), baseline_of(trials)
     rows = [_leader(rank, trial, trials.metric, baseline) for rank, trial in enumerate(ranked[:limit], start=1)]
     more = [Text(f"… and {len(ranked) - limit} more", style="dim")] if len(ranked) > limit else []
-    sentences = [
-        *_describe_failures(trials),
-        *describe_ties(trials),
-        *(compare_with_baseline(trials) if lead else []),
-        *describe_frozen(trials),
-    ]
+    below = [Text(sentence) for sentence in _describe_failures(trials)]
     space = [Text("")] if rows else []
-    return Group(Columns(LEADERS, rows, whole=1), *more, *space, *(Text(sentence) for sentence in sentences))
+    # The training time stays longest; in a narrow window later columns are left out first.
+    ranks = (2, *range(4, 99))
+    listed = [Column(it.title, right=True, rank=rank) for it, rank in zip(list_columns("listed"), ranks, strict=False)]
+    table = Columns([*LEADERS, *listed, Column("recipe")], rows, whole=1)
+    return Group(table, *more, *space, *below)
 
 
 LEADERS = [
@@ -43,13 +45,12 @@ LEADERS = [
     Column("score", right=True),
     Column("epochs", right=True, rank=1),
     Column("best at", right=True, rank=3),
-    Column("training", right=True, rank=2),
-    Column("recipe"),
 ]
 
 
 def _leader(rank: int, trial: Trial, metric: str, baseline: Recipe) -> list[str]:
     last = trial.reports[-1]
+    values = [(column, column.value(trial)) for column in list_columns("listed")]
     return [
         str(rank),
         trial.name,
@@ -57,7 +58,7 @@ def _leader(rank: int, trial: Trial, metric: str, baseline: Recipe) -> list[str]
         format_score(metric, last.score, last.standard_error),
         f"{trial.epoch}/{trial.epochs}",
         str(last.best_epoch),
-        format_seconds(sum(last.metrics.get(part) or 0.0 for part in COST)),
+        *("" if value is None else column.text(value) for column, value in values),
         describe_recipe(trial, baseline),
     ]
 
@@ -74,3 +75,58 @@ def _describe_failures(trials: Trials) -> Iterator[str]:
         yield f"{who} {ended}{': ' if reason else ''}{reason}."
     if len(groups) > REASONS:
         yield f"Trials failed for {plural(len(groups) - REASONS, 'more reason')}; the ledger has all of them."
+
+
+def describe_finding(record: SweepRecord, *, with_probe: bool = True) -> list[str]:
+    """Return sentences about the best trial: its lead, other trials that may be as good, a linear probe, its choices.
+
+    Without `with_probe`, what the probe reaches is left out; a run has said it already.
+    """
+    from analysis.effects.lead import judge_lead
+    from analysis.effects.technique_effects import fit_sweep
+    from ledger.tables import make_tables
+
+    trials = record.trials
+    if not any(trial.state == "completed" and trial.score is not None for trial in trials):
+        return ["No trial completed, so none can be called the best." if len(trials) else "No trial has started yet."]
+    tables = make_tables(record)
+    fitted = fit_sweep(tables)
+    lead = judge_lead(tables, fitted)
+    assert lead is not None
+    rivals = sentences.describe_rivals(lead)
+    return [
+        sentences.describe_lead(trials.metric, lead),
+        *([rivals] if rivals else []),
+        *(describe_frozen(trials) if with_probe else doubt_training(trials)),
+        *(_describe_choices(trials.metric, fitted, int(lead.best)) if lead.verdict in ("open", "clear") else []),
+    ]
+
+
+def _describe_choices(metric: str, fitted: Fitted, trial: int) -> list[str]:
+    from analysis.effects.technique_effects import CONFIDENCE, measure_effects
+
+    effects = measure_effects(fitted, trial)
+    helpful = effects[effects.effect > 0].sort_values("effect", ascending=False).head(CHOICES)
+    if helpful.empty:
+        return []
+    listed = " · ".join(
+        f"{row.parameter}={row.level} {format_effect(metric, row.effect, row.low, row.high)}"
+        for row in helpful.itertuples()
+    )
+    trained = plural(len(fitted.design.scores), "full training")
+    return [f"Effects of its choices, with {100 * CONFIDENCE:.0f} % intervals from {trained}: {listed}."]
+
+
+def describe_frozen(trials: Trials) -> list[str]:
+    """Say what classifiers on frozen features reach, and if the best trial is not better."""
+    if trials.probe is None:
+        return []
+    return [*sentences.describe_probe(trials.metric, trials.probe.figures()), *doubt_training(trials)]
+
+
+def doubt_training(trials: Trials) -> list[str]:
+    """Say if the best trial is not better than a linear classifier on frozen features."""
+    best = trials.best()
+    if trials.probe is None or best is None or best.score is None:
+        return []
+    return [*sentences.compare_with_probe(trials.metric, trials.probe.figures(), best.name, best.score)]

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from analysis.formatting import plural
+from ledger.formatting import plural
 from spaces.parameters.domains import format_value
 from training.recipe import flatten
 
@@ -75,8 +75,7 @@ def describe_size(space: Space) -> str:
         size += f" and {plural(continuous, 'continuous range')}"
     how = "each trained to its last epoch"
     if scheduler.name == "asha":
-        verb = "stopped early" if scheduler.kind == "stop" else "paused"
-        how = f"{verb} by ASHA: after {plural(scheduler.min_epochs, 'epoch')} or more, "
+        how = f"stopped early by ASHA: after {plural(scheduler.min_epochs, 'epoch')} or more, "
         how += f"the best 1 in {scheduler.reduction_factor} at each rung continue"
         if scheduler.adapt:
             how += " (more if early scores do not predict the final ones)"

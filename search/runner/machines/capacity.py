@@ -13,7 +13,7 @@ from training.errors import UserError
 from training.process.memory import MB
 
 if TYPE_CHECKING:
-    from search.core.trials import Trial
+    from ledger.trials import Trial
 
 MARGIN = 1.1  # a trial may need more memory than was measured
 LOOK_SECONDS = 1.0  # between two looks at the list of nodes
@@ -36,15 +36,15 @@ class Demand:
     @property
     def resources(self) -> dict[str, float]:
         """The resources of one trial, as Ray counts them."""
-        kind = {f"{ACCELERATOR}{self.accelerator}": 0.001} if self.accelerator else {}
+        accelerator = {f"{ACCELERATOR}{self.accelerator}": 0.001} if self.accelerator else {}
         memory = {"memory": int(self.memory_mb * MB)} if self.memory_mb else {}
-        return {"cpu": self.cpus, "gpu": self.gpus, **memory, **kind}
+        return {"cpu": self.cpus, "gpu": self.gpus, **memory, **accelerator}
 
     @property
     def task_options(self) -> dict[str, Any]:
         """The same as options of a Ray task."""
-        kind = {name: count for name, count in self.resources.items() if name.startswith(ACCELERATOR)}
-        return {"num_cpus": self.cpus, "num_gpus": self.gpus, "resources": kind}
+        accelerator = {name: count for name, count in self.resources.items() if name.startswith(ACCELERATOR)}
+        return {"num_cpus": self.cpus, "num_gpus": self.gpus, "resources": accelerator}
 
     def slots_on(self, node: Node) -> int:
         """The number of trials that fit on a node at the same time."""
@@ -78,13 +78,8 @@ def plan_demand(
     """Return the demand of each trial: by default one GPU and its share of the CPUs, or one CPU if there are no GPUs.
 
     The share is the smallest of all nodes, so that no GPU stays idle; a trial on a larger node uses its share of that node.
-
-    Args:
-        nodes: The machines that are there.
-        cpus: The CPUs of a trial, if the user names them.
-        gpus: The GPUs of a trial, if the user names them.
-        accelerator: The type of GPU that trials need.
-        can_grow: Whether machines may join later, so that the demand may exceed what is there.
+    `cpus` and `gpus` are those that the user names. With `can_grow` machines may join later, so that the demand may exceed
+    what is there.
 
     Raises:
         UserError: no machine has enough.

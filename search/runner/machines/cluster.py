@@ -1,23 +1,16 @@
-"""The machines of a cluster, their abilities, and the number of trials that fit on them at the same time."""
+"""The machines of a cluster, and the options of a space that they support."""
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import socket
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
 from search.runner.machines.drain import list_draining
-from search.runner.machines.forking.start import start_fork_server
-from search.runner.machines.warm import Warm
 from spaces.parameters.domains import Scalar, format_value
 from spaces.space import Space
 from training.errors import UserError
@@ -26,22 +19,6 @@ from training.process.optional import NEEDED_BY, install_line, is_installed
 
 CONNECT_SECONDS = 5.0
 ACCELERATOR = "accelerator_type:"  # begins the name of the resource with which Ray gives the type of a node's GPUs
-
-# Ray reads these when it is imported or started: workers keep the driver's working folder for relative paths, write no
-# result files, get time to clean up after a stopped trial, and do not handle Ctrl-C.
-RAY_SETTINGS = {
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "120",
-    "TUNE_GLOBAL_CHECKPOINT_S": "3600",
-    "TUNE_WARN_THRESHOLD_S": "60",
-}
-
-# Ray starts an idle worker for each CPU, which is not ready when the first trials need one: theirs start beside it.
-NO_IDLE_WORKERS = {"RAY_num_prestart_python_workers": "0", "RAY_prestart_worker_first_driver": "0"}
 
 # Values that techniques refuse on a CPU, and values that they refuse on GPUs without bfloat16 and TF32.
 NEEDS_GPU: dict[str, set[Scalar]] = {
@@ -64,147 +41,6 @@ class Node:
     gpus: float
     accelerator: str = ""  # type of the GPUs, such as `A100`, where Ray detects it
     memory_mb: float = math.inf  # memory that trials may use, in 2**20 bytes
-
-
-def start_ray(address: str | None, warm: Warm | None = None) -> None:
-    """Start Ray on this machine, or connect to a cluster, or to a Ray of this machine that is up.
-
-    Raises:
-        UserError: the cluster does not answer.
-    """
-    for name, value in (warm.settings if warm else {}).items():
-        os.environ.setdefault(name, value)
-    with added_variables(RAY_SETTINGS | NO_IDLE_WORKERS):
-        import ray
-
-        if not ray.is_initialized():  # else by an earlier sweep of this process, or by a caller of the Python API
-            _init_ray(address, warm)
-
-
-@contextmanager
-def added_variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set those variables that the user has not set, and remove them at the end: they change other runs of Tune too."""
-    added = {name: value for name, value in variables.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            os.environ.pop(name, None)
-
-
-def _init_ray(address: str | None, warm: Warm | None) -> None:
-    import ray
-
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
-    # Without an address Ray would join any running cluster; a sweep does this only with --address.
-    where: dict[str, Any] = {"address": "local", "include_dashboard": False}
-    python = ""
-    if warm:
-        _use_token(warm.address)
-        where, python = {"address": warm.address}, warm.python
-    elif address is None:
-        python = start_fork_server()  # it imports while Ray starts
-    if python:
-        where["runtime_env"] = {"py_executable": python}
-    if address:
-        _use_token(address)
-        where = {"address": address, "runtime_env": {"env_vars": RAY_SETTINGS | _own_settings()}}
-    # On a busy machine a start may exceed Ray's limit of 30 seconds, which is no setting.
-    for is_last in [True] if address or warm else [False, False, True]:
-        try:
-            _keep_token_private()
-            _init_beside(lambda: ray.init(**where, **quiet))
-            _keep_token_private()  # it may be new
-            return
-        except Exception as error:  # Ray raises the bare type
-            if not is_last:
-                continue
-            reason = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
-            if warm:
-                raise UserError(f"The Ray of sweep up does not answer ({reason}). End it: sweep down.") from error
-            way_out = "Check the address with `ray status`" if address else "Try again when the machine is less busy"
-            raise UserError(f"--address={address or 'local'}: Ray did not start ({reason}). {way_out}.") from error
-
-
-def _init_beside(init: Callable[[], object]) -> None:
-    """Call `ray.init` in a thread of its own.
-
-    In the main thread Ray takes SIGTERM for itself, and loses one that arrives while it starts its processes: it raises
-    `SystemExit`, which Python ignores in a callback of `fork`.
-    """
-    done: Future[object] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(init())
-        except Exception as error:  # noqa: BLE001 - raised again below
-            done.set_exception(error)
-        else:
-            threading.Event().wait()  # Linux ends Ray's processes when the thread that started them ends
-
-    threading.Thread(target=run, name="ray", daemon=True).start()
-    done.result()
-
-
-def find_dashboard() -> str:
-    """Return the address of Ray's own dashboard; empty without one."""
-    import ray
-    from ray._private.worker import get_dashboard_url  # a second `ray.init` has it too, but prints a line
-
-    address = get_dashboard_url() if ray.is_initialized() else None
-    return f"http://{address}" if address else ""
-
-
-def _own_settings() -> dict[str, str]:
-    """Return the variables of this process that workers on other machines need too."""
-    from training.data.files.pixel_store import LIMIT_VARIABLES
-
-    return {name: os.environ[name] for name in LIMIT_VARIABLES.values() if name in os.environ}
-
-
-def _use_token(address: str) -> None:
-    """Use Ray's token if the cluster needs one: `ray start` uses a token that it finds, but a driver does not.
-
-    A driver must not use it without need: nodes without a token cannot answer a driver that has one. Without this check
-    `ray.init` would repeat a refusal for 20 seconds and then blame the address.
-
-    Raises:
-        UserError: the cluster needs another token.
-    """
-    from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
-
-    if "://" in address or address == "auto" or not _is_refused(address):
-        return
-    has_token = maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
-    if has_token and not _is_refused(address):
-        return
-    raise UserError(
-        f"--address={address}: authentication failed, because the cluster needs a token and "
-        f"{'this machine has another one' if has_token else 'this machine has none'}. Copy the head node's "
-        "~/.ray/auth_token to the same path here, or set RAY_AUTH_TOKEN and RAY_AUTH_MODE=token."
-    )
-
-
-def _is_refused(address: str) -> bool:
-    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled code
-    from ray.exceptions import AuthenticationError
-
-    try:
-        GcsClient(address=address)
-    except AuthenticationError:
-        return True
-    except Exception as error:  # noqa: BLE001 - `ray.init` reports it
-        logging.getLogger("search").debug("%s: %s", address, error)
-    return False
-
-
-def _keep_token_private() -> None:
-    """Let only this user read Ray's token, with which anybody can run code in the sweep. Ray leaves that to the umask."""
-    folder = Path.home() / ".ray"
-    with suppress(OSError, RuntimeError):
-        folder.mkdir(mode=0o700, exist_ok=True)
-        (folder / "auth_token").chmod(0o600)
 
 
 def probe_cluster(
@@ -253,17 +89,10 @@ def this_machine() -> Node:
 def fit_to_cluster(
     space: Space, can_bf16: bool, has_gpus: bool, devices: int = 1, some_can: bool = False
 ) -> tuple[Space, list[str]]:
-    """Remove the options that a machine does not support, or that need more devices than a trial gets.
+    """Remove the options that a machine does not support, or that need more `devices` than a trial gets.
 
-    Args:
-        space: The space.
-        can_bf16: Whether all GPUs have bfloat16 and TF32 arithmetic.
-        has_gpus: Whether trials run on GPUs.
-        devices: The number of devices of a trial.
-        some_can: Whether some GPUs have bfloat16, which the sentence then mentions.
-
-    Returns:
-        The space, and a sentence for each removal.
+    `can_bf16` is whether all GPUs have bfloat16 and TF32 arithmetic, `some_can` whether some have. Returns the space, and a
+    sentence for each removal.
 
     Raises:
         UserError: nothing would be left.
@@ -287,10 +116,10 @@ def fit_to_cluster(
     return space, notes
 
 
-def _fit_devices(space: Space, has: int, kind: str) -> tuple[Space, list[str]]:
+def _fit_devices(space: Space, has: int, device: str) -> tuple[Space, list[str]]:
     if not (out := sorted(devices for devices in space.values_of(DEVICES) if devices > has)):
         return space, []
-    reason = f"a trial gets {has} {kind.upper()}; --{kind}s-per-trial={out[-1]} would allow it"
+    reason = f"a trial gets {has} {device.upper()}; --{device}s-per-trial={out[-1]} would allow it"
     space, note = _take_out(space, DEVICES, out, reason)
     return space, [note]
 

@@ -8,12 +8,15 @@ import platform
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ledger.events import Dataset
+from search.copies.place import check_place
 from search.runner.machines.cluster import Node
+from search.runner.machines.ray_failures import describe_failure
 from search.runner.worker import bootstrap, project_root
-from search.storage.events import Dataset
 from spaces.parameters.domains import Choice, Domain
 from spaces.parameters.draws import RandomTrial, count, draw, draw_every
 from spaces.space import Space
@@ -29,9 +32,13 @@ if TYPE_CHECKING:
     from training.data.files.images import ImageData
 
 COMBINATIONS = 200  # up to this number all are prepared; else so many random ones, and trials prepare the others
-INPUTS = ("data", "preprocessing", "backbone", "random_crop", "augmentation")
-# A machine needs only these fields of the two parts; the strengths of the changes do not affect it.
-NEEDED = {"random_crop": {"name"}, "augmentation": {"policy", "backend", "path", "pipeline"}}
+INPUTS = ("data", "preprocessing", "backbone", "random_crop", "augmentation", "distillation")
+# A machine needs only these fields of these parts; strengths do not affect it.
+NEEDED = {
+    "random_crop": {"name"},
+    "augmentation": {"policy", "backend", "path", "pipeline"},
+    "distillation": {"teacher"},
+}
 
 
 @dataclass(frozen=True)
@@ -56,23 +63,23 @@ def inputs_of(space: Space) -> list[Recipe]:
         for name, value in space.recipe.items()
         if name in INPUTS
     }
-    found = {input_key(recipe): recipe for recipe in space.baselines()[:1]}
+    recipes = {input_key(recipe): recipe for recipe in space.baselines()[:1]}
     for values in _list_draws(part):
         with suppress(UserError):  # a draw that conflicts is skipped
             recipe = read_recipe(values)
-            found.setdefault(input_key(recipe), recipe)
+            recipes.setdefault(input_key(recipe), recipe)
     if 1 not in space.values_of("batch_size"):
-        return list(found.values())
+        return list(recipes.values())
     # Whether batches of one image work depends only on the backbone and on the layers that train.
     is_last = space.values_of("unfreeze.level") == {"last"} and space.values_of("unfreeze.milestones") == {()}
-    one: dict[str, Any] = {"batch_size": 1, "unfreeze": Unfreeze(level="last" if is_last else "full")}
-    return [Recipe(**{name: getattr(recipe, name) for name in INPUTS}, **one) for recipe in found.values()]
+    single_image: dict[str, Any] = {"batch_size": 1, "unfreeze": Unfreeze(level="last" if is_last else "full")}
+    return [Recipe(**{name: getattr(recipe, name) for name in INPUTS}, **single_image) for recipe in recipes.values()]
 
 
 def _list_draws(tree: dict[str, Any]) -> list[Any]:
     if count(tree) > COMBINATIONS:
         return [draw(tree, RandomTrial(seed)) for seed in range(COMBINATIONS)]
-    return [values for _, values in draw_every(tree)]
+    return [values for _, values in draw_every(partial(draw, tree))]
 
 
 def _forget_strengths(part: Any, needed: set[str]) -> Any:
@@ -95,15 +102,15 @@ def check_recipe(recipe: Recipe, device: str) -> tuple[ImageData, Recipe]:
     """
     from training.resolve import resolve_recipe
 
-    data = _load_checked(recipe)
+    data = load_checked(recipe)
     meant = resolve_recipe(recipe, data, device)
     _check_model(recipe, data, meant)
     return data, meant
 
 
-def _load_checked(recipe: Recipe) -> ImageData:
+def load_checked(recipe: Recipe) -> ImageData:
     from training.data.files.check import check_images
-    from training.data.sources.load_data import load_data
+    from training.data.load_data import load_data
 
     data = load_data(recipe.data)
     check_images(data)
@@ -112,24 +119,28 @@ def _load_checked(recipe: Recipe) -> ImageData:
 
 def _check_model(recipe: Recipe, data: ImageData, meant: Recipe) -> None:
     from training.model.build import build_model, refuse_single_images
+    from training.model.teacher import read_teacher
 
+    if teacher := recipe.distillation.teacher:
+        read_teacher(teacher, meant, data.classes)
     side: Any = meant.preprocessing.image_size
     refuse_single_images(recipe, build_model(recipe.backbone, len(data.classes), side), side)
 
 
-def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float, is_shared: bool = True) -> MachineFacts:
+def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float, copy_to: str = "") -> MachineFacts:
     """Prepare the machine on which this runs. Returns its abilities, or the error of a user's mistake without raising.
 
-    A storage that is not shared is created.
+    With a URI for copies the storage need not be shared, so it is created, and the machine must reach the URI.
     """
     import torch
 
+    from training.data.identity import identify
     from training.data.inspection.remarks import list_remarks, summarise_remarks
-    from training.data.sources.identity import identify
     from training.resolve import resolve_recipe
 
     try:
-        if not is_shared:
+        if copy_to:
+            check_place("--copy-to", copy_to)
             with suppress(OSError):
                 os.makedirs(storage, exist_ok=True)
         if not os.access(storage, os.W_OK):
@@ -148,7 +159,7 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float, is_
         dataset: Dataset | None = None
         for recipe in map(read_recipe, inputs):
             if data is None:  # all recipes of a space have the same data
-                data = _load_checked(recipe)
+                data = load_checked(recipe)
                 remark = summarise_remarks(list_remarks(data), recipe.data)
                 dataset = identify(data, recipe.data)
             meant = resolve_recipe(recipe, data, "cuda" if gpus else "cpu")
@@ -175,7 +186,7 @@ def list_versions() -> dict[str, str]:
     from importlib.metadata import version
 
     code = hashlib.blake2b(digest_size=4)
-    for room in ("training", "spaces", "analysis", "search"):
+    for room in ("training", "spaces", "ledger", "analysis", "search"):
         for path in sorted((Path(project_root()) / room).rglob("*.py")):
             code.update(path.read_bytes())
     libraries = {name: version(name) for name in ("torch", "torchvision", "timm", "lightning")}
@@ -184,31 +195,24 @@ def list_versions() -> dict[str, str]:
 
 def compare_versions(facts: list[MachineFacts]) -> list[str]:
     """Return a sentence for each machine whose software is not that of this one."""
-    own, notes = list_versions(), []
+    versions_here, notes = list_versions(), []
     for fact in facts:
-        differs = [name for name, version in fact.versions.items() if version != own[name]]
-        if other := [f"{name} {fact.versions[name]} ({own[name]} here)" for name in differs]:
+        differs = [name for name, version in fact.versions.items() if version != versions_here[name]]
+        if other := [f"{name} {fact.versions[name]} ({versions_here[name]} here)" for name in differs]:
             notes.append(f"{fact.host} has {', '.join(other)}: its results may differ.")
     return notes
 
 
 def prepare_cluster(
-    inputs: list[dict[str, Any]], storage: Path, nodes: list[Node], gpus: float, is_shared: bool = True
+    inputs: list[dict[str, Any]], storage: Path, nodes: list[Node], gpus: float, copy_to: str = ""
 ) -> list[MachineFacts]:
     """Prepare all machines of a cluster at the same time, each by a task there. The results are in the order of the nodes.
 
     Raises:
         UserError: no trial can run on any machine.
     """
-    import ray
-    from ray.exceptions import RayError
-
-    facts = []
-    for node, answer in [(node, start_preparing(inputs, storage, node, gpus, is_shared)) for node in nodes]:
-        try:
-            facts.append(ray.get(answer))
-        except RayError as error:
-            facts.append(MachineFacts(problem=_describe_death(error), host=node.host))
+    answers = [start_preparing(inputs, storage, node, gpus, copy_to) for node in nodes]
+    facts = [_await_facts(node.host, answer) for node, answer in zip(nodes, answers, strict=True)]
     if all(fact.problem for fact in facts):
         first = facts[0]
         agree = len({fact.problem for fact in facts}) == 1
@@ -216,13 +220,8 @@ def prepare_cluster(
     return facts
 
 
-def _describe_death(error: Exception) -> str:
-    reason = str(error).split("\n")[0].rstrip(".")
-    return f"The task that prepares the machine died ({reason})."
-
-
 def start_preparing(
-    inputs: list[dict[str, Any]], storage: Path, node: Node, gpus: float, is_shared: bool = True
+    inputs: list[dict[str, Any]], storage: Path, node: Node, gpus: float, copy_to: str = ""
 ) -> ObjectRef[MachineFacts]:
     """Start a task that prepares one machine of a cluster."""
     import ray
@@ -232,27 +231,30 @@ def start_preparing(
         bootstrap(project_root(), "search.runner.machines.preparation", "prepare_machine")
     )
     here = NodeAffinitySchedulingStrategy(node.id, soft=False)
-    own = min(gpus, node.gpus)
+    usable_gpus = min(gpus, node.gpus)
     # The task requests no CPU: Ray may keep one reserved for a driver that was killed, and never release it.
-    task = prepare.options(num_cpus=0, num_gpus=own, scheduling_strategy=here)
-    answer: ObjectRef[MachineFacts] = task.remote(str(storage), inputs, own, is_shared)
+    task = prepare.options(num_cpus=0, num_gpus=usable_gpus, scheduling_strategy=here)
+    answer: ObjectRef[MachineFacts] = task.remote(str(storage), inputs, usable_gpus, copy_to)
     return answer
 
 
 def follow_preparation(answer: ObjectRef[MachineFacts]) -> Callable[[], str | None]:
     """Return a function for the result: None while the task runs, "" if trials can run on the machine, else the problem."""
     import ray
-    from ray.exceptions import RayError
 
     def result() -> str | None:
-        if not ray.wait([answer], timeout=0)[0]:
-            return None
-        try:
-            return ray.get(answer).problem or ""
-        except RayError as error:
-            return _describe_death(error)
+        return (_await_facts("", answer).problem or "") if ray.wait([answer], timeout=0)[0] else None
 
     return result
+
+
+def _await_facts(host: str, answer: ObjectRef[MachineFacts]) -> MachineFacts:
+    import ray
+
+    try:
+        return ray.get(answer)
+    except ray.exceptions.RayError as error:
+        return MachineFacts(problem=f"The task that prepares the machine died ({describe_failure(error)}).", host=host)
 
 
 def make_resolver(facts: list[MachineFacts]) -> Callable[[Recipe], Recipe]:
@@ -260,13 +262,13 @@ def make_resolver(facts: list[MachineFacts]) -> Callable[[Recipe], Recipe]:
 
     Where machines found different values, as with and without a GPU, each trial resolves its own recipe.
     """
-    found: dict[str, list[tuple[dict[str, Any], str]]] = {}
+    answers_by_key: dict[str, list[tuple[dict[str, Any], str]]] = {}
     for fact in facts:
         for key, answer in fact.resolved.items():
-            found.setdefault(key, []).append(answer)
+            answers_by_key.setdefault(key, []).append(answer)
     known = {
         key: (Preprocessing(**answers[0][0]), answers[0][1])
-        for key, answers in found.items()
+        for key, answers in answers_by_key.items()
         if all(answer == answers[0] for answer in answers)
     }
 

@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from ledger.settings import Settings
 from search.runner.machines.capacity import plan_demand
 from search.runner.machines.cluster import fit_to_cluster, this_machine
-from search.runner.machines.preparation import inputs_of
-from search.storage.settings import Settings
+from search.runner.machines.preparation import inputs_of, load_checked
 from spaces.space import Space
 from training.errors import UserError
 from training.recipe import Recipe
@@ -41,6 +41,15 @@ def check_early(
             fetch_early(backbone, say)
 
 
+def check_data(space: Space) -> None:
+    """Check the data before anything is started. Data is never a search parameter.
+
+    Raises:
+        UserError: the data is missing, too small to split, or has unreadable images.
+    """
+    load_checked(space.baselines()[0])
+
+
 def check_packing(settings: Settings, has_gpus: bool) -> None:
     """Refuse `auto` for a device that trials do not use.
 
@@ -58,7 +67,7 @@ def check_packing(settings: Settings, has_gpus: bool) -> None:
 
 def nearest_folder(path: Path) -> Path:
     """Return the path if it exists, else its nearest existing parent."""
-    return next(found for found in (path, *path.parents) if found.exists())
+    return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def leave_out_noise(space: Space) -> tuple[Space, list[str]]:

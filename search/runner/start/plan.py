@@ -10,18 +10,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from analysis.export.writable import made_for_now
-from analysis.formatting import plural
+from analysis.reading.store import import_client
+from ledger.events import Dataset
+from ledger.formatting import plural
+from ledger.settings import Settings
 from search.display.phases import Phases
+from search.runner.executor import Executor, run_on_ray
 from search.runner.machines.capacity import Capacity, describe_failure, plan_demand
-from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes, start_ray
-from search.runner.machines.warm import claim_warm
+from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes
+from search.runner.machines.ray_process import find_dashboard, start_ray
 from search.runner.start.early_checks import nearest_folder
-from search.storage.events import Dataset
-from search.storage.settings import Settings
-from search.tracking.mlflow_store import import_client
 from spaces.space import Space
 from training.errors import UserError
+from training.process.writable import made_for_now
 from training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The prepared sweep: the space without unsupported options, the room for trials, `auto`, and the times."""
+class PreparedSweep:
+    """The space without unsupported options, the room for trials, `auto`, the times, and who runs the trials."""
 
     space: Space
     capacity: Capacity
@@ -42,6 +43,8 @@ class Plan:
     notes: tuple[str, ...] = ()  # sentences about what was removed from the space, and about the machines
     nodes: tuple[Node, ...] = ()  # the machines that were prepared
     gpu_mb: float = 0.0  # memory of the smallest GPU in 2**20 bytes
+    dashboard: str = ""  # address of Ray's own dashboard
+    execute: Executor = run_on_ray
 
 
 class Store(Protocol):
@@ -59,7 +62,7 @@ def make_plan(
     phases: Phases,
     console: Console,
     patient: bool = False,
-) -> Plan:
+) -> PreparedSweep:
     """Start Ray and fit the space to the machines, while the MLflow store opens."""
     from search.runner.machines.preparation import (
         compare_versions,
@@ -85,19 +88,15 @@ def make_plan(
             tracking.start(patient)  # not earlier, so that a refused sweep creates no database
         return fact
 
-    warm, reason = claim_warm() if is_local else (None, "")
-    if reason:
-        console.print(f"The Ray of sweep up is not used: {reason}.", markup=False)
     pool = ThreadPoolExecutor(1)
-    # This machine is prepared in this process, which needs torch for the export anyway, while Ray starts. A Ray that is
-    # up has a worker with torch sooner; then MLflow is imported meanwhile.
-    here = pool.submit(prepare_here) if is_local and not warm else None
-    if warm:
+    # This machine is prepared in this process, which needs torch for the export anyway, while Ray starts. Machines of a
+    # cluster are prepared by its workers; then MLflow is imported meanwhile.
+    here = pool.submit(prepare_here) if is_local else None
+    if not here:
         pool.submit(import_client)
     pool.shutdown(wait=False)  # an interrupted start-up must not wait for a download
-    place = f", at {settings.address}" if settings.address else ""
-    phases.begin("joining the Ray of sweep up" if warm else f"starting Ray{place}")
-    start_ray(settings.address, warm)
+    phases.begin("starting Ray" if is_local else f"joining Ray at {settings.address}")
+    start_ray(settings.address)
     clock.append(time.perf_counter())
     phases.begin("preparing this machine: weights, image sizes" if is_local else "listing the machines of the cluster")
     facts = [here.result()] if here else []
@@ -112,7 +111,7 @@ def make_plan(
         if not is_local:
             phases.begin(f"preparing {plural(len(nodes), 'machine')}: data, weights, image sizes")
         with made_for_now(storage):  # each machine must find it
-            facts = prepare_cluster(inputs, storage, nodes, demand.gpus, not settings.copy_to)
+            facts = prepare_cluster(inputs, storage, nodes, demand.gpus, settings.copy_to)
         failed = {node.id: fact.problem for node, fact in zip(nodes, facts, strict=True) if fact.problem}
         notes += [describe_failure(fact.host, fact.problem) for fact in facts if fact.problem]
         nodes = [node for node in nodes if node.id not in failed]
@@ -142,35 +141,31 @@ def make_plan(
         failed=failed,
         most=settings.max_concurrent,
         look=None if is_local else list_nodes,
-        prepare=lambda node: follow_preparation(
-            start_preparing(inputs, storage, node, demand.gpus, not settings.copy_to)
-        ),
+        prepare=lambda node: follow_preparation(start_preparing(inputs, storage, node, demand.gpus, settings.copy_to)),
         say=lambda line: console.print(line, markup=False),
     )
-    return Plan(space, capacity, make_resolver(facts), seconds, dataset, tuple(notes), tuple(nodes), gpu_mb)
+    return PreparedSweep(
+        space,
+        capacity,
+        make_resolver(facts),
+        seconds,
+        dataset,
+        tuple(notes),
+        tuple(nodes),
+        gpu_mb,
+        dashboard=find_dashboard(),
+    )
 
 
 def _compare_data(facts: list[MachineFacts], notes: list[str]) -> Dataset | None:
     """Return the description of the data, and note if machines have other numbers of classes or images."""
-    found = [fact.dataset for fact in facts if fact.dataset]
-    sizes = {tuple(sorted((name, value) for name, value in data.items() if isinstance(value, int))) for data in found}
+    datasets = [fact.dataset for fact in facts if fact.dataset]
+    sizes = {
+        tuple(sorted((name, value) for name, value in data.items() if isinstance(value, int))) for data in datasets
+    }
     if len(sizes) > 1:
         notes.append(
             "The machines do not have the same data: the numbers of classes or images differ. Give all of them the same "
             "folder, or scores cannot be compared."
         )
-    return found[0] if found else None
-
-
-def check_data(space: Space) -> None:
-    """Check the data before anything is started. Data is never a search parameter.
-
-    Raises:
-        UserError: the data is missing, too small to split, or has unreadable images.
-    """
-    from training.data.files.check import check_images
-    from training.data.sources.load_data import load_data
-
-    spec = space.baselines()[0].data
-    data = load_data(spec)
-    check_images(data)
+    return datasets[0] if datasets else None

@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ledger.events import AnyEvent, EpochReported, FeaturesProbed
 from search.core.controller import Controller
+from search.runner.machines.ray_failures import describe_failure
 from search.runner.worker import bootstrap, project_root
-from search.storage.events import AnyEvent, EpochReported, FeaturesProbed
 from spaces.space import Space
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
@@ -46,19 +47,18 @@ class Probe:
         if self.answer is None:
             return
         import ray
-        from ray.exceptions import RayError
 
         if not ray.wait([self.answer], timeout=wait_seconds)[0]:
             return
         answer, self.answer = self.answer, None
         try:
-            found = ray.get(answer)
-        except RayError as error:
-            found = {"problem": str(error).split("\n")[0]}
-        if "problem" in found:
-            logger.warning("The linear probe on frozen features failed: %s.", found["problem"].rstrip("."))
+            result = ray.get(answer)
+        except ray.exceptions.RayError as error:
+            result = {"problem": describe_failure(error)}
+        if "problem" in result:
+            logger.warning("The linear probe on frozen features failed: %s.", result["problem"].rstrip("."))
         else:
-            self.controller.record(FeaturesProbed(**found))
+            self.controller.record(FeaturesProbed(**result))
 
     def close(self, may_wait: Callable[[], bool]) -> None:
         """Wait some seconds for a probe that still runs, as long as `may_wait` is true, then end it.
@@ -102,17 +102,17 @@ def run_probe(recipe: dict[str, Any], metric: str) -> dict[str, Any]:
 
     try:
         given = read_recipe(recipe)
-        found = probe_features(given, metric, max(1, min(MOST_THREADS, count_cpus() // 4)))
+        result = probe_features(given, metric, max(1, min(MOST_THREADS, count_cpus() // 4)))
     except UserError as error:
         return {"problem": str(error)}
     except Exception as error:  # noqa: BLE001 - whatever it was, the trials go on without it
         return {"problem": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
     return {
         "backbone": given.backbone.name,
-        "linear": found.linear.metrics,
-        "linear_standard_error": found.linear.standard_error,
-        "neighbours": found.neighbours.metrics,
-        "train_images": found.train_images,
-        "val_images": found.val_images,
+        "linear": result.linear.metrics,
+        "linear_standard_error": result.linear.standard_error,
+        "knn": result.knn.metrics,
+        "train_images": result.train_images,
+        "val_images": result.val_images,
         "seconds": time.perf_counter() - began,
     }

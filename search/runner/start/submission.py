@@ -15,16 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search.runner.machines.cluster import probe_cluster
+from search.runner.machines.ray_failures import describe_failure
 from search.runner.worker import project_root
 from spaces.space import Space
 from training.errors import UserError
-from training.own import list_sources
+from training.plugins import list_sources
 from training.process.optional import require
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
-ROOMS = ("search", "analysis", "spaces", "training")
+ROOMS = ("search", "analysis", "ledger", "spaces", "training")
 # Loggers of Ray that report each step of the transfer; they have levels of their own.
 NOISY = ("ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk", "ray._private")
 AGENT_SECONDS = 90.0  # the longest wait for a head node that has just started
@@ -44,8 +45,8 @@ class Job:
     def command(self) -> str:
         """The command that a scheduler may start any number of times."""
         words = ["python", "-m", "search", "run", SPACE_FILE, "--name", self.name, "--address", "auto"]
-        own = [word for path in _list_own_files() for word in ("--with", path)]
-        return shlex.join([*words, "--or-resume", "--publish", *own, *self.options])
+        plugin_words = [word for path in _list_plugin_files() for word in ("--plugin", path)]
+        return shlex.join([*words, "--or-resume", "--publish", *plugin_words, *self.options])
 
 
 def submit_job(address: str, job: Job) -> str:
@@ -72,8 +73,9 @@ def submit_job(address: str, job: Job) -> str:
                 if "try again later" in str(error) and time.monotonic() < deadline:
                     time.sleep(1.0)
                     continue
-                reason = str(error).strip().split("\n")[0].rstrip(".")
-                raise UserError(f"--address={address}: the cluster refused the job ({reason}).") from error
+                raise UserError(
+                    f"--address={address}: the cluster refused the job ({describe_failure(error)})."
+                ) from error
 
 
 def follow_job(address: str, job_id: str) -> bool:
@@ -104,9 +106,9 @@ def _connect(address: str) -> JobSubmissionClient:
     try:
         return JobSubmissionClient(address)
     except (RuntimeError, ConnectionError) as error:
-        reason = str(error).strip().split("\n")[0].rstrip(".")
         raise UserError(
-            f"--address={address}: the head node does not take jobs ({reason}). It needs ray[default] and its dashboard."
+            f"--address={address}: the head node does not take jobs ({describe_failure(error)}). It needs ray[default] and "
+            "its dashboard."
         ) from error
 
 
@@ -115,11 +117,11 @@ def _pack(folder: Path, space: Space) -> None:
     for room in ROOMS:
         shutil.copytree(Path(project_root()) / room, folder / room, ignore=LEFT_OUT)
     (folder / SPACE_FILE).write_text(space.to_yaml())
-    for path, text in _list_own_files().items():
+    for path, text in _list_plugin_files().items():
         (folder / path).parent.mkdir(parents=True)
         (folder / path).write_bytes(text.encode())
 
 
-def _list_own_files() -> dict[str, str]:
-    """Return the text of each file that was given with --with, by its path in the job's folder."""
-    return {f"own/{number}/{Path(one['file']).name}": one["text"] for number, one in enumerate(list_sources())}
+def _list_plugin_files() -> dict[str, str]:
+    """Return the text of each file that was given with --plugin, by its path in the job's folder."""
+    return {f"own/{number}/{Path(source['file']).name}": source["text"] for number, source in enumerate(list_sources())}

@@ -1,4 +1,4 @@
-"""The measured effects agree with the planted ones, and effects without data are unknown."""
+"""The measured effects agree with the planted ones, and effects without enough trials have no verdict."""
 
 import importlib.util
 from dataclasses import replace
@@ -9,13 +9,25 @@ import pandas as pd
 import pytest
 
 from analysis.effects.design import make_design
-from analysis.effects.importance import measure_importance
+from analysis.effects.lead import judge_lead
 from analysis.effects.search_parameters import encode, list_levels, list_parameters, matches
-from analysis.effects.technique_effects import fit_sweep, measure_effects, measure_interactions
+from analysis.effects.technique_effects import (
+    FEWEST_OF_LEVEL,
+    NOT_ENOUGH,
+    fit_sweep,
+    measure_effects,
+    measure_importance,
+    measure_interactions,
+)
 from analysis.report.cautions import list_cautions
-from analysis.report.score_costs import measure_savings, pareto_front
+from analysis.report.findings import measure_savings
+from analysis.report.plots.cost_plots import pareto_front
+from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
+from ledger.tables import make_tables
+from spaces.load import load_space
 from spaces.parameters.domains import Choice, IntUniform, LogUniform, Uniform
-from tests.analysis.made_up import LABEL_SMOOTHING, MIXUP
+from tests.analysis.made_up import LABEL_SMOOTHING, MIXUP, SPACE, make_header, simulate
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +35,18 @@ def effects(sweep) -> pd.DataFrame:
     return measure_effects(fit_sweep(sweep)).set_index(["parameter", "level"])
 
 
-def test_planted_effects_are_found(effects):
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The same sweep, whose trials all ran to full length."""
+    path = tmp_path_factory.mktemp("whole") / "made-up.yaml"
+    path.write_text(SPACE)
+    space = load_space(path, ["search.scheduler={name: none}"])
+    events = [make_header("whole", space), *simulate(space).events]
+    return make_tables(SweepRecord(SweepFolder(Path("sweeps", "whole")), events))
+
+
+def test_planted_effects_are_found(whole):
+    effects = measure_effects(fit_sweep(whole)).set_index(["parameter", "level"])
     useful = effects.loc["label_smoothing", "alpha 0.01 to 0.3"]
     harmful = effects.loc["mixup", "alpha 0.1 to 2"]
     assert (useful.verdict, harmful.verdict) == ("useful", "harmful")
@@ -48,23 +71,46 @@ def test_the_choices_of_a_trial_have_the_figures_that_they_have_among_all_levels
     pd.testing.assert_frame_equal(own, effects.loc[own.index])
 
 
+def warn(sweep, fitted):
+    return list_cautions(sweep, measure_effects(fitted), judge_lead(sweep, fitted))
+
+
 def without(sweep, trials):
     keep = ~sweep.trials.trial.isin(trials)
     return replace(sweep, trials=sweep.trials[keep], curves=sweep.curves[~sweep.curves.trial.isin(trials)])
 
 
-def test_a_level_never_seen_at_full_length_is_unknown_and_not_bad(sweep):
+def test_a_level_never_seen_at_full_length_has_no_verdict(sweep):
     done = sweep.trials[(sweep.trials.state == "completed") & (sweep.trials["mixup.alpha"] > 0)]
     effects = measure_effects(fit_sweep(without(sweep, done.trial))).set_index(["parameter", "level"])
     row = effects.loc["mixup", "alpha 0.1 to 2"]
-    assert row.verdict == "unknown"
+    assert row.verdict == NOT_ENOUGH
     assert np.isnan(row.effect)
     assert row.trials > 0  # seen, but stopped
 
 
-def test_with_too_few_full_length_trials_every_effect_is_unknown(sweep):
+def test_a_level_gets_a_verdict_from_the_third_full_training_on(whole):
+    done = whole.trials[(whole.trials.state == "completed") & (whole.trials["mixup.alpha"] > 0)].trial
+    for kept, has_verdict in ((FEWEST_OF_LEVEL - 1, False), (FEWEST_OF_LEVEL, True)):
+        few = without(whole, done.iloc[kept:])
+        row = measure_effects(fit_sweep(few)).set_index(["parameter", "level"]).loc["mixup", "alpha 0.1 to 2"]
+        assert (row.verdict != NOT_ENOUGH) == has_verdict
+        cautions = " ".join(warn(few, fit_sweep(few)))
+        assert ("mixup=alpha 0.1 to 2" in cautions) == (not has_verdict)
+    assert "trials in all would give most of them enough" in cautions
+
+
+def test_a_part_of_an_interval_is_compared_with_the_one_value_of_the_baseline(whole):
+    effects = measure_effects(fit_sweep(whole))
+    rates = effects[(effects.parameter == "optimizer.lr") & (effects.full >= FEWEST_OF_LEVEL)]
+    assert len(rates)
+    assert (rates.full_off == 1).all()
+    assert (rates.verdict != NOT_ENOUGH).all()
+
+
+def test_with_too_few_full_length_trials_no_effect_has_a_verdict(sweep):
     few = without(sweep, sweep.completed.trial.iloc[2:])
-    assert (measure_effects(fit_sweep(few)).verdict == "unknown").all()
+    assert (measure_effects(fit_sweep(few)).verdict == NOT_ENOUGH).all()
     assert measure_interactions(fit_sweep(few)).effect.isna().all()
 
 
@@ -118,7 +164,7 @@ def test_savings_count_the_epochs_that_stopped_trials_did_not_run(sweep):
 
 
 def test_divergence_is_reported_with_the_values_where_it_is_most_frequent(sweep):
-    recorded = " ".join(list_cautions(sweep, measure_effects(fit_sweep(sweep))))
+    recorded = " ".join(warn(sweep, fit_sweep(sweep)))
     assert "diverged, most often with optimizer.lr=0.0646 to 0.3" in recorded
 
 
@@ -141,7 +187,7 @@ def test_a_best_value_at_the_edge_of_its_domain_is_reported_if_the_domain_could_
     trials = sweep.trials.copy()
     trials.loc[trials.trial == sweep.completed.trial.iloc[0], [path, "optimizer.name"]] = value, "sgd"
     changed = replace(sweep, trials=trials, space=space)
-    cautions = [caution for caution in list_cautions(changed, measure_effects(fit_sweep(sweep))) if path in caution]
+    cautions = [caution for caution in warn(changed, fit_sweep(sweep)) if path in caution]
     edges = [caution for caution in cautions if "end of" in caution]
     assert [recorded in caution for caution in edges] == [True] * bool(recorded)
 

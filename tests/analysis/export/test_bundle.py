@@ -5,21 +5,27 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import timm
+import torch
+from markdown_it import MarkdownIt
 from PIL import Image
 
-from analysis.export.bundle import export_recipe, read_export
+from analysis.export.bundle import export_recipe, read_export, write_summary
 from analysis.export.onnx_export import export_onnx, quantise
 from analysis.export.prediction import Options, predict_images
+from analysis.export.served_model import ServedClassifier
+from training.data.load_data import load_data
 from training.data.pipelines.loaders import make_eval_loader
-from training.data.sources.load_data import load_data
+from training.data.preprocessing.transform import fit, normalise
 from training.errors import UserError
 from training.evaluate import restore_model
-from training.recipe import Recipe
+from training.recipe import Recipe, read_recipe
 from training.techniques.model.flip_average import FlipAverage
 
 
@@ -42,6 +48,7 @@ def averaged(make_export):
     return make_export(flip_average={"enabled": True}, epochs=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["timm", "torchvision"])
 def test_the_five_lines_of_the_card_reproduce_the_score_without_this_project(
     source, exported, make_export, validation_files, stranger
@@ -79,6 +86,7 @@ def test_predict_reproduces_the_score_and_writes_every_probability(exported, val
         assert shares[row["label"]] == float(row["probability"])
 
 
+@pytest.mark.slow
 def test_every_form_of_an_export_averages_over_mirror_images(averaged, validation_files, tmp_path, stranger):
     """Only then do they reproduce the score. The plain weights give another one."""
     import onnxruntime
@@ -107,6 +115,7 @@ def test_every_form_of_an_export_averages_over_mirror_images(averaged, validatio
     assert stranger(code, averaged).split()[0] in found.classes
 
 
+@pytest.mark.slow
 def test_every_form_of_an_export_of_snapshots_averages_the_probabilities_of_its_members(
     make_export, validation_files, tmp_path, stranger
 ):
@@ -150,6 +159,7 @@ def test_every_form_of_an_export_of_snapshots_averages_the_probabilities_of_its_
     assert float(probability) == pytest.approx(float(shares.max()), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_every_form_of_an_export_predicts_at_the_size_of_the_evaluation(
     make_export, validation_files, tmp_path, stranger
 ):
@@ -227,7 +237,7 @@ def test_predict_labels_one_image_and_refuses_a_pipe(exported, validation_files,
     ("out", "words"),
     [
         (".", "Is a directory"),
-        ("file/out.csv", "File exists"),
+        ("file/out.csv", "Not a directory"),
         ("x" * 300, "File name too long"),
     ],
 )
@@ -288,6 +298,12 @@ def test_a_model_whose_onnx_form_gives_other_logits_is_refused(exported, monkeyp
         export_onnx(found, load_data(found.recipe.data))
 
 
+@pytest.mark.slow  # MLflow warns once in a process, and sets filters of its own
+def test_the_class_that_mlflow_serves_brings_no_warning_of_mlflow():
+    command = [sys.executable, "-c", "import analysis.export.served_model"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stderr == ""
+
+
 @pytest.mark.slow
 def test_a_registered_model_loads_and_predicts_without_this_project(exported, validation_files, tmp_path, stranger):
     import mlflow
@@ -329,3 +345,92 @@ def test_an_export_replaces_its_own_recipe_and_no_other(tmp_path):
     (own / "notes.txt").write_text("The recipe is a copy here, in a folder of somebody's own.")
     with pytest.raises(UserError, match="Name a new folder"):
         export_recipe(Recipe(), own)
+
+
+def test_the_card_says_how_many_weights_were_missing_at_the_start(make_export, exported, tmp_path):
+    state = timm.create_model("test_resnet", num_classes=10).state_dict()
+    del state["layer4.0.conv1.weight"], state["layer4.0.conv2.weight"]
+    torch.save(state, tmp_path / "weights.pt")
+    export = make_export(backbone={"name": "test_resnet", "weights": str(tmp_path / "weights.pt")}, epochs=1)
+    assert re.search(r"lacked \d\.\d% of the backbone's tensors", (export / "MODEL_CARD.md").read_text())
+    assert "lacked" not in (exported / "MODEL_CARD.md").read_text()
+
+
+def test_the_code_of_the_card_builds_the_head_of_attention_pooling(make_export, monkeypatch):
+    export = make_export(attention_pooling={"heads": 4}, epochs=1)
+    monkeypatch.chdir(export)
+    Image.new("RGB", (50, 40)).save("image.png")
+    space = {}
+    exec(code_of_card(export), space)
+    found = read_export(export).model
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(space["model"].eval()(images), found(images))
+    assert not (export / "config.json").exists()  # timm alone cannot load it
+
+
+@pytest.mark.parametrize("source", ["timm", "torchvision"])
+@pytest.mark.parametrize("mode", ["squash", "border"])
+def test_the_card_and_a_registered_model_prepare_images_by_the_crop_mode(make_export, tmp_path, mode, source):
+    name = "test_resnet" if source == "timm" else "shufflenet_v2_x0_5"
+    backbone = {"source": source, "name": name, "weights": "none"}
+    export = make_export(backbone=backbone, preprocessing={"crop_mode": mode, "crop": 0.9}, epochs=1)
+    rows, columns = np.mgrid[:40, :100]
+    pixels = np.stack([rows * 6, columns * 2, 255 - columns * 2], axis=-1).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "image.png")
+    found = read_export(export)
+    expected = normalise(fit(pixels, found.recipe.evaluation_preprocessing)[None], found.recipe.preprocessing)[0]
+    served = ServedClassifier()
+    served.summary = found.summary
+    torch.testing.assert_close(served.prepare((tmp_path / "image.png").read_bytes()), expected, atol=1e-5, rtol=0)
+    lines = [line for line in code_of_card(export).splitlines() if "import" in line or line.startswith("transform =")]
+    space = {}
+    exec("\n".join(lines), space)  # the code of the card
+    ours = space["transform"](Image.fromarray(pixels))
+    assert float((ours - expected).abs().mean()) < 0.15  # torchvision pads at another half pixel
+
+
+def test_the_model_in_the_registry_has_the_limits_and_the_pixels_of_the_other_readers(exported, tmp_path, monkeypatch):
+    import io
+
+    from mlflow.exceptions import MlflowException
+
+    from analysis.export import served_model
+    from analysis.export.classifier import load_classifier
+    from training.data.files import decode
+
+    for name in ("MAX_PIXELS", "MAX_RATIO", "FORMATS"):
+        assert getattr(served_model, name) == getattr(decode, name)
+    served = served_model.ServedClassifier()
+    served.summary = read_export(exported).summary
+    pixels = np.random.default_rng(0).integers(0, 256, (70, 50, 4), dtype=np.uint8)
+    monkeypatch.setattr(served_model, "STRIP_PIXELS", 100)
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "PNG")
+    classifier = load_classifier(exported, device="cpu")
+    image = classifier.prepare(decode.decode_image(stream.getvalue()))
+    expected = normalise(image[None], classifier.recipe.evaluation_preprocessing)[0]
+    assert np.allclose(served.prepare(stream.getvalue()), expected, atol=1e-6)
+    stream = io.BytesIO()
+    Image.new("L", (151, 1)).save(stream, "PNG")
+    with pytest.raises(MlflowException, match="151×1 pixels"):
+        served.prepare(stream.getvalue())
+
+
+def test_names_and_paths_are_text_on_the_card_and_neither_html_nor_links(exported, tmp_path):
+    names = [
+        "<script>alert(1)</script>",
+        "[cat](javascript:alert(1))",
+        "`` ` <img src=x onerror=alert(1)>",
+        "dog\n\n# <b>heading</b>\n```\n<i>",
+        "<javascript:alert(1)>",
+    ]
+    found = read_export(exported)
+    path = "photos`\n```\n<script>alert(2)</script>\n```\n"
+    recipe = read_recipe({**found.recipe.model_dump(), "data": {"name": "image_folder", "root": path}})
+    write_summary(recipe, {**found.summary, "classes": names}, tmp_path)
+    for file in ("MODEL_CARD.md", "README.md"):
+        page = MarkdownIt().render((tmp_path / file).read_text())
+        assert re.findall(r"<(?!/?(?:h1|h2|p|pre|code|hr|ul|li)\b)[^>]*>", page) == []
+        assert "<code>[cat](javascript:alert(1))</code>" in page
+        assert "<code>dog # &lt;b&gt;heading&lt;/b&gt; ``` &lt;i&gt;</code>" in page

@@ -16,6 +16,7 @@ from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["test_resnet", "test_vit"])
 def test_timm_alone_loads_an_export_in_one_line_and_gives_the_same_logits(name, exported, make_export, stranger):
     if name == "test_vit":  # the size of its images is fixed, and is an argument of the model

@@ -3,17 +3,22 @@
 import csv
 import io
 import json
+import resource
+import shutil
 import sys
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+from safetensors.torch import load_file, save_file
 
-from analysis.export.bundle import read_export
+from analysis.export.bundle import export_model, read_export
 from analysis.export.classifier import load_classifier
 from analysis.export.onnx_export import export_onnx, quantise
 from analysis.export.prediction import Options, predict_images
+from analysis.export.summary import Provenance
 from search.cli.main import app
-from training.data.sources.load_data import load_data
+from training.data.load_data import load_data
 from training.errors import UserError
 
 
@@ -39,6 +44,52 @@ def with_onnx(make_export):
 @pytest.fixture
 def photos(validation_files):
     return sorted(validation_files.glob("*/*.png"))[::10]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_model_without_finite_logits_gives_no_label(exported, photos, tmp_path, value):
+    folder = shutil.copytree(exported, tmp_path / "export")
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: tensor * value for name, tensor in weights.items()}, folder / "model.safetensors")
+    with pytest.raises(UserError, match="infinite values or none .NaN.*its weights are damaged"):
+        predict_images(folder, [str(photos[0])], tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_disk_that_is_full_leaves_the_older_files_and_nothing_else(exported, photos, tmp_path, small_files):
+    folder = shutil.copytree(exported, tmp_path / "export")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    (tmp_path / "out.csv").write_text("older")
+    found = read_export(folder)
+    source = Provenance(
+        metrics={}, metric="val_accuracy", score=1, standard_error=0, best_epoch=1, classes=found.classes, threads=1
+    )
+    with small_files(2000):
+        with pytest.raises(UserError, match="--out=.*out.csv: it cannot be written to .File too large"):
+            predict_images(folder, [str(photo) for photo in photos], tmp_path / "out.csv")
+        with pytest.raises(UserError, match="--out=.*cannot be written to .*File too large"):
+            export_model(found.recipe, found.model.state_dict(), source, folder)
+        with pytest.raises(UserError, match="--out=.*cannot be written to .*File too large"):
+            export_model(found.recipe, found.model.state_dict(), source, tmp_path / "new")
+    assert (tmp_path / "out.csv").read_text() == "older"
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "out.csv"]
+
+
+@pytest.fixture
+def small_files():
+    """Lets no file grow beyond some bytes, as a full disk would."""
+
+    @contextmanager
+    def limited(size):
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    return limited
 
 
 def test_the_onnx_forms_give_the_labels_of_the_model(with_onnx, photos, tmp_path):

@@ -6,7 +6,7 @@ from scipy.special import softmax
 from sklearn.metrics import brier_score_loss, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from analysis.held_out.calibration import compare_temperatures, fit_temperature, measure_calibration
+from analysis.held_out.scoring import compare_temperatures, fit_temperature, measure_calibration
 
 
 def draw(count=4000, classes=5, temperature=1.0):

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.report.figures.sweep_data import collect_sweep
-from analysis.report.sweep_report import find, render_report
+from analysis.report.findings import find
+from analysis.report.sweep_data import collect_sweep
+from analysis.report.sweep_report import render_report
 from training.errors import UserError
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -79,7 +80,7 @@ def test_a_figure_can_be_written_to_a_file(sweep, tmp_path):
     path = sweep.plot.curves(by="unfreeze.level", log=True).save(tmp_path / "curves.html")
     settings = html.unescape(re.search(r'data-settings="([^"]*)"', path.read_text())[1])
     assert json.loads(settings) == {"by": "unfreeze.level", "log": True}
-    with pytest.raises(UserError, match="path=.*Name a file that can be written"):
+    with pytest.raises(UserError, match="path=.*cannot be written to .*Name another place"):
         sweep.plot.curves().save(tmp_path)
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from analysis.report.plan import compare_with_plan
+from analysis.report.sentences import compare_with_plan
 
 FIGURES = {
     "planned_seconds": 3600.0,

@@ -43,7 +43,7 @@ def test_a_page_needs_no_other_file_and_is_much_smaller_than_two_megabytes(page)
 
 def test_without_javascript_the_table_is_there_and_pictures_stand_for_the_figures(page):
     assert "<td>93.1 %</td>" in page
-    assert re.search(r'<noscript><img alt="Errors" src="data:image/png;base64,cG5n"></noscript>', page)
+    assert re.search(r'<div class="static-only"><img alt="Errors" src="data:image/png;base64,cG5n"></div>', page)
 
 
 ACT = """<script>

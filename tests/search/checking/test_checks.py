@@ -5,24 +5,24 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from analysis.formatting import format_seconds
+from ledger.file import Ledger
+from ledger.folder import SweepFolder
+from ledger.formatting import format_seconds
+from ledger.settings import Settings
 from search.api import check
-from search.checking.checks import Check
-from search.checking.print_checks import print_checks
+from search.checking.checks import Check, print_checks
 from search.cli.main import app
 from search.core.controller import Controller
 from search.planning.measured_space import file_of, save
-from search.planning.settle import find_room
+from search.planning.packing import find_room
 from search.planning.sweep_plan import plan_sweep
 from search.request import read_request
 from search.runner.machines.capacity import Capacity, Demand
 from search.runner.machines.cluster import Node, fit_to_cluster
 from search.runner.machines.preparation import inputs_of, make_resolver, prepare_machine
-from search.runner.start.plan import Plan
+from search.runner.start.plan import PreparedSweep
 from search.runner.sweep import create_folder, make_header
-from search.storage.folder import SweepFolder
-from search.storage.ledger import Ledger
-from search.storage.settings import Settings
+from search.sweep_options import SweepOptions
 from spaces.load import load_space
 from tests.search.planning.made_up import measure_made_up
 from training.errors import UserError
@@ -87,11 +87,11 @@ def test_all_checks_are_made_also_after_the_first_that_fails(home, capsys):
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_long_sentence_is_broken_between_words_in_a_terminal_and_not_in_a_file(is_terminal, monkeypatch):
     console = Console(file=StringIO(), width=80, force_terminal=is_terminal, color_system=None)
-    monkeypatch.setattr("search.checking.print_checks.make_console", lambda: console)
+    monkeypatch.setattr("search.checking.checks.make_console", lambda: console)
     print_checks([Check("data", True, "images " * 40, ("images " * 30,))])
     lines = console.file.getvalue().splitlines()
     assert (max(map(len, lines)) <= 80) == is_terminal
-    assert not is_terminal or all(line.split()[-1] in ("images", "made.") for line in lines)
+    assert not is_terminal or all(line.split()[-1] in ("images", "written.") for line in lines)
 
 
 def test_a_name_that_is_taken_fails_unless_the_sweep_is_continued(home):
@@ -104,8 +104,8 @@ def test_a_name_that_is_taken_fails_unless_the_sweep_is_continued(home):
 
 
 def test_earlier_sweeps_with_the_same_data_and_backbone_give_the_time(home):
-    from training.data.sources.identity import identify
-    from training.data.sources.load_data import load_data
+    from training.data.identity import identify
+    from training.data.load_data import load_data
 
     spec = load_space("quick").baselines()[0].data
     dataset = identify(load_data(spec), spec)
@@ -128,14 +128,14 @@ def keep_plan(home, request):
     fact = prepare_machine(str(home), [recipe.model_dump() for recipe in inputs_of(request.space)], 0)
     space, _ = fit_to_cluster(request.space, can_bf16=True, has_gpus=False, devices=1)
     node = Node("", "laptop", 4, 0)
-    plan = Plan(space, Capacity(Demand(1, 0), [node]), make_resolver([fact]), {}, fact.dataset, nodes=(node,))
+    plan = PreparedSweep(space, Capacity(Demand(1, 0), [node]), make_resolver([fact]), {}, fact.dataset, nodes=(node,))
     measured = measure_made_up(plan)
     save(measured, file_of(home / "sweeps", plan))
     return plan_sweep(plan, measured, find_room(plan))
 
 
 def test_a_kept_plan_gives_the_time_before_earlier_sweeps_do(home):
-    planned = keep_plan(home, read_request("quick", ["data.train_size=64"], storage=home / "sweeps"))
+    planned = keep_plan(home, read_request(SweepOptions("quick", ["data.train_size=64"], storage=home / "sweeps")))
     run_earlier(home, "same", 2.0, {"digest": "another"})
     first = f"about {format_seconds(planned.seconds)}, {format_seconds(planned.seconds_full)} if no trial is stopped"
     assert by_name("data.train_size=64")["time"].sentence.startswith(first)

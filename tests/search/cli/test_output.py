@@ -1,10 +1,17 @@
 """No command ends in a traceback if standard output is closed, full, or no longer read."""
 
+import io
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
+from rich.text import Text
+
+from search.display.tables.columns import Column, Columns, make_console
 
 SWEEP = Path(sys.executable).parent / "sweep"
 COMMANDS = (
@@ -84,3 +91,61 @@ def test_no_file_of_ours_gets_the_number_of_a_closed_output(tmp_path):
     )
     assert done.returncode == 0
     assert int((tmp_path / "number").read_text()) > 2
+
+
+HOSTILE = "cat\x1b[2J\x1b]8;;http://evil.example\x07\x9b31m\u202e\r[red]:smile:"
+HARMLESS = "cat[2J]8;;http://evil.example31m[red]:smile:"
+
+
+def test_a_console_prints_names_as_text_and_keeps_its_own_colours(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    screen = io.StringIO()
+    screen.isatty = lambda: True
+    console = make_console(screen)
+    console.print(HOSTILE)
+    console.print(Text(HOSTILE, style="bold"))
+    console.print(Columns([Column("name"), Column("note")], [[HOSTILE, HOSTILE], ["dog", ""]]))
+    plain, bold, *rows = screen.getvalue().splitlines()
+    assert plain == HARMLESS
+    assert bold == f"\x1b[1m{HARMLESS}\x1b[0m"
+    assert rows[1] == f"{HARMLESS}  {HARMLESS}"
+
+
+def test_what_a_command_prints_cannot_command_the_terminal(tmp_path):
+    program = (
+        "import logging; from search.cli.output import guard_output, make_output_plain\n"
+        "from search.display.tables.columns import make_console; from ledger.secrets import mask_logs\n"
+        f"name = {HOSTILE!r}; guard_output(); mask_logs(); print('\\x1b[1mhelp'); make_output_plain()\n"
+        "print(name); make_console().print(name); print('a\\r\\n', end=''); logging.warning(name)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, check=True)
+    assert done.stdout.decode() == f"\x1b[1mhelp\n{HARMLESS}\n{HARMLESS}\na\r\n"
+    assert done.stderr.decode() == f"WARNING:root:{HARMLESS}\n"
+
+
+def test_a_class_with_a_hostile_name_is_shown_as_text_in_a_terminal(tmp_path):
+    root = tmp_path / "photos"
+    for name in (HOSTILE.replace("/", ""), "dog"):
+        (root / name).mkdir(parents=True)
+        for number in range(10):
+            Image.new("RGB", (16, 16), (9 * number, 90, len(name))).save(root / name / f"{number}.png")
+    outside, inside = pty.openpty()
+    command = [SWEEP, "data", str(root), "--out", str(tmp_path / "data.png")]
+    with subprocess.Popen(command, stdout=inside, stderr=inside, cwd=tmp_path) as process:
+        os.close(inside)
+        shown = b""
+        while part := _read(outside):
+            shown += part
+    assert process.returncode == 0, shown
+    assert "cat[2J]8;;http:evil.example31m[red]:smile:" in shown.decode()
+    for command in ("\x1b[2J", "\x1b]", "\x9b", "\u202e"):
+        assert command.encode() not in shown
+
+
+def _read(terminal):
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # the process has ended
+        return b""

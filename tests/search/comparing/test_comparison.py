@@ -10,13 +10,25 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from analysis.effects.technique_effects import FEWEST_OF_LEVEL, fit_sweep, measure_effects
+from analysis.loading import load
+from analysis.report.findings import find
+from analysis.report.sentences import describe_lead
+from ledger.folder import SweepFolder
+from ledger.settings import Settings
 from search.cli.main import app
-from search.comparing.comparison import Comparison, CurvePoint, Difference, Effect, EffectPair, Side, compare
+from search.comparing.comparison import (
+    Comparison,
+    CurvePoint,
+    Difference,
+    Effect,
+    EffectPair,
+    Side,
+    compare,
+    read_sources,
+)
 from search.comparing.print_comparison import print_comparison
-from search.comparing.sources import read_sources
 from search.runner.sweep import create_folder, make_header
-from search.storage.folder import SweepFolder
-from search.storage.settings import Settings
 from search.tracking.writer import Tracking
 from spaces.load import load_space
 from training.errors import UserError
@@ -99,12 +111,14 @@ def test_the_curves_are_those_of_the_best_trials_at_the_rungs_and_the_ends(home,
     assert points[12].is_rung == [False, False]
 
 
-def test_effects_that_both_sweeps_measured_stand_side_by_side(found):
-    [mixup] = [pair for pair in found.effects if pair.parameter == "mixup"]
-    assert len(mixup.effects) == 2
-    for effect in mixup.effects:  # the planted effect is -0.05
-        assert effect.low < effect.effect < effect.high < 0
-        assert effect.verdict == "harmful"
+def test_effects_that_both_sweeps_measured_stand_side_by_side(home, found):
+    tables = [measure_effects(fit_sweep(load(name, storage=home / "sweeps"))) for name in "ab"]
+    rows = [table.set_index(["parameter", "level"]) for table in tables]
+    assert found.effects
+    for pair in found.effects:
+        alone = [table.loc[pair.parameter, pair.level] for table in rows]
+        assert [(it.effect, it.low, it.high) for it in pair.effects] == [(it.effect, it.low, it.high) for it in alone]
+        assert all(it.full >= FEWEST_OF_LEVEL for it in alone)
     # The two sweeps search other ranges of label smoothing, so they have no such level in common.
     assert not any(pair.parameter == "label_smoothing" for pair in found.effects)
 
@@ -115,6 +129,12 @@ def test_a_note_says_that_the_data_differ(found):
     assert "points" in found.notes[1]
 
 
+def test_the_lead_of_each_sweep_has_the_words_of_its_report(home, found):
+    for name in "ab":
+        findings = find(load(name, storage=home / "sweeps"))
+        assert f"{name}: {describe_lead(findings.sweep.metric, findings.lead)}" in found.notes
+
+
 def test_the_same_sweep_in_two_stores_has_no_difference(home):
     uris = [f"sqlite:///{home}/mlflow.db", f"sqlite:///{home}/other.db"]
     found = compare(read_sources(["b"], home, uris, EXPERIMENT))
@@ -122,15 +142,6 @@ def test_the_same_sweep_in_two_stores_has_no_difference(home):
     assert found.differences == []
     assert all(pair.effects[0] == pair.effects[1] for pair in found.effects)
     assert found.effects
-
-
-def test_without_a_store_the_effects_are_missing_and_the_rest_is_there(home, monkeypatch):
-    sources = read_sources(["a", "b"], home / "sweeps", [], EXPERIMENT)
-    monkeypatch.setattr(type(sources[0].record), "settings", Settings(f"sqlite:///{home}/gone.db"))
-    found = compare(sources)
-    assert found.effects == []
-    assert "The effects of a are not known: --tracking-uri" in found.notes[-2]
-    assert found.curves
 
 
 @pytest.mark.parametrize("width", [80, 200])

@@ -1,6 +1,5 @@
 """ASHA's decisions, and that they depend only on the order of events."""
 
-import math
 from typing import Any
 
 import pytest
@@ -69,19 +68,11 @@ def test_the_last_rung_is_left_out_if_it_is_one_epoch_after_another(length: int,
     assert [reached for _, reached, _ in asha.rungs()] == [1] * rungs
 
 
-def test_a_protected_trial_is_never_stopped_unless_it_diverges() -> None:
+def test_a_protected_trial_is_never_stopped() -> None:
     asha = Asha()
     arrivals(asha, [0.9] * 8, epoch=2)
     asha.start(8, LENGTH, protected=True)
     assert asha.report(8, 2, 0.0) is Decision.CONTINUE
-    assert asha.report(8, 3, math.nan) is Decision.STOP
-
-
-def test_a_diverged_trial_stops_at_once_and_enters_no_rung() -> None:
-    asha = Asha()
-    asha.start(0, LENGTH)
-    assert asha.report(0, 2, math.nan) is Decision.STOP
-    assert [reached for _, reached, _ in asha.rungs()] == [0, 0, 0, 0]
 
 
 def test_a_late_report_counts_only_at_the_rung_of_its_epoch() -> None:
@@ -106,24 +97,6 @@ def test_a_restart_does_not_undo_a_stop() -> None:
     arrivals(asha, [0.9, 0.1], epoch=2)
     asha.start(1, LENGTH)
     assert asha.report(1, 3, 1.0) is Decision.STOP
-
-
-def test_promotion_pauses_first_arrivals_and_resumes_the_best() -> None:
-    asha = Asha(kind="promote")
-    assert arrivals(asha, [0.2, 0.9, 0.1], epoch=2) == ["pause", "continue", "pause"]
-    assert asha.promotable() is None
-    arrivals(asha, [0.05], epoch=2, first=3)
-    assert asha.promotable() == 0
-    asha.start(0, LENGTH)
-    assert asha.promotable() is None
-    assert asha.report(0, 3, 0.3) is Decision.CONTINUE
-
-
-def test_a_paused_trial_that_ended_is_not_promoted() -> None:
-    asha = Asha(kind="promote")
-    arrivals(asha, [0.2, 0.1], epoch=2)
-    asha.end(0, "stopped")
-    assert asha.promotable() is None
 
 
 @pytest.mark.parametrize(("length", "rungs"), [(1, 0), (2, 1), (27, 3), (81, 4)])
@@ -200,7 +173,6 @@ def test_trials_that_agree_with_what_is_expected_leave_the_rule_as_it_is() -> No
         ({}, SCOUTS, LENGTH // 2 + 1, Decision.CONTINUE),  # most of its cost is paid
         ({}, SCOUTS - 1, 3, Decision.CONTINUE),  # it shows what early scores predict
         ({"adapt": False}, SCOUTS, 3, Decision.CONTINUE),
-        ({"kind": "promote"}, SCOUTS, 3, Decision.CONTINUE),
     ],
 )
 def test_a_trial_that_passed_a_rung_before_others_came_is_compared_again(
@@ -217,7 +189,7 @@ def test_a_trial_that_passed_a_rung_before_others_came_is_compared_again(
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[Any, ...]]:
-    """Generate any order of trials of any length, with restarts, repeated epochs, gaps and NaN."""
+    """Generate any order of trials of any length, with restarts, repeated epochs and gaps."""
     lengths = draw(st.lists(st.integers(1, 40), min_size=1, max_size=8))
     groups = [draw(st.sampled_from([None, "last", "full"])) for _ in lengths]
     at = [0] * len(lengths)
@@ -226,7 +198,7 @@ def histories(draw: st.DrawFn) -> list[tuple[Any, ...]]:
         if at[trial] == 0 or draw(st.integers(0, 5)) == 0:
             events.append(("start", trial, lengths[trial], groups[trial], trial == 0))
         at[trial] = max(1, at[trial] + draw(st.sampled_from([1, 1, 1, 1, 2, 0, -1])))
-        score = draw(st.sampled_from([0.1, 0.2, 0.3, 0.4, 0.5, 0.5, math.nan]))
+        score = draw(st.sampled_from([0.1, 0.2, 0.3, 0.4, 0.5, 0.5]))
         if at[trial] <= lengths[trial]:
             events.append(("report", trial, at[trial], score))
         if draw(st.integers(0, 9)) == 0:
@@ -238,7 +210,6 @@ ASHAS = st.sampled_from(
     [
         {},
         {"adapt": False},
-        {"kind": "promote"},
         {"rungs": "epochs", "reduction_factor": 3},
         {"min_epochs": 2, "reduction_factor": 4},
     ]
@@ -256,35 +227,13 @@ def test_replaying_events_that_were_cut_anywhere_changes_no_later_decision(
     again = Asha(**rule)
     assert run(events[:cut], again) == answers[:cut]
     # After a restart of the driver every running trial is started again: that changes nothing either.
-    if rule.get("kind") != "promote":
-        run([event for event in events[:cut] if event[0] == "start"], again)
+    run([event for event in events[:cut] if event[0] == "start"], again)
     assert run(events[cut:], again) == answers[cut:]
     assert again.rungs() == whole.rungs()
-    assert again.promotable() == whole.promotable()
-
-
-@settings(max_examples=150, deadline=None)
-@given(histories(), ASHAS)
-def test_a_nan_never_enters_a_rung_and_always_stops_the_trial(
-    events: list[tuple[Any, ...]], rule: dict[str, Any]
-) -> None:
-    asha = Asha(**rule)
-    for event in events:
-        before = asha.rungs()
-        known = event[0] != "report" or event[2] <= asha._trials[event[1]].epoch
-        answers = run([event], asha)
-        if event[0] == "report" and math.isnan(event[3]):
-            assert asha.rungs() == before
-            assert known or answers != [Decision.CONTINUE]
-    for _, _, needed in asha.rungs():
-        assert needed is None or not math.isnan(needed)
 
 
 @settings(max_examples=100, deadline=None)
 @given(histories(), ASHAS)
-def test_the_protected_trial_stops_only_for_nan(events: list[tuple[Any, ...]], rule: dict[str, Any]) -> None:
-    diverged = False
+def test_the_protected_trial_never_stops(events: list[tuple[Any, ...]], rule: dict[str, Any]) -> None:
     for event, answer in zip(events, run(events, Asha(**rule)), strict=True):
-        if event[0] == "report" and event[1] == 0:
-            diverged = diverged or math.isnan(event[3])
-            assert answer is Decision.CONTINUE or diverged
+        assert answer is Decision.CONTINUE or event[:2] != ("report", 0)

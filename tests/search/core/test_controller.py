@@ -1,18 +1,18 @@
 import random
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ledger.events import EpochReported
+from ledger.file import Ledger
+from ledger.trials import Trials
 from search.core.controller import Controller
-from search.core.trials import Trials
-from search.storage.events import EpochReported, Extension, make_event
-from search.storage.ledger import Ledger
 from spaces.load import load_space
+from tests.made_events import make_event
 from training.loop.epoch_report import Report
 
 SPACE = load_space("quick", ["search.trials=9", "epochs=9"])
-PAUSING = load_space("quick", ["search.trials=9", "epochs=9", "search.scheduler={name: asha, kind: promote}"])
 
 
 def play(controller, rng, steps, workers=3):
@@ -46,64 +46,26 @@ def decisions(controller):
 
 
 @settings(max_examples=20, deadline=None)
-@example(seed=859, cut=0.328125, space=PAUSING)  # between a report and the pause that follows from it
-@given(seed=st.integers(0, 10_000), cut=st.floats(0, 1), space=st.sampled_from([SPACE, PAUSING]))
-def test_continuing_from_a_ledger_that_was_cut_changes_no_later_decision(tmp_path_factory, seed, cut, space):
+@given(seed=st.integers(0, 10_000), cut=st.floats(0, 1))
+def test_continuing_from_a_ledger_that_was_cut_changes_no_later_decision(tmp_path_factory, seed, cut):
     folder = tmp_path_factory.mktemp("ledger")
-    whole = Controller(space, Ledger(folder / "whole.jsonl"), seed=seed)
+    whole = Controller(SPACE, Ledger(folder / "whole.jsonl"), seed=seed)
     play(whole, random.Random(seed), 120)
     lines = (folder / "whole.jsonl").read_bytes().splitlines(keepends=True)
     kept = max(1, int(cut * len(lines)))
     (folder / "cut.jsonl").write_bytes(b"".join(lines[:kept]) + b'{"event":"torn')
-    again = Controller(space, Ledger(folder / "cut.jsonl"), seed=seed)
+    again = Controller(SPACE, Ledger(folder / "cut.jsonl"), seed=seed)
     # The same arrivals as before must lead to the same trials and the same ends.
     for position, event in enumerate(whole.ledger.events[kept - 1 :]):  # the first line is not an event
         kind, number = event.event, event.trial
         was_cut_off = position == 0  # directly after its report: the next driver first carries out the decision
-        new = kind == "start" and number not in again.trials.by_number
-        if new or (kind == "resume" and again.trials.by_number[number].state == "paused"):
+        if kind == "start" and number not in again.trials.by_number:
             again.next_trial()
         elif kind == "report":
             again.report(number, make_report(event.epoch, event.score))
         elif kind == "end" and (event.state in ("diverged", "failed") or was_cut_off):
             again.end(number, event.state, event.reason)
-    if whole.is_done:
-        again.next_trial()  # returns None, and paused trials end
     assert sorted(map(repr, decisions(again))) == sorted(map(repr, decisions(whole)))
-
-
-def test_a_paused_trial_continues_when_it_is_among_the_best_and_ends_when_it_cannot_become_one(tmp_path):
-    space = load_space(
-        "quick",
-        [
-            "search.trials=7",
-            "epochs=4",
-            "search.scheduler={name: asha, kind: promote, rungs: epochs, group: data.name}",
-        ],
-    )
-    controller = Controller(space, Ledger(tmp_path / "ledger.jsonl"))
-    for score in (0.9, 0.8, 0.01):  # baselines never pause
-        number = controller.next_trial().number
-        for epoch in range(1, 5):
-            controller.report(number, make_report(epoch, score))
-
-    def run_to_the_next_rung(score):
-        trial = controller.next_trial()
-        controller.report(trial.number, make_report(trial.epoch + 1, score))
-        return trial.number, trial.epoch, trial.state
-
-    assert run_to_the_next_rung(0.05) == (3, 1, "paused")  # third of four, of which two pass
-    assert run_to_the_next_rung(0.04) == (4, 1, "paused")
-    assert run_to_the_next_rung(0.03) == (5, 1, "paused")
-    assert run_to_the_next_rung(0.05) == (3, 2, "paused")  # third of six
-    assert run_to_the_next_rung(0.02) == (6, 1, "paused")
-    assert not controller.is_done
-    assert controller.next_trial() is None
-    assert [trial.state for trial in controller.trials][3:] == ["stopped"] * 4
-    assert controller.is_done
-    controller.record(Extension(trials=2))
-    assert run_to_the_next_rung(0.01) == (7, 1, "paused")  # with it, trial 4 would be among the best half of eight
-    assert run_to_the_next_rung(0.01) == (8, 1, "paused")
 
 
 def test_a_grid_ends_when_no_point_is_left_even_if_points_conflict_or_are_baselines(tmp_path):

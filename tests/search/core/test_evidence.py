@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from search.core.evidence import Evidence
+from search.core.early_scores import Evidence
 
 
 def select(correlation: float, share: float, count: int) -> Evidence:

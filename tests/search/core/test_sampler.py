@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.samplers._tpe.sampler import _split_trials
 
-from search.core.forecast import forecast_finals, scores_at_shares
-from search.core.sampler import Sampler, enumerate_points
+from search.core.early_scores import forecast_finals, scores_at_shares
+from search.core.sampler import Sampler
 from training.errors import UserError
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -91,13 +91,6 @@ def test_a_stopped_trial_is_recorded_with_every_value_by_share_of_its_length() -
     assert recorded.intermediate_values == {50: 0.2, 100: 0.3}
 
 
-def test_a_nan_is_never_a_score() -> None:
-    sampler = Sampler(suggest)
-    feed(sampler, 0, 0.0, {0.1: 0.2, 0.2: math.nan}, None)
-    (recorded,) = sampler._build_study(9).get_trials()
-    assert recorded.intermediate_values == {100: 0.2}
-
-
 def test_the_forecast_follows_the_trials_that_continued() -> None:
     curves = [{1 / 3: 0.1, 1.0: 0.5}, {1 / 3: 0.2, 1.0: 0.6}, {1 / 3: 0.3, 1.0: 0.7}, {1 / 3: 0.25}, {0.001: 0.9}]
     ends = [0.5, 0.6, 0.7, math.nan, math.nan]
@@ -165,7 +158,7 @@ def test_a_grid_proposes_every_point_once() -> None:
 
 def test_a_grid_over_a_continuous_domain_is_refused_by_name() -> None:
     with pytest.raises(UserError, match=r"optimizer\[sgd\]\.lr is continuous .*choice"):
-        enumerate_points(suggest, 0)
+        Sampler(suggest, name="grid")
 
 
 @settings(max_examples=25, deadline=None)
@@ -178,7 +171,7 @@ def test_a_sampler_rebuilt_from_events_proposes_the_same_next_point(data: st.Dat
         params, _ = live.ask(trial) or ({}, None)
         events.append(("add", trial, params))
         shares = sorted(data.draw(st.sets(st.sampled_from([0.05, 0.1, 0.4, 1.0]), max_size=3)))
-        new = [("report", trial, share, data.draw(st.sampled_from([0.1, 0.5, math.nan]))) for share in shares]
+        new = [("report", trial, share, data.draw(st.sampled_from([0.1, 0.5]))) for share in shares]
         state = data.draw(states)
         new += [("tell", trial, state)] if state else []
         for method, *arguments in new:

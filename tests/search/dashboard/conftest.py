@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from ledger.events import AnyEvent, DriverStarted
+from ledger.file import Ledger
+from ledger.folder import SweepFolder
+from ledger.settings import Settings
 from search.runner.sweep import create_folder, make_header
-from search.storage.events import AnyEvent, DriverStarted
-from search.storage.folder import SweepFolder
-from search.storage.ledger import Ledger
-from search.storage.settings import Settings
 from spaces.load import load_space
 from tests.analysis.made_up import SPACE, START, simulate
 

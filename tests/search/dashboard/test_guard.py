@@ -17,12 +17,12 @@ async def answer_all(request):
 APP = Starlette(routes=[Route("/", answer_all, methods=["GET", "POST"])])
 
 
-def ask(guard, method="GET", query="", **headers):
+def ask(guard, method="GET", query="", path="/", **headers):
     """Return the status and the headers of the answer; `headers` have underscores for hyphens."""
     sent = {"host": "127.0.0.1:8270", "content_length": "2", **headers}
-    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in sent.items()]
+    raw = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in sent.items()]
     scope = {
-        "type": "http", "method": method, "path": "/", "raw_path": b"/", "root_path": "", "scheme": "http",
+        "type": "http", "method": method, "path": path, "raw_path": path.encode(), "root_path": "", "scheme": "http",
         "http_version": "1.1", "query_string": query.encode(), "headers": raw, "server": ("127.0.0.1", 8270),
     }  # fmt: skip
     answers = []
@@ -58,6 +58,30 @@ def test_a_site_that_gave_its_name_the_address_127_0_0_1_gets_nothing(host, meth
 def test_a_form_of_another_site_changes_nothing(origin):
     assert ask(Guard(APP, 8270), "POST", origin=origin)[0] == 403
     assert ask(Guard(APP, 8270, "secret"), "POST", origin=origin, cookie="sweep-dashboard-8270=secret")[0] == 403
+
+
+@pytest.mark.parametrize(
+    "odd", ["http://[", "http://[::1", "//[x]", "http://a\xbd", "\x00", "http://127.0.0.1:99999", "[" * 60_000]
+)
+def test_an_odd_origin_host_or_cookie_is_refused_and_no_fault(odd):
+    assert ask(Guard(APP, 8270), "POST", origin=odd)[0] == 403
+    assert ask(Guard(APP, 8270), host=odd.removeprefix("http://127.0.0.1"))[0] == 403
+    assert ask(Guard(APP, 8270, "secret"), cookie=odd)[0] == 403
+    assert ask(Guard(APP, 8270), query="token=%ED%A0%80&since=%ED%A0%80")[0] == 200
+
+
+def test_an_address_with_a_number_that_python_does_not_read_is_refused():
+    digits = "9" * 5000
+    assert ask(Guard(APP, 8270), path=f"/trials/{digits}/log")[0] == 414
+    assert ask(Guard(APP, 8270), query=f"since={digits}")[0] == 414
+    assert ask(Guard(APP, 8270, "secret"), query=f"token={digits}")[0] == 414
+
+
+def test_a_request_in_chunks_does_not_pass_the_limit_of_its_size():
+    guard = Guard(APP, 8270)
+    assert ask(guard, "POST", **OWN)[0] == 200
+    assert ask(guard, "POST", **OWN, transfer_encoding="chunked")[0] == 403
+    assert ask(guard, "POST", **OWN, transfer_encoding="chunked", content_length="")[0] == 403
 
 
 def test_a_large_request_or_one_of_unknown_length_is_refused():

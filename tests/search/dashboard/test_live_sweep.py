@@ -3,20 +3,18 @@
 import json
 import shutil
 import time
+from dataclasses import replace
 
-import pandas as pd
 import pytest
 
-from analysis.reading.sweep_tables import load
-from analysis.report.figures.sweep_data import collect_sweep
-from search.core.record import SweepRecord
-from search.dashboard import ledger_tail, live_sweep
-from search.dashboard.ledger_tables import make_tables
+from analysis.report.sweep_data import collect_sweep
+from ledger import file as ledger_file
+from ledger.events import DriverStarted, SweepPaused, TrialEnded, TrialLost
+from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
+from ledger.tables import make_tables
+from search.dashboard import live_sweep
 from search.dashboard.live_sweep import LiveSweep
-from search.storage.events import DriverStarted, SweepClosed, SweepPaused, TrialEnded, TrialLost
-from search.storage.folder import SweepFolder
-from search.tracking import writer as tracking
-from tests.analysis.made_up import send
 from tests.search.dashboard.conftest import DRIVER, append
 
 
@@ -66,6 +64,7 @@ def test_the_parts_of_a_page_add_up_to_the_data_of_the_report(make_sweep, events
     for name, column in report.trials.items():
         assert [row[name] for row in rows] == column, name
     assert [row["curve"] for row in rows] == report.curves
+    assert [row["metrics"] for row in rows] == report.epochs
     assert [tuple(rung) for rung in last["rungs"]] == report.rungs
     assert last["best"] == report.trials["trial"][report.best]
     assert last["baseline"] == report.trials["trial"][report.baseline]
@@ -77,22 +76,6 @@ def test_the_parts_of_a_page_add_up_to_the_data_of_the_report(make_sweep, events
         recipe = {name: value for name, value in (facts["base"] | trial["recipe"]).items() if value is not None}
         expected = report.fixed | {name: values[number] for name, values in report.varying.items()}
         assert recipe == {name: value for name, value in expected.items() if value is not None}
-
-
-def test_the_tables_of_a_ledger_are_those_of_mlflow(make_sweep, events, space, tmp_path, monkeypatch):
-    monkeypatch.setattr(tracking, "FLUSH_SECONDS", 0.02)
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    send(uri, "mine", space, [*events, SweepClosed(state="completed")])
-    own, other = make_tables(SweepRecord.open(make_sweep(events))), load("mine", uri)
-    ours, theirs = own.trials.sort_values("trial"), other.trials
-    ours, theirs = (table.dropna(axis=1, how="all") for table in (ours, theirs))
-    pd.testing.assert_frame_equal(ours[theirs.columns], theirs, check_dtype=False, rtol=1e-6)
-    pd.testing.assert_frame_equal(
-        own.curves.dropna(axis=1, how="all"), other.curves.dropna(axis=1, how="all"), check_dtype=False, check_like=True
-    )
-    assert own.figures.items() >= {key: value for key, value in other.figures.items() if value}.items() - {
-        (key, value) for key, value in other.figures.items() if key.startswith("best_")
-    }
 
 
 def test_an_answer_without_news_is_small(make_sweep, events):
@@ -116,7 +99,7 @@ def test_a_line_that_the_driver_is_still_writing_waits_for_its_end(make_sweep, e
 
 
 def test_a_large_ledger_is_read_in_parts_and_the_page_fills(make_sweep, events, monkeypatch):
-    monkeypatch.setattr(ledger_tail, "CHUNK", 3000)
+    monkeypatch.setattr(ledger_file, "CHUNK", 3000)
     page = Page(LiveSweep(make_sweep(events)))
     shares = [page.ask()["share"]]
     while shares[-1] < 1:
@@ -126,7 +109,7 @@ def test_a_large_ledger_is_read_in_parts_and_the_page_fills(make_sweep, events, 
 
 
 def test_a_page_gets_many_trials_in_parts_and_each_with_its_recipe(make_sweep, events, monkeypatch):
-    monkeypatch.setattr(ledger_tail, "CHUNK", 3000)
+    monkeypatch.setattr(ledger_file, "CHUNK", 3000)
     live = LiveSweep(make_sweep(events))
     whole = Page(live)
     while whole.ask()["share"] < 1:
@@ -136,7 +119,7 @@ def test_a_page_gets_many_trials_in_parts_and_each_with_its_recipe(make_sweep, e
     while not sizes or page.share < 1:
         sizes.append(len(page.ask().get("rows", [])))
         if len(sizes) == 2:  # a trial that started long ago changes before the page has got it
-            live.fold.changed[0] = live.fold.version = live.fold.version + 1
+            live.state.changed[0] = live.state.version = live.state.version + 1
     assert len(sizes) > 3
     assert max(sizes) < 15
     assert page.rows == whole.rows
@@ -149,6 +132,8 @@ def test_a_damaged_ledger_gives_the_sentence_with_its_line(make_sweep, events):
         file.write(b"not an event\n")
     for _ in range(2):
         assert "ledger.jsonl:8: not a line of a ledger" in live.describe(0, "")["problem"]
+    copy = LiveSweep(replace(folder, known_running=True)).describe(0, "")["problem"]
+    assert copy.startswith("mine: the copy of its ledger in the MLflow store is damaged (ledger.jsonl:8")
 
 
 def test_a_ledger_that_was_repaired_is_read_again_by_the_same_page(make_sweep, events):
@@ -210,8 +195,8 @@ def test_a_pause_is_shown_until_a_driver_starts_again(make_sweep, events):
 
 
 def test_the_rungs_are_those_of_the_search(make_sweep, events, space):
+    from ledger.file import Ledger
     from search.core.controller import Controller
-    from search.storage.ledger import Ledger
 
     folder = make_sweep(events)
     expected = Controller(space, Ledger(folder.ledger)).asha.rungs()
@@ -227,8 +212,7 @@ def test_the_reason_of_an_end_has_no_password(make_sweep, events):
 
 
 def test_a_sweep_of_another_machine_is_followed_through_its_store(make_sweep, events, tmp_path, monkeypatch):
-    from search.dashboard.sources import StoreSource
-    from search.tracking import remote
+    from search.dashboard import store_copy
 
     away, states = make_sweep(events[:40]), [True, False]
 
@@ -237,13 +221,12 @@ def test_a_sweep_of_another_machine_is_followed_through_its_store(make_sweep, ev
         shutil.copytree(away.path, copy.path)
         return copy
 
-    monkeypatch.setattr(remote, "fetch_ledger", fetch)
-    source = StoreSource("http://host:5000", "technique-search", "mine")
-    page = Page(source.make_parts().live)
+    monkeypatch.setattr(store_copy, "fetch_ledger", fetch)
+    page = Page(store_copy.follow_store("http://host:5000", "technique-search", "mine"))
     assert page.ask()["head"]["state"] == "running"
     session = page.session
     append(away, events[40:])
-    source._fetch(page.live)
+    store_copy.fetch(page.live)
     assert page.ask()["head"]["state"] == "completed"
     assert len(page.rows) == 30
     assert page.session == session

@@ -6,8 +6,8 @@ import urllib.request
 
 import pytest
 
-from search.core.record import SweepRecord
-from search.storage.folder import SweepFolder
+from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
 from tests.real_sweeps import FAST, make_user_folder, start, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -14,11 +13,11 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from analysis.web_server import open_socket
 from search.cli.main import app
-from search.dashboard.actions import carry_out
-from search.dashboard.app import LOG_BYTES, Parts, make_app, read_log
-from search.dashboard.serve import open_socket
-from search.dashboard.sources import find_latest
+from search.dashboard.app import LOG_BYTES, make_app, read_log
+from search.dashboard.live_sweep import LiveSweep
+from tests.search.dashboard.conftest import append
 from training.errors import UserError
 
 HEAVY = ("torch", "ray", "mlflow", "lightning", "timm", "optuna", "matplotlib", "sklearn")
@@ -29,9 +28,10 @@ def call(*arguments):
 
 
 @contextmanager
-def served(folder, *arguments):
-    """Serve a sweep as a user does; yields the printed address."""
-    command = [sys.executable, "-m", "search", "dashboard", folder.name, "--storage", str(folder.path.parent)]
+def served(folder, *arguments, name=None):
+    """Serve a sweep as a user does, or with an empty name the list of all; yields the printed address."""
+    names = [folder.name if name is None else name]
+    command = [sys.executable, "-m", "search", "dashboard", *filter(None, names), "--storage", str(folder.path.parent)]
     server = subprocess.Popen([*command, "--port", "0", *arguments], stdout=subprocess.PIPE, text=True)
     try:
         yield server.stdout.readline().split(": ", 1)[1].split(" (")[0]
@@ -43,41 +43,54 @@ def served(folder, *arguments):
             server.kill()
 
 
-def test_ctrl_c_ends_the_server_without_a_fault(make_sweep, events):
+@pytest.mark.parametrize("is_asking", [False, True])
+def test_ctrl_c_ends_the_server_without_a_fault_also_with_a_request_in_flight(make_sweep, events, is_asking):
     folder = make_sweep(events[:9])
     command = [sys.executable, "-m", "search", "dashboard", "mine", "--storage", str(folder.path.parent), "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     address = server.stdout.readline().split(": ", 1)[1].split(" (")[0]
     assert urllib.request.urlopen(f"{address}state", timeout=20).status == 200
-    server.send_signal(signal.SIGINT)
-    _, errors = server.communicate(timeout=20)
+    host = address.split("/")[2]
+    with socket.create_connection(host.split(":")) as connection:
+        if is_asking:  # the rest of the body does not come
+            head = f"POST /requests HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nContent-Length: 99\r\n\r\n"
+            connection.sendall(head.encode() + b"{")
+            time.sleep(0.5)
+        server.send_signal(signal.SIGINT)
+        _, errors = server.communicate(timeout=20)
     assert (server.returncode, errors) == (0, "")
 
 
 def test_the_server_imports_nothing_heavy_for_the_page_and_its_state(make_sweep, events):
     folder = make_sweep(events)
     code = (
-        "import sys, uvicorn; from pathlib import Path; from search.cli.looking import dashboard_command\n"
-        "from search.dashboard.sources import FolderSource; from search.dashboard.app import make_app\n"
-        "from search.dashboard.guard import Guard; from search.storage.folder import SweepFolder\n"
-        f"parts = FolderSource(SweepFolder(Path({str(folder.path)!r}))).make_parts(); make_app(parts)\n"
-        f"assert parts.live.describe(0, '')['rows']; print([name for name in {HEAVY} if name in sys.modules])"
+        "import sys, uvicorn; from pathlib import Path; from search.cli.inspect import dashboard_command\n"
+        "from search.dashboard.live_sweep import LiveSweep; from search.dashboard.app import make_app\n"
+        "from search.dashboard.guard import Guard; from ledger.folder import SweepFolder\n"
+        f"live = LiveSweep(SweepFolder(Path({str(folder.path)!r}))); make_app(live)\n"
+        f"assert live.describe(0, '')['rows']; print([name for name in {HEAVY} if name in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
-def test_the_dashboard_of_a_run_ends_with_it_however_that_ends(make_sweep, events):
-    folder = make_sweep(events[:9])
+def start_beside(folder):
+    """Start a process with a dashboard, which kills itself after a line of input; return it and the address."""
     code = (
-        "import os, sys, urllib.request; from pathlib import Path; from rich.console import Console\n"
-        "from search.dashboard.serve import beside; from search.storage.folder import SweepFolder\n"
+        "import os, sys; from pathlib import Path; from rich.console import Console\n"
+        "from search.dashboard.serve import beside; from ledger.folder import SweepFolder\n"
         f"with beside(SweepFolder(Path({str(folder.path)!r})), [], Console(file=sys.stdout, width=200)):\n"
         "    sys.stdout.flush(); sys.stdin.readline(); os.kill(os.getpid(), 9)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    address = parent.stdout.readline().split(": ", 1)[1].strip()
-    assert urllib.request.urlopen(f"{address}state", timeout=30).status == 200
-    parent.communicate("end\n", timeout=30)
+    return parent, parent.stdout.readline().split(": ", 1)[1].strip()
+
+
+def ask(address):
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+def wait_for_end(address):
     for _ in range(150):
         try:
             urllib.request.urlopen(f"{address}state", timeout=5).close()
@@ -87,35 +100,81 @@ def test_the_dashboard_of_a_run_ends_with_it_however_that_ends(make_sweep, event
     pytest.fail("the dashboard goes on without its parent")
 
 
+@pytest.mark.slow
+def test_the_dashboard_of_a_run_ends_with_it_however_that_ends(make_sweep, events):
+    parent, address = start_beside(make_sweep(events[:9]))
+    assert ask(f"{address}state")["head"]["state"]
+    parent.communicate("end\n", timeout=30)
+    wait_for_end(address)
+
+
+@pytest.mark.slow
+def test_an_open_page_gets_the_last_state_and_the_findings_before_the_dashboard_of_a_run_ends(make_sweep, events):
+    folder = make_sweep(events[:80])
+    parent, address = start_beside(folder)
+    assert not ask(f"{address}state?page=mine")["is_over"]
+    append(folder, events[80:])
+    parent.communicate("end\n", timeout=30)  # which also waits until nobody writes into its output
+    until = time.monotonic() + 120
+    while not (last := ask(f"{address}state?page=mine"))["is_over"]:
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    assert (last["head"]["done"], last["head"]["budget"]) == (30, 30)
+    assert "from 30 trials that had ended" in ask(f"{address}findings?leaving=mine")["html"]
+    wait_for_end(address)
+
+
 @pytest.mark.parametrize(
-    "body", ["[1]", "no JSON", "{", "[" * 5000, '{"action": "fly"}', '{"action": "extend", "trials": "x"}']
+    "body",
+    [
+        "[1]",
+        "no JSON",
+        "{",
+        "[" * 5000,
+        '{"action": "fly"}',
+        '{"action": "extend", "trials": "x"}',
+        '{"action": "extend", "trials": %s}' % ("9" * 5000),
+        '{"action": "extend", "trials": 1000000000000}',
+        '{"action": "stop", "trial": "%s"}' % ("9" * 5000),
+        '{"action": "stop", "trial": "\\ud800"}',
+        '{"action": "\\ud800"}',
+        '{"action": "add", "recipe": "backbone.name=\\ud800"}',
+        '{"action": "add", "recipe": "backbone.name=\\"\\\\ud800\\""}',
+        '{"action": "add", "recipe": "epochs=1000000000000"}',
+    ],
 )
 def test_a_request_that_is_not_of_the_page_is_refused_with_a_sentence(make_sweep, events, body):
-    class Live:
-        folder = make_sweep()
+    status, answer = post(LiveSweep(make_sweep(events)), body)
+    assert status == 409
+    assert len(json.loads(answer)["sentence"]) > 10
 
-    def carry_out_here(values):
-        return carry_out(None, values)
 
-    app = make_app(Parts(Live, None, carry_out_here))
+def post(live, body):
+    """Return the status and the body of the answer to a button's request."""
     messages = []
 
     async def receive():
-        return {"type": "http.request", "body": body.encode(), "more_body": False}
+        return (
+            {"type": "http.request", "body": body.encode(), "more_body": False} if body else {"type": "http.disconnect"}
+        )
 
     async def send(message):
         messages.append(message)
 
     scope = {"type": "http", "method": "POST", "path": "/requests", "headers": [], "query_string": b""}
-    asyncio.run(app(scope, receive, send))
-    assert messages[0]["status"] == 409
-    assert len(json.loads(messages[1]["body"])["sentence"]) > 10
+    asyncio.run(make_app(live)(scope, receive, send))
+    return messages[0]["status"], messages[1]["body"]
 
 
-def test_without_a_name_the_latest_sweep_is_served(make_sweep, events):
-    first, last = make_sweep(name="first"), make_sweep(name="last")
-    os.utime(last.ledger, (1, 1))
-    assert find_latest(first.path.parent).name == "first"
+def test_a_page_that_ends_while_it_sends_a_request_is_no_fault(make_sweep):
+    assert post(LiveSweep(make_sweep()), None)[0] == 400
+
+
+@pytest.mark.parametrize("changed", [{"epoch": 10**12}, {"epoch": 0}, {"trial": 10**12}, {"time": 1e300}])
+def test_a_ledger_with_a_number_that_cannot_be_is_named_as_damaged(make_sweep, events, changed):
+    number = next(i for i, event in enumerate(events) if event.event == "report")
+    folder = make_sweep([*events[:number], events[number].model_copy(update=changed), *events[number + 1 :]])
+    assert "not a line of a ledger" in LiveSweep(folder).describe(0, "")["problem"]
 
 
 @pytest.mark.parametrize(
@@ -123,6 +182,7 @@ def test_without_a_name_the_latest_sweep_is_served(make_sweep, events):
     [
         (["--storage", "nowhere"], "--storage=.*nowhere: there is no sweep. Start one with sweep run"),
         (["yours"], "yours: no such sweep"),
+        (["mine", "--host", ""], "--host=: an address is missing. Use 127.0.0.1"),
         (["mine", "--host", "203.0.113.7"], "--host=203.0.113.7: this machine cannot listen there"),
     ],
 )
@@ -135,7 +195,7 @@ def test_a_mistake_ends_in_one_sentence(make_sweep, monkeypatch, arguments, word
 def test_a_port_in_use_gives_the_next_one():
     with open_socket("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        with open_socket("127.0.0.1", port) as other:
+        with open_socket("127.0.0.1", port, 50) as other:
             assert other.getsockname()[1] > port
 
 

@@ -9,10 +9,11 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from search.core.trials import Trials
+from ledger.events import SweepPaused
+from ledger.trials import Trials
 from search.display.progress import HEARTBEAT_SECONDS, Progress
 from search.display.time_left import Pace
-from search.storage.events import SweepPaused, make_event
+from tests.made_events import make_event
 from training.recipe import Recipe
 
 RECIPE = Recipe(epochs=27).model_dump()
@@ -227,9 +228,9 @@ def test_without_a_terminal_a_line_of_progress_appears_once_a_minute():
     assert read()[1:] == ["0/16 trials done: running 1"]
 
 
-def make_pace(deadline=None):
+def make_pace(seconds_left=None):
     """Two slots, 100 s, 20 epochs: 10 s an epoch in each slot."""
-    sweep, pace = Sweep(), Pace(lambda: 2, deadline)
+    sweep, pace = Sweep(), Pace(lambda: 2, seconds_left)
     sweep.listeners.append(lambda event: pace.add(event) if event.event != "end" else None)
     sweep.now = 0.0
     for trial in range(2):
@@ -241,7 +242,7 @@ def make_pace(deadline=None):
 
 def test_nothing_is_estimated_before_a_trial_has_finished():
     sweep, pace = make_pace()
-    assert pace.describe(list(sweep.controller.trials), 16, now=100.0) == ""
+    assert pace.describe(list(sweep.controller.trials), 16, now=100.0)[0] == ""
 
 
 def test_time_left_follows_from_the_epochs_of_finished_trials_and_the_slots():
@@ -250,9 +251,9 @@ def test_time_left_follows_from_the_epochs_of_finished_trials_and_the_slots():
     sweep.end(1, "stopped")
     # Four trials of 10 epochs each on two slots, at 10 s an epoch.
     assert pace.estimate(list(sweep.controller.trials), 6, now=100.0) == pytest.approx(200)
-    assert pace.describe(list(sweep.controller.trials), 6, now=100.0) == "about 3 min 20 s left"
+    assert pace.describe(list(sweep.controller.trials), 6, now=100.0)[0] == "about 3 min 20 s left"
 
 
 def test_a_time_budget_that_ends_sooner_is_shown_as_the_time_left():
-    sweep, pace = make_pace(deadline=150.0)
-    assert pace.describe(list(sweep.controller.trials), 6, now=100.0) == "time budget ends in 50 s"
+    sweep, pace = make_pace(seconds_left=lambda: 50.0)
+    assert pace.describe(list(sweep.controller.trials), 6, now=100.0)[0] == "time budget ends in 50 s"

@@ -9,8 +9,8 @@ import pytest
 
 import search
 from search.cli.main import app
-from search.display.records import SweepTable, TrialRow
 from search.display.tables.sweeps_table import RemoteRow, SweepRow
+from search.records.rows import SweepTable, TrialRow
 from spaces.load import load_recipe
 from training.errors import UserError
 

@@ -1,12 +1,10 @@
 """Prepared sweeps and measurements with known costs, without Ray and without training."""
 
-from search.planning.cost_model import epoch_seconds
-from search.planning.measure import Measurement
-from search.planning.measured_space import MeasuredSpace
+from search.planning.measured_space import MeasuredSpace, Measurement
 from search.planning.targets import choose_checks, choose_targets, draw_recipes, list_targets
 from search.runner.machines.capacity import Capacity, Demand
 from search.runner.machines.cluster import Node
-from search.runner.start.plan import Plan
+from search.runner.start.plan import PreparedSweep
 from spaces.load import load_space
 from training.cost import Cost
 from training.recipe import Recipe
@@ -24,7 +22,7 @@ def resolve(recipe: Recipe) -> Recipe:
 def prepare(space="quick", *overrides, demand=DEMAND, node=NODE, gpu_mb=0.0):
     capacity = Capacity(demand, [node])
     loaded = load_space(space, list(overrides))
-    return Plan(loaded, capacity, resolve, {}, {"digest": "d1"}, (), (node,), gpu_mb)
+    return PreparedSweep(loaded, capacity, resolve, {}, {"digest": "d1"}, (), (node,), gpu_mb)
 
 
 def cost_of(target, noise=1.0):
@@ -45,6 +43,3 @@ def measure_made_up(plan, problem=lambda target: "", cost=cost_of):
         for target in targets
     ]
     return MeasuredSpace(found, left_out, plan.capacity.demand.gpus > 0, candidates)
-
-
-__all__ = ["cost_of", "epoch_seconds", "measure_made_up", "prepare", "resolve"]

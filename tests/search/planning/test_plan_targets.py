@@ -1,7 +1,14 @@
 """The recipes that are measured: few, and one for each choice that decides the cost."""
 
-from search.planning.features import describe_features, list_levels
-from search.planning.targets import CHECKS, choose_checks, choose_targets, draw_recipes, list_targets
+from search.planning.targets import (
+    CHECKS,
+    choose_checks,
+    choose_targets,
+    describe_features,
+    draw_recipes,
+    list_levels,
+    list_targets,
+)
 from spaces.load import load_space
 from tests.search.planning.made_up import resolve
 from training.errors import UserError

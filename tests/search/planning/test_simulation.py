@@ -15,7 +15,7 @@ def run(space=SPACE, slots=1, start=0.0, seed=0, epoch=2.0, setup=1.0):
 
 def test_without_stopping_the_time_is_that_of_all_epochs():
     course = run(without_stopping(SPACE), start=5.0)
-    assert course.epochs == course.epochs_full == 12 * 9
+    assert course.epochs == 12 * 9
     assert course.seconds == pytest.approx(5 + 12 * (1 + 9 * 2))
 
 
@@ -23,8 +23,6 @@ def test_asha_gives_epochs_away_and_the_baselines_run_to_their_end():
     course = run()
     assert 3 * 9 + 9 <= course.epochs < 12 * 9
     assert course.seconds == pytest.approx(12 * 1 + 2 * course.epochs)
-    assert course.trial_seconds == pytest.approx(course.seconds)
-    assert course.trial_seconds_full == pytest.approx(12 * 19)
 
 
 def test_trials_at_the_same_time_share_the_work():
@@ -32,11 +30,10 @@ def test_trials_at_the_same_time_share_the_work():
     assert course.seconds == pytest.approx(12 / 4 * 19)
 
 
-@pytest.mark.parametrize("scheduler", ["{name: asha, kind: promote}", "{name: asha, rungs: epochs}"])
-def test_every_scheduler_comes_to_an_end(scheduler):
-    space = load_space("quick", ["search.trials=12", f"search.scheduler={scheduler}"])
+def test_rungs_in_epochs_come_to_an_end():
+    space = load_space("quick", ["search.trials=12", "search.scheduler={name: asha, rungs: epochs}"])
     course = run(space, slots=3)
-    assert course.epochs < course.epochs_full
+    assert course.epochs < 12 * 9
 
 
 def test_the_same_seed_gives_the_same_course_and_another_one_another():

@@ -5,18 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from search.core.trials import Trials
-from search.display.records import to_json
+from ledger.events import DriverStarted, TrialEnded
+from ledger.settings import Settings
+from ledger.trials import Trials
 from search.display.tables.columns import make_console
+from search.planning.make import pack_and_forecast
 from search.planning.measured_space import file_of, recall, save
-from search.planning.settle import find_room, settle
+from search.planning.packing import find_room
 from search.planning.sweep_plan import plan_sweep
 from search.planning.view import describe_plan
+from search.records.output import to_json
 from search.runner.machines.capacity import Demand
 from search.runner.machines.cluster import Node
-from search.storage.events import DriverStarted, TrialEnded
-from search.storage.settings import Settings
-from search.tracking.entries import summary
+from search.tracking.run import summary
 from tests.search.planning.made_up import FULL, PER_IMAGE, measure_made_up, prepare
 
 GPU = {"demand": Demand(4, 1.0), "node": Node("1", "big", 8, 2, memory_mb=64000), "gpu_mb": 16000}
@@ -71,7 +72,7 @@ def test_the_price_counts_every_gpu_that_trials_use():
     plan = make_plan(price=3.6, **GPU)
     assert plan.price == pytest.approx(3.6 * 2 * plan.seconds / 3600)
     assert plan.price_full > plan.price
-    assert "money" in show(plan)
+    assert "price" in show(plan)
 
 
 def test_trials_that_fit_on_a_gpu_follow_from_its_memory_and_its_cpus():
@@ -108,10 +109,10 @@ def test_a_sweep_finds_the_measurements_of_the_same_space_and_data_whatever_its_
     prepared = prepare()
     save(measure_made_up(prepared), file_of(tmp_path, prepared))
     more = prepare("quick", "search.trials=20")
-    (event,) = settle(more, Settings(), tmp_path, None)
+    (event,) = pack_and_forecast(more, Settings(), tmp_path, None)
     assert (event.trials, event.slots) == (20, 2)
-    assert settle(prepare("quick", "epochs=10"), Settings(), tmp_path, None) == []
-    assert settle(replace(prepared, dataset={"digest": "d2"}), Settings(), tmp_path, None) == []
+    assert pack_and_forecast(prepare("quick", "epochs=10"), Settings(), tmp_path, None) == []
+    assert pack_and_forecast(replace(prepared, dataset={"digest": "d2"}), Settings(), tmp_path, None) == []
 
 
 def test_a_damaged_file_is_no_plan(tmp_path):
@@ -126,7 +127,7 @@ def test_a_damaged_file_is_no_plan(tmp_path):
 def test_the_run_of_the_sweep_has_the_plan_and_the_time_that_drivers_ran():
     prepared = prepare()
     event = plan_sweep(prepared, measure_made_up(prepared), find_room(prepared)).to_event()
-    from search.storage.events import TrialStarted
+    from ledger.events import TrialStarted
 
     start = TrialStarted(trial=0, recipe=prepared.space.baselines()[0], params=None, origin="baseline", time=1)
     ends = [TrialEnded(trial=0, state="interrupted", time=110), TrialEnded(trial=0, state="completed", time=1030)]

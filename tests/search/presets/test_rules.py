@@ -1,8 +1,11 @@
 """The rules of the presets: what each choice follows from."""
 
+from itertools import pairwise
+from pathlib import Path
+
 import pytest
 
-from search.presets.facts import DataFacts, MachineFacts
+from search.presets.facts import DataFacts, LocalMachine
 from search.presets.rules import (
     EMBEDDED,
     LADDER,
@@ -13,23 +16,24 @@ from search.presets.rules import (
     count_trials,
     first_rung,
 )
-from search.presets.space_text import Choice, write_space
-from spaces.load import parse_space
-from training.contract.specs import Backbone, ImageFolder
+from search.presets.space_text import Draft, write_space
+from spaces.load import load_space, parse_space
+from training.contract.specs import Backbone
+from training.data.sources.image_folder import ImageFolder
 from training.process.resources import Resources
 
 SMALL = DataFacts(255, 45, 5, 51, 51, 32)
 LARGE = DataFacts(50_000, 5_000, 100, 500, 500, 480)
-LAPTOP = MachineFacts(2, 0, 0.0, 2, Resources(), "32-true")
+LAPTOP = LocalMachine(2, 0, 0.0, 2, Resources(), "32-true")
 
 
 def with_gpu(gib):
-    return MachineFacts(16, 1, gib, 1, Resources(8, 8, "cuda"), "bf16-mixed")
+    return LocalMachine(16, 1, gib, 1, Resources(8, 8, "cuda"), "bf16-mixed")
 
 
 def choose(preset="good", data=SMALL, machine=LAPTOP, backbone=EMBEDDED, **more):
     values = {"reason": "small", "side": 32, "batch": 8, "epochs": 20, "trials": 10} | more
-    return Choice(PRESETS[preset], ImageFolder(root="/photos: my"), data, machine, backbone, **values)
+    return Draft(PRESETS[preset], ImageFolder(root="/photos: my"), data, machine, backbone, **values)
 
 
 def test_a_better_preset_and_a_larger_device_begin_with_a_larger_backbone():
@@ -75,6 +79,33 @@ def test_every_written_space_loads_and_its_baseline_is_a_recipe(preset, data, ba
     assert baseline.flip.probability == 0.5
     assert space.search.metric == ("val_balanced_accuracy" if data.classes == 2 else "val_accuracy")
     assert all(space.encode(recipe) is not None for recipe in space.baselines()[:1])
+
+
+@pytest.mark.parametrize(
+    ("preset", "data", "machine", "backbone"),
+    [
+        ("fast", SMALL, LAPTOP, EMBEDDED),
+        ("best", DataFacts(900, 90, 2, 800, 100, 300), with_gpu(80), Backbone(name="convnext_tiny")),
+    ],
+)
+def test_a_written_space_equals_the_one_that_was_written_by_hand(preset, data, machine, backbone):
+    text = write_space(choose(preset, data, machine, backbone), [])
+    assert parse_space(text, "made.yaml") == load_space(Path(__file__).parent / "spaces" / f"{preset}.yaml")
+
+
+def test_the_reasons_stand_above_the_choices():
+    text = write_space(choose("best", DataFacts(900, 90, 2, 800, 100, 300)), ["First: a note.", "Second " * 20])
+    assert text.startswith("# First: a note.\n# Second Second")
+    lines = [line.strip() for line in text.splitlines()]
+    above = {line.partition(":")[0]: before for before, line in reversed([*pairwise(lines)])}
+    assert above["format"].startswith("#   Second")
+    assert above["backbone"] == "# small."
+    assert above["preprocessing"] == "# The images have 300 pixels on the shorter side."
+    assert above["epochs"] == "# An epoch has 112 steps."
+    assert above["metric"] == "# One class has 800 images and another 100."
+    assert above["unfreeze"].startswith("# How much of the model is trained")
+    assert above["flip"].startswith("# Set the probability to 0.0")
+    assert above["baseline"].startswith("# The first trials")
 
 
 def test_a_better_preset_searches_more():

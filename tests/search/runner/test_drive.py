@@ -1,23 +1,28 @@
 """The end of a driver: the ledger, the display and the last sentence, with simulated workers."""
 
+import shutil
 import signal
+import time
+from contextlib import suppress
 from typing import ClassVar
 
 import pytest
 
+from ledger.events import RunOpened
+from ledger.file import Ledger, read_events
+from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
+from ledger.settings import Settings
 from search.core.controller import Controller
-from search.core.record import SweepRecord
 from search.display.tables.columns import make_console
 from search.runner import driver
 from search.runner.interrupt import Interrupted
 from search.runner.machines.capacity import Capacity, Demand
 from search.runner.machines.cluster import Node
-from search.runner.start.plan import Plan
+from search.runner.start.plan import PreparedSweep
 from search.runner.sweep import create_folder, make_header
-from search.storage.folder import SweepFolder
-from search.storage.ledger import Ledger, read_events
-from search.storage.settings import Settings
 from spaces.load import load_space
+from training.errors import UserError
 
 WAY_ON = "Continue with: sweep resume mine$"
 
@@ -30,6 +35,7 @@ class Tracking:
     stop_requested = False
     requests: ClassVar[dict] = {}
     answered: ClassVar[set] = set()
+    own_run = RunOpened(run="abc", experiment="7")
 
     def __call__(self, event):
         pass
@@ -40,20 +46,24 @@ class Tracking:
 
 
 @pytest.fixture
-def drive(tmp_path, monkeypatch):
+def drive(tmp_path):
     """Runs a driver over `tune(controller, should_stop, leave)` in place of Ray."""
     folder, space = SweepFolder(tmp_path / "mine"), load_space("quick")
     create_folder(folder, make_header("mine", "1", space, Settings()))
 
-    def run(tune):
-        monkeypatch.setattr(
-            driver, "_tune", lambda folder, controller, capacity, uses_share, *ways: tune(controller, *ways[:2])
-        )
+    def run(tune, **settings):
         controller, tracking = Controller(space, Ledger(folder.ledger)), Tracking()
         controller.subscribe(tracking)
-        plan = Plan(space, Capacity(Demand(1, 0), [Node("a", "here", 2, 0)]), lambda recipe: recipe, {}, None)
+        plan = PreparedSweep(
+            space,
+            Capacity(Demand(1, 0), [Node("a", "here", 2, 0)]),
+            resolve=lambda recipe: recipe,
+            seconds={},
+            dataset=None,
+            execute=lambda work: tune(work.controller, work.should_stop, work.leave),
+        )
         run.tracking = tracking
-        return driver.drive(folder, controller, Settings("", ""), plan, tracking, make_console())
+        return driver.drive(folder, controller, Settings("", "", **settings), plan, tracking, make_console())
 
     run.folder = folder
     return run
@@ -107,6 +117,42 @@ def test_a_request_from_another_machine_ends_the_sweep(drive):
 
     assert drive(tune).state == "interrupted"
     assert states(drive.folder) == (["interrupted"] * 2, "interrupted")
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+def test_a_sweep_whose_folder_is_removed_ends_with_its_ledger_or_with_exit_code_1(drive, blocked):
+    def tune(controller, should_stop, leave):
+        start_two(controller)
+        shutil.rmtree(drive.folder.path)
+        if blocked:
+            drive.folder.path.touch()
+        with suppress(OSError):
+            controller.next_trial()
+        assert should_stop()
+        leave()
+
+    words = "cannot be written again" if blocked else f"has been written again.*{WAY_ON}"
+    with pytest.raises(UserError, match=f"mine/ledger.jsonl was removed while the sweep ran, and {words}") as caught:
+        drive(tune)
+    assert caught.value.exit_code == (1 if blocked else 2)
+    assert drive.tracking.closed[0] == "interrupted"
+    if not blocked:
+        assert [trial.state for trial in SweepRecord.open(drive.folder).trials] == ["interrupted"] * 3
+        assert drive.folder.space.read_text() == SweepRecord.open(drive.folder).header.space
+
+
+def test_a_time_budget_does_not_follow_the_clock_of_the_machine(drive, monkeypatch):
+    def tune(controller, should_stop, leave):
+        start_two(controller)
+        monkeypatch.setattr(
+            "time.time", lambda now=time.time: now() + 7200
+        )  # summer time, or a correction of the clock
+        assert not should_stop()
+        monkeypatch.setattr("time.monotonic", lambda now=time.monotonic: now() + 7200)
+        assert should_stop()
+        leave()
+
+    assert drive(tune, time_budget_seconds=3600).state == "time_budget"
 
 
 def test_after_a_second_ctrl_c_no_trial_is_running(drive, capsys):

@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from search.core.trials import Trials
-from search.storage.ledger import read_events
+from ledger.file import read_events
+from ledger.trials import Trials
 from tests.real_sweeps import (
     FAST,
     call,
@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def swept(folder):
-    output = call(folder, "run", "tiny.yaml", "--name", "one", "--keep-best", "2")
+    output = call(folder, "run", "tiny.yaml", "--name", "one", "--keep-best", "2", "search.score=last")
     check_no_processes(folder)
     return output
 
@@ -48,24 +48,6 @@ def test_a_sweep_runs_from_one_command_in_a_folder_with_packages_like_ours(folde
 
 
 @pytest.mark.slow
-def test_paused_trials_continue_from_their_checkpoints_or_end_as_stopped(folder):
-    scheduler = "search.scheduler={name: asha, kind: promote, rungs: epochs, group: data.name}"
-    # With this seed two trials are resumed, in whatever order the reports of two workers arrive.
-    options = ["--name", "pausing", "--trials", "12", "search.sampler=random", "recipe.seed=25"]
-    output = call(folder, "run", "tiny.yaml", *options, scheduler, command=FAST)
-    events = list(read_events(folder / "sweeps" / "pausing" / "ledger.jsonl"))
-    paused = [event.trial for event in events if getattr(event, "state", None) == "paused"]
-    resumed = [event.trial for event in events if event.event == "resume"]
-    assert paused
-    assert resumed
-    assert set(resumed) <= set(paused)
-    trials = check_truth(folder, "pausing", 12, rungs_say="pause")  # each epoch once: none was trained again
-    logs = [(folder / "sweeps" / "pausing" / "trials" / trial.name / "log.txt").read_text() for trial in trials]
-    assert [log.count("begins.") for log in logs] == [trial.epoch for trial in trials]
-    assert f"{len(trials)} trials after" in output
-
-
-@pytest.mark.slow
 def test_the_exported_recipe_trains_again_to_the_same_score(folder, swept):
     summary = json.loads((folder / "exports" / "one" / "summary.json").read_text())
     assert summary["format"] == 1
@@ -73,10 +55,13 @@ def test_the_exported_recipe_trains_again_to_the_same_score(folder, swept):
     assert summary["mlflow_run_id"]
     recipe = (folder / "exports" / "one" / "recipe.yaml").read_text()
     assert "auto" not in recipe
-    call(folder, "train", "exports/one/recipe.yaml", "--out", "again")
+    assert "sweep train exports/one/recipe.yaml --score last" in " ".join(swept.split())
+    call(folder, "train", "exports/one/recipe.yaml", "--score", "last", "--out", "again")
     again = json.loads((folder / "again" / "summary.json").read_text())
     assert again["metrics"]["val_accuracy"] == summary["metrics"]["val_accuracy"]
     assert again["metrics"]["val_loss"] == summary["metrics"]["val_loss"]
+    events = read_events(folder / "sweeps" / "one" / "ledger.jsonl")
+    assert all(event.best_epoch == event.epoch for event in events if event.event == "report")
     assert (again["best_epoch"], again["threads"]) == (summary["best_epoch"], summary["threads"])
     weights = [(folder / path / "model.safetensors").read_bytes() for path in ("again", "exports/one")]
     assert weights[0] == weights[1]

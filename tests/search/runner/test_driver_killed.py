@@ -1,11 +1,13 @@
 """Real sweeps that are killed for real. They need no more than a trainer that keeps the contract."""
 
+import json
 import subprocess
 
+import psutil
 import pytest
 
-from search.core.trials import Trials
-from search.storage.ledger import read_events
+from ledger.file import read_events
+from ledger.trials import Trials
 from tests.real_sweeps import (
     FAST,
     call,
@@ -26,11 +28,14 @@ def folder(tmp_path_factory):
     return make_user_folder(tmp_path_factory.mktemp("user"))
 
 
+@pytest.mark.slow
 def test_after_a_killed_worker_ledger_and_mlflow_agree_and_no_process_is_left(folder):
     """The one real sweep of `make test`; the others here train more, or are killed more."""
     driver = start(folder, "run", "tiny.yaml", "--name", "lost", command=FAST)
     try:
         wait_for(folder / "sweeps" / "lost" / "ledger.jsonl", lambda events: len(reports(events)) >= 1, driver)
+        recorded = [pid for pid, _ in json.loads((folder / "sweeps" / "lost" / "processes.json").read_text())]
+        assert sum(psutil.Process(pid).name().endswith("Agent") for pid in recorded) == 2
         kill_a_worker(driver)
         assert driver.wait(timeout=900) == 0, driver.stdout.read()
     finally:
@@ -38,6 +43,34 @@ def test_after_a_killed_worker_ledger_and_mlflow_agree_and_no_process_is_left(fo
     check_truth(folder, "lost", 6)
     events = list(read_events(folder / "sweeps" / "lost" / "ledger.jsonl"))
     assert [event.event for event in events].count("lost") == 1  # it went on by our count, not by Ray's
+    check_no_processes(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", ["raylet", "gcs_server"])
+def test_a_sweep_goes_on_by_itself_after_a_server_of_its_ray_is_killed_once_and_ends_after_the_second_time(
+    folder, server
+):
+    ledger = folder / "sweeps" / server / "ledger.jsonl"
+    driver = start(folder, "run", "tiny.yaml", "--name", server, "--trials", "40", command=FAST)
+    try:
+        for number in (1, 2):
+
+            def trains(events, number=number):
+                drivers = sum(event.event == "driver" for event in events)
+                return drivers == number and events[-1].event == "report"
+
+            wait_for(ledger, trains, driver)
+            [found] = [child for child in psutil.Process(driver.pid).children() if child.name() == server]
+            found.kill()
+        printed = driver.communicate(timeout=300)[0]
+    finally:
+        driver.kill()
+    assert "Ray ended on this machine. It starts again" in printed
+    assert f"Ray ended on this machine twice. Look for the reason, then continue with: sweep resume {server}" in printed
+    assert driver.returncode == 2
+    call(folder, "resume", server, command=FAST)
+    check_truth(folder, server, 40)
     check_no_processes(folder)
 
 

@@ -42,6 +42,6 @@ def test_random_recipes_of_the_full_space_train(draws, tmp_path):
     assert torch.get_num_threads() == threads
     if draws < MANY:
         return
-    # Every technique was among them but what needs a GPU or several CPUs, or is left out above.
+    # Every technique was among them but what needs a GPU, several CPUs or a teacher, or is left out above.
     techniques = {name for name, value in Recipe() if type(value).__module__.startswith("training.techniques")}
-    assert techniques - switched_on == {"compilation", "cudnn_benchmark", "data_parallel"}
+    assert techniques - switched_on == {"compilation", "cudnn_benchmark", "data_parallel", "distillation"}

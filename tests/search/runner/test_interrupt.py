@@ -1,6 +1,7 @@
 """Signals: the first requests the end, the second and SIGTERM do not wait, and the messages are true."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from search.runner import interrupt
 from search.runner.interrupt import Interrupted, interruptible, listen, resumable
+from tests.real_sweeps import SWEEP, check_no_processes, environment
 
 
 @pytest.fixture(autouse=True)
@@ -115,12 +117,74 @@ def test_every_command_ends_in_one_sentence_when_a_signal_comes(number, code):
     assert len(done.stderr.splitlines()) == 1
 
 
+LOSSES = {
+    "a callback of a weak reference": "box = type('Box', (), {})(); kept = weakref.ref(box, lambda _: end()); del box",
+    "a library that catches everything": "try: end()\nexcept: pass",
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_signal_that_python_or_a_library_drops_ends_the_command_all_the_same(loss, number):
+    program = (
+        "import signal, time, weakref, search.cli.main\n"
+        f"def end(): signal.raise_signal({int(number)})\n"
+        f"def work():\n{indent(LOSSES[loss])}\n    time.sleep(30)\n"
+        "search.cli.main.app = lambda **_: work()\n"
+        "search.cli.main.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=20)
+    assert done.returncode == 128 + number
+    assert done.stderr.splitlines()[-1].startswith("sweep: ended by SIG")
+
+
+def indent(text):
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def test_a_clean_up_that_takes_its_time_after_sigterm_is_not_broken_off(tmp_path):
+    program = (
+        "import signal, time, pathlib, search.cli.main\n"
+        "def work():\n"
+        f"    try: signal.raise_signal({int(signal.SIGTERM)})\n"
+        "    finally: time.sleep(1.5); pathlib.Path('clean').touch()\n"
+        "search.cli.main.app = lambda **_: work()\n"
+        "search.cli.main.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False, timeout=20)
+    assert done.returncode == 143
+    assert (tmp_path / "clean").exists()
+
+
+@pytest.mark.parametrize("seconds", [0.2, 0.5, 1.0, 1.7])
+def test_a_sweep_whose_terminal_is_closed_at_once_ends_and_leaves_nothing(seconds, tmp_path):
+    terminal, its_end = pty.openpty()
+    driver = subprocess.Popen(
+        ["setsid", "--ctty", *SWEEP, "run", "quick"],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=its_end,
+        stdout=its_end,
+        stderr=its_end,
+    )
+    os.close(its_end)
+    time.sleep(seconds)
+    driver.send_signal(signal.SIGHUP)
+    os.close(terminal)
+    try:
+        assert driver.wait(timeout=30) in (128 + signal.SIGHUP, -signal.SIGHUP)  # the latter before our first line
+    finally:
+        driver.kill()
+    assert not any(tmp_path.iterdir())
+    check_no_processes(tmp_path)
+
+
 def test_signals_raise_after_listen():
     before = {number: signal.getsignal(number) for number in interrupt.NAMES}
     try:
         listen()
         with pytest.raises(Interrupted):
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGINT)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

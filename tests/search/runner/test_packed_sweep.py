@@ -1,18 +1,19 @@
 """Packed trials under the real Ray, on a machine that only claims to have a GPU; workers simulate the training."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
+from ledger.file import Ledger
+from ledger.folder import SweepFolder
+from ledger.settings import Settings
 from search.core.controller import Controller
-from search.runner import driver
+from search.runner import executor
+from search.runner.executor import Work
 from search.runner.machines.capacity import Capacity, Demand
-from search.runner.machines.cluster import RAY_SETTINGS, list_nodes
-from search.storage.folder import SweepFolder
-from search.storage.ledger import Ledger
-from search.storage.settings import Settings
+from search.runner.machines.cluster import list_nodes
+from search.runner.machines.ray_process import RAY_SETTINGS
 from spaces.load import load_space
 
 GREEDY = 2  # the trial that needs more than a third of a GPU
@@ -69,11 +70,9 @@ def test_trials_share_a_gpu_and_one_without_enough_memory_goes_on_with_a_larger_
     folder.path.mkdir()
     controller = Controller(load_space("quick", overrides), Ledger(folder.ledger))
     capacity = Capacity(Demand(1, 0.3333, None, 50.0), list_nodes(), say=Console().print)
-    monkeypatch.setattr(driver, "bootstrap", lambda *names: make_train())
+    monkeypatch.setattr(executor, "bootstrap", lambda *names: make_train())
     assert capacity.slots == 3
-    driver._tune(
-        folder, controller, capacity, Settings(), lambda: False, lambda: None, SimpleNamespace(collect=lambda: None)
-    )
+    executor.run_on_ray(Work(folder, controller, capacity, Settings(), lambda: False, lambda: None))
     assert {trial.state for trial in controller.trials} == {"completed"}
     assert [trial.enlargements for trial in controller.trials] == [0, 0, 1, 0, 0, 0, 0]
     used = [json.loads((folder.trial(number) / "used.json").read_text()) for number in range(7)]

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 import pytest
 from ray.tune.search import Searcher
 
+from ledger.events import SweepPaused
+from ledger.file import Ledger
 from search.core.controller import Controller
-from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher, describe_death, make_placing
+from search.runner.machines.ray_failures import describe_death
+from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher, make_placing
 from search.runner.worker import TrialInput
-from search.storage.events import SweepPaused
-from search.storage.ledger import Ledger
 from spaces.load import load_space
 
 # As Ray 2.60 prints them, shortened.
@@ -49,7 +50,7 @@ def test_the_reason_of_a_lost_device_is_the_sentence_about_it(tmp_path):
     text = f"ray::ImplicitFunc.train() (pid=7)\n  File x.py\ntraining.errors.LostDevice: {sentence}"
     (tmp_path / "error.txt").write_text(text)
     trial = SimpleNamespace(error_file=str(tmp_path / "error.txt"))
-    assert describe_death(trial) == sentence
+    assert describe_death(trial) == (sentence, "worker")
 
 
 def test_a_trial_that_fails_on_an_unprepared_node_is_moved(tmp_path):
@@ -70,7 +71,7 @@ def test_the_function_that_places_trials_needs_none_of_our_packages_in_a_worker(
 
     text = cloudpickle.dumps(make_placing())
     code = (
-        "import pickle, sys; sys.modules.update(dict.fromkeys(('search', 'spaces', 'analysis', 'training')));"
+        "import pickle, sys; sys.modules.update(dict.fromkeys(('search', 'spaces', 'ledger', 'analysis', 'training')));"
         "print(pickle.loads(sys.stdin.buffer.read())({'avoided': [], 'resources': {'cpu': 1}}).bundles)"
     )
     done = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, timeout=200)
@@ -140,7 +141,7 @@ def test_a_packed_trial_that_runs_out_of_memory_goes_on_and_ends_only_with_every
 
 def test_a_trial_with_a_larger_share_counts_as_several(tmp_path):
     controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
-    make_input = lambda trial: TrialInput(trial.number, {}, "", "", 0, 1, False, 0, 0, "", {}, [])  # noqa: E731
+    make_input = lambda trial: TrialInput(trial.number, {}, "", "", "best", 0, 1, False, 0, 0, "", {}, [])  # noqa: E731
     searcher = LedgerSearcher(controller, make_input, lambda: 3)
     assert searcher.suggest("a")["trial"] == 0
     controller.lose(0, "memory", "memory")

@@ -2,12 +2,17 @@
 
 from types import SimpleNamespace
 
+import pytest
+
+from ledger.events import SweepPlanned
+from ledger.folder import SweepFolder
+from ledger.settings import Settings
 from search.display.tables.columns import make_console
 from search.runner import sweep
-from search.storage.events import SweepPlanned
-from search.storage.folder import SweepFolder
-from search.storage.settings import Settings
+from search.runner.driver import SweepEnd
+from search.runner.sweep import create_folder, make_header
 from spaces.load import load_space
+from training.errors import UserError
 
 PLANNED = SweepPlanned(
     trials=3, slots=1, seconds=60, seconds_low=50, seconds_high=70, seconds_full=90, memory_mb=800, time=1
@@ -21,8 +26,18 @@ def test_ledger_and_store_get_the_plan_of_a_new_sweep(tmp_path, monkeypatch):
     monkeypatch.setattr(sweep, "check_data", lambda space: None)
     monkeypatch.setattr(sweep, "make_plan", lambda *given, **named: plan)
     monkeypatch.setattr(sweep, "_make_tracking", lambda *given: SimpleNamespace(replay=sent.extend))
-    monkeypatch.setattr(sweep, "drive", lambda folder, controller, *given: controller.trials.plan)
+    monkeypatch.setattr(sweep, "drive", lambda folder, controller, *given: SweepEnd(controller, "completed", 0))
     folder = SweepFolder(tmp_path / "planned")
-    kept = sweep.run_sweep(folder, space, Settings(), make_console(), settle=lambda *given: [PLANNED])
-    assert kept == PLANNED
+    kept = sweep.run_sweep(folder, space, Settings(), make_console(), forecast=lambda *given: [PLANNED])
+    assert kept.record.trials.plan == PLANNED
     assert [event.event for event in sent] == ["sweep", "plan"]
+
+
+def test_of_two_sweeps_with_one_name_the_second_ends_in_one_sentence_and_leaves_nothing(tmp_path):
+    folder, space = SweepFolder(tmp_path / "mine"), load_space("quick")
+    create_folder(folder, make_header("mine", "1", space, Settings()))
+    ledger = folder.ledger.read_bytes()
+    with pytest.raises(UserError, match="^--name=mine: another sweep with this name has just started"):
+        create_folder(folder, make_header("mine", "2", space, Settings()))
+    assert folder.ledger.read_bytes() == ledger
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

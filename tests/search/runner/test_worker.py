@@ -1,5 +1,7 @@
 import errno
 import json
+import logging
+import shutil
 import socket
 import sys
 from pathlib import Path
@@ -12,11 +14,11 @@ import torch
 import training.train
 from search.runner import worker
 from search.runner.worker import bootstrap, killed_for_memory, run_trial
-from training.errors import UserError
+from training.errors import LostDevice, UserError
 from training.recipe import Recipe
 
 CONFIG = {"trial": 0, "recipe": Recipe().model_dump(), "gpus": 0, "cpus": 1.0, "uses_share": False, "reported": 0}
-CONFIG |= {"cache": "rates", "avoided": [], "resources": {"cpu": 1}}
+CONFIG |= {"metric": "val_accuracy", "score": "best", "cache": "rates", "avoided": [], "resources": {"cpu": 1}}
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -32,7 +34,7 @@ def have_it_end(how, folder, monkeypatch, crashes=0):
     monkeypatch.setattr(training.train, "train", train)
     monkeypatch.setattr(ray.tune, "report", lambda message: recorded.append(json.loads(message["message"])))
     monkeypatch.setattr(worker, "_own_node", lambda: "here")
-    run_trial({**CONFIG, "folder": str(folder), "metric": "val_accuracy", "crashes": crashes})
+    run_trial({**CONFIG, "folder": str(folder), "crashes": crashes})
     return recorded
 
 
@@ -67,6 +69,20 @@ def test_a_full_disk_ends_the_sweep_and_not_the_trial(tmp_path, monkeypatch):
     assert recorded == {"end": "interrupted", "reason": f"{tmp_path}: No space left on device", "fatal": True}
 
 
+def test_a_trial_whose_folder_is_removed_is_lost_and_begins_again(tmp_path, monkeypatch):
+    folder = tmp_path / "0007"
+
+    def train(*arguments, **named):
+        shutil.rmtree(folder)
+        (folder / "last.ckpt").open("wb")
+
+    monkeypatch.setattr(training.train, "train", train)
+    monkeypatch.setattr(worker, "_own_node", lambda: "here")
+    with pytest.raises(LostDevice, match="0007 was removed, so the trial begins again"):
+        run_trial({**CONFIG, "folder": str(folder), "crashes": 0})
+    assert not logging.getLogger("training").handlers  # the next trial of this worker has a log of its own
+
+
 def test_a_trial_whose_worker_was_killed_for_memory_is_not_tried_again(tmp_path, monkeypatch):
     monkeypatch.setattr("search.runner.worker.killed_for_memory", lambda folder: True)
     (recorded,) = have_it_end(AssertionError("it was tried"), tmp_path, monkeypatch, crashes=1)
@@ -94,7 +110,7 @@ def test_a_trial_with_a_part_of_a_gpu_may_fill_that_part_of_its_memory(gpus, sha
 
     monkeypatch.setattr(training.train, "train", train)
     monkeypatch.setattr(worker, "_own_node", lambda: "here")
-    run_trial({**CONFIG, "folder": str(tmp_path), "metric": "val_accuracy", "crashes": 0, "gpus": gpus})
+    run_trial({**CONFIG, "folder": str(tmp_path), "crashes": 0, "gpus": gpus})
     assert seen == [share]
 
 

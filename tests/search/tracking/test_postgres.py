@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from search.storage.events import SweepStarted, make_event
-from search.storage.settings import Settings
+from ledger.events import SweepStarted
+from ledger.settings import Settings
 from search.tracking import writer as tracking
 from search.tracking.writer import Tracking
+from tests.made_events import make_event
 from training.errors import UserError
 from training.recipe import Recipe
 

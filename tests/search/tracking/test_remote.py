@@ -1,19 +1,25 @@
 """A sweep is read, listed and stopped through its MLflow store alone."""
 
+import os
+import socket
 import time
 import uuid
 from pathlib import Path
 
 import pytest
 
-from search.core.record import SweepRecord
-from search.storage.events import SweepStarted, decode, encode, make_event
-from search.storage.folder import SweepFolder
-from search.storage.ledger import Ledger
-from search.storage.settings import Settings
-from search.tracking import remote
+from analysis.reading.remote import fetch_record, list_sweeps
+from analysis.reading.store import ServerAway
+from ledger.events import SweepStarted, decode, encode
+from ledger.file import Ledger
+from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
+from ledger.settings import Settings
+from search.tracking import own_run
 from search.tracking import writer as tracking
+from search.tracking.sweep_runs import PARENT, SweepRuns
 from search.tracking.writer import Tracking
+from tests.made_events import make_event
 from training.errors import UserError
 from training.recipe import Recipe
 
@@ -74,45 +80,45 @@ def test_a_running_sweep_is_read_from_the_ledger_that_its_driver_copies(uri, tmp
 
     def seen() -> SweepRecord | None:
         try:
-            return remote.fetch_record(uri, EXPERIMENT, "alpha")
+            return fetch_record(uri, EXPERIMENT, "alpha")
         except UserError as error:
-            assert "no ledger yet" in str(error) or "no such sweep" in str(error)  # noqa: PT017 - both are right here
+            assert "cannot be read" in str(error) or "no such sweep" in str(error)  # noqa: PT017 - both are right here
             return None
 
     wait(lambda: (found := seen()) is not None and len(found.trials) and found.trials.by_number[0].epoch == 1)
-    record = remote.fetch_record(uri, EXPERIMENT, "alpha")
+    record = fetch_record(uri, EXPERIMENT, "alpha")
     assert (record.state, record.budget) == ("running", 3)
-    [listed] = remote.list_sweeps(uri, EXPERIMENT, owner="ada", tags={"team": "vision"})
+    [listed] = list_sweeps(uri, EXPERIMENT, owner="ada", tags={"team": "vision"})
     assert (listed.name, listed.state, listed.owner, listed.tags) == ("alpha", "running", "ada", {"team": "vision"})
     sweep.report(2, 0.75)
     sweep.end()
-    record = remote.fetch_record(uri, EXPERIMENT, "alpha")
+    record = fetch_record(uri, EXPERIMENT, "alpha")
     assert record.state != "running"
     assert record.trials.best().score == 0.75
     assert record.events == sweep.ledger.events
-    [listed] = remote.list_sweeps(uri, EXPERIMENT, owner="ada")
+    [listed] = list_sweeps(uri, EXPERIMENT, owner="ada")
     assert (listed.state, listed.run.data.metrics["best_val_accuracy"]) == ("completed", 0.75)
 
 
 def test_sweeps_are_listed_by_owner_and_tag_and_trials_are_not(uri, tmp_path):
     for name, owner, tags in (("beta", "ben", {"team": "speech"}), ("gamma", "ben", {}), ("delta", "dan", {})):
         Running(uri, tmp_path, name, owner=owner, tags=tags).end()
-    names = [sweep.name for sweep in remote.list_sweeps(uri, EXPERIMENT, owner="ben")]
+    names = [sweep.name for sweep in list_sweeps(uri, EXPERIMENT, owner="ben")]
     assert names == ["gamma", "beta"], "the latest is first"
-    assert [sweep.name for sweep in remote.list_sweeps(uri, EXPERIMENT, tags={"team": "speech"})] == ["beta"]
-    assert not remote.list_sweeps(uri, EXPERIMENT, owner="ben", tags={"team": "vision"})
-    assert {"beta", "gamma", "delta"} <= {sweep.name for sweep in remote.list_sweeps(uri, EXPERIMENT)}
+    assert [sweep.name for sweep in list_sweeps(uri, EXPERIMENT, tags={"team": "speech"})] == ["beta"]
+    assert not list_sweeps(uri, EXPERIMENT, owner="ben", tags={"team": "vision"})
+    assert {"beta", "gamma", "delta"} <= {sweep.name for sweep in list_sweeps(uri, EXPERIMENT)}
 
 
 def test_a_request_to_stop_reaches_the_driver_and_a_later_driver_does_not_see_it(uri, tmp_path):
     sweep = Running(uri, tmp_path, "epsilon")
-    wait(lambda: any(found.name == "epsilon" for found in remote.list_sweeps(uri, EXPERIMENT)))
+    wait(lambda: any(found.name == "epsilon" for found in list_sweeps(uri, EXPERIMENT)))
     assert not sweep.tracking.stop_requested
-    remote.request_stop(uri, EXPERIMENT, "epsilon")
+    own_run.request_stop(uri, EXPERIMENT, "epsilon")
     wait(lambda: sweep.tracking.stop_requested)
     sweep.end("interrupted")
     with pytest.raises(UserError, match="epsilon is not running: its state in .* is interrupted"):
-        remote.request_stop(uri, EXPERIMENT, "epsilon")
+        own_run.request_stop(uri, EXPERIMENT, "epsilon")
     events = sweep.ledger.events
     again = Tracking(
         uri,
@@ -125,24 +131,71 @@ def test_a_request_to_stop_reaches_the_driver_and_a_later_driver_does_not_see_it
     again.start()
     again.wait_ready()
     again.replay(events)
-    wait(lambda: remote.fetch_record(uri, EXPERIMENT, "epsilon").state == "running")
+    wait(lambda: fetch_record(uri, EXPERIMENT, "epsilon").state == "running")
     time.sleep(0.2)
     assert not again.stop_requested
     again.close("completed")
 
 
+def test_a_request_to_stop_in_the_first_moment_of_a_sweep_is_not_lost(uri, tmp_path, monkeypatch):
+    create = SweepRuns._create
+
+    def create_and_stop(self, key, *arguments):
+        run = create(self, key, *arguments)
+        if key == PARENT:
+            own_run.request_stop(uri, EXPERIMENT, "first-moment")
+        return run
+
+    monkeypatch.setattr(SweepRuns, "_create", create_and_stop)
+    sweep = Running(uri, tmp_path, "first-moment")
+    wait(lambda: sweep.tracking.stop_requested, seconds=10)
+    sweep.end("interrupted")
+
+
 def test_an_export_comes_back_from_the_store(uri, tmp_path):
     sweep = Running(uri, tmp_path, "zeta")
     with pytest.raises(UserError, match=r"zeta: .* has no export|zeta: no such sweep"):
-        remote.fetch_export(uri, EXPERIMENT, "zeta", tmp_path / "none")
+        own_run.fetch_export(uri, EXPERIMENT, "zeta", tmp_path / "none")
     sweep.end()
     made = tmp_path / "exports"
     made.mkdir()
     (made / "recipe.yaml").write_text("epochs: 3\n")
-    remote.publish_export(SweepRecord.open(sweep.folder), made)
-    remote.fetch_export(uri, EXPERIMENT, "zeta", tmp_path / "copy")
+    own_run.publish_export(SweepRecord.open(sweep.folder), made)
+    own_run.fetch_export(uri, EXPERIMENT, "zeta", tmp_path / "copy")
     assert (tmp_path / "copy" / "recipe.yaml").read_text() == "epochs: 3\n"
     assert not (tmp_path / "none").exists()
+
+
+DAMAGES = {
+    "deleted": (lambda path: path.unlink(), ""),
+    "a folder": (lambda path: (path.unlink(), path.mkdir()), "not a regular file"),
+    "a named pipe": (lambda path: (path.unlink(), os.mkfifo(path)), ""),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_artifacts_that_are_gone_are_refused_in_a_sentence(uri, tmp_path, damage):
+    damage, reason = DAMAGES[damage]
+    Running(uri, tmp_path, "zeta").end()
+    [sweep, *_] = list_sweeps(uri, EXPERIMENT)
+    folder = Path(sweep.run.info.artifact_uri.removeprefix("file://"))
+    for name in ("ledger.jsonl.gz", "space.yaml"):
+        damage(folder / name)
+    with pytest.raises(
+        UserError, match=rf"the artifact ledger.jsonl.gz of the sweep's run cannot be read \(.*{reason}"
+    ):
+        fetch_record(uri, EXPERIMENT, "zeta")
+
+
+def test_a_run_whose_ledger_was_deleted_is_read_by_its_metrics(uri, tmp_path):
+    sweep = Running(uri, tmp_path, "nu")
+    sweep.report(1, 0.5)
+    sweep.end()
+    before = fetch_record(uri, EXPERIMENT, "nu")
+    [found, *_] = list_sweeps(uri, EXPERIMENT)
+    Path(found.run.info.artifact_uri.removeprefix("file://"), "ledger.jsonl.gz").unlink()
+    again = fetch_record(uri, EXPERIMENT, "nu")
+    assert again.trials.best().score == before.trials.best().score == 0.5
 
 
 def test_a_ledger_with_an_incomplete_last_line_is_read(uri, tmp_path):
@@ -150,10 +203,10 @@ def test_a_ledger_with_an_incomplete_last_line_is_read(uri, tmp_path):
     with sweep.folder.ledger.open("ab") as file:
         file.write(encode(sweep.ledger.events[-1])[:20])
     assert sweep.tracking.close("interrupted") == 0
-    assert len(remote.fetch_record(uri, EXPERIMENT, "eta").trials) == 1
+    assert len(fetch_record(uri, EXPERIMENT, "eta").trials) == 1
 
 
-@pytest.mark.parametrize("act", [remote.fetch_record, remote.request_stop])
+@pytest.mark.parametrize("act", [fetch_record, own_run.request_stop])
 def test_a_wrong_name_or_store_ends_in_one_sentence(act, uri, tmp_path):
     Running(uri, tmp_path, "theta").end()
     with pytest.raises(UserError, match=r"iota: no such sweep in sqlite.*There are: theta"):
@@ -185,6 +238,7 @@ def test_the_commands_read_the_store(uri, tmp_path, capsys, monkeypatch):
         app(["export", "kappa", "--tracking-uri", uri, "--onnx"], standalone_mode=False)
 
 
+@pytest.mark.slow
 def test_ledger_and_export_go_through_a_server_to_s3_without_credentials_here(serve_mlflow, tmp_path, monkeypatch):
     boto3, moto = pytest.importorskip("boto3"), pytest.importorskip("moto.server")
     s3 = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -200,16 +254,17 @@ def test_ledger_and_export_go_through_a_server_to_s3_without_credentials_here(se
             monkeypatch.setenv(name, value)
         bucket = boto3.resource("s3", endpoint_url=endpoint).create_bucket(Bucket="mlflow")
         server = f"http://127.0.0.1:{serve_mlflow(f'sqlite:///{tmp_path}/server.db', 's3://mlflow/team')}"
+        Settings(server).remember()
         sweep = Running(server, tmp_path, "lambda")
         sweep.report(1, 0.5)
         sweep.end()
         (tmp_path / "export").mkdir()
         (tmp_path / "export" / "recipe.yaml").write_text("epochs: 3\n")
-        remote.publish_export(SweepRecord.open(sweep.folder), tmp_path / "export")
+        own_run.publish_export(SweepRecord.open(sweep.folder), tmp_path / "export")
         keys = {object.key.rpartition("artifacts/")[2] for object in bucket.objects.all()}
-        assert {"ledger.jsonl", "space.yaml", "export/recipe.yaml"} <= keys
-        assert remote.fetch_record(server, EXPERIMENT, "lambda").events == sweep.ledger.events
-        remote.fetch_export(server, EXPERIMENT, "lambda", tmp_path / "copy")
+        assert {"ledger.jsonl.gz", "space.yaml", "export/recipe.yaml"} <= keys
+        assert fetch_record(server, EXPERIMENT, "lambda").events == sweep.ledger.events
+        own_run.fetch_export(server, EXPERIMENT, "lambda", tmp_path / "copy")
         assert (tmp_path / "copy" / "recipe.yaml").exists()
     finally:
         s3.stop()
@@ -217,15 +272,15 @@ def test_ledger_and_export_go_through_a_server_to_s3_without_credentials_here(se
 
 def test_a_request_reaches_the_driver_through_the_store_and_its_tag_is_removed(uri, tmp_path):
     sweep = Running(uri, tmp_path, "sigma")
-    wait(lambda: any(found.name == "sigma" for found in remote.list_sweeps(uri, EXPERIMENT)))
+    wait(lambda: any(found.name == "sigma" for found in list_sweeps(uri, EXPERIMENT)))
     event = make_event({"event": "add", "request": "abc", "recipe": Recipe().model_dump()})
-    remote.send_request(uri, EXPERIMENT, "sigma", event)
+    own_run.send_request(uri, EXPERIMENT, "sigma", event)
     wait(lambda: sweep.tracking.requests)
     assert decode(sweep.tracking.requests["request.abc"].encode()) == event
     sweep.tracking.answered.add("request.abc")
 
     def tags():
-        [found] = [found for found in remote.list_sweeps(uri, EXPERIMENT) if found.name == "sigma"]
+        [found] = [found for found in list_sweeps(uri, EXPERIMENT) if found.name == "sigma"]
         return found.run.data.tags
 
     wait(lambda: "request.abc" not in tags())
@@ -234,4 +289,19 @@ def test_a_request_reaches_the_driver_through_the_store_and_its_tag_is_removed(u
     wait(lambda: tags().get("notes") == "larger images")
     sweep.end()
     with pytest.raises(UserError, match="sigma is not running"):
-        remote.send_request(uri, EXPERIMENT, "sigma", event)
+        own_run.send_request(uri, EXPERIMENT, "sigma", event)
+
+
+@pytest.mark.timeout(100)  # MLflow itself tries for longer
+@pytest.mark.parametrize("is_listening", [False, True])
+def test_a_database_that_does_not_answer_ends_a_command_in_one_sentence(is_listening):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        address = f"postgresql://ana:secret@127.0.0.1:{server.getsockname()[1]}/mlflow"
+        if is_listening:
+            server.listen()
+        for ask in (list_sweeps, lambda *given: own_run.request_stop(*given, "mine")):
+            with pytest.raises(
+                ServerAway, match=r"^--tracking-uri postgresql://ana:\*\*\*@.*does not answer \(.*Start it"
+            ):
+                ask(address, EXPERIMENT)

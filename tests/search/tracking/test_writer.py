@@ -7,17 +7,20 @@ import socket
 import threading
 import time
 import uuid
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
-from search.storage.events import AnyEvent, SweepStarted, make_event
-from search.storage.settings import Settings
+from analysis.reading import store as reading
+from ledger.events import AnyEvent, SweepStarted
+from ledger.settings import Settings
 from search.tracking import mlflow_store
 from search.tracking import writer as tracking
 from search.tracking.writer import Tracking
 from spaces.load import load_recipe
+from tests.made_events import make_event
 from training.errors import UserError
 from training.recipe import Recipe
 
@@ -100,7 +103,7 @@ def read_runs(uri: str, sweep_id: str) -> dict[str, object]:
     experiment = client.get_experiment_by_name(EXPERIMENT)
     found = client.search_runs([experiment.experiment_id], f"tags.sweep_id = '{sweep_id}'")
     assert len({run.info.run_name for run in found}) == len(found), "a run is there twice"
-    return {run.info.run_name: run for run in found}
+    return {run.info.run_name.rpartition("/")[2]: run for run in found}
 
 
 def read_history(uri: str, run, key: str) -> list[tuple[int, float, int]]:
@@ -118,21 +121,22 @@ def test_a_sweep_is_a_run_with_a_run_below_it_for_each_trial(uri, sweep_id):
     sent = send(uri, sweep_id, timed(*trial(0, "completed"), *trial(1, "stopped", 1)))
     runs = read_runs(uri, sweep_id)
     assert set(runs) == {"quick-1", "0000", "0001"}
-    assert sent.parent_run_id == runs["quick-1"].info.run_id
+    assert runs["0001"].info.run_name == "quick-1/0001"
+    assert sent.own_run.run == runs["quick-1"].info.run_id
     assert sent.run_ids == {0: runs["0000"].info.run_id, 1: runs["0001"].info.run_id}
     tags = runs["0001"].data.tags
-    assert tags["mlflow.parentRunId"] == sent.parent_run_id
+    assert tags["mlflow.parentRunId"] == sent.own_run.run
     assert (tags["sweep"], tags["trial"], tags["origin"]) == ("quick-1", "0001", "sampler")
     assert runs["0000"].info.start_time == 1_700_000_000_250
     assert runs["0000"].info.end_time == 1_700_000_004_250
 
 
 def test_the_linear_probe_is_in_the_metrics_of_the_sweeps_own_run(uri, sweep_id):
-    scores = {"linear": {"val_accuracy": 0.9}, "neighbours": {"val_accuracy": 0.8}, "linear_standard_error": 0.01}
+    scores = {"linear": {"val_accuracy": 0.9}, "knn": {"val_accuracy": 0.8}, "linear_standard_error": 0.01}
     counts = {"train_images": 200, "val_images": 350, "seconds": 2.0}
     send(uri, sweep_id, timed({"event": "probe", "backbone": "resnet18", **scores, **counts}, *trial(0, "completed")))
     found = read_runs(uri, sweep_id)["quick-1"].data.metrics
-    assert (found["probe_val_accuracy"], found["neighbours_val_accuracy"]) == (0.9, 0.8)
+    assert (found["probe_val_accuracy"], found["knn_val_accuracy"]) == (0.9, 0.8)
     assert (found["probe_standard_error"], found["probe_train_images"], found["probe_seconds"]) == (0.01, 200, 2)
 
 
@@ -169,7 +173,7 @@ def test_every_end_of_a_trial_has_a_status_and_a_reason(uri, sweep_id, state, st
 
 
 def test_no_run_is_running_after_the_sweep(uri, sweep_id):
-    send(uri, sweep_id, timed(start(0), report(0, 1), *trial(1, "paused", 1)), state="interrupted")
+    send(uri, sweep_id, timed(start(0), report(0, 1), *trial(1, "interrupted", 1)), state="interrupted")
     runs = read_runs(uri, sweep_id)
     assert {run.info.status for run in runs.values()} == {"KILLED"}
     assert runs["quick-1"].data.tags["state"] == "interrupted"
@@ -299,7 +303,7 @@ def line(monkeypatch):
     def open_store(uri, experiment):
         flaky.client = MlflowClient(uri)
         store = mlflow_store.open_store(uri, experiment)
-        return mlflow_store.Store(flaky, store.experiment_id)
+        return replace(store, client=flaky)
 
     monkeypatch.setattr(tracking, "open_store", open_store)
     monkeypatch.setattr(tracking, "LONGEST_WAIT_SECONDS", 0.1)
@@ -347,7 +351,7 @@ def test_a_resumed_sweep_waits_for_a_server_that_does_not_answer_and_a_new_one_d
 
     def open_store(uri, experiment):
         if away.is_set():
-            raise mlflow_store.ServerAway("the MLflow server does not answer")
+            raise reading.ServerAway("the MLflow server does not answer")
         return opened(uri, experiment)
 
     monkeypatch.setattr(tracking, "open_store", open_store)
@@ -411,7 +415,7 @@ def test_refused_entries_are_logged_with_their_trial_and_the_rest_arrives(uri, s
     events[1].metrics["no [brackets] allowed"] = 1.0
     sent = send(uri, sweep_id, events)
     assert sent.refused == 1
-    assert "refused metrics of trial 0000" in caplog.text
+    assert "refused metrics of trial quick-1/0000" in caplog.text
     runs = read_runs(uri, sweep_id)
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
     assert "optimizer.lr" in runs["0000"].data.params
@@ -436,7 +440,7 @@ def test_a_store_that_cannot_be_opened_gives_one_sentence_quickly(bad, words):
 
 
 def test_a_server_that_never_answers_is_given_up_soon(monkeypatch):
-    monkeypatch.setattr(mlflow_store, "PROBE_SECONDS", 0.3)
+    monkeypatch.setattr(reading, "CONNECT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         made = make_tracking(f"http://127.0.0.1:{silent.getsockname()[1]}", "x")
         with pytest.raises(UserError, match="no answer within"):
@@ -462,8 +466,8 @@ def test_a_relative_database_does_not_depend_on_the_working_folder(tmp_path, mon
     assert (
         Tracking("sqlite:///mlflow.db", "x", sweep="", sweep_id="", metric="").uri == f"sqlite:///{tmp_path}/mlflow.db"
     )
-    assert mlflow_store.make_absolute("sqlite:////a/b.db?mode=ro") == "sqlite:////a/b.db?mode=ro"
-    assert mlflow_store.make_absolute("http://host/x") == "http://host/x"
+    assert reading.make_absolute("sqlite:////a/b.db?mode=ro") == "sqlite:////a/b.db?mode=ro"
+    assert reading.make_absolute("http://host/x") == "http://host/x"
 
 
 def test_every_run_has_the_data_that_it_was_trained_on(uri, sweep_id):
@@ -482,11 +486,11 @@ def test_every_run_has_the_data_that_it_was_trained_on(uri, sweep_id):
 
 def test_results_after_the_trials_are_logged_to_the_sweeps_own_run(uri, sweep_id, tmp_path):
 
-    from search.core.record import SweepRecord
-    from search.storage.folder import SweepFolder
-    from search.storage.ledger import Ledger
-    from search.storage.settings import Settings
-    from search.tracking.results import log_results
+    from ledger.file import Ledger
+    from ledger.folder import SweepFolder
+    from ledger.record import SweepRecord
+    from ledger.settings import Settings
+    from search.tracking.own_run import log_results
 
     sent = send(uri, sweep_id, timed(*trial(0, "completed")))
     folder = SweepFolder(tmp_path / "quick-1")
@@ -498,7 +502,7 @@ def test_results_after_the_trials_are_logged_to_the_sweeps_own_run(uri, sweep_id
             SweepRecord.open(folder), {"test_accuracy": 0.9}, [folder.path / "confirm.html"], ["90.0 %"], START, None
         )
     run = read_runs(uri, sweep_id)["quick-1"]
-    assert run.info.run_id == sent.parent_run_id
+    assert run.info.run_id == sent.own_run.run
     assert run.info.status == "FINISHED"
     assert run.data.tags["mlflow.note.content"] == "90.0 %"
     assert read_history(uri, run, "test_accuracy") == [(0, 0.9, round(START * 1000))]

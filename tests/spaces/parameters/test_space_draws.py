@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+from functools import partial
 
 import optuna
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from spaces.load import load_space
 from spaces.parameters.domains import Choice, IntUniform, Uniform
-from spaces.parameters.draws import count, draw, enumerate_params
+from spaces.parameters.draws import GridTrial, count, draw, draw_every
 from spaces.search import Search
 from spaces.space import Space
 from training.errors import UserError
@@ -65,11 +66,11 @@ def test_a_parameter_is_drawn_only_in_its_branch(load):
 def test_labels_are_names_else_first_constants_else_positions(load):
     space = load(
         "mixup: {choice: [{alpha: 0.0}, {alpha: {uniform: [0.1, 1]}}]}\n"
-        "augmentation: {choice: [{policy: none}, {rotate: 5.0, policy: small_images}]}\n"
+        "augmentation: {choice: [{policy: none}, {rotate: 5.0, policy: affine_colour}]}\n"
         "optimizer: {choice: [{lr: 0.1, name: sgd}, {name: sgd, lr: {uniform: [1, 2]}}, {name: adam}]}"
     )
     assert space.recipe["mixup"].labels == ("alpha=0.0", "1")
-    assert space.recipe["augmentation"].labels == ("none", "small_images")
+    assert space.recipe["augmentation"].labels == ("none", "affine_colour")
     assert space.recipe["optimizer"].labels == ("sgd#0", "sgd#1", "adam")
 
 
@@ -215,7 +216,7 @@ def test_every_point_of_a_grid_draws_its_own_recipe(load):
 
 def test_a_continuous_domain_cannot_be_listed():
     with pytest.raises(UserError, match=r"a\[1\] is continuous from 0 to 1"):
-        list(enumerate_params({"a": Choice((3, Uniform(0, 1)))}))
+        list(draw_every(partial(draw, {"a": Choice((3, Uniform(0, 1)))}), GridTrial()))
 
 
 def test_a_space_travels_between_processes():

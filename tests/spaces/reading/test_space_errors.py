@@ -15,11 +15,15 @@ MISTAKES = {
     "misspelt domain": ("mixup: {alpha: {unifrom: [0, 1]}}", "my.yaml:3:", "Did you mean uniform?"),
     "misspelt domain of a technique": ("mixup: {choise: [{alpha: 0}]}", "mixup has no choise", "Did you mean choice?"),
     "misspelt word": ("unfreeze: {level: ful}", "my.yaml:3: unfreeze.level=ful", "'full'", "Did you mean full?"),
-    "misspelt kind": ("optimizer: {name: adamm}", "optimizer.name=adamm: there is sgd,", "Did you mean adam"),
+    "misspelt kind": ("optimizer: {name: adamm}", "optimizer.name=adamm: there is adafactor,", "Did you mean adam"),
     "misspelt discriminator": ("optimizer: {nmae: adam}", "my.yaml:3: optimizer has no nmae", "Did you mean name?"),
     "misspelt domain of kinds": ("optimizer: {choise: [{name: sgd}]}", "has no choise", "Did you mean choice?"),
-    "no kind": ("optimizer: {lr: 0.1}", "optimizer has no name. Add name: one of sgd"),
-    "field of another kind": ("optimizer: {name: sgd, momentum: 0.9}", "name=sgd has no momentum", "to momentum, nest"),
+    "no kind": ("optimizer: {lr: 0.1}", "optimizer has no name. Add name: one of adafactor"),
+    "field of another kind": (
+        "optimizer: {name: sgd, momentum: 0.9}",
+        "name=sgd has no momentum",
+        "to momentum, muon, nest",
+    ),
     "required field": ("data: {name: image_folder}", "data.root is missing", "data={name: image_folder, root: ...}"),
     "low above high": ("mixup: {alpha: {uniform: [1, 0.5]}}", "low end 1 is above its high end 0.5. Write [0.5, 1]"),
     "log of zero": ("optimizer: {name: sgd, lr: {log_uniform: [0, 1]}}", "my.yaml:3: optimizer.lr", "no logarithm"),
@@ -99,7 +103,7 @@ def test_a_mistake_in_the_recipe_is_named_with_its_line(load, name):
         ("{sampler: tpee}", "Did you mean tpe?"),
         (
             "{trails: 3}",
-            "search has no trails; it has trials, metric, sampler, scheduler, baseline. Did you mean trials?",
+            "search has no trails; it has trials, metric, score, sampler, scheduler, baseline. Did you mean trials?",
         ),
         ("{trials: {choice: [1, 2]}}", "search.trials cannot be searched"),
         ("{scheduler: none}", "Write search.scheduler: {name: none}"),
@@ -109,6 +113,12 @@ def test_a_mistake_in_the_recipe_is_named_with_its_line(load, name):
             "with name=none has no min_epochs; it has name. It belongs to asha",
         ),
         ("{scheduler: {min_epochs: 1}}", "search.scheduler has no name"),
+        (
+            "{scheduler: {name: asha, kind: promote}}",
+            "my.yaml:4: search.scheduler.kind=promote: trials can no longer pause at a rung; those that do not pass it "
+            "stop. Leave kind out.",
+        ),
+        ("{scheduler: {name: asha, kind: halt}}", "search.scheduler with name=asha has no kind"),
         ("[1]", "search takes a mapping"),
     ],
 )
@@ -205,6 +215,16 @@ def test_an_unknown_bundled_name_lists_the_bundled_ones():
         UserError, match=r"quik: there is no such space\. Did you mean quick\? Bundled are card, full, quick"
     ):
         load_space("quik")
+
+
+def test_rungs_that_stop_trials_are_accepted_as_earlier_versions_wrote_them(load):
+    plain = load("epochs: 3", "search: {scheduler: {name: asha}}")
+    assert load("epochs: 3", "search: {scheduler: {name: asha, kind: stop}}") == plain
+    assert "kind" not in plain.to_yaml()
+    with pytest.raises(UserError, match="search.scheduler.kind=promote: trials can no longer pause"):
+        load_space("quick", ["search.scheduler.kind=promote"])
+    with pytest.raises(UserError, match="search.scheduler.kind=promote: trials can no longer pause"):
+        load_space("quick", ["search.scheduler={name: asha, kind: promote}"])
 
 
 def test_epochs_below_the_first_rung_are_refused(load):

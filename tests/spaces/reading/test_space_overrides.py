@@ -1,9 +1,11 @@
 """`path=value` on the command line replaces a value of a file."""
 
 import re
+from pathlib import Path
 
 import pytest
 
+from search.arguments import absolute_paths
 from spaces.load import load_space
 from spaces.parameters.domains import Uniform
 from training.errors import UserError
@@ -31,6 +33,12 @@ def test_values_are_yaml(load):
     assert space.recipe["unfreeze"] == {"level": "last"}
     assert space.recipe["data"] == {"name": "cifar10", "split_seed": 3, "train_size": None}
     assert space.recipe["gradient_clipping"] == {"value": 0.001}
+
+
+def test_a_tilde_alone_is_the_home_folder_and_not_null(load):
+    space = load(SEARCHED, overrides=("data={name: image_folder, root: photos}", "data.root=~"))
+    assert space.recipe["data"]["root"] == "~"
+    assert absolute_paths(space).recipe["data"]["root"] == str(Path.home())
 
 
 def test_the_last_override_of_a_path_counts(load):
@@ -71,12 +79,12 @@ def test_a_whole_choice_can_be_replaced(load):
         ("search.trials=0", "search.trials=0: input should be greater than or equal to 1"),
         (
             "search.trails=1",
-            "search has no trails; it has trials, metric, sampler, scheduler, baseline. Did you mean trials?",
+            "search has no trails; it has trials, metric, score, sampler, scheduler, baseline. Did you mean trials?",
         ),
         ("data.name=image_folder", "data={name: image_folder, root: ...}"),
         (
             "data.name=digitz",
-            "data.name=digitz: there is digits, cifar10, cifar100, image_folder, manifest, parquet, webdataset. "
+            "data.name=digitz: there is cifar10, cifar100, digits, image_folder, manifest, parquet, webdataset. "
             "Did you mean digits?",
         ),
         ("epochs", "epochs: an override is path=value"),

@@ -95,7 +95,7 @@ def test_a_stopped_and_resumed_training_on_two_devices_ends_as_on_one(strategy, 
         "epochs": 2,
         "random_crop": {"name": "padded"},
         "flip": {"probability": 0.5},
-        "augmentation": {"policy": "small_images"},
+        "augmentation": {"policy": "affine_colour"},
         "class_balance": {"name": "weights", "power": 1.0},
         "loss": {"name": "focal"},
         "flip_average": {"enabled": True},
@@ -201,7 +201,7 @@ Classifier.training_step = hang
 def test_a_device_that_hangs_ends_the_training_and_the_checkpoint_before_it_counts(tmp_path, monkeypatch):
     monkeypatch.setattr("training.loop.trainer.STEP_SECONDS", 10.0)
     monkeypatch.setattr(
-        parallel, "PROGRAM", parallel.PROGRAM.replace("from training.train", f"exec({HANGS!r}); from training.train")
+        parallel, "PROGRAM", parallel.PROGRAM.replace("from training", f"exec({HANGS!r}); from training")
     )
     # A report that takes longer than a step is no hang: the other device waits for it.
     reported = []
@@ -234,8 +234,8 @@ train(recipe, Path("."), resources=Resources(threads=2))
     code = code.replace(
         "from pathlib",
         "from training.distributed import parallel\n"
-        "parallel.PROGRAM = parallel.PROGRAM.replace('from training.train', "
-        "'from training.distributed import progress; progress.STEP_SECONDS = 10; from training.train')\nfrom pathlib",
+        "parallel.PROGRAM = parallel.PROGRAM.replace('from training', "
+        "'from training.distributed import progress; progress.STEP_SECONDS = 10; from training')\nfrom pathlib",
     )
     ended = subprocess.run(
         [sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=230

@@ -31,7 +31,7 @@ def freeze(model, level):
         module.eval()
 
 
-@pytest.mark.parametrize("level", ["last", "most"])
+@pytest.mark.parametrize("level", ["last", "most", "middle"])
 @pytest.mark.parametrize(("source", "name", "side"), BACKBONES)
 def test_the_two_parts_compute_what_the_whole_computes(source, name, side, level):
     model = build_model(Backbone(source=source, name=name, weights="none"), 5, side)

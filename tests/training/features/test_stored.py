@@ -33,7 +33,7 @@ def count_computed(own_cache, fit, caplog):
 
     def count(**fields):
         caplog.clear()
-        assert fit(**{**BASE, "epochs": 1, **fields}).metrics[0]["feature_share"] == 1.0
+        assert fit(**{**BASE, "epochs": 1, **fields}).metrics[0]["cached_feature_fraction"] == 1.0
         return caplog.text.count("Computing the features of")
 
     return count
@@ -63,4 +63,4 @@ def test_a_frozen_part_that_draws_random_numbers_gets_no_features(own_cache, fit
         return torch.rand(len(images), 4)
 
     monkeypatch.setattr(Split, "compute_features", compute)
-    assert fit(**BASE, epochs=1).metrics[0]["feature_share"] == 0.0
+    assert fit(**BASE, epochs=1).metrics[0]["cached_feature_fraction"] == 0.0

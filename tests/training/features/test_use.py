@@ -13,13 +13,24 @@ from training.train import train
 
 OFF = LIMIT_VARIABLES["features"]
 MILESTONES = {"unfreeze": {"level": "last", "milestones": [1, 2]}, "epochs": 3}
-AUGMENTED = {"unfreeze": {"level": "most"}, "augmentation": {"policy": "small_images"}}
+AUGMENTED = {"unfreeze": {"level": "most"}, "augmentation": {"policy": "affine_colour"}}
 
 # Each with the share of the images that starts at features, in each epoch: 64 images to train and 80 to validate.
 VAL = 80 / 144
 LEVELS = {
     "last": ({"unfreeze": {"level": "last"}}, [1.0, 1.0]),
+    "attentive": (
+        {
+            "unfreeze": {"level": "last"},
+            "attention_pooling": {"heads": 4},
+            "preprocessing": {"image_size": 64},
+            "optimizer": {"name": "momentum", "lr": 0.01},
+        },
+        [1.0, 1.0],
+    ),
     "most": ({"unfreeze": {"level": "most"}}, [1.0, 1.0]),
+    "middle": ({"unfreeze": {"level": "middle"}, "optimizer": {"name": "momentum", "lr": 0.01}}, [1.0, 1.0]),
+    "first": ({"unfreeze": {"level": "first"}}, [0.0, 0.0]),
     "norm_bias": ({"unfreeze": {"level": "norm_bias"}}, [0.0, 0.0]),
     "full": ({}, [0.0, 0.0]),
     "milestones": (MILESTONES, [1.0, 1.0, 0.0]),
@@ -51,7 +62,7 @@ TECHNIQUES = {
     "ema": {"averaging": {"name": "ema"}},
     "swa": {"averaging": {"name": "swa", "start": 0.1}},
     "snapshots": {"snapshots": {"members": 2}, "schedule": {"name": "cosine_restarts", "cycles": 2}, "epochs": 4},
-    "sam": {"sharpness": {"name": "sam"}},
+    "sam": {"sam": {"name": "sam"}},
     "head dropout": {"head_dropout": {"rate": 0.3}},
     "drop path": {"drop_path": {"rate": 0.3}},
     "sampler": {"class_balance": {"name": "sampler"}},
@@ -74,7 +85,9 @@ OBSTACLES = {
 
 
 def scores(run):
-    return [{name: value for name, value in epoch.items() if name != "feature_share"} for epoch in run.metrics]
+    return [
+        {name: value for name, value in epoch.items() if name != "cached_feature_fraction"} for epoch in run.metrics
+    ]
 
 
 def assert_same(one, other, tolerance=1e-5):
@@ -99,7 +112,7 @@ def without(monkeypatch, fit):
 def test_a_training_on_features_has_the_scores_of_one_on_images(name, fit, without):
     fields, shares = LEVELS[name]
     run = fit(**fields)
-    assert [epoch["feature_share"] for epoch in run.metrics] == pytest.approx(shares)
+    assert [epoch["cached_feature_fraction"] for epoch in run.metrics] == pytest.approx(shares)
     assert_same(run, without(**fields))
 
 
@@ -107,8 +120,8 @@ def test_a_training_on_features_has_the_scores_of_one_on_images(name, fit, witho
 def test_techniques_work_on_features_as_on_images(name, fit, without):
     fields = {"unfreeze": {"level": "most"}, **TECHNIQUES[name]}
     run, other = fit(**fields), without(**fields)
-    assert {epoch["feature_share"] for epoch in run.metrics} == {1.0}
-    assert {epoch["feature_share"] for epoch in other.metrics} == {0.0}
+    assert {epoch["cached_feature_fraction"] for epoch in run.metrics} == {1.0}
+    assert {epoch["cached_feature_fraction"] for epoch in other.metrics} == {0.0}
     assert_same(run, other)
 
 
@@ -134,7 +147,7 @@ def test_a_training_that_began_on_images_continues_on_features(fit, without):
     fields = {"unfreeze": {"level": "most"}, "epochs": 3}
     stopped = without(on_report=lambda report: report.epoch < 2, **fields)
     resumed = fit(folder=stopped.folder, **fields)
-    assert [epoch["feature_share"] for epoch in resumed.metrics] == [0.0, 0.0, 1.0]
+    assert [epoch["cached_feature_fraction"] for epoch in resumed.metrics] == [0.0, 0.0, 1.0]
     assert_same(resumed, without(**fields))
 
 
@@ -160,7 +173,7 @@ def test_the_checkpoints_have_the_whole_model(fit, without, load_weights):
 
 def test_a_measurement_of_the_speed_computes_everything(tiny_recipe, tmp_path):
     outcome = train(tiny_recipe(unfreeze={"level": "last"}), tmp_path, val_images=40)
-    assert [report.metrics["feature_share"] for report in outcome.reports] == [0.0, 0.0]
+    assert [report.metrics["cached_feature_fraction"] for report in outcome.reports] == [0.0, 0.0]
 
 
 def test_features_above_half_of_the_limit_are_not_stored(fit, monkeypatch, caplog):
@@ -168,7 +181,7 @@ def test_features_above_half_of_the_limit_are_not_stored(fit, monkeypatch, caplo
     caplog.set_level(logging.INFO)
     backbone = {"name": "test_resnet", "weights": "none"}
     run = fit(unfreeze={"level": "most"}, backbone=backbone, preprocessing={"image_size": 96})
-    assert [epoch["feature_share"] for epoch in run.metrics] == [0.0, 0.0]
+    assert [epoch["cached_feature_fraction"] for epoch in run.metrics] == [0.0, 0.0]
     assert "validation starts at the images: 2 MB are more than half of TECHNIQUE_SEARCH_FEATURES_MB=1." in caplog.text
 
 
@@ -177,7 +190,7 @@ def test_a_resumed_training_decides_on_features_as_at_its_start(fit):
     fields = {"unfreeze": {"level": "last"}, "data": data, "epochs": 3}
     stopped = fit(on_report=lambda report: report.epoch < 2, **fields)
     resumed = fit(folder=stopped.folder, **fields)
-    assert [epoch["feature_share"] for epoch in resumed.metrics] == [1.0, 1.0, 1.0]
+    assert [epoch["cached_feature_fraction"] for epoch in resumed.metrics] == [1.0, 1.0, 1.0]
 
 
 def test_a_training_on_features_prepares_no_images(fit, monkeypatch):

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 import training.loop.auto_values.finders as finders
+from training.data.load_data import load_data
 from training.data.pipelines.loaders import make_eval_loader
-from training.data.sources.load_data import load_data
+from training.errors import UserError
 from training.loop.classifier import Classifier
 from training.loop.epoch_reporter import EpochReporter
 from training.loop.metrics import measure
@@ -59,6 +60,21 @@ def test_scores_never_get_worse_from_epoch_to_epoch(metric, fit):
     scores = [report.score for report in reports]
     assert scores == sorted(scores, reverse=metric in MINIMISED)
     assert [report.epoch for report in reports] == [1, 2, 3, 4]
+
+
+def test_the_last_epoch_is_scored_and_kept_if_asked_though_an_earlier_one_was_better(fit, monkeypatch):
+    collect = Classifier.collect
+
+    def fall(self, score):
+        metrics, error, points = collect(self, score)
+        return {**metrics, "val_accuracy": [0.5, 0.7, 0.6][self.current_epoch]}, error, points
+
+    monkeypatch.setattr(Classifier, "collect", fall)
+    run = fit(epochs=3, score="last")
+    assert [(report.best_epoch, report.score) for report in run.outcome.reports] == [(1, 0.5), (2, 0.7), (3, 0.6)]
+    assert torch.load(run.folder / "best.ckpt", weights_only=True)["epoch"] == 3
+    with pytest.raises(UserError, match="holds a training with score=last, not best"):
+        fit(run.folder, epochs=3)
 
 
 def test_ties_keep_the_earlier_epoch(fit, monkeypatch):
@@ -152,3 +168,15 @@ def test_the_peaks_of_training_and_evaluation_are_two_metrics(fit, monkeypatch):
     monkeypatch.setattr(Classifier, "validation_step", take_memory)
     metrics = [report.metrics for report in fit(epochs=2).outcome.reports]
     assert all(m["evaluation_memory_mb"] > m["peak_memory_mb"] + 200 for m in metrics)
+
+
+def test_the_log_has_the_scores_the_rate_and_the_seconds_of_each_epoch(fit, caplog):
+    with caplog.at_level("INFO", logger="training"):
+        reports = fit(epochs=2).outcome.reports
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Epoch ")]
+    assert len(lines) == 2
+    for line, report in zip(lines, reports, strict=True):
+        assert line.startswith(f"Epoch {report.epoch} of 2: train_loss {report.metrics['train_loss']:.4g}, val_loss ")
+        assert f"val_accuracy {report.metrics['val_accuracy']:.4g}" in line
+        assert f"lr {report.metrics['lr']:.4g}" in line
+        assert " s since the start" in line

@@ -53,11 +53,23 @@ def test_ece_of_certain_predictions_is_their_error():
     assert metrics["val_accuracy"] == 0.75
 
 
-def test_the_standard_error_of_accuracy_is_binomial():
+def test_the_standard_error_of_accuracy_is_nearly_binomial():
     labels, probabilities = predict()
     metrics, error = measured(labels, probabilities)
     share = metrics["val_accuracy"]
-    assert error == pytest.approx((share * (1 - share) / len(labels)) ** 0.5)
+    assert error == pytest.approx((share * (1 - share) / len(labels)) ** 0.5, rel=0.03)
+
+
+@pytest.mark.parametrize("score", ["val_accuracy", "val_balanced_accuracy", "val_macro_f1"])
+def test_a_perfect_score_has_a_standard_error(score):
+    errors = []
+    for count in (10, 1000):
+        labels = torch.arange(count) % CLASSES
+        metrics, error = measured(labels, torch.eye(CLASSES, dtype=torch.float64)[labels].clamp(1e-12), score)
+        assert metrics[score] == pytest.approx(1)
+        errors.append(error)
+    # The chance of no mistake in N images is 5 % if 3 / N of all images are wrong (the rule of three).
+    assert errors == pytest.approx([0.09, 0.0014], rel=0.05)
 
 
 @pytest.mark.parametrize("score", [*MAXIMISED, *MINIMISED])

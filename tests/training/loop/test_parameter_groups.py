@@ -83,19 +83,36 @@ def test_layer_decay_gives_the_adapters_of_a_frozen_backbone_different_rates():
 def test_everything_below_the_head_has_a_fraction_of_its_rate(beside):
     plain, changed = (timm.create_model("test_resnet", num_classes=10) for _ in range(2))
     before = by_name(plain, prepare(plain, **beside)[1].param_groups, "lr")
-    after = by_name(changed, prepare(changed, **beside, head_rate={"factor": 10.0})[1].param_groups, "lr")
+    after = by_name(changed, prepare(changed, **beside, head_lr={"factor": 10.0})[1].param_groups, "lr")
     head = {"fc.weight", "fc.bias"}
     assert {name: after[name] for name in head} == dict.fromkeys(head, 0.01)
     expected = {name: rate / 10 for name, rate in before.items() if name not in head}
     assert {name: after[name] for name in expected} == pytest.approx(expected)
 
 
-def test_no_decay_alone_groups_as_timm_does():
-    model = timm.create_model("test_vit", num_classes=10)
+FAMILIES = ["test_vit", "test_resnet", "xcit_nano_12_p8_224", "swin_tiny_patch4_window7_224", "beit_base_patch16_224"]
+FAMILIES += ["convnext_atto", "cait_xxs24_224", "levit_128s", "efficientformerv2_s0", "eva02_tiny_patch14_224"]
+FAMILIES += ["volo_d1_224", "mvitv2_tiny", "coat_tiny", "naflexvit_base_patch16_gap", "poolformer_s12"]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_no_decay_alone_groups_as_timm_does(name):
+    with torch.device("meta"):
+        model = timm.create_model(name, num_classes=10)
     _, optimizer, _ = prepare(model, no_decay={"enabled": True})
-    theirs = param_groups_weight_decay(model, 0.1, no_weight_decay_list=model.no_weight_decay())
+    named = model.no_weight_decay() if hasattr(model, "no_weight_decay") else ()
+    theirs = param_groups_weight_decay(model, 0.1, no_weight_decay_list=named)
     assert by_name(model, optimizer.param_groups, "weight_decay") == by_name(model, theirs, "weight_decay")
     assert set(by_name(model, optimizer.param_groups, "lr").values()) == {0.01}
+
+
+def test_the_lengths_of_dora_do_not_decay():
+    model = timm.create_model("test_resnet", num_classes=10)
+    fields = {"unfreeze": {"level": "last"}, "lora": {"rank": 2, "dora": True}}
+    _, optimizer, _ = prepare(model, no_decay={"enabled": True}, **fields)
+    decays = by_name(model, optimizer.param_groups, "weight_decay")
+    assert {decays[name] for name in decays if "magnitude" in name} == {0.0}
+    assert {decays[name] for name in decays if "lora_A" in name} == {0.1}
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "squeezenet1_0"])
@@ -179,7 +196,7 @@ def test_the_scaled_rate_is_the_metric(fit):
     ("fields", "reason"),
     [
         ({"layer_decay": {"factor": 0.5}, "unfreeze": {"level": "last"}}, "does nothing while unfreeze.level=last"),
-        ({"head_rate": {"factor": 2.0}, "unfreeze": {"level": "last"}}, "does nothing while unfreeze.level=last"),
+        ({"head_lr": {"factor": 2.0}, "unfreeze": {"level": "last"}}, "does nothing while unfreeze.level=last"),
         ({"unfreeze": {"level": "most", "milestones": [1], "to_full": True}}, "needs level=last and one milestone"),
         ({"unfreeze": {"level": "last", "to_full": True}}, "needs level=last and one milestone"),
         ({"no_decay": {"enabled": True}}, "does nothing while optimizer.weight_decay is 0"),

@@ -15,7 +15,7 @@ from training.loop.classifier import Classifier
 
 RANDOM = {
     "mixup": {"alpha": 0.4},
-    "augmentation": {"policy": "small_images"},
+    "augmentation": {"policy": "affine_colour"},
     "optimizer": {"name": "momentum", "lr": 0.02},
 }
 ANOTHER = {

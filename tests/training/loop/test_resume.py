@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import random
 
 import pytest
 import torch
 
 from spaces.examples import list_examples
+from tests.training.conftest import TINY
 from training.contract.technique import Technique
+from training.contract_checks import is_legal, list_differences
 from training.errors import UserError
 from training.loop.classifier import Classifier
 from training.recipe import Recipe
 
 NEEDS_A_GPU = {"cudnn_benchmark"}
-NEEDS_PROCESSES = {"data_parallel"}  # its resume is tested in test_data_parallel.py
+# Their resume is tested in test_data_parallel.py and test_distillation.py.
+NEEDS_MORE = {"data_parallel", "distillation"}
 
 # Several techniques together, because each state must survive a resume beside the others.
 RECIPES = {
@@ -29,7 +33,7 @@ RECIPES = {
         "label_smoothing": {"alpha": 0.1},
         "random_crop": {"name": "padded"},
         "flip": {"probability": 0.5},
-        "augmentation": {"policy": "small_images"},
+        "augmentation": {"policy": "affine_colour"},
         "loss": {"name": "poly"},
         "flip_average": {"enabled": True},
         "accumulation": {"batches": 3},
@@ -48,7 +52,7 @@ RECIPES = {
         "data": {"name": "digits", "train_size": 90, "epoch_size": 40},
     },
     "wrapped": {
-        "lora": {"rank": 4},
+        "lora": {"rank": 4, "b_rate": 4.0, "dropout": 0.2},
         "unfreeze": {"level": "most"},
         "activation_checkpointing": {"enabled": True},
         "channels_last": {"enabled": True},
@@ -58,13 +62,27 @@ RECIPES = {
         "unfreeze": {"level": "last", "adapt_statistics": True},
         "head_dropout": {"rate": 0.2},
     },
-    "two passes": {"sharpness": {"name": "asam"}, "mixup": {"alpha": 0.4}, "drop_path": {"rate": 0.3}},
+    "three copies": {
+        "repeated_augmentation": {"repeats": 3},
+        "augmentation": {"policy": "three_augment"},
+        "class_balance": {"name": "sampler"},
+        "data": {"name": "digits", "train_size": 64, "epoch_size": 40},
+    },
+    "retrained": {
+        "classifier_retraining": {"epochs": 2},
+        "optimizer": {"name": "adamw", "lr": 0.01, "weight_decay": 0.1},
+        "schedule": {"name": "cosine", "warmup_epochs": 0.5},
+        "unfreeze": {"level": "most", "milestones": [1]},
+        "mixup": {"alpha": 0.4},
+        "head_dropout": {"rate": 0.2},
+    },
+    "two passes": {"sam": {"name": "asam"}, "mixup": {"alpha": 0.4}, "drop_path": {"rate": 0.3}},
     "64 bits": {"precision": {"mode": "64-true"}, "loss": {"name": "bce"}, "mixup": {"alpha": 0.4}},
     "compiled": {"compilation": {"backend": "aot_eager"}, "epochs": 2, "flip_average": {"enabled": True}},
     "grouped": {
         "optimizer": {"name": "adam8bit", "lr": 0.01, "weight_decay": 0.1},
         "layer_decay": {"factor": 0.7},
-        "head_rate": {"factor": 5.0},
+        "head_lr": {"factor": 5.0},
         "l2_sp": {"alpha": 0.1, "beta": 0.01},
         "backbone": {"name": "test_resnet", "weights": "letters"},
         "no_decay": {"enabled": True},
@@ -73,6 +91,14 @@ RECIPES = {
         "gradient_clipping": {"value": 0.5},
         "schedule": {"name": "cosine"},
     },
+    "schedule-free": {
+        "optimizer": {"name": "schedule_free"},
+        "schedule": {"name": "constant", "warmup_epochs": 0.5},
+        "drop_path": {"rate": 0.3},
+        "unfreeze": {"level": "last", "milestones": [1, 3]},
+    },
+    "soap": {"optimizer": {"name": "soap", "refresh_steps": 2}, "unfreeze": {"level": "last", "milestones": [1]}},
+    "prodigy": {"optimizer": {"name": "prodigy"}, "schedule": {"name": "cosine"}, "mixup": {"alpha": 0.4}},
     **{
         name: {"optimizer": {"name": name}}
         for name in ("adagrad", "rmsprop", "adafactor", "nadamw", "lion", "lamb", "adan", "muon")
@@ -83,23 +109,12 @@ RECIPES |= {
     name: next(list_examples(name))
     for name, info in Recipe.model_fields.items()
     if isinstance(info.default, Technique)
-    if name not in set().union(*RECIPES.values()) | NEEDS_A_GPU | NEEDS_PROCESSES
+    if name not in set().union(*RECIPES.values()) | NEEDS_A_GPU | NEEDS_MORE
 }
 
 
-def assert_same(one, other, load_weights):
-    assert one.metrics == other.metrics
-    for ours, theirs in zip(one.outcome.reports, other.outcome.reports, strict=True):
-        assert (ours.epoch, ours.score, ours.best_epoch, ours.steps) == (
-            theirs.epoch,
-            theirs.score,
-            theirs.best_epoch,
-            theirs.steps,
-        )
-    for which in ("last", "best"):
-        first, second = (load_weights(run.folder, which) for run in (one, other))
-        assert first.keys() == second.keys()
-        assert all(torch.equal(first[name], second[name]) for name in first), which
+def assert_same(one, other):
+    assert list_differences(one.outcome, one.folder, other.outcome, other.folder) == []
 
 
 # These share their code with others in the list.
@@ -107,11 +122,11 @@ RARE = {"compiled", "adagrad", "rmsprop", "nadamw", "lion", "lamb", "adan"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in RARE else n for n in RECIPES])
-def test_a_stopped_training_continues_to_the_same_numbers(name, fit, load_weights, tmp_path):
+def test_a_stopped_training_continues_to_the_same_numbers(name, fit, tmp_path):
     recipe = {"epochs": 4, **RECIPES[name]}
     whole = fit(**recipe)
-    # "mixing" between the two minima of its schedule
-    stopped_at = {"plain": 1, "compiled": 1, "mixing": 3}.get(name, 2)
+    # "mixing" between the two minima of its schedule, "retrained" within the epochs of the new head
+    stopped_at = {"plain": 1, "compiled": 1, "mixing": 3, "retrained": 3}.get(name, 2)
     stopped = fit(folder=tmp_path, **recipe, on_report=lambda report: report.epoch < stopped_at)
     assert stopped.state == "stopped"
     assert len(stopped.outcome.reports) == stopped_at
@@ -120,17 +135,46 @@ def test_a_stopped_training_continues_to_the_same_numbers(name, fit, load_weight
     assert resumed.state == "completed"
     assert heard == list(range(1, recipe["epochs"] + 1))
     assert resumed.outcome.reports[:stopped_at] == stopped.outcome.reports
-    assert_same(whole, resumed, load_weights)
+    assert_same(whole, resumed)
+
+
+def draw_pairs(count):
+    """Draw pairs of examples of two techniques that can be combined, each technique about equally often."""
+    draw = random.Random(0)
+    left_out = NEEDS_A_GPU | NEEDS_MORE | {"precision", "compilation"}  # some of them need a GPU, or take a minute
+    examples = {
+        name: list(list_examples(name))
+        for name, info in Recipe.model_fields.items()
+        if isinstance(info.default, Technique) or name in ("optimizer", "schedule")
+        if name not in left_out
+    }
+    names = sorted(examples)
+    while count:
+        first, second = (draw.choice(examples[name]) for name in draw.sample(names, 2))
+        pair = {**second, **first}
+        shared = first.keys() & second.keys()
+        if any(first[name] != second[name] for name in shared) or not is_legal({**TINY, "epochs": 3, **pair}):
+            continue
+        count -= 1
+        yield pytest.param(pair, id=f"{next(iter(first))} and {next(iter(second))} {count}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", draw_pairs(25))
+def test_two_techniques_together_continue_to_the_same_numbers(pair, fit, tmp_path):
+    recipe = {"epochs": 3, **pair}
+    last = 1 + len(str(pair)) % 2  # after the first or the second epoch
+    whole = fit(**recipe)
+    fit(folder=tmp_path, **recipe, on_report=lambda report: report.epoch < last)
+    assert_same(whole, fit(folder=tmp_path, **recipe))
 
 
 @pytest.mark.parametrize("junk", [b"", b"junk", b"\x80\x02.", b"PK\x03\x04 cut short"])
-def test_a_training_with_a_damaged_checkpoint_starts_again_and_gives_the_same_numbers(
-    junk, fit, load_weights, tmp_path
-):
+def test_a_training_with_a_damaged_checkpoint_starts_again_and_gives_the_same_numbers(junk, fit, tmp_path):
     recipe = {"optimizer": {"name": "sgd", "lr": 0.05}}
     fit(folder=tmp_path, **recipe, on_report=lambda report: False)
     (tmp_path / "last.ckpt").write_bytes(junk)
-    assert_same(fit(**recipe), fit(folder=tmp_path, **recipe), load_weights)
+    assert_same(fit(**recipe), fit(folder=tmp_path, **recipe))
 
 
 class Killed(BaseException):
@@ -138,9 +182,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("moment", ["best.partial", "best.next", "last.partial", "last.ckpt", "best.ckpt"])
-def test_a_training_that_is_killed_while_it_writes_continues_to_the_same_numbers(
-    moment, fit, load_weights, tmp_path, monkeypatch
-):
+def test_a_training_that_is_killed_while_it_writes_continues_to_the_same_numbers(moment, fit, tmp_path, monkeypatch):
     collect = Classifier.collect
 
     def improve(self, score):  # each epoch is the best so far, and writes both files
@@ -157,7 +199,7 @@ def test_a_training_that_is_killed_while_it_writes_continues_to_the_same_numbers
     assert len(list(tmp_path.iterdir())) >= 2
     resumed = fit(folder=tmp_path, **recipe)
     assert resumed.state == "completed"
-    assert_same(whole, resumed, load_weights)
+    assert_same(whole, resumed)
     assert torch.load(tmp_path / "best.ckpt", weights_only=True)["epoch"] == 2
     assert {path.name for path in tmp_path.iterdir()} <= {"last.ckpt", "best.ckpt", "best.partial", "last.partial"}
 
@@ -216,7 +258,7 @@ def test_a_folder_of_another_recipe_is_refused(fit, tmp_path):
         fit(folder=tmp_path, epochs=1, metric="val_loss")
 
 
-def test_a_training_that_a_version_without_some_technique_has_begun_continues(fit, load_weights, tmp_path):
+def test_a_training_that_a_version_without_some_technique_has_begun_continues(fit, tmp_path):
     recipe = {"optimizer": {"name": "sgd", "lr": 0.05}}
     fit(folder=tmp_path, **recipe, on_report=lambda report: False)
     saved = torch.load(tmp_path / "last.ckpt", weights_only=True)
@@ -224,7 +266,7 @@ def test_a_training_that_a_version_without_some_technique_has_begun_continues(fi
         if "asked" in state:
             del state["asked"]["head_dropout"], state["described"]["recipe"]["head_dropout"]
     torch.save(saved, tmp_path / "last.ckpt")
-    assert_same(fit(**recipe), fit(folder=tmp_path, **recipe), load_weights)
+    assert_same(fit(**recipe), fit(folder=tmp_path, **recipe))
 
 
 def test_loader_workers_are_asked_for_the_images_of_the_resumed_epoch(tiny_recipe, load_weights, tmp_path):

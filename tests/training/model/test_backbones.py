@@ -8,10 +8,11 @@ import timm
 import torch
 import torchvision
 from safetensors.torch import save_file
+from torchvision.models.vision_transformer import VisionTransformer
 
 import training.model.build as models
 from training.contract.specs import Backbone
-from training.data.sources.load_data import load_data
+from training.data.load_data import load_data
 from training.errors import UserError
 from training.model.backbones import build_bare
 from training.model.build import build_model
@@ -90,6 +91,7 @@ def test_a_vision_transformer_accepts_the_requested_size():
         ("torchvision", "swin_t"),  # drop path
         ("timm", "efficientnet_b0"),
         ("timm", "vgg11"),
+        ("timm", "focalnet_tiny_srf"),  # drop path
     ],
 )
 def test_a_backbone_of_either_library_starts_without_dropout_and_drop_path(source, name):
@@ -199,6 +201,48 @@ class TestWeightsFromAFile:
         with caplog.at_level(logging.WARNING, models.log.name):
             build_model(backbone(weights=tmp_path / "weights.safetensors"), 10, 32)
         assert "not loaded: conv1" in caplog.text
+
+    @pytest.mark.parametrize("source", ["timm", "torchvision"])
+    def test_position_embeddings_of_another_size_are_stretched(self, source, tmp_path, caplog, monkeypatch):
+        def build_small(name, image_size, num_classes, **_):
+            return VisionTransformer(image_size, 16, 1, 2, 32, 32, num_classes=num_classes)
+
+        monkeypatch.setattr(torchvision.models, "get_model", build_small)
+        torch.manual_seed(7)
+        kind = "vit_b_16" if source == "torchvision" else "test_vit"
+        library = {"timm": timm.create_model, "torchvision": torchvision.models.get_model}[source]
+        size = {"img_size": 160} if source == "timm" else {"image_size": 64}
+        weights = library(kind, num_classes=26, **size).state_dict()
+        name = "pos_embed" if source == "timm" else "encoder.pos_embedding"
+        weights[name] = torch.linspace(0, 50, weights[name].shape[1])[None, :, None].expand(weights[name].shape).clone()
+        save_file(weights, tmp_path / "weights.safetensors")
+        with caplog.at_level(logging.WARNING, models.log.name):
+            model = build_model(backbone(kind, tmp_path / "weights.safetensors", source), 10, 96)
+        found = model.state_dict()[name]
+        assert found.shape != weights[name].shape
+        assert float(found[:, 1:].mean()) == pytest.approx(
+            float(weights[name][:, 1:].mean()), rel=0.02
+        )  # random: near 0
+        assert float(found.std()) == pytest.approx(float(weights[name].std()), rel=0.1)
+        assert not caplog.text
+        assert model.missing_weights == 0
+
+    def test_a_tensor_of_another_shape_outside_the_head_is_refused_by_name(self, trained, tmp_path):
+        state = trained.state_dict()
+        (name, value) = next((n, v) for n, v in state.items() if v.ndim == 4 and n.startswith("layer2"))
+        state[name] = torch.cat([value, value], 1)
+        save_file(state, tmp_path / "weights.safetensors")
+        with pytest.raises(UserError, match=rf"{name} has the shape \(.*\) there and \(.*\) in ResNet"):
+            build_model(backbone(weights=tmp_path / "weights.safetensors"), 10, 32)
+
+    def test_missing_weights_above_one_per_cent_are_a_metric(self, trained, tmp_path, fit):
+        state = trained.state_dict()
+        for removed, names in ((0, []), (2, [name for name in state if name.startswith("layer4")][:2])):
+            kept = {name: value for name, value in state.items() if name not in names}
+            save_file(kept, tmp_path / f"{removed}.safetensors")
+            path = str(tmp_path / f"{removed}.safetensors")
+            metrics = fit(backbone={"name": "test_resnet", "weights": path}, epochs=1).metrics[0]
+            assert bool(removed) == (metrics.get("missing_weights", 0) > 0.01)
 
     def test_another_architecture_is_refused(self, trained, tmp_path):
         save_file(trained.state_dict(), tmp_path / "weights.safetensors")

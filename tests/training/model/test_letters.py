@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 import training.model.letters as letters
 from training.contract.specs import Backbone
-from training.data.sources.load_data import load_data
+from training.data.load_data import load_data
 from training.errors import UserError
 from training.recipe import read_recipe
 from training.train import train

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from training import own_kinds
+from training import plugin_kinds
 from training.contract.specs import OwnBackbone
 from training.errors import UserError
 from training.model.build import build_model
@@ -41,12 +41,12 @@ class SmallNet(OwnBackbone):
 @pytest.fixture(autouse=True)
 def nothing_of_ones_own_afterwards():
     yield
-    own_kinds.forget_kinds()
+    plugin_kinds.forget_kinds()
 
 
 def add(kind=SmallNet, **names):
     kind = type(kind.__name__, (kind,), names)
-    own_kinds.register(kind, "sha256-0", "mine.py")
+    plugin_kinds.register(kind, "sha256-0", "mine.py")
 
 
 def test_its_head_and_stages_are_those_that_it_declares():
@@ -63,8 +63,8 @@ def test_the_recipe_records_the_hash_and_other_recipes_do_not():
     assert read_recipe({"backbone": OWN}).model_dump()["backbone"]["code"] == "sha256-0"
     assert "code" not in Recipe().model_dump()["backbone"]
     recorded = read_recipe({"backbone": OWN}).model_dump()
-    own_kinds.forget_kinds()
-    with pytest.raises(UserError, match=r"uses the backbone small_net \(sha256-0\): give its file with --with"):
+    plugin_kinds.forget_kinds()
+    with pytest.raises(UserError, match=r"uses the backbone small_net \(sha256-0\): give its file with --plugin"):
         read_recipe(recorded)
     with pytest.raises(UserError, match=r"backbone\.name=small_net with source=own: none is loaded"):
         build_model(read_recipe({"backbone": OWN}).backbone, 5, 32)
@@ -75,7 +75,7 @@ def test_the_recipe_records_the_hash_and_other_recipes_do_not():
     [
         {"unfreeze": {"level": "most"}, "layer_decay": {"factor": 0.5}, "averaging": {"name": "ema"}},
         {"unfreeze": {"level": "last"}, "lora": {"rank": 2}},
-        {"activation_checkpointing": {"enabled": True}, "head_rate": {"factor": 5.0}, "averaging": {"name": "swa"}},
+        {"activation_checkpointing": {"enabled": True}, "head_lr": {"factor": 5.0}, "averaging": {"name": "swa"}},
     ],
 )
 def test_it_trains_with_techniques_that_need_stages_and_resumes_to_the_same_weights(
@@ -130,5 +130,5 @@ def test_a_backbone_that_cannot_be_used_is_refused(names, weights, sentence):
 
 
 def test_a_class_without_build_is_refused():
-    with pytest.raises(UserError, match=r"--with=mine\.py: Empty has no method build"):
-        own_kinds.register(type("Empty", (OwnBackbone,), {}), "sha256-0", "mine.py")
+    with pytest.raises(UserError, match=r"--plugin=mine\.py: Empty has no method build"):
+        plugin_kinds.register(type("Empty", (OwnBackbone,), {}), "sha256-0", "mine.py")

@@ -49,7 +49,7 @@ def test_a_missing_library_is_named_with_the_line_that_installs_it(without):
 
 def test_a_missing_dali_is_reported_before_a_pipeline_is_built(without):
     without("nvidia.dali")
-    recipe = read_recipe({"augmentation": {"policy": "small_images", "backend": "dali"}})
+    recipe = read_recipe({"augmentation": {"policy": "affine_colour", "backend": "dali"}})
     with pytest.raises(UserError, match=r"backend=dali: nvidia\.dali is not installed.*\.\[dali\].*backend=auto"):
         make_pipeline(recipe, encoded=False, fitting=True, threads=1, device="cpu")
 
@@ -58,6 +58,14 @@ def test_adam8bit_without_its_library_names_another_optimizer(without):
     without("bitsandbytes")
     with pytest.raises(UserError, match=r"adam8bit: bitsandbytes is not installed.*\.\[8bit\].*optimizer\.name=adam\."):
         read_recipe({"optimizer": {"name": "adam8bit"}}).optimizer.build([])
+
+
+@pytest.mark.parametrize("name", ["schedule_free", "prodigy", "soap"])
+def test_an_optimizer_without_its_library_names_another(name, without):
+    without("pytorch_optimizer")
+    words = rf"{name}: pytorch_optimizer is not installed.*\.\[optimizers\].*optimizer\.name=adamw\."
+    with pytest.raises(UserError, match=words):
+        read_recipe({"optimizer": {"name": name}}).optimizer.build([])
 
 
 def test_an_address_of_postgresql_without_its_driver_is_refused_and_shows_no_password(without):
@@ -78,6 +86,6 @@ def test_a_sweep_leaves_out_what_is_not_installed_and_names_it(without):
 
 def test_a_space_with_only_options_that_are_not_installed_is_refused(without):
     without(*NEEDED_BY.values())
-    space = load_space("quick", ["augmentation={policy: small_images, backend: dali}"])
+    space = load_space("quick", ["augmentation={policy: affine_colour, backend: dali}"])
     with pytest.raises(UserError, match=r"augmentation\.backend=dali: nvidia\.dali is not installed"):
         fit_to_cluster(space, can_bf16=True, has_gpus=False)

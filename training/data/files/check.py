@@ -6,10 +6,10 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from training.data.files.answers import key_of_files, remember
-from training.data.files.decode import UnreadableImage, printable, read_image, read_side
+from training.data.files.cache import cached, key_of_files
+from training.data.files.decode import UnreadableImage, read_image, read_side
 from training.data.files.images import ImageData, ImageFiles
-from training.errors import UserError
+from training.errors import UserError, printable
 from training.process.resources import count_cpus
 
 DECODED_IMAGES = 20_000  # about half a minute on two cores; in larger sets only the headers are read
@@ -42,9 +42,9 @@ def find_unreadable(paths: Sequence[str], *, whole: bool = False) -> dict[str, s
     With more than 20,000 files only the headers are read, unless `whole` is set.
     """
     decode = whole or len(paths) <= DECODED_IMAGES
-    found = remember("unreadable", key_of_files(paths, 1, decode), lambda: _scan(paths, decode))
+    unreadable = cached("unreadable", key_of_files(paths, 2, decode), lambda: _scan(paths, decode))
     # Read those few again: a missing permission can be granted without a change of the file.
-    return {path: reason for path in found if (reason := _find_fault(path, decode))}
+    return {path: reason for path in unreadable if (reason := _find_fault(path, decode))}
 
 
 def _scan(paths: Sequence[str], decode: bool) -> list[str]:

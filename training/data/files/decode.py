@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import io
 import os
-import stat
 import struct
 import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import IO
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps
 
-from training.errors import UserError
+from training.errors import UserError, printable
+from training.process.text_files import refuse_irregular
+
+# The limits of every image that is read: folders, packed files, uploads, predictions. A file of 10 KB can have 10^8
+# pixels. `analysis/export/served_model.py` repeats the limits, because MLflow copies that file alone.
+MAX_PIXELS = 160_000_000  # the largest cameras take 151 million in one shot; 7 bytes each while one image is decoded
+MAX_RATIO = 150  # of the sides; with a shorter side of 1,024, such an image still has fewer than MAX_PIXELS
+# Others of Pillow's formats start programs (EPS) or have another size than their header says (ICO, ICNS).
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF")
+_TOO_MANY = f"more than {MAX_PIXELS // 10**6} million pixels"
+_STRIP_PIXELS = 2**22
 
 # Pillow warns about images that it can read, such as those with damaged EXIF data or very large ones, which
 # `training.data.inspection.remarks` reports. The filter is global because images are decoded in threads.
@@ -61,7 +71,7 @@ def decode_image(content: bytes, reduce_to: int | None = None) -> np.ndarray:
         UnreadableImage: they are not an image, or are damaged.
     """
     try:
-        with Image.open(io.BytesIO(content)) as image:
+        with open_image(io.BytesIO(content)) as image:
             return _to_pixels(image, reduce_to)
     except Image.UnidentifiedImageError:
         reason = "not an image" if content else "empty file"
@@ -90,32 +100,33 @@ def read_size(path: str) -> tuple[int, int]:
         return upright_size(image)
 
 
+def open_image(file: str | IO[bytes]) -> Image.Image:
+    """Open an image, and refuse one that is too large by its header, before any pixel is decoded.
+
+    Raises:
+        ValueError: the image is too large; the message has its size and the limit.
+        OSError: the file is not an image; Pillow raises other errors too.
+    """
+    image = Image.open(file, formats=FORMATS)
+    width, height = image.size
+    if width * height > MAX_PIXELS:
+        raise ValueError(f"{width}×{height} pixels, {_TOO_MANY}")
+    if max(image.size) > MAX_RATIO * min(image.size):
+        raise ValueError(f"{width}×{height} pixels, one side more than {MAX_RATIO} times the other")
+    return image
+
+
 def upright_size(image: Image.Image) -> tuple[int, int]:
     """Return height and width in pixels, after the orientation from the EXIF data is applied."""
     width, height = image.size
     return (width, height) if image.getexif().get(ExifTags.Base.Orientation, 1) > 4 else (height, width)
 
 
-def refuse_irregular(path: str) -> None:
-    """Refuse a path that is not a regular file: opening a named pipe would wait for ever.
-
-    Raises:
-        OSError: the path is not a regular file, or does not exist.
-    """
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError("not a regular file")
-
-
-def printable(path: str) -> str:
-    """Return a path as text that can be printed, even if the name is not valid UTF-8."""
-    return os.fsencode(path).decode("utf-8", "replace")
-
-
 @contextmanager
 def _opened(path: str) -> Iterator[Image.Image]:
     try:
         refuse_irregular(path)
-        with Image.open(path) as image:
+        with open_image(path) as image:
             yield image
     except _BROKEN as error:
         raise UnreadableImage(
@@ -128,7 +139,7 @@ def _name_reason(path: str, error: Exception) -> str:
     if isinstance(error, Image.UnidentifiedImageError):
         return "empty file" if os.path.getsize(path) == 0 else "not an image"
     if isinstance(error, Image.DecompressionBombError):
-        return f"more than {2 * (Image.MAX_IMAGE_PIXELS or 0) // 10**6} million pixels"
+        return _TOO_MANY
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return " ".join(str(error).split()) or type(error).__name__
@@ -138,7 +149,15 @@ def _to_pixels(image: Image.Image, reduce_to: int | None) -> np.ndarray:
     if reduce_to is not None:
         factor = reduce_to / min(image.size)
         image.draft("RGB", (max(1, int(image.width * factor)), max(1, int(image.height * factor))))
-    return _to_rgb(ImageOps.exif_transpose(image))
+    ImageOps.exif_transpose(image, in_place=True)
+    rows = max(1, _STRIP_PIXELS // image.width)
+    if image.height <= rows:
+        return _to_rgb(image)
+    pixels = np.empty((image.height, image.width, 3), np.uint8)
+    for top in range(0, image.height, rows):  # a conversion of the whole image would need several copies of it
+        strip = image.crop((0, top, image.width, min(top + rows, image.height)))
+        pixels[top : top + rows] = _to_rgb(strip)
+    return pixels
 
 
 def _to_rgb(image: Image.Image) -> np.ndarray:
@@ -148,7 +167,7 @@ def _to_rgb(image: Image.Image) -> np.ndarray:
         layered = image.convert("RGBA")
         white = Image.new("RGBA", layered.size, (255, 255, 255, 255))
         image = Image.alpha_composite(white, layered)
-    return np.array(image.convert("RGB"))
+    return np.array(image if image.mode == "RGB" else image.convert("RGB"))
 
 
 def _scale_grey(values: np.ndarray) -> np.ndarray:

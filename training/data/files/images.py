@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
-from training.data.files.decode import read_image
+PARTS = ("train", "val", "test")
+PART_WORDS = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "test": "test",
+    "testing": "test",
+}
+_PART = re.compile(rf"({'|'.join(PART_WORDS)})(?:[ _-]?(?:set|data|images))?")
 
-Pixels = np.ndarray
+
+def name_part(name: str) -> str | None:
+    """Return the part that a folder or a value of `split` names, in any case, or None."""
+    match = _PART.fullmatch(name.strip().lower())
+    return PART_WORDS[match[1]] if match else None
 
 
-class ImageFiles(Sequence[Pixels]):
+class ImageFiles(Sequence["np.ndarray"]):
     """Files that are decoded at each access; with `reduce_to`, large JPEGs are decoded faster and smaller."""
 
     def __init__(self, paths: Sequence[str], reduce_to: int | None = None) -> None:
@@ -28,6 +45,8 @@ class ImageFiles(Sequence[Pixels]):
         Raises:
             UnreadableImage: the file cannot be read; the message names it.
         """
+        from training.data.files.decode import read_image
+
         return read_image(self.paths[index], self.reduce_to)
 
 
@@ -43,24 +62,26 @@ class ImagePart:
 
     def reduced_to(self, side: int) -> ImagePart:
         """Return the same part, whose JPEG files may be decoded smaller, with a shorter side of at least `side` pixels."""
-        if isinstance(self.images, np.ndarray):
-            return self
-        return ImagePart(self.labels, ImageFiles(self.images.paths, side))
+        return (
+            ImagePart(self.labels, ImageFiles(self.images.paths, side)) if isinstance(self.images, ImageFiles) else self
+        )
 
     @property
     def in_memory(self) -> bool:
-        return isinstance(self.images, np.ndarray)
+        return not isinstance(self.images, ImageFiles)
 
     def select(self, chosen: np.ndarray) -> ImagePart:
         """Return a part with the chosen images, in the order of the positions `chosen` (N,)."""
-        if isinstance(self.images, np.ndarray):
+        if not isinstance(self.images, ImageFiles):
             return ImagePart(self.labels[chosen], self.images[chosen])
         return ImagePart(self.labels[chosen], ImageFiles([self.images.paths[i] for i in chosen], self.images.reduce_to))
 
     def join(self, other: ImagePart) -> ImagePart:
         """Return a part with these images, followed by the other's."""
+        import numpy as np
+
         labels = np.concatenate([self.labels, other.labels])
-        if isinstance(self.images, np.ndarray):
+        if not isinstance(self.images, ImageFiles):
             return ImagePart(labels, np.concatenate([self.images, other.images]))
         assert isinstance(other.images, ImageFiles)
         return ImagePart(labels, ImageFiles(self.images.paths + other.images.paths, self.images.reduce_to))

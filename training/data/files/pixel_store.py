@@ -58,12 +58,12 @@ def shared_array(
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with FileLock(file.with_suffix(".lock")):
-                found = _open(file, shape, dtype)
-                if found is None:
+                stored = _open(file, shape, dtype)
+                if stored is None:
                     _make_room(folder, size, limit)
-                    found = _write(file, shape, dtype, fill)
+                    stored = _write(file, shape, dtype, fill)
                 os.utime(file)  # the least recently used file is removed first
-                return found
+                return stored
         except (OSError, NotImplementedError) as error:
             reason = error
     if size > 64 * 2**20:
@@ -75,10 +75,10 @@ def shared_array(
 
 def _open(file: Path, shape: tuple[int, ...], dtype: type) -> np.ndarray | None:
     try:
-        found = np.load(file, mmap_mode="r")
+        array = np.load(file, mmap_mode="r")
     except (OSError, ValueError):  # the file is missing or truncated
         return None
-    return found if found.shape == shape and found.dtype == dtype else None
+    return array if array.shape == shape and array.dtype == dtype else None
 
 
 def _write(file: Path, shape: tuple[int, ...], dtype: type, fill: Callable[[np.ndarray], None]) -> np.ndarray:
@@ -91,12 +91,12 @@ def _write(file: Path, shape: tuple[int, ...], dtype: type, fill: Callable[[np.n
         array.flush()
         del array
         # Open it before the rename: afterwards another process may remove it to free space.
-        found = np.load(unfinished, mmap_mode="r")
+        mapped = np.load(unfinished, mmap_mode="r")
         os.replace(unfinished, file)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
-    return found
+    return mapped
 
 
 def _reserve(file: Path) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from training.data.files.answers import key_of_files, remember
+from training.data.files.cache import cached, key_of_files
 from training.data.files.decode import read_size
 from training.process.resources import count_cpus
 
@@ -35,4 +35,4 @@ def read_sizes(paths: Sequence[str]) -> np.ndarray:
         with ThreadPoolExecutor(count_cpus()) as pool:
             return list(pool.map(read_size, paths))
 
-    return np.array(remember("sizes", key_of_files(paths, 1), read_all), dtype=np.int64)
+    return np.array(cached("sizes", key_of_files(paths, 1), read_all), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Find images that occur more than once in the data, byte for byte."""
+"""Find images that occur more than once: byte for byte, or resized and re-encoded (Krawetz 2013, dHash)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,23 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import cv2
 import numpy as np
 
-from training.data.files.answers import key_of_files, remember
-from training.data.files.decode import printable, refuse_irregular
-from training.data.files.images import ImageData, ImageFiles
+from training.data.files.cache import cached, key_of_files
+from training.data.files.decode import UnreadableImage
+from training.data.files.images import ImageData, ImageFiles, ImagePart
+from training.errors import printable
 from training.process.resources import count_cpus
+from training.process.text_files import refuse_irregular
 
+# Measured on photographs, see docs/data.md. The hash finds candidates fast, and the correlation decides.
+MOST_BITS = 12  # of 64 in which the hashes of two candidates differ
+LEAST_CORRELATION = 0.95  # of the grey levels of two thumbnails
+_SIDE = 16
+_FLAT = 4.0  # grey levels; with a smaller deviation an image shows nothing that could be compared
+_READ_SIDE = 64
+_BLOCK = 16  # rows of the table of distances that are computed at once, so that they stay in the processor's cache
 _BLOCK_BYTES = 2**20
 
 
@@ -30,17 +40,28 @@ def find_copies(data: ImageData) -> list[list[Image]]:
     """Return the groups of equal images across all parts."""
     groups: dict[object, list[Image]] = defaultdict(list)
     files: list[tuple[str, Image]] = []
-    for part, name in ((data.train, "train"), (data.val, "validation"), (data.test, "test")):
-        for index, label in enumerate(part.labels.tolist()):
+    for part, images in list_images(data):
+        for index, image in enumerate(images):
             if isinstance(part.images, ImageFiles):
-                path = part.images.paths[index]
-                files.append((path, Image(name, label, printable(path))))
+                files.append((part.images.paths[index], image))
             else:
-                groups[_digest(part.images[index])].append(Image(name, label, f"{name} image {index}"))
+                groups[_digest(part.images[index])].append(image)
     for digest, (_, image) in zip(_digest_files([path for path, _ in files]), files, strict=True):
         if digest is not None:
             groups[digest].append(image)
     return [group for group in groups.values() if len(group) > 1]
+
+
+def list_images(data: ImageData) -> list[tuple[ImagePart, list[Image]]]:
+    """Return train, validation and test, each with its images by name."""
+    parts = ((data.train, "train"), (data.val, "validation"), (data.test, "test"))
+    return [(part, [_name(part, name, index) for index in range(len(part))]) for part, name in parts]
+
+
+def _name(part: ImagePart, name: str, index: int) -> Image:
+    images = part.images
+    called = printable(images.paths[index]) if isinstance(images, ImageFiles) else f"{name} image {index}"
+    return Image(name, int(part.labels[index]), called)
 
 
 def _digest(pixels: np.ndarray) -> bytes:
@@ -57,7 +78,7 @@ def _digest_files(paths: Sequence[str]) -> list[str | None]:
         with ThreadPoolExecutor(count_cpus()) as pool:
             return list(pool.map(_digest_file, chosen))
 
-    digests = dict(zip(chosen, remember("copies", key_of_files(chosen, 1), digest_all) if chosen else [], strict=True))
+    digests = dict(zip(chosen, cached("copies", key_of_files(chosen, 1), digest_all) if chosen else [], strict=True))
     return [digests.get(path) for path in paths]
 
 
@@ -78,3 +99,63 @@ def _digest_file(path: str) -> str | None:
     except OSError:  # the check of the images reports it
         return None
     return digest.hexdigest()
+
+
+def find_near_copies(data: ImageData) -> list[tuple[Image, Image]]:
+    """Return each validation or test image that almost equals one of an earlier part, with the most similar one.
+
+    Images that are equal byte for byte are left out: `find_copies` has them.
+    """
+    listed = list_images(data)
+    parts, images = [part for part, _ in listed], [image for _, part_images in listed for image in part_images]
+    paths = [path for part in parts if isinstance(part.images, ImageFiles) for path in part.images.paths]
+    sizes = [len(part) for part in parts]
+    if len(paths) == len(images):
+        matches = cached("near-copies", key_of_files(paths, 1, sizes), lambda: _match(parts))
+    else:
+        matches = _match(parts)
+    group_of = {image: number for number, group in enumerate(find_copies(data)) for image in group}
+    pairs = ((images[later], images[earlier]) for later, earlier in matches)
+    return [
+        (later, earlier)
+        for later, earlier in pairs
+        if later not in group_of or group_of[later] != group_of.get(earlier)
+    ]
+
+
+def _match(parts: list[ImagePart]) -> list[tuple[int, int]]:
+    """Return the positions, over all parts, of each image and the one that it almost equals."""
+    with ThreadPoolExecutor(count_cpus()) as pool:
+        small = [part.reduced_to(_READ_SIDE) for part in parts]
+        made = [summary for part in small for summary in pool.map(_summarise, [part] * len(part), range(len(part)))]
+    hashes, thumbnails = (
+        np.array([fingerprint for fingerprint, _ in made], np.uint64),
+        np.stack([thumbnail for _, thumbnail in made]),
+    )
+    matches: list[tuple[int, int]] = []
+    begin = 0
+    for end in np.cumsum([len(part) for part in parts]):
+        for first in range(begin, end, _BLOCK) if begin else ():
+            later = np.arange(first, min(first + _BLOCK, end))
+            bits = np.bitwise_count(hashes[later, None] ^ hashes[None, :begin])
+            for row in np.flatnonzero((bits <= MOST_BITS).any(axis=1)):
+                near = np.flatnonzero(bits[row] <= MOST_BITS)
+                alike = thumbnails[near] @ thumbnails[later[row]]
+                if alike.max() >= LEAST_CORRELATION:
+                    matches.append((int(later[row]), int(near[alike.argmax()])))
+        begin = int(end)
+    return matches
+
+
+def _summarise(part: ImagePart, index: int) -> tuple[int, np.ndarray]:
+    """Return an image's hash, and its grey thumbnail with mean 0 and length 1, float32 (256,)."""
+    try:
+        pixels = part.images[index]
+    except UnreadableImage:  # the check of the images reports it
+        return 0, np.zeros(_SIDE**2, np.float32)
+    grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+    levels = cv2.resize(grey, (9, 8), interpolation=cv2.INTER_AREA)
+    bits = np.packbits(levels[:, 1:] > levels[:, :-1]).view(np.uint64)
+    thumbnail = cv2.resize(grey.astype(np.float32), (_SIDE, _SIDE), interpolation=cv2.INTER_AREA).ravel()
+    thumbnail -= thumbnail.mean()
+    return int(bits[0]), thumbnail / max(float(np.linalg.norm(thumbnail)), _FLAT * _SIDE)

@@ -26,8 +26,7 @@ _TEXT = 15
 
 def draw_training(data: ImageData, recipe: Recipe, device: str) -> Image.Image:
     """Draw the first training images of a resolved recipe, augmented, erased and mixed."""
-    image_size = recipe.preprocessing.image_size
-    assert isinstance(image_size, int)  # resolved
+    image_size = recipe.preprocessing.side
     setup = TrainingSetup(nn.Identity(), device, len(data.classes), (), image_size)
     for technique in recipe.techniques():
         if isinstance(technique, (RandomErasing, *MIXERS, Mixing)):

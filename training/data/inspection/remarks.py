@@ -11,15 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from training.contract.specs import FILE_DATA, Data
+from training.contract.specs import Data
 from training.data.files.check import DECODED_IMAGES
-from training.data.files.decode import UnreadableImage, printable
+from training.data.files.decode import UnreadableImage
 from training.data.files.images import ImageData, ImageFiles, ImagePart
 from training.data.files.sizes import read_sizes
+from training.data.inspection.copies import Image as Seen
 from training.data.inspection.copies import find_copies
+from training.errors import printable
 
 FEW_IMAGES = 5  # a class with fewer validation images is reported
 IMBALANCE = 10  # a larger ratio of the largest class to the smallest is reported
+ALIKE_SHARE = 0.1  # a larger share of near copies is seldom an accident
 _NAMED = 3
 
 
@@ -31,10 +34,15 @@ class Remark:
 
 def list_remarks(data: ImageData, *, whole: bool = False) -> list[Remark]:
     """Return the oddities of the data. With more than 20,000 files, copies and sizes are checked only if `whole` is set."""
-    found = [*_remark_files(data), *_remark_classes(data), *_remark_balance(data)]
-    if whole or sum(len(images) for images in _list_files(data)) <= DECODED_IMAGES:
-        found += [*_remark_copies(data), *_remark_sizes(data)]
-    return found
+    remarks = [*_remark_files(data), *_remark_classes(data), *_remark_balance(data)]
+    if whole or are_few_files(data):
+        remarks += [*_remark_copies(data), *_remark_sizes(data)]
+    return remarks
+
+
+def are_few_files(data: ImageData) -> bool:
+    """Return whether all files can be read in about half a minute."""
+    return sum(len(images) for images in _list_files(data)) <= DECODED_IMAGES
 
 
 def summarise_remarks(remarks: Sequence[Remark], spec: Data) -> str:
@@ -42,7 +50,7 @@ def summarise_remarks(remarks: Sequence[Remark], spec: Data) -> str:
     if not remarks:
         return ""
     source = spec.name
-    if spec.name in FILE_DATA:
+    if spec.reads_files:
         source = getattr(spec, "path", None) or getattr(spec, "root", None) or spec.name
     return f"Data: {', '.join(remark.short for remark in remarks)}. See: sweep data {shlex.quote(printable(source))}"
 
@@ -50,7 +58,7 @@ def summarise_remarks(remarks: Sequence[Remark], spec: Data) -> str:
 def _remark_files(data: ImageData) -> Iterable[Remark]:
     if files := data.not_read:
         kinds = Counter(os.path.splitext(path)[1].lower() or "without an ending" for path in files)
-        listed = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_NAMED))
+        listed = ", ".join(f"{count} {ending}" for ending, count in kinds.most_common(_NAMED))
         more = f" and {len(kinds) - _NAMED} other kinds" if len(kinds) > _NAMED else ""
         yield Remark(
             f"{_count(len(files), 'file')} not read",
@@ -133,6 +141,23 @@ def _remark_copies(data: ImageData) -> Iterable[Remark]:
         )
 
 
+def remark_near_copies(pairs: Sequence[tuple[Seen, Seen]], data: ImageData) -> Remark:
+    """Describe images that almost equal one of another part; there is at least one."""
+    held_out = len(data.val) + len(data.test)
+    advice = (
+        "Images of one subject, such as digits or the frames of a film, are alike by nature: then keep those of one origin "
+        "in one part, with a manifest that has the column group."
+        if len(pairs) > ALIKE_SHARE * held_out
+        else "Keep one of each, or both in one part."
+    )
+    count = f"{len(pairs):,} of {held_out:,} validation and test images"
+    return Remark(
+        f"{_count(len(pairs), 'near copy', 'near copies')} in other parts",
+        f"{count} {_be(len(pairs))} almost the same as an image of another part, as resized or re-encoded copies are, so the "
+        f"score rewards memorising. {advice}",
+    )
+
+
 def _remark_sizes(data: ImageData) -> Iterable[Remark]:
     limit = Image.MAX_IMAGE_PIXELS or 0
     paths = [path for images in _list_files(data) for path in images.paths]
@@ -160,8 +185,8 @@ def _list(names: Sequence[str], named: int = _NAMED) -> str:
     return f"{shown} and {len(names) - named} more" if len(names) > named else shown
 
 
-def _count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'s' * (number != 1)}"
+def _count(number: int, thing: str, things: str = "") -> str:
+    return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"
 
 
 def _be(number: int) -> str:

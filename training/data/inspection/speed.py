@@ -41,7 +41,7 @@ def measure_backends(
         turns: The number of turns of each backend.
     """
     loaders: dict[str, Loaders] = {}
-    found: dict[str, Speed | str] = {}
+    refusals: dict[str, Speed | str] = {}
     try:
         for backend in BACKENDS:
             try:
@@ -51,17 +51,17 @@ def measure_backends(
                 loaders[backend] = make_loaders(data, changed, workers=workers, device=device)
                 run_for(loaders[backend].train, 0.0)  # the first batch starts workers and pipelines
             except UserError as error:
-                found[backend] = str(error)
+                refusals[backend] = str(error)
                 if refusing := loaders.pop(backend, None):
                     refusing.close()
         speeds: dict[str, list[float]] = {backend: [] for backend in loaders}
         for _ in range(turns):
-            for backend, one in loaders.items():
-                speeds[backend].append(run_for(one.train, seconds))
+            for backend, backend_loaders in loaders.items():
+                speeds[backend].append(run_for(backend_loaders.train, seconds))
     finally:
-        for one in loaders.values():
-            one.close()
-    return found | {backend: Speed(median(values), min(values), max(values)) for backend, values in speeds.items()}
+        for backend_loaders in loaders.values():
+            backend_loaders.close()
+    return refusals | {backend: Speed(median(values), min(values), max(values)) for backend, values in speeds.items()}
 
 
 def with_backend(recipe: Recipe, backend: str) -> Recipe:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from training.recipe import Recipe
-from training.techniques.data.augmentation import SmallImages
-from training.techniques.data.one_of_many import STRENGTHS
+from training.techniques.data.augmentation import AffineColour
 from training.techniques.data.random_crop import PaddedCrop, ResizedCrop
+from training.techniques.data.torchvision_policies import STRENGTHS
 
 RATIO = (3 / 4, 4 / 3)  # bounds of a crop's aspect ratio, as in Szegedy et al.
 _TRIES = 10
@@ -49,7 +49,7 @@ def draw_uniform(seeds: np.ndarray, count: int) -> np.ndarray:
     return (state >> np.uint64(11)) * 2.0**-53
 
 
-def draw_changes(policy: SmallImages, seeds: np.ndarray, side: int) -> Changes:
+def draw_changes(policy: AffineColour, seeds: np.ndarray, side: int) -> Changes:
     """Draw the changes of images of side × side pixels, one for each of `seeds` (N,)."""
     numbers = draw_uniform(seeds, 12)
     applied = numbers[:, :3] < policy.probability  # the three groups are independent
@@ -65,7 +65,7 @@ def draw_changes(policy: SmallImages, seeds: np.ndarray, side: int) -> Changes:
     return Changes(matrix, moved, *(values.astype(np.float32) for values in (shift, gain, offset)))
 
 
-def _invert_affine(policy: SmallImages, numbers: np.ndarray, side: int) -> np.ndarray:
+def _invert_affine(policy: AffineColour, numbers: np.ndarray, side: int) -> np.ndarray:
     """Return the inverse of enlarging about the centre, rotating and shifting."""
     # Albumentations shifts by whole pixels, rounded towards zero.
     shift = np.trunc((2 * numbers[:, :2] - 1) * policy.translate * side)
@@ -99,8 +99,7 @@ def draw_geometry(recipe: Recipe, seeds: np.ndarray, sizes: np.ndarray) -> Geome
     if isinstance(crop, ResizedCrop):
         return Geometry(_draw_boxes(crop.min_area, numbers, sizes), mirrored)
     if isinstance(crop, PaddedCrop):
-        side = recipe.preprocessing.image_size
-        assert isinstance(side, int)  # resolved
+        side = recipe.preprocessing.side
         border = crop.border(side)
         corner = np.floor(numbers[:, :2] * (2 * border + 1)) - border
         return Geometry(np.concatenate([corner, np.full_like(corner, side)], axis=1).astype(np.int64), mirrored)

@@ -8,7 +8,7 @@ import numpy as np
 
 from training.contract.specs import Preprocessing
 from training.data.pipelines.augmentation_draws import draw_choices
-from training.techniques.data.one_of_many import STRENGTHS, RandAugment, TrivialAugment
+from training.techniques.data.torchvision_policies import STRENGTHS, RandAugment, TrivialAugment
 
 if TYPE_CHECKING:
     from nvidia.dali.auto_aug.core import _Augmentation
@@ -40,8 +40,7 @@ def change_by_choice(images: DataNode, policy: TrivialAugment | RandAugment, pre
     def read(name: str) -> Any:
         return fn.external_source(name=name, dtype=types.INT32, ndim=0)
 
-    assert isinstance(preprocessing.image_size, int)  # resolved
-    changes = list_changes(policy, preprocessing.image_size)
+    changes = list_changes(policy, preprocessing.side)
     nearest = preprocessing.interpolation == "nearest"
     for number in range(count_rounds(policy)):
         strength = policy.magnitude if isinstance(policy, RandAugment) else read(f"strength{number}")

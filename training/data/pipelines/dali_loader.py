@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import gc
+import io
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler
 
-from training.data.files.decode import printable, read_image
-from training.data.files.encoded import read_encoded
+from training.data.files.decode import open_image, read_image, upright_size
 from training.data.files.images import ImageFiles, ImagePart
 from training.data.pipelines.dali_pipeline import make_inputs, make_pipeline
-from training.data.pipelines.sampling import Draw, ShareSampler
+from training.data.pipelines.sampling import Draw, ShareBatches
 from training.data.preprocessing.transform import is_fitting
-from training.errors import UserError
+from training.errors import UserError, printable
+from training.process.text_files import refuse_irregular
 from training.recipe import Recipe
 
 Batch = tuple[torch.Tensor, torch.Tensor]
+_START, _END = b"\xff\xd8\xff", b"\xff\xd9"
+_USUAL_MODES = ("RGB", "L")  # modes of JPEG files; some decoders invert CMYK
 
 
 class DaliLoader:
@@ -29,12 +31,10 @@ class DaliLoader:
     The pipeline exists until `close`. Every epoch starts with new inputs, also after an interrupted epoch.
     """
 
-    def __init__(self, part: ImagePart, recipe: Recipe, batches: BatchSampler, threads: int, device: str) -> None:
+    def __init__(self, part: ImagePart, recipe: Recipe, batches: ShareBatches, threads: int, device: str) -> None:
         self.images, self.labels = part.images, torch.from_numpy(part.labels)
         self.recipe, self.threads, self.device = recipe, threads, device
-        self.batch_sampler: Any = batches  # torch's type has positions, here they are draws
-        assert isinstance(batches.sampler, ShareSampler)
-        self.sampler: ShareSampler = batches.sampler  # Lightning calls its set_epoch
+        self.batch_sampler = batches
         self.encoded: bool = isinstance(part.images, ImageFiles)
         self.fitting: bool = not self.encoded and is_fitting(part.images[0], recipe.preprocessing)
         self.pipeline: Any = None
@@ -121,3 +121,24 @@ def _copy(output: Any) -> torch.Tensor:
     dense = output.as_tensor()
     # DALI writes the next batch into the same memory.
     return torch.from_dlpack(dense).clone() if hasattr(dense, "__dlpack__") else torch.from_numpy(np.array(dense))
+
+
+def read_encoded(path: str) -> tuple[np.ndarray, tuple[int, int]]:
+    """Return the bytes of a file, uint8 (N,), and height and width of the upright image in pixels.
+
+    Raises:
+        UnreadableImage: the file cannot be read; the message names it.
+    """
+    try:
+        refuse_irregular(path)
+        with open(path, "rb") as file:
+            content = file.read()
+        if content.startswith(_START) and _END in content[-1024:]:  # DALI decodes a truncated file with a grey rest
+            with open_image(io.BytesIO(content)) as image:
+                if image.mode in _USUAL_MODES:
+                    return np.frombuffer(content, np.uint8), upright_size(image)
+    except (OSError, SyntaxError, ValueError):  # read_image below raises an error with the reason
+        pass
+    pixels = read_image(path)
+    height, width = pixels.shape[:2]
+    return np.frombuffer(b"P6 %d %d 255\n" % (width, height) + pixels.tobytes(), np.uint8), (height, width)

@@ -11,12 +11,12 @@ import torch
 from training.contract.specs import Preprocessing
 from training.data.pipelines.augmentation_draws import draw_changes, draw_geometry
 from training.data.pipelines.dali_choices import change_by_choice, draw_choice_inputs
-from training.data.preprocessing.transform import resized_side
+from training.data.preprocessing.transform import fill_colour, find_corner, resized_size
 from training.process.optional import require
 from training.recipe import Recipe
-from training.techniques.data.augmentation import SmallImages
-from training.techniques.data.one_of_many import RandAugment, TrivialAugment
+from training.techniques.data.augmentation import AffineColour
 from training.techniques.data.random_crop import PaddedCrop, ResizedCrop
+from training.techniques.data.torchvision_policies import RandAugment, TrivialAugment
 
 if TYPE_CHECKING:
     from nvidia.dali import Pipeline
@@ -51,7 +51,7 @@ def make_pipeline(recipe: Recipe, *, encoded: bool, fitting: bool, threads: int,
         else:
             images = _fit(_source(encoded), recipe.preprocessing, encoded, fitting, on_gpu)
         images = _place(images, recipe)
-        if isinstance(policy, SmallImages):
+        if isinstance(policy, AffineColour):
             images = _change(images, recipe.preprocessing)
         if isinstance(policy, TrivialAugment | RandAugment):
             images = change_by_choice(images, policy, recipe.preprocessing)
@@ -70,8 +70,7 @@ def make_pipeline(recipe: Recipe, *, encoded: bool, fitting: bool, threads: int,
 def make_inputs(recipe: Recipe, seeds: np.ndarray, sizes: np.ndarray, fitting: bool) -> dict[str, np.ndarray]:
     """Return the inputs other than the images, by name. `sizes` (N, 2) holds height and width of the loaded images."""
     policy, preprocessing = recipe.augmentation, recipe.preprocessing
-    side = preprocessing.image_size
-    assert isinstance(side, int)  # resolved
+    side = preprocessing.side
     geometry = draw_geometry(recipe, seeds, sizes)
     inputs: dict[str, np.ndarray] = {}
     if geometry.boxes is not None:
@@ -79,12 +78,12 @@ def make_inputs(recipe: Recipe, seeds: np.ndarray, sizes: np.ndarray, fitting: b
     if geometry.mirrored is not None:
         inputs |= _typed(np.int32, mirror=geometry.mirrored)
     if not fitting and not isinstance(recipe.random_crop, ResizedCrop):
-        shorter = resized_side(preprocessing)
-        scaled = np.maximum(shorter, np.floor(sizes * (shorter / sizes.min(axis=1, keepdims=True)) + 1e-9))
-        inputs |= _typed(np.float32, resized=scaled) | _typed(np.int32, corner=np.rint((scaled - side) / 2))
+        scaled = np.array([resized_size((width, height), preprocessing)[::-1] for height, width in sizes.tolist()])
+        starts = np.array([[find_corner(length, side) for length in size] for size in scaled.tolist()])
+        inputs |= _typed(np.float32, resized=scaled) | _typed(np.int32, corner=starts)
     if isinstance(policy, TrivialAugment | RandAugment):
         inputs |= draw_choice_inputs(policy, seeds, side)
-    if isinstance(policy, SmallImages):
+    if isinstance(policy, AffineColour):
         changes = draw_changes(policy, seeds, side)
         colours = {"shift": changes.shift, "gain": changes.gain[:, None], "offset": changes.offset[:, None]}
         matrix = (
@@ -97,8 +96,8 @@ def make_inputs(recipe: Recipe, seeds: np.ndarray, sizes: np.ndarray, fitting: b
     return inputs
 
 
-def _typed(kind: type, **values: np.ndarray) -> dict[str, np.ndarray]:
-    return {name: np.ascontiguousarray(value, kind) for name, value in values.items()}
+def _typed(dtype: type, **values: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: np.ascontiguousarray(value, dtype) for name, value in values.items()}
 
 
 def _dali() -> tuple[Any, ...]:
@@ -145,7 +144,8 @@ def _fit(source: DataNode, preprocessing: Preprocessing, encoded: bool, fitting:
     side = preprocessing.image_size
     resized = _input("resized", 1)
     images = fn.resize(images, size=resized, interp_type=_interpolation(preprocessing), antialias=True)
-    return fn.slice(images, start=_input("corner", 1, whole=True), shape=[side, side], axes=(0, 1))
+    border = {"out_of_bounds_policy": "pad", "fill_values": list(fill_colour(preprocessing))}
+    return fn.slice(images, start=_input("corner", 1, whole=True), shape=[side, side], axes=(0, 1), **border)
 
 
 def _place(images: DataNode, recipe: Recipe) -> DataNode:

@@ -1,25 +1,96 @@
-"""Data sets that return whole batches: torch's loader calls `__getitems__`."""
+"""Images that are loaded, cropped, mirrored and changed one by one, as data sets that return whole batches."""
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import cv2
 import numpy as np
 import torch
+from PIL import Image
 from torch.utils.data import Dataset
 
 from training.contract.specs import Preprocessing
 from training.data.files.images import ImagePart
-from training.data.pipelines.augmenter import Augmenter
 from training.data.pipelines.sampling import Draw
 from training.data.preprocessing.transform import fit, fit_all, normalise, resized_side
 from training.recipe import Recipe
+from training.techniques.data.random_crop import ResizedCrop
+
+if TYPE_CHECKING:
+    import albumentations as A
+    from torchvision.transforms import v2
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 T = TypeVar("T")
 
 GAP = 2  # a JPEG is decoded at this multiple of its final size without visible loss (Pillow's `reducing_gap`)
+_FLAGS = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR, "bicubic": cv2.INTER_CUBIC}
+
+
+class Augmenter:
+    """Crop, flip and policy as a function of an image and a seed: the same pair gives the same pixels in every process."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        side, policy, crop = recipe.preprocessing.side, recipe.augmentation, recipe.random_crop
+        self.crops = isinstance(crop, ResizedCrop)  # it accepts images of any size; all others need the model's size
+        # Shorter side, in pixels, from which even the smallest crop is not enlarged.
+        self.needed_side = crop.needed_side(side) if isinstance(crop, ResizedCrop) else 0
+        self.change = policy.build(recipe.preprocessing.interpolation)
+        self.composes = _compose(recipe, side)
+        # Compose(seed=) gives all transforms generators with the same seed, so that all or none apply. Share one instead.
+        self.random, self.generator = random.Random(), np.random.default_rng()
+        for compose in self.composes:
+            compose.set_random_state(self.generator, self.random)
+
+    def __call__(self, image: np.ndarray, seed: int) -> np.ndarray:
+        if self.composes:
+            self._seed(seed)
+        for compose in self.composes:
+            image = compose(image=image)["image"]
+        return image if self.change is None else _change(self.change, image, seed)
+
+    def _seed(self, seed: int) -> None:
+        self.random.seed(seed)
+        # Setting the state takes 5 µs; a new generator or Compose.set_random_seed takes several times as long.
+        self.generator.bit_generator.state = {
+            "bit_generator": "PCG64",
+            "state": {"state": self.random.getrandbits(128), "inc": self.random.getrandbits(128) | 1},
+            "has_uint32": 0,
+            "uinteger": 0,
+        }
+
+
+def _compose(recipe: Recipe, side: int) -> list[A.Compose]:
+    """Return the pipelines of Albumentations, one after the other."""
+    # Otherwise the import of Albumentations searches the network for a newer version.
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+    interpolation = _FLAGS[recipe.preprocessing.interpolation]
+    transforms = [
+        *recipe.random_crop.transforms(side, interpolation),
+        *recipe.flip.transforms(),
+        *recipe.augmentation.transforms(interpolation),
+    ]
+    if not transforms:
+        return []
+    import albumentations as A
+
+    plain = [transform for transform in transforms if not isinstance(transform, A.Compose)]
+    return [*([A.Compose(plain)] if plain else []), *(whole for whole in transforms if isinstance(whole, A.Compose))]
+
+
+def _change(change: v2.Transform, image: np.ndarray, seed: int) -> np.ndarray:
+    """Apply a torchvision transform, which uses torch's global generator, and restore that generator's state."""
+    generator = torch.default_generator
+    before = generator.get_state()
+    generator.manual_seed(seed)
+    try:
+        return np.asarray(change(Image.fromarray(image)))
+    finally:
+        generator.set_state(before)
 
 
 def keep_batch(batch: T) -> T:
@@ -27,7 +98,23 @@ def keep_batch(batch: T) -> T:
     return batch
 
 
-class TrainImages(Dataset[Batch]):
+class BatchedImages(Dataset[Batch]):
+    """A data set that returns whole batches: torch's loader calls `__getitems__`."""
+
+    labels: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, place: Any) -> Batch:
+        images, labels = self.__getitems__([place])
+        return images[0], labels[0]
+
+    def __getitems__(self, places: Sequence[Any]) -> Batch:
+        raise NotImplementedError(f"{type(self).__name__}.__getitems__")
+
+
+class TrainImages(BatchedImages):
     """Augmented images; each draw contains the seed of its augmentation."""
 
     def __init__(self, part: ImagePart, recipe: Recipe) -> None:
@@ -38,13 +125,6 @@ class TrainImages(Dataset[Batch]):
         # Images that are fitted already must not be fitted again, which would crop twice.
         self.fits_each = not self.augmenter.crops and self.images is part.images
         self.labels = torch.from_numpy(part.labels)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, draw: Draw) -> Batch:
-        images, labels = self.__getitems__([draw])
-        return images[0], labels[0]
 
     def __getitems__(self, draws: Sequence[Draw]) -> Batch:
         pixels = np.stack([self._augment(*draw) for draw in draws])
@@ -57,20 +137,13 @@ class TrainImages(Dataset[Batch]):
         return self.augmenter(image, seed)
 
 
-class EvalImages(Dataset[Batch]):
+class EvalImages(BatchedImages):
     """Images as for validation, prepared at each access."""
 
     def __init__(self, part: ImagePart, preprocessing: Preprocessing) -> None:
         self.images = part.reduced_to(GAP * resized_side(preprocessing)).images
         self.preprocessing = preprocessing
         self.labels = torch.from_numpy(part.labels)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> Batch:
-        images, labels = self.__getitems__([index])
-        return images[0], labels[0]
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         pixels = np.stack([fit(self.images[index], self.preprocessing) for index in indices])
@@ -89,18 +162,12 @@ class EvalPixels(EvalImages):
         return normalise(self.images[chosen], self.preprocessing), self.labels[chosen]
 
 
-class EvalTensor(Dataset[Batch]):
+class EvalTensor(BatchedImages):
     """Images as for validation, resized and normalised once, for small parts."""
 
     def __init__(self, part: ImagePart, preprocessing: Preprocessing, pixels: np.ndarray) -> None:
         self.images = normalise(pixels, preprocessing).numpy()
         self.labels = torch.from_numpy(part.labels)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> Batch:
-        return torch.from_numpy(self.images[index]), self.labels[index]
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         chosen = list(indices)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import cv2
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from training.contract.specs import Preprocessing
 from training.data.files.images import ImageData, ImageFiles, ImagePart
 from training.data.pipelines.datasets import GAP, Batch, EvalImages, EvalPixels, EvalTensor, TrainImages, keep_batch
-from training.data.pipelines.sampling import EpochSampler, ShareSampler
+from training.data.pipelines.sampling import EpochSampler, ShareBatches
 from training.data.pipelines.tensor_images import TensorImages
 from training.data.preprocessing.transform import fit_all, resized_side
 from training.distributed.rank import ALONE, Rank
@@ -31,6 +31,7 @@ TrainLoader: TypeAlias = "DataLoader[Batch] | DaliLoader"
 LARGEST_EVAL_BATCH = 256  # larger batches are not faster, measured on one core
 SMALL_BATCH_PIXELS = 2**16  # 64 images of 32×32: so few take little memory, and smaller batches take longer
 SMALL_SIDE = 64
+FEWEST_FOR_STATISTICS = 8  # images of a batch on one device with which BatchNorm's statistics are usable
 FLOAT_BYTES = 32 * 2**20  # larger parts are not stored as floats, which would take most of a trial's memory
 
 
@@ -40,7 +41,7 @@ class Loaders:
 
     build_train: Callable[[], TrainLoader]
     build_val: Callable[[], DataLoader[Batch]]
-    train_batches: BatchSampler  # the draws of each batch
+    train_batches: ShareBatches  # the draws of each batch
     val_batches: list[list[int]]  # the positions of each batch
     batch_sizes: tuple[int, ...]  # images of each training batch on all ranks together, the same in every epoch
 
@@ -74,10 +75,18 @@ def close_loader(loader: TrainLoader) -> None:
         iterator._shutdown_workers()  # type: ignore[attr-defined]
 
 
-def make_loaders(data: ImageData, recipe: Recipe, *, workers: int, device: str = "cpu", rank: Rank = ALONE) -> Loaders:
+def make_loaders(
+    data: ImageData,
+    recipe: Recipe,
+    *,
+    workers: int,
+    device: str = "cpu",
+    rank: Rank = ALONE,
+    batch_sizes: tuple[int, ...] | None = None,
+) -> Loaders:
     """Return the loaders of one training; each yields normalised float32 (N, 3, side, side) and int64 (N,).
 
-    The test part is not used. Each rank gets its share of every training batch and of the images to evaluate.
+    The test split is not used. Each rank gets its share of every training batch and of the images to evaluate.
 
     Args:
         data: The images.
@@ -85,6 +94,7 @@ def make_loaders(data: ImageData, recipe: Recipe, *, workers: int, device: str =
         workers: The number of loader processes.
         device: "cpu" or "cuda".
         rank: This process among those of the training.
+        batch_sizes: The images of each training batch on all ranks together; None: those of a model without BatchNorm.
 
     Raises:
         UserError: there are too few images for the devices. If this machine does not support the backend, or an image
@@ -92,29 +102,35 @@ def make_loaders(data: ImageData, recipe: Recipe, *, workers: int, device: str =
     """
     assert isinstance(recipe.batch_size, int)  # resolved
     cv2.setNumThreads(1)  # a pool of threads does not help for a single image
-    balanced = data.train.labels if isinstance(recipe.class_balance, BalancedSampler) else None
-    sampler = EpochSampler(len(data.train), recipe.data.epoch_size, recipe.seed, balanced)
+    balanced, last = isinstance(recipe.class_balance, BalancedSampler), recipe.classifier_retraining.epochs
+    sampler = EpochSampler(
+        len(data.train),
+        recipe.data.epoch_size,
+        recipe.seed,
+        data.train.labels if balanced or last else None,
+        recipe.repeated_augmentation.repeats,
+        0 if balanced else recipe.epochs - last,
+    )
     _refuse_too_few(len(sampler), len(data.val), rank)
-    batch_sizes = list_batch_sizes(len(sampler), recipe.batch_size, rank)
-    own = ShareSampler(sampler, batch_sizes, rank)
-    size = len(rank.share(range(recipe.batch_size)))
+    batch_sizes = batch_sizes or list_batch_sizes(len(sampler), recipe.batch_size, rank)
+    batches = ShareBatches(sampler, batch_sizes, rank)
     return Loaders(
-        partial(_make_train_loader, data.train, recipe, own, size, workers, device),
+        partial(_make_train_loader, data.train, recipe, batches, workers, device),
         partial(make_eval_loader, data.val, recipe, workers=workers, device=device, rank=rank),
-        BatchSampler(own, size, drop_last=False),  # type: ignore[arg-type] # draws, not positions
+        batches,
         _list_eval_batches(data.val, recipe, rank),
         batch_sizes,
     )
 
 
 def _make_train_loader(
-    part: ImagePart, recipe: Recipe, sampler: ShareSampler, batch_size: int, workers: int, device: str
+    part: ImagePart, recipe: Recipe, batches: ShareBatches, workers: int, device: str
 ) -> TrainLoader:
-    order: dict[str, Any] = {"batch_size": batch_size, "sampler": sampler}
+    order: dict[str, Any] = {"batch_sampler": batches}  # torch's type has positions, here they are draws
     if recipe.augmentation.backend == "dali":
         from training.data.pipelines.dali_loader import DaliLoader
 
-        return DaliLoader(part, recipe, BatchSampler(**order, drop_last=False), max(1, workers), device)
+        return DaliLoader(part, recipe, batches, max(1, workers), device)
     if recipe.augmentation.backend == "tensor":
         return DataLoader(TensorImages(part, recipe, device), **order, **loader_options(recipe.seed, 0, "cpu"))
     images = TrainImages(part, recipe)
@@ -157,21 +173,26 @@ def choose_eval_batch(recipe: Recipe) -> int:
 
     An evaluation stores no activations, so it then takes no more memory than the training.
     """
-    size = recipe.evaluation_preprocessing.image_size
+    size = recipe.evaluation_preprocessing.side
     assert isinstance(recipe.batch_size, int)  # resolved
-    assert isinstance(size, int)  # resolved
     trained = recipe.batch_size // recipe.data_parallel.devices
     return min(LARGEST_EVAL_BATCH, max(trained, SMALL_BATCH_PIXELS // size**2))
 
 
-def list_batch_sizes(count: int, batch_size: int, rank: Rank) -> tuple[int, ...]:
+def list_batch_sizes(count: int, batch_size: int, rank: Rank, has_batch_norm: bool = False) -> tuple[int, ...]:
     """Return the sizes of the batches of an epoch with `count` images.
 
-    A last batch is dropped if a rank would get fewer than two images, because BatchNorm needs two.
+    A last batch is dropped if a rank would get fewer than two images, because BatchNorm needs two. With BatchNorm, the
+    last two batches share their images equally if a rank would get fewer than eight in the last: so few change the
+    statistics of the whole model to those of a few images, just before it is validated.
     """
     full, rest = divmod(count, batch_size)
-    is_kept = rest >= 2 * rank.count or (rest and not full)
-    return (batch_size,) * full + ((rest,) if is_kept else ())
+    if full and rest < 2 * rank.count:
+        return (batch_size,) * full
+    if full and has_batch_norm and rest < FEWEST_FOR_STATISTICS * rank.count:
+        shared = batch_size + rest
+        return (batch_size,) * (full - 1) + (-(-shared // 2), shared // 2)
+    return (batch_size,) * full + ((rest,) if rest else ())
 
 
 def _refuse_too_few(epoch_size: int, val_count: int, rank: Rank) -> None:
@@ -184,8 +205,7 @@ def _refuse_too_few(epoch_size: int, val_count: int, rank: Rank) -> None:
 
 def _needed(workers: int, images: np.ndarray | ImageFiles, preprocessing: Preprocessing) -> int:
     """Return the number of workers. Small images in memory need none: preparing them is faster than sending them."""
-    size = preprocessing.image_size
-    assert isinstance(size, int)  # resolved
+    size = preprocessing.side
     return 0 if isinstance(images, np.ndarray) and size <= SMALL_SIDE else workers
 
 

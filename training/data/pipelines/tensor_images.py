@@ -7,23 +7,22 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 
 from training.data.files.images import ImageFiles, ImagePart
 from training.data.files.sizes import read_sizes, sample_sizes
 from training.data.pipelines.augmentation_draws import draw_changes, draw_geometry
+from training.data.pipelines.datasets import Batch, BatchedImages
 from training.data.pipelines.sampling import Draw
 from training.data.pipelines.tensor_ops import colour, crop, move, normalise_planes, place, to_float
 from training.data.preprocessing.transform import fit, fit_all, resized_side, squeeze_all
 from training.recipe import Recipe
-from training.techniques.data.augmentation import SmallImages
+from training.techniques.data.augmentation import AffineColour
 from training.techniques.data.random_crop import ResizedCrop
 
-Batch = tuple[torch.Tensor, torch.Tensor]
 ON_DEVICE_SHARE = 0.25  # share of a GPU's memory; larger sets stay in main memory and are copied batch by batch
 
 
-class TensorImages(Dataset[Batch]):
+class TensorImages(BatchedImages):
     """Batches on `device`, float32 and normalised; the changes of an image depend on its draw alone."""
 
     def __init__(self, part: ImagePart, recipe: Recipe, device: str) -> None:
@@ -35,13 +34,6 @@ class TensorImages(Dataset[Batch]):
         self.pixels = whole.to(self.device) if _fits_on(self.device, whole.nbytes) else whole
         self.labels = torch.from_numpy(part.labels).to(self.device)
         self.recipe = recipe
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, draw: Draw) -> Batch:
-        images, labels = self.__getitems__([draw])
-        return images[0], labels[0]
 
     def __getitems__(self, draws: Sequence[Draw]) -> Batch:
         positions = torch.tensor([position for position, _ in draws])
@@ -55,8 +47,7 @@ class TensorImages(Dataset[Batch]):
 
     def _augment(self, pixels: torch.Tensor, seeds: np.ndarray, positions: np.ndarray) -> torch.Tensor:
         policy, preprocessing = self.recipe.augmentation, self.recipe.preprocessing
-        side, interpolation = preprocessing.image_size, preprocessing.interpolation
-        assert isinstance(side, int)  # resolved
+        side, interpolation = preprocessing.side, preprocessing.interpolation
         sizes = np.broadcast_to(self.sizes, (len(self), 2))[positions]
         geometry = draw_geometry(self.recipe, seeds, sizes)
         images = pixels.permute(0, 3, 1, 2)  # a view
@@ -64,7 +55,7 @@ class TensorImages(Dataset[Batch]):
             images = crop(to_float(images), geometry, sizes, side, interpolation)
         else:
             images = place(images, geometry)
-        if isinstance(policy, SmallImages):
+        if isinstance(policy, AffineColour):
             changes = draw_changes(policy, seeds, side)
             return colour(move(images, changes, interpolation), changes, preprocessing)
         return normalise_planes(to_float(images), preprocessing)
@@ -72,8 +63,7 @@ class TensorImages(Dataset[Batch]):
 
 def stored_side(recipe: Recipe, part: ImagePart) -> int:
     """Return the side, in pixels, of the stored images: the model's, or for crops what the smallest crop needs."""
-    side = recipe.preprocessing.image_size
-    assert isinstance(side, int)  # resolved
+    side = recipe.preprocessing.side
     if not isinstance(recipe.random_crop, ResizedCrop):
         return side
     if isinstance(part.images, ImageFiles):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from training.contract.specs import InputConfig, Preprocessing
-from training.data.files.answers import key_of_files, remember
+from training.data.files.cache import cached, key_of_files
 from training.data.files.decode import read_image, read_side
 from training.data.files.images import ImageData, ImagePart
 from training.data.files.sizes import sample_sizes
@@ -31,8 +31,8 @@ def resolve_preprocessing(
     missing = {name for name, value in values.items() if value == "auto"}
     if not missing:
         return preprocessing
-    found = _read_weights_input(weights_config) if weights_config else _choose_by_data(data, missing)
-    chosen = {name: found[name] if name in missing else value for name, value in values.items()}
+    suggested = _read_weights_input(weights_config) if weights_config else _choose_by_data(data, missing)
+    chosen = {name: suggested[name] if name in missing else value for name, value in values.items()}
     if "crop" in missing and usual_side(data.train) < max(USUAL_SIDE, chosen["image_size"] / chosen["crop"]):
         # The share is meant for photographs, whose border matters little. Small images are filled by their object, and a
         # crop would enlarge them only to cut this away.
@@ -52,6 +52,7 @@ def _read_weights_input(config: InputConfig) -> dict[str, Any]:
     return {
         "image_size": int(max(config["input_size"][1:])),
         "crop": float(config.get("crop_pct") or 1.0),
+        "crop_mode": mode if (mode := config.get("crop_mode")) in ("squash", "border") else "center",
         "interpolation": config["interpolation"] if config.get("interpolation") in known else "bicubic",
         "mean": [float(value) for value in config["mean"]],
         "std": [float(value) for value in config["std"]],
@@ -59,11 +60,11 @@ def _read_weights_input(config: InputConfig) -> dict[str, Any]:
 
 
 def _choose_by_data(data: ImageData, missing: set[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {"interpolation": "bilinear", "crop": CROP}
-    if missing - found.keys():
-        side, found["mean"], found["std"] = measure(data.train)
-        found["image_size"] = max(min(side, USUAL_SIDE), 8)
-    return found
+    chosen: dict[str, Any] = {"interpolation": "bilinear", "crop": CROP, "crop_mode": "center"}
+    if missing - chosen.keys():
+        side, chosen["mean"], chosen["std"] = measure(data.train)
+        chosen["image_size"] = max(min(side, USUAL_SIDE), 8)
+    return chosen
 
 
 def measure(part: ImagePart) -> tuple[int, list[float], list[float]]:
@@ -79,7 +80,7 @@ def measure(part: ImagePart) -> tuple[int, list[float], list[float]]:
         return min(part.images.shape[1:3]), *summarise(counts)
     paths = [part.images.paths[index] for index in chosen]
     key = key_of_files(paths, "colours", 2)
-    side, mean, std = remember("colours", key, lambda: _measure_files(paths))
+    side, mean, std = cached("colours", key, lambda: _measure_files(paths))
     return side, mean, std
 
 

@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 
 from training.contract.specs import Preprocessing
-from training.data.files.answers import key_of_files
+from training.data.files.cache import key_of_files
+from training.data.files.decode import MAX_PIXELS
 from training.data.files.images import ImageFiles
 from training.data.files.pixel_store import cache_limit, shared_array
 from training.process.resources import count_cpus
@@ -29,18 +30,22 @@ _RESAMPLING = {
 
 
 def fit(image: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
-    """Resize an image so that its shorter side is image_size / crop, and keep the centre: uint8 (side, side, 3)."""
+    """Resize an image by the crop mode, as timm does, and keep the centre: uint8 (side, side, 3)."""
     if is_fitting(image, preprocessing):
         return image
-    side, shorter = preprocessing.image_size, resized_side(preprocessing)
-    assert isinstance(side, int)  # resolved
+    side = preprocessing.side
     height, width = image.shape[:2]
-    factor = shorter / min(height, width)
-    size = (max(shorter, int(width * factor)), max(shorter, int(height * factor)))
+    size = resized_size((width, height), preprocessing)
+    left, top = find_corner(size[0], side), find_corner(size[1], side)
     # Pillow smooths an image that it shrinks; OpenCV would leave aliases.
-    resized = Image.fromarray(image).resize(size, _RESAMPLING[preprocessing.interpolation])
-    left, top = round((size[0] - side) / 2), round((size[1] - side) / 2)
-    return np.asarray(resized.crop((left, top, left + side, top + side)))
+    whole, resampling = Image.fromarray(image), _RESAMPLING[preprocessing.interpolation]
+    if size[0] * size[1] > MAX_PIXELS:  # resize the centre alone; for others this could change a level by rounding
+        scale_x, scale_y = width / size[0], height / size[1]
+        box = (left * scale_x, top * scale_y, (left + side) * scale_x, (top + side) * scale_y)
+        return np.asarray(whole.resize((side, side), resampling, box))
+    square = Image.new("RGB", (side, side), fill_colour(preprocessing))
+    square.paste(whole.resize(size, resampling), (-left, -top))
+    return np.asarray(square)
 
 
 def fit_all(images: np.ndarray | ImageFiles, preprocessing: Preprocessing) -> np.ndarray | ImageFiles:
@@ -49,8 +54,7 @@ def fit_all(images: np.ndarray | ImageFiles, preprocessing: Preprocessing) -> np
     Raises:
         UnreadableImage: a file cannot be read; the message names it.
     """
-    side = preprocessing.image_size
-    assert isinstance(side, int)  # resolved
+    side = preprocessing.side
     size = len(images) * 3 * side**2
     if isinstance(images, ImageFiles):
         return (
@@ -112,11 +116,33 @@ def fits(size: int) -> bool:
 
 
 def resized_side(preprocessing: Preprocessing) -> int:
-    """Return the shorter side, in pixels, to which an image is resized before the crop."""
-    side, crop = preprocessing.image_size, preprocessing.crop
-    assert isinstance(side, int)  # resolved
+    """Return the side, in pixels, to which an image is resized before the crop; `crop_mode` says which of its sides."""
+    side, crop = preprocessing.side, preprocessing.crop
     assert not isinstance(crop, str)
     return math.floor(side / crop)
+
+
+def resized_size(size: tuple[int, int], preprocessing: Preprocessing) -> tuple[int, int]:
+    """Return the width and height to which an image (width, height) is resized before the crop, in pixels."""
+    side, (width, height) = resized_side(preprocessing), size
+    if preprocessing.crop_mode == "squash":
+        return side, side
+    if preprocessing.crop_mode == "border":
+        ratio = max(size) / side
+        return max(1, round(width / ratio)), max(1, round(height / ratio))
+    factor = side / min(size)
+    return max(side, int(width * factor)), max(side, int(height * factor))
+
+
+def find_corner(length: int, side: int) -> int:
+    """Return where a crop of `side` pixels from the centre begins; it is negative if there are fewer pixels."""
+    return round((length - side) / 2) if length >= side else -((side - length) // 2)
+
+
+def fill_colour(preprocessing: Preprocessing) -> tuple[int, int, int]:
+    """Return the colour of a border: the mean, which is 0 for the model."""
+    red, green, blue = (round(255 * float(level)) for level in preprocessing.mean)
+    return red, green, blue
 
 
 def is_fitting(image: np.ndarray, preprocessing: Preprocessing) -> bool:

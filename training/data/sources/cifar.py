@@ -1,33 +1,40 @@
-"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009) through torchvision: their official test set is the test part."""
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009): their official test set is the test split.
+
+They are read in torchvision's form or in the binary form of their authors, in which each image is a record of one-byte
+labels and three colour planes.
+"""
 
 from __future__ import annotations
 
-import socket
-import threading
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict
 
-import numpy as np
-from filelock import FileLock
+from pydantic import Field
 
-from training.contract.specs import Cifar10, Cifar100
-from training.data.files.answers import key_of_files, remember
-from training.data.files.images import ImageData, ImagePart
-from training.data.files.pixel_store import shared_array
-from training.data.sources.cifar_binary import list_binary, read_binary
-from training.data.sources.splits import split_stratified
-from training.data.sources.subset import take
+from training.contract.specs import Data
+from training.data.files.images import PARTS, ImageData, ImagePart
 from training.errors import UserError
 
 if TYPE_CHECKING:
+    import numpy as np
     from torchvision.datasets import CIFAR10
 
 HELD_OUT_SHARE = 0.1
 _ANSWER_SECONDS = 5
 _STALL_SECONDS = 30
+_SIDE = 32
+
+
+@dataclass(frozen=True)
+class BinaryForm:
+    folder: str
+    train: tuple[str, ...]
+    test: str
+    names: str  # file with the names of the classes, one per line
+    labels: int  # number of bytes before the pixels; the last of them is the class
 
 
 class _Description(TypedDict):
@@ -36,32 +43,64 @@ class _Description(TypedDict):
     shape: list[int]  # height, width and colours of an image
 
 
-def load_cifar(spec: Cifar10 | Cifar100) -> ImageData:
-    """Load CIFAR from `root`; download it first if it is missing. All processes of a machine share one copy.
+class _Cifar(Data):
+    binary: ClassVar[BinaryForm]
 
-    Raises:
-        UserError: the download fails, or `train_size` is larger than the training part.
-    """
-    root = Path(spec.root)
-    read: dict[str, ImageData] = {}
+    root: str = Field("data", min_length=1, description="Folder of the download.")
 
-    def whole() -> ImageData:
-        if not read:
-            read["data"] = _read(spec, root)
-        return read["data"]
+    def load(self) -> ImageData:
+        """Load the images from `root`; download them first if they are missing. All processes of a machine share one copy.
 
-    files = _list_files(spec, root)
-    if files is None:
-        whole()  # this downloads the files
-        files = _list_files(spec, root) or []
-    key = key_of_files(map(str, files), spec.name, 1, spec.split_seed, spec.train_size)
-    known = remember("cifar", key, lambda: _describe(whole()))
-    parts = {}
-    for name, labels in known["labels"].items():
-        # All trials map this array; the pixels are put into the order of the split once.
-        pixels = shared_array(f"{key}-{name}", (len(labels), *known["shape"]), _copy_of(whole, name))
-        parts[name] = ImagePart(np.array(labels, dtype=np.int64), pixels)
-    return ImageData(spec.name, tuple(known["classes"]), parts["train"], parts["val"], parts["test"])
+        Raises:
+            UserError: the download fails, or `train_size` is larger than the training part.
+        """
+        import numpy as np
+
+        from training.data.files.cache import cached, key_of_files
+        from training.data.files.pixel_store import shared_array
+
+        root = Path(self.root)
+        read: dict[str, ImageData] = {}
+
+        def whole() -> ImageData:
+            if not read:
+                read["data"] = _read(self, root)
+            return read["data"]
+
+        files = _list_files(self, root)
+        if files is None:
+            whole()  # this downloads the files
+            files = _list_files(self, root) or []
+        key = key_of_files([str(file) for file in files], self.name, 1, self.split_seed, self.train_size)
+        known = cached("cifar", key, lambda: _describe(whole()))
+        parts = {}
+        for name, labels in known["labels"].items():
+            # All trials map this array; the pixels are put into the order of the split once.
+            pixels = shared_array(f"{key}-{name}", (len(labels), *known["shape"]), _copy_of(whole, name))
+            parts[name] = ImagePart(np.array(labels, dtype=np.int64), pixels)
+        return ImageData(self.name, tuple(known["classes"]), parts["train"], parts["val"], parts["test"])
+
+
+class Cifar10(_Cifar):
+    """CIFAR-10 (Krizhevsky 2009) through torchvision; downloaded into `root` if it is missing."""
+
+    binary: ClassVar[BinaryForm] = BinaryForm(
+        "cifar-10-batches-bin",
+        tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
+        "test_batch.bin",
+        "batches.meta.txt",
+        1,
+    )
+
+    name: Literal["cifar10"] = "cifar10"
+
+
+class Cifar100(_Cifar):
+    """CIFAR-100 (Krizhevsky 2009) with its 100 fine labels; downloaded into `root` if it is missing."""
+
+    binary: ClassVar[BinaryForm] = BinaryForm("cifar-100-binary", ("train.bin",), "test.bin", "fine_label_names.txt", 2)
+
+    name: Literal["cifar100"] = "cifar100"
 
 
 def _copy_of(whole: Callable[[], ImageData], name: str) -> Callable[[np.ndarray], None]:
@@ -72,23 +111,24 @@ def _copy_of(whole: Callable[[], ImageData], name: str) -> Callable[[np.ndarray]
 
 
 def _describe(data: ImageData) -> _Description:
-    labels = {name: getattr(data, name).labels.tolist() for name in ("train", "val", "test")}
-    assert isinstance(data.train.images, np.ndarray)
-    return {"classes": list(data.classes), "labels": labels, "shape": list(data.train.images.shape[1:])}
+    labels = {name: getattr(data, name).labels.tolist() for name in PARTS}
+    return {"classes": list(data.classes), "labels": labels, "shape": list(data.train.images[0].shape)}
 
 
-def _list_files(spec: Cifar10 | Cifar100, root: Path) -> list[Path] | None:
+def _list_files(spec: _Cifar, root: Path) -> list[Path] | None:
     """Return the files of the official Python form, else those of the binary form, else None."""
     official = _dataset(spec)
     folder = root / official.base_folder
     names = [name for name, _ in (*official.train_list, *official.test_list)]
     files = [folder / name for name in (*names, official.meta["filename"])]
-    return files if all(file.is_file() for file in files) else list_binary(root, spec.name)
+    return files if all(file.is_file() for file in files) else _list_binary(root, spec.binary)
 
 
-def _read(spec: Cifar10 | Cifar100, root: Path) -> ImageData:
-    if not (root / _dataset(spec).base_folder).exists() and list_binary(root, spec.name):
-        classes, known, test = read_binary(root, spec.name)
+def _read(spec: _Cifar, root: Path) -> ImageData:
+    from training.data.splits import split_stratified, take
+
+    if not (root / _dataset(spec).base_folder).exists() and _list_binary(root, spec.binary):
+        classes, known, test = _read_binary(root, spec.binary)
     else:
         classes, known, test = _read_official(spec, root)
     # At least one image of each class is held out, so that a small extract in the same form works too.
@@ -98,7 +138,7 @@ def _read(spec: Cifar10 | Cifar100, root: Path) -> ImageData:
     return take(data, spec.train_size, spec.split_seed)
 
 
-def _read_official(spec: Cifar10 | Cifar100, root: Path) -> tuple[tuple[str, ...], ImagePart, ImagePart]:
+def _read_official(spec: _Cifar, root: Path) -> tuple[tuple[str, ...], ImagePart, ImagePart]:
     dataset = _dataset(spec)
     try:
         official = dataset(root, train=True)
@@ -108,17 +148,21 @@ def _read_official(spec: Cifar10 | Cifar100, root: Path) -> tuple[tuple[str, ...
     return tuple(official.classes), _part(official), _part(dataset(root, train=False))
 
 
-def _dataset(spec: Cifar10 | Cifar100) -> type[CIFAR10]:
+def _dataset(spec: _Cifar) -> type[CIFAR10]:
     from torchvision.datasets import CIFAR10, CIFAR100
 
     return CIFAR10 if isinstance(spec, Cifar10) else CIFAR100
 
 
 def _part(dataset: CIFAR10) -> ImagePart:
+    import numpy as np
+
     return ImagePart(np.array(dataset.targets, dtype=np.int64), np.ascontiguousarray(dataset.data))
 
 
-def _download(spec: Cifar10 | Cifar100, root: Path) -> None:
+def _download(spec: _Cifar, root: Path) -> None:
+    from filelock import FileLock
+
     dataset = _dataset(spec)
     way_out = (
         f"Connect to the network, or get the folder {dataset.base_folder} elsewhere and set data.root to the folder "
@@ -137,6 +181,9 @@ def _download(spec: Cifar10 | Cifar100, root: Path) -> None:
 
 def _answers(address: str) -> bool:
     """Return within five seconds whether a server answers. A silent name server alone would take a minute."""
+    import threading
+    import urllib.request
+
     answers: list[bool] = []
 
     def ask() -> None:
@@ -153,9 +200,51 @@ def _answers(address: str) -> bool:
 @contextmanager
 def _stalls_end() -> Iterator[None]:
     """Let a stalled download fail after 30 seconds; torchvision sets no limit."""
+    import socket
+
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_STALL_SECONDS)
     try:
         yield
     finally:
         socket.setdefaulttimeout(before)
+
+
+def _list_binary(root: Path, form: BinaryForm) -> list[Path] | None:
+    files = [root / form.folder / file for file in (*form.train, form.test, form.names)]
+    return files if all(file.is_file() for file in files) else None
+
+
+def _read_binary(root: Path, form: BinaryForm) -> tuple[tuple[str, ...], ImagePart, ImagePart]:
+    """Return the classes, all training images and all test images.
+
+    Raises:
+        UserError: a file is truncated, or has a label without a name.
+    """
+    import numpy as np
+
+    folder = root / form.folder
+    lines = (folder / form.names).read_text(encoding="utf-8").split("\n")
+    classes = tuple(line.strip() for line in lines if line.strip())
+    train = [_read_records(folder / file, form.labels, len(classes)) for file in form.train]
+    labels, images = (np.concatenate(column) for column in zip(*train, strict=True))
+    return classes, ImagePart(labels, images), ImagePart(*_read_records(folder / form.test, form.labels, len(classes)))
+
+
+def _read_records(file: Path, label_count: int, class_count: int) -> tuple[np.ndarray, np.ndarray]:
+    import numpy as np
+
+    content = np.fromfile(file, np.uint8)
+    length = label_count + 3 * _SIDE**2
+    if not len(content) or len(content) % length:
+        raise UserError(
+            f"{file}: its length is not a multiple of {length} bytes, so it is cut or of another kind. Download it again."
+        )
+    records = content.reshape(-1, length)
+    labels = records[:, label_count - 1].astype(np.int64)
+    if labels.max() >= class_count:
+        raise UserError(
+            f"{file}: label {labels.max()} has no name among the {class_count} classes. Download the files again."
+        )
+    planes = records[:, label_count:].reshape(-1, 3, _SIDE, _SIDE)
+    return labels, np.ascontiguousarray(planes.transpose(0, 2, 3, 1))

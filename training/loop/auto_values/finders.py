@@ -17,10 +17,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
 from training.data.pipelines.loaders import Loaders, choose_eval_batch
-from training.data.pipelines.sampling import ShareSampler
 from training.distributed.progress import OTHER_SECONDS, allowing
 from training.errors import UserError
-from training.features.switched_loader import SwitchedLoader
+from training.features.stored import SwitchedLoader
 from training.loop.auto_values.range_test import NoRate, fit_quietly, run_range_test
 from training.loop.classifier import Batch, Classifier
 from training.loop.stopwatch import Stopwatch
@@ -29,6 +28,7 @@ from training.process.isolation import isolated_process
 from training.recipe import Recipe
 from training.techniques.compute.compilation import Compilation
 from training.techniques.data.progressive_resizing import ProgressiveResizing
+from training.techniques.loss.classifier_retraining import ClassifierRetraining
 from training.techniques.model.unfreeze import Unfreeze
 from training.techniques.optimization.accumulation import Accumulation
 from training.techniques.optimization.averaging import NoAveraging
@@ -36,16 +36,18 @@ from training.techniques.optimization.lr_scaling import LrScaling
 from training.techniques.optimization.schedule import Constant
 
 SAFE_RATE = 1e-7  # stands for a rate that is not known yet
+FALLBACK = 0.01  # of the rate before a milestone or of the highest tested one, where the range test finds none
+SHARES: dict[str, float] = {"keep/3": 1 / 3, "keep/10": 0.1, "keep/30": 1 / 30, "keep/100": 0.01}
 FACTORS: dict[str, float] = {"auto": 1.0, "auto/3": 1 / 3, "auto*3": 3.0}
 
-Prepare = Callable[[Recipe, tuple[int, ...]], Classifier]
+Prepare = Callable[..., Classifier]  # a recipe, and the images of its epoch, if they are not the recipe's
 Recall = Callable[[Recipe, Callable[[], float]], float]
 
 logger = logging.getLogger(__name__)
 
 
-class FindAgain(pl.Callback):
-    """At each milestone of unfreeze, find the base rate again for the parameters that train from then on.
+class MilestoneRate(pl.Callback):
+    """At each milestone of unfreeze, set or find the base rate for the parameters that train from then on.
 
     It runs after the techniques' callbacks, when they have unfrozen parameters and replaced an average by the weights.
     """
@@ -58,30 +60,46 @@ class FindAgain(pl.Callback):
         recipe = pl_module.recipe
         if trainer.current_epoch not in recipe.unfreeze.milestones:
             return
+        asked, before = recipe.unfreeze.milestone_lr, read_base_rate(trainer)
+        if isinstance(asked, str) and asked in SHARES:
+            set_base_rate(trainer, before * SHARES[asked])
+            return
+        if not isinstance(asked, str):
+            assert isinstance(recipe.optimizer.lr, float)  # resolved
+            # The start was optimizer.lr, which techniques may have multiplied. At a second milestone it is set already.
+            if trainer.current_epoch == recipe.unfreeze.milestones[0]:
+                set_base_rate(trainer, before * asked / recipe.optimizer.lr)
+            return
         self.stopwatch.start("finder")  # the reporter starts the next part
-        loader = cast(SwitchedLoader, trainer.train_dataloader).find_images()  # the test uses a copy of the model
+        loader = cast(SwitchedLoader, trainer.train_dataloader)
         batches = pl_module.batches_in(trainer.current_epoch)
         with isolated_process(recipe.seed, self.threads), allowing(OTHER_SECONDS):
             plan = replace(deepcopy(pl_module.plan), callbacks=[], batches_per_step=lambda epoch: batches)
-            found = _find_rate(Classifier(simplify(recipe, recipe.unfreeze.level), plan), loader)
-        cast(ShareSampler, loader.sampler).set_epoch(trainer.current_epoch)
-        if found is None:  # a trained model may be at a minimum already
-            logger.info("From epoch %d on, the base rate is the same: no other one helps.", trainer.current_epoch + 1)
-        else:
-            set_base_rate(trainer, _round(found * FACTORS[recipe.unfreeze.milestone_lr]))
+            copy = Classifier(simplify(recipe, recipe.unfreeze.level), plan)
+            rate = _find_rate(copy, loader.find_images(), before)
+        loader.batch_sampler.sampler.set_epoch(trainer.current_epoch)
+        set_base_rate(trainer, _round(rate * FACTORS[asked]))
 
 
-def _find_rate(classifier: Classifier, loader: Iterable[Batch]) -> float | None:
+def _find_rate(classifier: Classifier, loader: Iterable[Batch], before: float) -> float:
+    """Return the rate of a range test, or one that does no harm; `before` is the rate of the parameters that trained."""
     try:
         return run_range_test(classifier, loader)
-    except NoRate:
-        return None
+    except NoRate as none:
+        # The model is at a minimum already, and the rate of the head alone would drive the whole model away from it.
+        rate = FALLBACK * min(before, none.highest)
+        logger.info("The loss falls at no rate of the range test, so a low one is used.")
+        return rate
+
+
+def read_base_rate(trainer: pl.Trainer) -> float:
+    return float(max(cast(LambdaLR, trainer.lr_scheduler_configs[0].scheduler).base_lrs))
 
 
 def set_base_rate(trainer: pl.Trainer, lr: float) -> None:
     """Change the peak of the running schedule; each group keeps its share. The checkpoint contains the change."""
     schedule = cast(LambdaLR, trainer.lr_scheduler_configs[0].scheduler)
-    groups, before = trainer.optimizers[0].param_groups, max(schedule.base_lrs)
+    groups, before = trainer.optimizers[0].param_groups, read_base_rate(trainer)
     schedule.base_lrs = [lr * base / before for base in schedule.base_lrs]
     for group, base, factor in zip(groups, schedule.base_lrs, schedule.lr_lambdas, strict=True):
         group["initial_lr"], group["lr"] = base, base * factor(schedule.last_epoch)
@@ -108,7 +126,7 @@ def find_lr(recipe: Recipe, prepare: Prepare, loaders: Loaders, threads: int, re
 
     def test() -> float:
         with isolated_process(recipe.seed, threads):
-            return run_range_test(prepare(simple, loaders.batch_sizes), loaders.train)
+            return run_range_test(prepare(simple), loaders.train)
 
     lr = _round(recall(simple, test) * FACTORS[asked])
     logger.info("optimizer.lr=%g: %s, by a range test.", lr, asked)
@@ -159,7 +177,7 @@ def _try_steps(recipe: Recipe, prepare: Prepare, size: int) -> None:
     # Small images of the first epochs would make a batch fit that does not fit later.
     changes = {"averaging": recipe.averaging, "batch_size": size, "progressive_resizing": ProgressiveResizing()}
     sized = simple.model_copy(update=changes)
-    classifier = prepare(sized, (size, size))
+    classifier = prepare(sized, 2 * size)
     side = classifier.plan.image_size
     evaluated = classifier.plan.evaluated_size or side
 
@@ -173,14 +191,16 @@ def _try_steps(recipe: Recipe, prepare: Prepare, size: int) -> None:
 
 def simplify(recipe: Recipe, level: str) -> Recipe:
     """Return the recipe as it is at the start, without techniques that change over time or take long to start."""
-    adapts = recipe.unfreeze.adapt_statistics and level == recipe.unfreeze.level
+    norms = {"freeze_batch_norm": recipe.unfreeze.freeze_batch_norm and level != "last"}
+    norms["adapt_statistics"] = recipe.unfreeze.adapt_statistics and level == recipe.unfreeze.level
     return recipe.model_copy(
         update={
             "optimizer": recipe.optimizer.model_copy(update={"lr": SAFE_RATE}),
             "accumulation": Accumulation(batches=recipe.accumulation.batches_in(0)),
-            "unfreeze": Unfreeze.model_validate({"level": level, "adapt_statistics": adapts}),
+            "unfreeze": Unfreeze.model_validate({"level": level, **norms}),
             "schedule": Constant(),
             "averaging": NoAveraging(),
+            "classifier_retraining": ClassifierRetraining(),
             "lr_scaling": LrScaling(),
             "compilation": Compilation(),
         }

@@ -14,8 +14,9 @@ import torch
 from filelock import FileLock
 
 from training.data.files.images import ImageData
-from training.data.sources.identity import identify
+from training.data.identity import identify
 from training.distributed.rank import Rank
+from training.model.teacher import find_file
 from training.process.resources import Resources
 from training.recipe import Recipe
 
@@ -35,9 +36,9 @@ class FoundRates:
         with self._locked(key):
             if (known := self.rank.gather(self._read(key))[0]) is not None:
                 return known
-            found = find()
-            self._write(key, found)
-            return found
+            rate = find()
+            self._write(key, rate)
+            return rate
 
     def _locked(self, key: str) -> AbstractContextManager[object]:
         """Return the lock of a set-up, which the system releases when a process dies."""
@@ -73,11 +74,12 @@ def identify_setup(simple: Recipe, data: ImageData, resources: Resources, rank: 
         resources: The threads and the device of each process.
         rank: The number of processes is part of the digest.
     """
-    weights = Path(simple.backbone.weights)
+    weights, teacher = Path(simple.backbone.weights), simple.distillation.teacher
+    read = [file for file in (weights, find_file(Path(teacher)) if teacher else weights) if file.is_file()]
     facts = {
         "recipe": simple.model_dump(exclude={"epochs"}),
         "data": identify(data, simple.data),
-        "weights": [weights.stat().st_size, weights.stat().st_mtime_ns] if weights.is_file() else None,
+        "weights": [(file.stat().st_size, file.stat().st_mtime_ns) for file in read],
         "host": socket.gethostname(),
         "device": torch.cuda.get_device_name() if resources.device == "cuda" else "cpu",
         "threads": resources.threads,

@@ -17,7 +17,7 @@ from training.techniques.compute.compilation import Compilation
 from training.techniques.compute.precision import Precision
 from training.techniques.model.lora import Lora
 from training.techniques.model.unfreeze import Unfreeze
-from training.techniques.optimization.optimizer_base import BaseOptimizer
+from training.techniques.optimization.optimizer import Optimizer
 
 SHARDED = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw")  # optimizers that were tried with fsdp
 
@@ -61,6 +61,10 @@ class DataParallel(Technique):
                 return None
             idle = "sync_batch_norm=true" if self.sync_batch_norm else f"strategy={self.strategy}"
             return f"data_parallel.{idle} does nothing with {field}: raise devices, or leave it out."
+        if self.sync_batch_norm and recipe.part(Unfreeze).freeze_batch_norm:
+            return (
+                "data_parallel.sync_batch_norm=true does nothing with unfreeze.freeze_batch_norm=true: leave one out."
+            )
         if self.strategy == "fsdp" and (other := _find_undivided(recipe)):
             return f"data_parallel.strategy=fsdp does not work with {other}: leave one out, or use strategy=ddp."
         if recipe.batch_size == "auto":
@@ -78,11 +82,11 @@ def _find_undivided(recipe: RecipeView) -> str | None:
 
     The order is the one in which a space draws the fields, because it calls this before all of them are drawn.
     """
-    if (rate := recipe.part(Unfreeze).milestone_lr) != "keep":
+    if str(rate := recipe.part(Unfreeze).milestone_lr).startswith("auto"):
         return f"unfreeze.milestone_lr={rate}"
     if (lora := recipe.part(Lora)).is_on:
         return f"lora.rank={lora.rank}"
-    if (optimizer := recipe.part(BaseOptimizer).name) not in SHARDED:
+    if (optimizer := recipe.part(Optimizer).name) not in SHARDED:
         return f"optimizer.name={optimizer}"
     if recipe.part(Precision).mode == "16-mixed":
         return "precision.mode=16-mixed"

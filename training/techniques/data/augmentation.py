@@ -2,28 +2,78 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field
 
 from training.contract.part import Part, RecipeView
 from training.techniques.data.flip import Flip
-from training.techniques.data.one_of_many import AugMix, RandAugment, TrivialAugment
-from training.techniques.data.policy import BasePolicy
 from training.techniques.data.random_crop import Crop, NoCrop, ResizedCrop
 
 if TYPE_CHECKING:
     import albumentations as A
+    from torchvision.transforms import v2
+
+ALL_BACKENDS = ("albumentations", "tensor", "dali")
 
 
-class NoAugmentation(BasePolicy):
+class Policy(Part):
+    """The changes of each image, after its crop and flip: those of `transforms`, then those of `build`."""
+
+    interactions: ClassVar[str] = (
+        "It comes after random_crop and flip, which most policies of the literature assume, and before the techniques that mix "
+        "images; the stronger those are, the weaker it can be. Augmented images take longer to learn, so the gain shows late, "
+        "and is small if only the head trains."
+    )
+
+    backends: ClassVar[tuple[str, ...]] = ("albumentations",)  # those that have the policy
+
+    policy: str
+    backend: Literal["auto", "albumentations", "tensor", "dali"] = Field(
+        "auto",
+        description="How images are loaded. albumentations: one by one, in loader workers (trivial_augment, rand_augment, "
+        "augmix and three_augment come from torchvision). tensor: whole batches of decoded images, on the training device. "
+        "dali: NVIDIA DALI, which also decodes JPEG files. auto: chosen by the data and the device.",
+        examples=[*ALL_BACKENDS],
+    )
+
+    def transforms(self, interpolation: int) -> list[A.BasicTransform | A.Compose]:
+        """Return transforms of Albumentations, in order, for uint8 images (side, side, 3).
+
+        Args:
+            interpolation: A constant of OpenCV.
+        """
+        return []
+
+    def build(self, interpolation: str) -> v2.Transform | None:
+        """Return a transform of torchvision for a Pillow image."""
+        return None
+
+    def resolve(self, image_size: int) -> Self:
+        """Return the policy as it can be used on any machine; a training calls this before it starts."""
+        return self
+
+    def conflict(self, recipe: RecipeView) -> str | None:
+        if self.backend in ("auto", *self.backends):
+            return None
+        return (
+            f"augmentation.backend={self.backend} cannot do policy={self.policy}, which changes images one by one: set "
+            f"backend to {', '.join(self.backends)} or auto."
+        )
+
+
+class NoAugmentation(Policy):
+    backends: ClassVar[tuple[str, ...]] = ALL_BACKENDS
+
     policy: Literal["none"] = "none"
 
 
-class SmallImages(BasePolicy):
+class AffineColour(Policy):
     """For images of about 32×32 whose content fills the frame: small shifts, rotations and changes of colour."""
 
-    policy: Literal["small_images"] = "small_images"
+    backends: ClassVar[tuple[str, ...]] = ALL_BACKENDS
+
+    policy: Literal["affine_colour"] = "affine_colour"
     translate: float = Field(
         0.05, ge=0, le=1, description="Largest shift, as a share of the image's side.", examples=[0.3]
     )
@@ -42,15 +92,11 @@ class SmallImages(BasePolicy):
         0.5, gt=0, le=1, description="Probability of each of the three groups of changes.", examples=[0.9]
     )
 
-    def transforms(self, interpolation: int) -> list[A.BasicTransform]:
-        """Return the transforms of Albumentations in order, without those that would change nothing.
-
-        Args:
-            interpolation: A constant of OpenCV.
-        """
+    def transforms(self, interpolation: int) -> list[A.BasicTransform | A.Compose]:
+        """Leave out the transforms that would change nothing."""
         import albumentations as A
 
-        groups: list[A.BasicTransform] = []
+        groups: list[A.BasicTransform | A.Compose] = []
         if self.translate or self.scale or self.rotate:
             affine = A.Affine(
                 # Every strength is a range, because a single number is a fixed strength.
@@ -76,34 +122,15 @@ class SmallImages(BasePolicy):
         if any(getattr(self, name) for name in strengths):
             return None
         return (
-            f"augmentation.policy=small_images with {', '.join(f'{name}=0' for name in strengths)} changes nothing: "
+            f"augmentation.policy=affine_colour with {', '.join(f'{name}=0' for name in strengths)} changes nothing: "
             "raise one of them or set augmentation={policy: none}."
         )
 
 
-class FromFile(BasePolicy):
-    """A pipeline that Albumentations saved as JSON or YAML; it gets the images before they are normalised."""
-
-    policy: Literal["file"] = "file"
-    path: str | None = Field(None, min_length=1, description="Path of a file that albumentations.save wrote.")
-    pipeline: str | None = Field(
-        None,
-        description="Content of the file as JSON; filled in at the start, so that the recipe no longer needs the file.",
-    )
-
-    def conflict(self, recipe: RecipeView) -> str | None:
-        if self.path is None and self.pipeline is None:
-            return "augmentation.policy=file needs augmentation.path, a file that albumentations.save wrote."
-        if self.backend in ("tensor", "dali"):
-            return (
-                f"augmentation.backend={self.backend} cannot run policy=file, which is a pipeline of Albumentations: set "
-                "backend to albumentations or auto."
-            )
-        return None
-
-
-class CropFlip(BasePolicy):
+class CropFlip(Policy):
     """The earlier form of random_crop and flip. It stays readable: a recipe that has it gets those two in its place."""
+
+    backends: ClassVar[tuple[str, ...]] = ALL_BACKENDS
 
     policy: Literal["crop_flip"] = "crop_flip"
     min_area: float = Field(0.08, gt=0, le=1, description="Value of random_crop.min_area.", examples=[0.5])
@@ -124,7 +151,3 @@ class CropFlip(BasePolicy):
             "flip": Flip(probability=self.flip),
             "augmentation": NoAugmentation(backend=self.backend),
         }
-
-
-Policy = NoAugmentation | SmallImages | TrivialAugment | RandAugment | AugMix | FromFile | CropFlip
-Augmentation = Annotated[Policy, Field(discriminator="policy")]

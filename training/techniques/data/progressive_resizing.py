@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -10,7 +11,10 @@ from training.contract.part import Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 
-GRID = 8  # sides are multiples of it, in pixels
+if TYPE_CHECKING:
+    from torch import nn
+
+GRID = 8  # sides are multiples of it, in pixels, or of the size of a transformer's patches
 GROWTH = 0.7
 
 
@@ -37,20 +41,22 @@ class ProgressiveResizing(Technique):
 
     def apply(self, setup: TrainingSetup) -> None:
         from training.callbacks.resizing import BatchResizing
-        from training.model.input_size import refuse_size
+        from training.model.build import refuse_size
 
-        refuse_size(setup.model, self.side_in(0, 1, setup.image_size), f"progressive_resizing.start={self.start:g}")
-        resizing = BatchResizing(self.side_in, setup.image_size)
+        grid, full = find_grid(setup.model), setup.image_size
+        for side in range(self.side_in(0, 1, full, grid), full, grid):
+            refuse_size(setup.model, side, f"progressive_resizing.start={self.start:g}")
+        resizing = BatchResizing(partial(self.side_in, grid=grid), full)
         setup.callbacks.append(resizing)
         setup.batch_transforms.append(resizing.resize)
 
-    def side_in(self, epoch: int, epochs: int, full: int) -> int:
-        """Return the side of the training images after `epoch` completed epochs, a multiple of 8 pixels or the full side."""
+    def side_in(self, epoch: int, epochs: int, full: int, grid: int = GRID) -> int:
+        """Return the side of the training images after `epoch` completed epochs, a multiple of `grid` or the full side."""
         share = epoch / (self.growth * epochs)
         if share >= 1:
             return full
         side = full * (self.start + (1 - self.start) * share)
-        return min(full, max(GRID, GRID * round(side / GRID)))
+        return min(full, max(grid, grid * round(side / grid)))
 
     def conflict(self, recipe: RecipeView) -> str | None:
         if not self.is_on:
@@ -63,3 +69,10 @@ class ProgressiveResizing(Technique):
                 "small image. Set batch_size=2 or more, with accumulation.batches for larger steps."
             )
         return None
+
+
+def find_grid(model: nn.Module) -> int:
+    """Return the step between sides: the smallest multiple of the model's patches that has 8 pixels or more."""
+    patch = getattr(getattr(model, "patch_embed", None), "patch_size", 1)
+    patch = max(patch) if isinstance(patch, tuple | list) else int(patch)
+    return patch * -(-GRID // patch)

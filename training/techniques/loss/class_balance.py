@@ -22,8 +22,9 @@ class ClassWeights(Balance):
     """Weights in the loss that depend on the training images of each class; their mean over all training images is 1."""
 
     interactions: ClassVar[str] = (
-        "Either weights or the sampler can be on: both would correct the same imbalance twice. Weights apply to the shares of "
-        "a mixed or smoothed target. Use val_balanced_accuracy or val_macro_f1 as the metric, because val_accuracy favours "
+        "Either weights or the sampler can be on: both would correct the same imbalance twice. The loss of an "
+        "image is multiplied by the weight of its class, of a mixed image by the mean of the weights by its shares; smoothing "
+        "does not change the weight. Use val_balanced_accuracy or val_macro_f1 as the metric, because val_accuracy favours "
         "frequent classes. It has almost no effect on data with the same number of images in each class."
     )
 

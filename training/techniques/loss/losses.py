@@ -1,13 +1,13 @@
-"""Loss: what the training minimises in place of the cross-entropy (Lin 2017, Wightman 2021, Menon 2021, Leng 2022)."""
+"""Loss: what the training minimises in place of the cross-entropy (Lin 2017, Zhang 2018, Menon 2021, Wightman 2021)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
 from training.contract.part import RecipeView
-from training.contract.setup import TrainingSetup
+from training.contract.setup import Criterion, TrainingSetup
 from training.contract.technique import Technique
 from training.techniques.loss.class_balance import Balance, NoBalance
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 PRESENT = 0.2  # a class with a larger share of a mixed image counts as present, as in the recipes of Wightman et al.
 
 
-class _Loss(Technique):
+class Loss(Technique):
     interactions: ClassVar[str] = (
-        "Every loss takes mixed and smoothed targets. class_balance=weights multiplies the loss of an image by the weight of "
-        "its class. logit_adjusted is refused beside class_balance, because both correct the same imbalance. val_loss remains "
-        "the plain cross-entropy, and so comparable; compare train_loss only between recipes with the same loss. The best "
-        "learning rate depends on the loss. With bce the softmax probabilities are not trained, so val_loss and val_ece "
-        "get worse: search for val_accuracy or val_macro_f1."
+        "Every loss takes mixed and smoothed targets. generalised learns slowly where the head is new, since most "
+        "images contradict it at first: give it epochs, or a small q. class_balance=weights multiplies the loss of an"
+        " image by the weight of its class. logit_adjusted is refused beside class_balance, because both correct the "
+        "same imbalance. val_loss remains the plain cross-entropy, and so comparable; compare train_loss only between"
+        " recipes with the same loss. The best learning rate depends on the loss. With bce the softmax probabilities "
+        "are not trained, so val_loss and val_ece get worse: search for val_accuracy or val_macro_f1."
     )
 
     name: str
@@ -33,7 +34,7 @@ class _Loss(Technique):
         return True
 
     def apply(self, setup: TrainingSetup) -> None:
-        from training.techniques.loss.shares_loss import SharesLoss
+        from training.model.shares_loss import SharesLoss
 
         setup.criterion = SharesLoss(self, setup.class_count, setup.class_weights)
 
@@ -46,11 +47,28 @@ class _Loss(Technique):
         return -(targets * logits.log_softmax(1)).sum(1)
 
 
-class CrossEntropy(Technique):
+class CrossEntropy(Loss):
     name: Literal["cross_entropy"] = "cross_entropy"
 
+    @property
+    def is_on(self) -> bool:
+        return False
 
-class BinaryCrossEntropy(_Loss):
+
+def cross_entropy(setup: TrainingSetup) -> Criterion:
+    """Return the loss of a training in which no technique sets another."""
+    from torch import nn
+
+    from training.model.shares_loss import SharesLoss
+
+    if setup.class_weights is None:
+        return nn.CrossEntropyLoss()
+    # torch multiplies each term of a smoothed target by the weight of its class: the rare classes, which an image does not
+    # have, would then count more than its own.
+    return SharesLoss(CrossEntropy(), setup.class_count, setup.class_weights)
+
+
+class BinaryCrossEntropy(Loss):
     """One yes or no for each class, summed over the classes; both classes of a mixed image are yes (Wightman et al. 2021)."""
 
     name: Literal["bce"] = "bce"
@@ -64,7 +82,7 @@ class BinaryCrossEntropy(_Loss):
         return F.binary_cross_entropy_with_logits(logits, targets, reduction="none").sum(1)
 
 
-class Focal(_Loss):
+class Focal(Loss):
     """Less loss for images that are already predicted with confidence (Lin et al. 2017, equation 4)."""
 
     name: Literal["focal"] = "focal"
@@ -79,7 +97,7 @@ class Focal(_Loss):
         return -(targets * rest**self.gamma * log_probabilities).sum(1)
 
 
-class Poly(_Loss):
+class Poly(Loss):
     """The first term of the cross-entropy's expansion gets more weight (Leng et al. 2022, section 4)."""
 
     name: Literal["poly"] = "poly"
@@ -91,7 +109,24 @@ class Poly(_Loss):
         return super().losses(logits, targets) + self.epsilon * (1 - (targets * logits.softmax(1)).sum(1))
 
 
-class LogitAdjusted(_Loss):
+class Generalised(Loss):
+    """For wrong labels: images that contradict their label count less in the gradient (Zhang & Sabuncu 2018, equation 6)."""
+
+    name: Literal["generalised"] = "generalised"
+    q: float = Field(
+        0.7,
+        gt=0,
+        le=1,
+        description="The loss is (1 - probability^q) / q: near 0 the cross-entropy, with 1 the mean absolute error, which "
+        "wrong labels disturb least and which learns slowest.",
+        examples=[0.3],
+    )
+
+    def losses(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return -(targets * (self.q * logits.log_softmax(1)).expm1()).sum(1) / self.q
+
+
+class LogitAdjusted(Loss):
     """For long tails: rare classes get larger margins, by adding tau · log(frequency) in training (Menon et al. 2021)."""
 
     name: Literal["logit_adjusted"] = "logit_adjusted"
@@ -106,7 +141,7 @@ class LogitAdjusted(_Loss):
     def apply(self, setup: TrainingSetup) -> None:
         import torch
 
-        from training.techniques.loss.shares_loss import SharesLoss
+        from training.model.shares_loss import SharesLoss
 
         assert setup.class_images is not None
         counts = torch.tensor(setup.class_images, dtype=torch.float32).clamp_min(1)
@@ -119,6 +154,3 @@ class LogitAdjusted(_Loss):
             f"loss.name=logit_adjusted and class_balance.name={recipe.part(Balance).name} would correct the same imbalance "
             "twice: set class_balance={name: none} or another loss."
         )
-
-
-Loss = Annotated[CrossEntropy | BinaryCrossEntropy | Focal | Poly | LogitAdjusted, Field(discriminator="name")]

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class DropPath(Technique):
     interactions: ClassVar[str] = (
         "A regulariser for long trainings of deep backbones, together with mixing and smoothing; in short trainings it costs "
-        "accuracy. Frozen blocks drop nothing, so it is refused with unfreeze.level=last."
+        "accuracy. The rates of the blocks are those that timm gives them for its drop_path_rate. Frozen blocks drop nothing, "
+        "so it is refused with unfreeze.level=last."
     )
     examples: ClassVar[Examples] = ({"drop_path": {"rate": 0.1}},)
 
@@ -27,19 +28,20 @@ class DropPath(Technique):
         0.0,
         ge=0,
         lt=1,
-        description="Share of images that skip the branch of the last block; it rises from 0 in the first. 0: no change.",
+        description="Share of images that skip the branch of the last block; earlier blocks have less. 0: no change.",
         examples=[0.5],
     )
 
     def apply(self, setup: TrainingSetup) -> None:
-        blocks = find_paths(setup.model)
-        if not blocks:
+        paths = build_paths(setup.model, self.rate)
+        for name, path in paths.items():
+            parent, _, attribute = name.rpartition(".")
+            setattr(setup.model.get_submodule(parent), attribute, path)
+        if not paths and not set_rates(setup.model, self.rate):
             raise UserError(
                 f"drop_path.rate={self.rate:g}: {type(setup.model).__name__} has no residual branches that its library can "
                 "drop. Use drop_path.rate=0 or another backbone.name."
             )
-        for position, block in enumerate(blocks):
-            set_rate(block, self.rate * position / max(1, len(blocks) - 1))
 
     def conflict(self, recipe: RecipeView) -> str | None:
         if self.is_on and recipe.part(Unfreeze).deepest == "last":
@@ -50,29 +52,28 @@ class DropPath(Technique):
         return None
 
 
-def find_paths(model: nn.Module) -> list[nn.Module]:
-    """Return timm's blocks, or torchvision's StochasticDepth modules, in the order in which images pass them."""
+def build_paths(model: nn.Module, rate: float) -> dict[str, nn.Module]:
+    """Return the drop path modules, by their names, that timm builds for this architecture; none if it takes no rate."""
+    import timm
+    import torch
+    from timm.layers import DropPath as TimmDropPath
+
+    architecture = getattr(model, "pretrained_cfg", {}).get("architecture")
+    if architecture is None:
+        return {}
+    try:
+        with torch.device("meta"):  # without memory and without random numbers
+            built = timm.create_model(architecture, drop_path_rate=rate)
+    except TypeError:  # it does not have this argument
+        return {}
+    return {name: module for name, module in built.named_modules() if isinstance(module, TimmDropPath)}
+
+
+def set_rates(model: nn.Module, rate: float) -> bool:
+    """Set the rates of torchvision's modules, from 0 in the first to `rate` in the last; False if there are none."""
     from torchvision.ops import StochasticDepth
 
-    return [module for module in model.modules() if isinstance(module, StochasticDepth) or _timm_slots(module)]
-
-
-def _timm_slots(block: nn.Module) -> list[str]:
-    """Return the attributes for drop path in a block of timm; each holds a module, an Identity or None."""
-    from timm.layers import DropPath as TimmDropPath
-    from torch import nn
-
-    slots = ("drop_path", "drop_path1", "drop_path2")
-    return [s for s in slots if isinstance(getattr(block, s, 0), TimmDropPath | nn.Identity | None)]
-
-
-def set_rate(block: nn.Module, rate: float) -> None:
-    """Set the share of images, in [0, 1), that skip the branches of a block."""
-    from timm.layers import DropPath as TimmDropPath
-    from torchvision.ops import StochasticDepth
-
-    if isinstance(block, StochasticDepth):
-        block.p = rate
-        return
-    for slot in _timm_slots(block):
-        setattr(block, slot, TimmDropPath(rate))
+    paths = [module for module in model.modules() if isinstance(module, StochasticDepth)]
+    for position, path in enumerate(paths):
+        path.p = rate * position / max(1, len(paths) - 1)
+    return bool(paths)

@@ -28,7 +28,7 @@ class EvaluationSize(Technique):
     )
 
     def apply(self, setup: TrainingSetup) -> None:
-        from training.model.input_size import refuse_size
+        from training.model.build import refuse_size
 
         setup.evaluated_size = self.scale(setup.image_size)
         refuse_size(setup.model, setup.evaluated_size, f"evaluation_size.factor={self.factor:g}")

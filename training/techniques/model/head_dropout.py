@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class HeadDropout(Technique):
     interactions: ClassVar[str] = (
         "A regulariser of the head, so it also has an effect with unfreeze.level=last, where mixing and augmentation have "
-        "less. The features that are left are enlarged so that their mean stays. With sharpness, both passes draw anew."
+        "less. The features that are left are enlarged so that their mean stays. With sam, both passes draw anew."
     )
     examples: ClassVar[Examples] = ({"head_dropout": {"rate": 0.3}},)
 

@@ -1,7 +1,7 @@
 """LoRA: train low-rank adapters beside frozen weights instead of the weights (Hu et al. 2022, section 4.1).
 
 With `dora`, a length of each row is trained too (Liu et al. 2024, section 4.1). `rank_stabilised` divides by the root of
-the rank (Kalajdzievski 2023, section 3).
+the rank (Kalajdzievski 2023, section 3). `b_rate` gives B a higher rate than A (LoRA+, Hayou et al. 2024, section 4).
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from training.contract.part import Examples, RecipeView
-from training.contract.setup import TrainingSetup
+from training.contract.setup import Adapters, TrainingSetup
 from training.contract.technique import Technique
 from training.errors import UserError
 from training.techniques.model.unfreeze import Unfreeze
 
 if TYPE_CHECKING:
     import torch
+    from peft.tuners.lora import LoraLayer
     from torch import nn
 
 
@@ -33,12 +34,19 @@ class Lora(Technique):
         " unfreeze.adapt_statistics is on. Grouped and depthwise convolutions get no adapter; neither do layers whose weights"
         " are read without a call, such as attention in torchvision's ViT and Swin. dora computes each adapted weight as a "
         "whole in every pass, which takes time and memory; the exported model is as fast as any other. With rank_stabilised, "
-        "one alpha suits several ranks."
+        "one alpha suits several ranks. With b_rate, B gets the base rate, as the head does, and A a share of it; layer_decay "
+        "and head_lr multiply both. dropout draws at the adapters alone. averaging takes the mean of the merged weights."
     )
     examples: ClassVar[Examples] = (
         {"lora": {"rank": 8}, "unfreeze": {"level": "last"}},
         {"lora": {"rank": 8, "dora": True}, "unfreeze": {"level": "last"}},
-        {"lora": {"rank": 8, "rank_stabilised": True}, "unfreeze": {"level": "last"}},
+        {
+            "lora": {"rank": 8, "rank_stabilised": True},
+            "unfreeze": {"level": "last"},
+            "optimizer": {"name": "momentum", "lr": 0.01},  # its scale is larger by the root of the rank
+        },
+        {"lora": {"rank": 8, "b_rate": 16.0}, "unfreeze": {"level": "last"}},
+        {"lora": {"rank": 8, "dropout": 0.1}, "unfreeze": {"level": "last"}},
     )
 
     rank: int = Field(0, ge=0, le=4096, description="Rank of each adapter; 0: no adapters.", examples=[2])
@@ -52,6 +60,16 @@ class Lora(Technique):
     )
     rank_stabilised: bool = Field(
         False, description="Multiply by alpha / √rank, not alpha / rank (rsLoRA).", examples=[True]
+    )
+    b_rate: float = Field(
+        1.0,
+        ge=1,
+        le=1e6,
+        description="Learning rate of B, which starts at zero, divided by that of A (LoRA+).",
+        examples=[16.0],
+    )
+    dropout: float = Field(
+        0.0, ge=0, lt=1, description="Share of the inputs of each adapter that are zero in training.", examples=[0.3]
     )
 
     def apply(self, setup: TrainingSetup) -> None:
@@ -74,11 +92,19 @@ class Lora(Technique):
             target_modules=pattern,
             use_dora=self.dora,
             use_rslora=self.rank_stabilised,
+            lora_dropout=self.dropout,
         )
         inject_adapter_in_model(config, setup.model)
         for parameter in trained:  # peft has frozen everything except its adapters
             parameter.requires_grad_(True)
+        if self.b_rate > 1:
+            of_a = [parameter for name, parameter in setup.model.named_parameters() if ".lora_A." in name]
+            setup.scale_rates(dict.fromkeys(of_a, 1 / self.b_rate))
+        if self.dropout:
+            for frozen in (setup.frozen, *(modules for _, modules in setup.unfreeze_steps.values())):
+                frozen[:] = leave_out_dropout(frozen)
         setup.plain_weights = merge_adapters
+        setup.adapters = Adapters(fold_adapters, clear_adapters)
 
     def conflict(self, recipe: RecipeView) -> str | None:
         if self.is_on and self.rank == 0:
@@ -111,7 +137,19 @@ def find_frozen_layers(model: nn.Module, image_size: int) -> list[str]:
     model.train()
     for hook in hooks:
         hook.remove()
-    return [name for name, layer in layers.items() if any(layer is one for one in called)]
+    return [name for name, layer in layers.items() if any(layer is module for module in called)]
+
+
+def leave_out_dropout(frozen: list[nn.Module]) -> list[nn.Module]:
+    """Return the frozen modules and those in them, except the adapters' dropout and what contains it.
+
+    In eval mode, as frozen modules are, the dropout would be off.
+    """
+    from peft.tuners.lora import LoraLayer
+
+    inner = [module for outer in frozen for module in outer.modules()]
+    dropouts = {part for layer in inner if isinstance(layer, LoraLayer) for part in layer.lora_dropout.modules()}
+    return [module for module in inner if dropouts.isdisjoint(module.modules())]
 
 
 def refuse_zero_rows(model: nn.Module, names: list[str]) -> None:
@@ -133,15 +171,48 @@ def merge_adapters(model: nn.Module) -> dict[str, torch.Tensor]:
     """Return the state dict of the plain model, with each adapter merged into its weight by peft."""
     from copy import deepcopy
 
-    from peft.tuners.lora import LoraLayer
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX
 
     state = {
         name.replace(".base_layer.", "."): value for name, value in model.state_dict().items() if ".lora_" not in name
     }
-    for name, layer in model.named_modules():
-        if isinstance(layer, LoraLayer):
-            merged = deepcopy(layer)  # peft merges in place, and taking an adapter out again is not exact
-            merged.merge()  # type: ignore[operator]
-            state[f"{name.replace(_CHECKPOINT_PREFIX, '')}.weight"] = merged.get_base_layer().weight.detach()  # type: ignore[operator]
+    for name, layer in find_adapted(model):
+        merged = deepcopy(layer)  # peft merges in place, and taking an adapter out again is not exact
+        merged.merge()  # type: ignore[operator]
+        state[f"{name.replace(_CHECKPOINT_PREFIX, '')}.weight"] = merged.get_base_layer().weight.detach()  # type: ignore[operator]
     return state
+
+
+def find_adapted(model: nn.Module) -> list[tuple[str, LoraLayer]]:
+    """Return the layers with an adapter, by their names."""
+    from peft.tuners.lora import LoraLayer
+
+    return [(name, layer) for name, layer in model.named_modules() if isinstance(layer, LoraLayer)]
+
+
+def fold_adapters(model: nn.Module) -> None:
+    """Move each adapter into the weight beside it, in place; the model computes the same as before."""
+    import torch
+
+    with torch.no_grad():
+        for _, layer in find_adapted(model):
+            weight: torch.Tensor = layer.get_base_layer().weight  # type: ignore[operator, assignment]
+            weight_data = weight.data
+            layer.merge()  # type: ignore[operator]
+            weight_data.copy_(weight.data)  # with dora, peft puts the merged weight into a new tensor
+            weight.data = weight_data
+            layer.merged_adapters.clear()
+    clear_adapters(model)
+
+
+def clear_adapters(model: nn.Module) -> None:
+    """Make each adapter add nothing: B is zero, and the lengths of `dora` are those of the weight's rows."""
+    import torch
+
+    with torch.no_grad():
+        for _, layer in find_adapted(model):
+            for b in layer.lora_B.values():
+                b.weight.zero_()  # type: ignore[operator, union-attr]
+            for lengths in layer.lora_magnitude_vector.values():
+                weight = layer.get_base_layer().weight
+                lengths.weight.copy_(lengths.get_weight_norm(weight, torch.zeros_like(weight), 1.0))  # type: ignore

@@ -1,4 +1,4 @@
-"""Unfreeze level: how many stages of a pretrained backbone train (Yosinski et al. 2014, section 2)."""
+"""Unfreeze level: which stages of a pretrained backbone train (Yosinski et al. 2014, section 2)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,14 @@ if TYPE_CHECKING:
 UPWARD = {
     "last": ("last", "most", "full"),
     "most": ("most", "full"),
+    "first": ("first", "full"),
+    "middle": ("middle", "full"),
     "norm_bias": ("norm_bias", "full"),
     "full": ("full",),
 }
+
+
+MilestoneLr = Literal["keep", "keep/3", "keep/10", "keep/30", "keep/100", "auto", "auto/3", "auto*3"]
 
 
 class Unfreeze(Technique):
@@ -29,23 +34,35 @@ class Unfreeze(Technique):
         "It has little use without pretrained weights. last is ahead after few epochs and seldom at the end, so early stopping "
         "favours it unless trials are compared within their level. The fewer parameters train, the higher the learning rate "
         "can be, and the less regularisation is needed. With milestones, level is the one at the start. to_full trains the "
-        "head first, so that its random start does not distort pretrained features (Kumar et al. 2022). The schedule ignores "
+        "head first, so that its random start does not distort pretrained features (Kumar et al. 2022); the whole model takes "
+        "a much lower rate than the head alone: set milestone_lr. The schedule ignores "
         "milestones; choose its restarts so that they coincide. norm_bias saves optimizer memory and disk space, not time; it "
-        "takes a higher rate than full (Zaken et al. 2022), and lora fits it. adapt_statistics is for images that look unlike "
-        "those of the pretraining; with few images in a batch it adds noise."
+        "takes a higher rate than full (Zaken et al. 2022), and lora fits it. first is for images whose pixels differ from "
+        "those of the pretraining, as with noise or another camera, and middle for new kinds of the same objects (Lee et al. "
+        "2023); gradients still pass through the frozen stages above. adapt_statistics is for images that look unlike "
+        "those of the pretraining; with few images in a batch it adds noise. freeze_batch_norm is for few images in a batch. "
+        "It needs pretrained weights, without which BatchNorm then normalises nothing, and a lower rate or clipping."
     )
     examples: ClassVar[Examples] = (
         {"unfreeze": {"level": "last"}},
         {"unfreeze": {"level": "most"}},
+        {"unfreeze": {"level": "first"}},
+        {"unfreeze": {"level": "middle"}},
         {"unfreeze": {"level": "norm_bias"}},
         {"unfreeze": {"level": "last", "adapt_statistics": True}},
         {"unfreeze": {"level": "last", "milestones": [1]}},
+        {
+            "unfreeze": {"freeze_batch_norm": True},
+            "backbone": {"name": "test_resnet", "weights": "letters"},
+            "optimizer": {"name": "momentum", "lr": 0.01},
+        },
     )
 
-    level: Literal["last", "most", "norm_bias", "full"] = Field(
+    level: Literal["last", "most", "first", "middle", "norm_bias", "full"] = Field(
         "full",
-        description="last: the head trains; most: the later half of the stages too; norm_bias: the head and everything of one "
-        "dimension, such as biases and the scales of norms; full: everything.",
+        description="last: the head trains; most: the later half of the stages too; first: the head, the stem and the first "
+        "third of the stages; middle: the head and the middle third; norm_bias: the head and everything of one dimension, "
+        "such as biases and the scales of norms; full: everything.",
     )
     milestones: list[Annotated[int, Field(ge=1, le=MOST)]] = Field(
         [],
@@ -62,9 +79,16 @@ class Unfreeze(Technique):
         description="BatchNorm in frozen stages measures the new images; its scales and biases stay frozen.",
         examples=[True],
     )
-    milestone_lr: Literal["keep", "auto", "auto/3", "auto*3"] = Field(
+    freeze_batch_norm: bool = Field(
+        False,
+        description="BatchNorm keeps its pretrained statistics, scales and biases also where the rest trains (He et al. "
+        "2016, appendix A).",
+        examples=[True],
+    )
+    milestone_lr: Annotated[float, Field(gt=0)] | MilestoneLr = Field(
         "keep",
-        description="Base rate from each milestone on: keep it, or find it again like optimizer.lr=auto, if one helps.",
+        description="Base rate from each milestone on: keep it or a share of it, a number in place of optimizer.lr, or find it "
+        "again like optimizer.lr=auto; where the loss falls at no rate, that gives at most a hundredth.",
         examples=["auto/3"],
     )
 
@@ -82,9 +106,14 @@ class Unfreeze(Technique):
 
     def apply(self, setup: TrainingSetup) -> None:
         from training.callbacks.unfreezing import UnfreezeAtMilestones
+        from training.model.batch_statistics import has_batch_norm
 
+        if self.freeze_batch_norm and not has_batch_norm(setup.model):
+            raise UserError(
+                f"unfreeze.freeze_batch_norm=true: {type(setup.model).__name__} has no BatchNorm. Set it to false."
+            )
         # In reverse order, so that the model ends at the first level.
-        steps = [set_level(setup.model, level, self.adapt_statistics) for level in reversed(self.levels)][::-1]
+        steps = [self.set_level(setup.model, level) for level in reversed(self.levels)][::-1]
         if self.adapt_statistics and steps[0][1] == find_frozen(setup.model):
             raise UserError(
                 f"unfreeze.adapt_statistics=true: the frozen part of {type(setup.model).__name__} has no BatchNorm. Set it to "
@@ -94,6 +123,19 @@ class Unfreeze(Technique):
         if self.milestones:
             setup.unfreeze_steps.update(zip(self.milestones, steps[1:], strict=True))
             setup.callbacks.append(UnfreezeAtMilestones(setup.frozen, setup.unfreeze_steps))
+
+    def set_level(self, model: nn.Module, level: str) -> UnfreezeStep:
+        """Make the parameters of a level trainable, and no others."""
+        from torch.nn.modules.batchnorm import _BatchNorm
+
+        trained, frozen = set_level(model, level, self.adapt_statistics)
+        if self.freeze_batch_norm:
+            norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+            for parameter in {parameter for norm in norms for parameter in norm.parameters()}:
+                parameter.requires_grad_(False)
+                trained.discard(parameter)
+            frozen.extend(norm for norm in norms if norm not in frozen)
+        return trained, frozen
 
     def conflict(self, recipe: RecipeView) -> str | None:
         if self.to_full and (self.level != "last" or len(self.milestones) != 1):
@@ -106,6 +148,8 @@ class Unfreeze(Technique):
                 f"unfreeze.adapt_statistics=true does nothing with unfreeze.level={self.level}, because no BatchNorm is "
                 "frozen: set unfreeze.level=last or most, or leave it out."
             )
+        if self.freeze_batch_norm and (other := self._find_other_norm()):
+            return f"unfreeze.freeze_batch_norm=true does not fit {other}: leave one out."
         if not self.milestones:
             if self.milestone_lr == "keep":
                 return None
@@ -117,22 +161,26 @@ class Unfreeze(Technique):
             return f"{field}: give epochs in rising order, all below epochs={recipe.epochs}."
         return None
 
+    def _find_other_norm(self) -> str | None:
+        """Return what already decides on BatchNorm, with the reason."""
+        if self.adapt_statistics:
+            return "unfreeze.adapt_statistics=true, which measures its statistics"
+        if self.level == "norm_bias":
+            return "unfreeze.level=norm_bias, which trains its scales"
+        return "unfreeze.level=last, which freezes it too" if self.deepest == "last" else None
+
 
 def set_level(model: nn.Module, level: str, adapt_statistics: bool = False) -> UnfreezeStep:
     """Make the parameters of a level trainable, and no others."""
+    from training.model.batch_statistics import has_batch_norm
+
     trained = find_trained(model, level)
     for parameter in model.parameters():
         parameter.requires_grad_(parameter in trained)
     if level == "norm_bias":
         return trained, []  # something trains in every block, so drop path and dropout stay on in all of them
     frozen = find_frozen(model)
-    return trained, [module for module in frozen if not _has_batch_norm(module)] if adapt_statistics else frozen
-
-
-def _has_batch_norm(module: nn.Module) -> bool:
-    from torch.nn.modules.batchnorm import _BatchNorm
-
-    return any(isinstance(inner, _BatchNorm) for inner in module.modules())
+    return trained, [module for module in frozen if not has_batch_norm(module)] if adapt_statistics else frozen
 
 
 def find_trained(model: nn.Module, level: str) -> set[nn.Parameter]:
@@ -141,10 +189,17 @@ def find_trained(model: nn.Module, level: str) -> set[nn.Parameter]:
 
     if level == "full":
         return set(model.parameters())
+    head = set(head_of(model).parameters())
     if level == "norm_bias":
-        return {*head_of(model).parameters(), *(p for p in model.parameters() if p.ndim <= 1)}
-    stages = [] if level == "last" else stages_of(model)
-    return {*head_of(model).parameters(), *(p for stage in stages[len(stages) // 2 :] for p in stage)}
+        return {*head, *(p for p in model.parameters() if p.ndim <= 1)}
+    if level == "last":
+        return head
+    stages = stages_of(model)
+    third, two_thirds = round(len(stages) / 3), round(2 * len(stages) / 3)
+    chosen = {"most": stages[len(stages) // 2 :], "first": stages[:third], "middle": stages[third:two_thirds]}[level]
+    if level == "first":
+        chosen.append(list(set(model.parameters()) - head - {p for stage in stages for p in stage}))  # the stem
+    return {*head, *(p for stage in chosen for p in stage)}
 
 
 def find_frozen(model: nn.Module) -> list[nn.Module]:
@@ -154,8 +209,8 @@ def find_frozen(model: nn.Module) -> list[nn.Module]:
     """
     frozen, next_is_frozen = [], False
     for module in reversed(list(model.modules())):  # from the last module to the first
-        if own := list(module.parameters(recurse=False)):
-            next_is_frozen = not any(p.requires_grad for p in own)
+        if direct_parameters := list(module.parameters(recurse=False)):
+            next_is_frozen = not any(p.requires_grad for p in direct_parameters)
         parameters = list(module.parameters())
         if not any(p.requires_grad for p in parameters) if parameters else next_is_frozen:
             frozen.append(module)

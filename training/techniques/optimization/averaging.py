@@ -12,7 +12,7 @@ from pydantic import Field
 from training.contract.part import Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.optimization.schedule import BaseSchedule, CosineRestarts, count_steps
+from training.techniques.optimization.schedule import CosineRestarts, Schedule, count_steps
 
 Shares = Callable[[int], float]  # completed optimizer steps -> weight of the current weights in the average
 Curve = Callable[[int], float]
@@ -70,7 +70,7 @@ class Swa(BaseAveraging):
 
     def moments(self, recipe: RecipeView, epoch_steps: Sequence[int]) -> list[int]:
         """Return the optimizer steps after which the weights enter the mean; at least two, because one makes no average."""
-        schedule = recipe.part(BaseSchedule)
+        schedule = recipe.part(Schedule)
         ends = list(schedule.minima(epoch_steps) if isinstance(schedule, CosineRestarts) else accumulate(epoch_steps))
         late = sum(end >= self._begin(epoch_steps) for end in ends)
         return ends[-max(2, late) :]
@@ -97,7 +97,7 @@ class Swa(BaseAveraging):
     def conflict(self, recipe: RecipeView) -> str | None:
         if self.lr_factor is None and self.annealing_epochs:
             return "averaging.annealing_epochs does nothing without averaging.lr_factor: set it, or leave both out."
-        if self.lr_factor is not None and isinstance(recipe.part(BaseSchedule), CosineRestarts):
+        if self.lr_factor is not None and isinstance(recipe.part(Schedule), CosineRestarts):
             return (
                 f"averaging.lr_factor={self.lr_factor:g} would end the cycles of schedule.name=cosine_restarts, whose minima "
                 "are averaged: leave it out, or take schedule.name=constant."

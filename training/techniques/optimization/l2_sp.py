@@ -16,7 +16,8 @@ from training.techniques.model.unfreeze import Unfreeze
 
 class L2Sp(Technique):
     interactions: ClassVar[str] = (
-        "It takes the place of the optimizer's weight_decay, which pulls towards zero: search it with a small one or none. The "
+        "It takes the place of the optimizer's weight_decay, which pulls the same weights towards zero: with both, the two "
+        "balance at alpha / (alpha + weight_decay) times the weights at the start, so search it with a small one or none. The "
         "pull is added to the gradient once for each optimizer step, so it is part of what gradient_clipping bounds and "
         "adaptive optimizers scale, and train_loss does not include it. It needs pretrained weights, and keeps one copy of "
         "those that train in memory."

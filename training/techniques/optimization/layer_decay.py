@@ -30,7 +30,7 @@ class LayerDecay(Technique):
 
         layers = layers_of(setup.model)
         top = max(layers.values())
-        setup.lr_shares = {parameter: self.factor ** (top - layer) for parameter, layer in layers.items()}
+        setup.scale_rates({parameter: self.factor ** (top - layer) for parameter, layer in layers.items()})
 
     def conflict(self, recipe: RecipeView) -> str | None:
         if self.is_on and recipe.part(Unfreeze).deepest == "last" and not recipe.part(Lora).is_on:

@@ -10,7 +10,7 @@ from pydantic import Field
 from training.contract.part import Examples, RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.optimization.optimizer_base import BaseOptimizer
+from training.techniques.optimization.optimizer import Optimizer
 
 
 class NoDecay(Technique):
@@ -23,20 +23,24 @@ class NoDecay(Technique):
     )
 
     enabled: bool = Field(
-        False, description="No weight decay on parameters of one dimension and on those that the model names."
+        False,
+        description="No weight decay on biases, other parameters of one dimension, and those that the model names.",
     )
 
     def apply(self, setup: TrainingSetup) -> None:
         model = setup.model
         named = model.no_weight_decay() if hasattr(model, "no_weight_decay") else ()  # type: ignore[operator]
-        # Lengths of the rows of kernels (lora.dora) and scales of layers can have further dimensions of one entry.
+        # As in timm's param_groups_weight_decay, but also what trains after a milestone. The lengths of kernels in lora.dora
+        # are a vector with further dimensions of one entry.
         setup.undecayed = {
             parameter
             for name, parameter in model.named_parameters()
-            if parameter.squeeze().ndim <= 1 or any(fnmatch(name, pattern) for pattern in named)
+            if parameter.ndim <= 1
+            or name.endswith((".bias", ".lora_magnitude_vector.default.weight"))
+            or any(fnmatch(name, pattern) for pattern in named)
         }
 
     def conflict(self, recipe: RecipeView) -> str | None:
-        if self.enabled and recipe.part(BaseOptimizer).weight_decay == 0:
+        if self.enabled and recipe.part(Optimizer).weight_decay == 0:
             return "no_decay.enabled does nothing while optimizer.weight_decay is 0: set a decay, or leave it out."
         return None

@@ -6,26 +6,34 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
-from training.techniques.compute.precision import Precision
-from training.techniques.optimization.optimizer_base import (
-    BaseOptimizer,
-    Beta1,
-    Beta2,
-    Lr,
-    LrDecay,
-    MomentumFactor,
-    WeightDecay,
-)
-from training.techniques.optimization.timm_optimizers import Adan, Lamb, Lion, Muon, NAdamW
+from training.contract.part import CODE, Part
 
 if TYPE_CHECKING:
     import torch
+    from lightning.pytorch import Callback
     from torch.optim.optimizer import ParamsT
 
 
-class Sgd(BaseOptimizer):
-    """Plain stochastic gradient descent (Robbins & Monro 1951)."""
+AutoLr = Literal["auto", "auto/3", "auto*3"]
+Lr = Annotated[
+    Annotated[float, Field(gt=0)] | AutoLr,
+    Field(
+        description="Learning rate at the peak of the schedule; auto: found by a range test before training (Smith 2017); "
+        "auto/3 and auto*3: a third of it, or three times as much.",
+        examples=[0.02],
+    ),
+]
+WeightDecay = Annotated[float, Field(ge=0, description="L2 penalty, added to the gradient.", examples=[0.1])]
+LrDecay = Annotated[float, Field(ge=0, description="Decoupled weight decay per unit of lr.", examples=[0.1])]
+MomentumFactor = Annotated[
+    float, Field(gt=0, lt=1, description="Share of the last step that is added to the next.", examples=[0.5])
+]
+Beta1 = Annotated[float, Field(ge=0, lt=1, description="Decay rate of the mean of gradients.", examples=[0.5])]
+Beta2 = Annotated[float, Field(ge=0, lt=1, description="Decay rate of the mean of squared gradients.", examples=[0.5])]
+
+
+class Optimizer(Part):
+    """The fields that every optimizer has."""
 
     interactions: ClassVar[str] = (
         "The best learning rate differs by factors of hundreds between optimizers, so give each its own domain; it also "
@@ -34,185 +42,25 @@ class Sgd(BaseOptimizer):
         "its time. The trials of a sweep on one machine share the result if nothing that can change it differs."
     )
 
-    name: Literal["sgd"] = "sgd"
-    lr: Lr = 0.05
-    weight_decay: WeightDecay = 0.0
+    name: str
+    lr: Lr
+    weight_decay: float
 
     def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import SGD
+        """Build the optimizer for parameters or groups of parameters."""
+        raise NotImplementedError(f"{type(self).__name__}.build")
 
-        return SGD(parameters, **self.arguments())
-
-
-class Momentum(BaseOptimizer):
-    """SGD that adds a share of the last step to the next (Sutskever et al. 2013, section 2)."""
-
-    name: Literal["momentum"] = "momentum"
-    lr: Lr = 0.05
-    momentum: MomentumFactor = 0.9
-    weight_decay: WeightDecay = 0.0
-
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import SGD
-
-        return SGD(parameters, **self.arguments())
-
-
-class Nesterov(BaseOptimizer):
-    """Momentum with the gradient at the point to which it leads (Sutskever et al. 2013, section 2)."""
-
-    examples: ClassVar[Examples] = ({"optimizer": {"name": "nesterov", "lr": 0.03}},)
-    name: Literal["nesterov"] = "nesterov"
-    lr: Lr = 0.05
-    momentum: MomentumFactor = 0.9
-    weight_decay: WeightDecay = 0.0
-
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import SGD
-
-        return SGD(parameters, nesterov=True, **self.arguments())
-
-
-class Adagrad(BaseOptimizer):
-    """The rate of each weight falls with the sum of its squared gradients (Duchi et al. 2011)."""
-
-    name: Literal["adagrad"] = "adagrad"
-    lr: Lr = 0.01
-    weight_decay: WeightDecay = 0.0
-
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import Adagrad
-
-        return Adagrad(parameters, **self.arguments())
-
-
-class RmsProp(BaseOptimizer):
-    """Divide the gradient of each weight by the root of its recent mean square (Hinton 2012, lecture 6)."""
-
-    name: Literal["rmsprop"] = "rmsprop"
-    lr: Lr = 0.001
-    alpha: Beta2 = 0.99
-    momentum: float = Field(
-        0.0, ge=0, lt=1, description="Share of the last step that is added to the next.", examples=[0.5]
-    )
-    weight_decay: WeightDecay = 0.0
-
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import RMSprop
-
-        return RMSprop(parameters, **self.arguments())
-
-
-class Adam(BaseOptimizer):
-    """Divide the mean gradient of each weight by the root of its mean square (Kingma & Ba 2015)."""
-
-    name: Literal["adam"] = "adam"
-    lr: Lr = 0.001
-    beta1: Beta1 = 0.9
-    beta2: Beta2 = 0.999
-    weight_decay: WeightDecay = 0.0
-
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import Adam
-
-        return Adam(parameters, **self.arguments())
-
-
-class AdamW(BaseOptimizer):
-    """Adam with weight decay that is separate from the gradient (Loshchilov & Hutter 2019)."""
-
-    name: Literal["adamw"] = "adamw"
-    lr: Lr = 0.001
-    beta1: Beta1 = 0.9
-    beta2: Beta2 = 0.999
-    weight_decay: Annotated[
-        LrDecay,
-        Field(gt=0, description="Decoupled weight decay per unit of lr; with 0 it would be adam.", examples=[0.1]),
-    ] = 0.01
-
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import AdamW
-
-        return AdamW(parameters, **self.arguments())
-
-
-class Adafactor(BaseOptimizer):
-    """Store the mean square of a matrix as one row and one column (Shazeer & Stern 2018)."""
-
-    interactions: ClassVar[str] = (
-        "The steps of adafactor are relative to the size of the weights. For matrices that start at zero, as the second one of "
-        "each lora adapter and some heads do, they are relative to the size that torch's initialisation would give at least."
-    )
-
-    name: Literal["adafactor"] = "adafactor"
-    lr: Lr = 0.01
-    beta2_decay: float = Field(
-        -0.8,
-        lt=0,
-        description="Exponent: the mean of squares has the decay rate 1 - step^beta2_decay.",
-        examples=[-0.2],
-    )
-    clip: float = Field(1.0, ge=1, description="Largest root mean square of a step, before lr.", examples=[2.0])
-    weight_decay: LrDecay = 0.0
-
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import Adafactor
-
-        arguments = self.arguments()
-        return Adafactor(parameters, d=arguments.pop("clip"), **arguments)
+    def callbacks(self) -> list[Callback]:
+        """Return what the optimizer does during the training beside its steps."""
+        return []
 
     def options_for(self, parameter: torch.Tensor, *, starts_at_zero: bool, is_in_head: bool) -> dict[str, Any]:
-        # The paper's lower bound of the size, 1e-3, is meant for vectors. Steps relative to it hardly move a matrix.
-        return {"eps": (None, (3 * parameter[0].numel()) ** -0.5)} if starts_at_zero else {}
+        """Return this optimizer's own options for a parameter; a vector never counts as one that starts at zero."""
+        return {}
 
-
-class Adam8bit(BaseOptimizer):
-    """AdamW with both means quantised to 8 bits in blocks (Dettmers et al. 2022)."""
-
-    interactions: ClassVar[str] = (
-        "adam8bit saves memory where the optimizer's state takes a large share: large models with small batches."
-    )
-
-    name: Literal["adam8bit"] = "adam8bit"
-    lr: Lr = 0.001
-    beta1: Beta1 = 0.9
-    beta2: Beta2 = 0.999
-    weight_decay: LrDecay = 0.0
-
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        import logging
-
-        from training.process.optional import require
-
-        require("optimizer.name=adam8bit", "bitsandbytes", otherwise="Or use optimizer.name=adam.")
-        logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns about parts that are not used here
-        from bitsandbytes.optim import Adam8bit
-
-        return Adam8bit(parameters, **self.arguments())
-
-    def conflict(self, recipe: RecipeView) -> str | None:
-        if recipe.part(Precision).mode == "64-true":
-            return (
-                "optimizer.name=adam8bit does not support float64 weights: set another precision.mode or "
-                "optimizer.name=adam."
-            )
-        return None
-
-
-Optimizer = Annotated[
-    Sgd
-    | Momentum
-    | Nesterov
-    | Adagrad
-    | RmsProp
-    | Adam
-    | AdamW
-    | NAdamW
-    | Lion
-    | Lamb
-    | Adan
-    | Muon
-    | Adafactor
-    | Adam8bit,
-    Field(discriminator="name"),
-]
+    def arguments(self) -> dict[str, Any]:
+        """Return the fields by the names that the libraries use."""
+        values = self.model_dump(exclude={"name", CODE})
+        if "beta1" in values:
+            values["betas"] = tuple(values.pop(name) for name in ("beta1", "beta2", "beta3") if name in values)
+        return values

@@ -23,12 +23,15 @@ FinalFactor = Annotated[
 ]
 
 
-class BaseSchedule(Part):
+class Schedule(Part):
+    """The warm-up, which every schedule has."""
+
     interactions: ClassVar[str] = (
         "It multiplies the optimizer's lr and spans the whole training: a trial that is stopped early has trained with its "
         "beginning only. With a warm-up of one epoch, the first rung mostly compares learning rates."
     )
 
+    name: str
     warmup_epochs: float = Field(0.0, ge=0, description="Length of the linear warm-up; 0: start at the full rate.")
     start_factor: float = Field(
         START_FACTOR, gt=0, le=1, description="Factor on lr at the start of the warm-up.", examples=[0.3]
@@ -50,12 +53,12 @@ class BaseSchedule(Part):
         """
         total = sum(epoch_steps)
         warmup = self.warmup_steps(epoch_steps)
-        descent = self.after_warmup(total - warmup)
+        after = self.after_warmup(total - warmup, warmup)
 
         def factor(step: int) -> float:
             if step < warmup:
                 return self.start_factor + (1 - self.start_factor) * step / warmup
-            return descent(min(step, total) - warmup)
+            return after(min(step, total) - warmup)
 
         return factor
 
@@ -65,7 +68,8 @@ class BaseSchedule(Part):
             return 0
         return min(max(1, round(count_steps(self.warmup_epochs, epoch_steps))), sum(epoch_steps) - 1)
 
-    def after_warmup(self, steps: int) -> Curve:
+    def after_warmup(self, steps: int, warmup: int) -> Curve:
+        """Return the factor on lr for each of the `steps` after a warm-up of `warmup` steps, counted from its end."""
         raise NotImplementedError(f"{type(self).__name__}.after_warmup")
 
     def conflict(self, recipe: RecipeView) -> str | None:
@@ -79,35 +83,35 @@ class BaseSchedule(Part):
         return None
 
 
-class Constant(BaseSchedule):
+class Constant(Schedule):
     examples: ClassVar[Examples] = ({"schedule": {"name": "constant", "warmup_epochs": 1.0}},)
     name: Literal["constant"] = "constant"
 
-    def after_warmup(self, steps: int) -> Curve:
+    def after_warmup(self, steps: int, warmup: int) -> Curve:
         return lambda step: 1.0
 
 
-class Cosine(BaseSchedule):
+class Cosine(Schedule):
     examples: ClassVar[Examples] = ({"schedule": {"name": "cosine", "warmup_epochs": 1.0}},)
     name: Literal["cosine"] = "cosine"
     final_factor: FinalFactor = 0.0
 
-    def after_warmup(self, steps: int) -> Curve:
+    def after_warmup(self, steps: int, warmup: int) -> Curve:
         return lambda step: _descend(step / steps, self.final_factor)
 
 
-class Linear(BaseSchedule):
+class Linear(Schedule):
     """A straight descent (Defazio et al. 2023)."""
 
     examples: ClassVar[Examples] = ({"schedule": {"name": "linear", "warmup_epochs": 1.0}},)
     name: Literal["linear"] = "linear"
     final_factor: FinalFactor = 0.0
 
-    def after_warmup(self, steps: int) -> Curve:
+    def after_warmup(self, steps: int, warmup: int) -> Curve:
         return lambda step: 1 - (1 - self.final_factor) * step / steps
 
 
-class Trapezoid(BaseSchedule):
+class Trapezoid(Schedule):
     """Warm-up, a constant rate, then a straight cool-down (Zhai et al. 2022; Hägele et al. 2024, section 3)."""
 
     interactions: ClassVar[str] = (
@@ -116,32 +120,25 @@ class Trapezoid(BaseSchedule):
     examples: ClassVar[Examples] = ({"schedule": {"name": "trapezoid", "warmup_epochs": 1.0}},)
 
     name: Literal["trapezoid"] = "trapezoid"
-    decay_share: float = Field(
+    cooldown_fraction: float = Field(
         0.2, gt=0, lt=1, description="Share of the training in which the rate falls, at its end.", examples=[0.6]
     )
     final_factor: FinalFactor = 0.0
 
-    def after_warmup(self, steps: int) -> Curve:
-        return lambda step: 1.0  # the cool-down is a share of the whole training
-
-    def curve(self, epoch_steps: Sequence[int]) -> Curve:
-        total = sum(epoch_steps)
-        decay = max(1, round(self.decay_share * total))
-        rise = super().curve(epoch_steps)
-        return lambda step: (
-            rise(step) * (1 - (1 - self.final_factor) * max(0, min(step, total) - (total - decay)) / decay)
-        )
+    def after_warmup(self, steps: int, warmup: int) -> Curve:
+        decay = max(1, round(self.cooldown_fraction * (steps + warmup)))  # a share of the whole training
+        return lambda step: 1 - (1 - self.final_factor) * max(0, step - (steps - decay)) / decay
 
     def conflict(self, recipe: RecipeView) -> str | None:
-        if self.warmup_epochs + self.decay_share * recipe.epochs > recipe.epochs:
+        if self.warmup_epochs + self.cooldown_fraction * recipe.epochs > recipe.epochs:
             return (
-                f"schedule.warmup_epochs={self.warmup_epochs:g} and schedule.decay_share={self.decay_share:g} overlap in "
-                f"epochs={recipe.epochs}: shorten one of them."
+                f"schedule.warmup_epochs={self.warmup_epochs:g} and schedule.cooldown_fraction="
+                f"{self.cooldown_fraction:g} overlap in epochs={recipe.epochs}: shorten one of them."
             )
         return super().conflict(recipe)
 
 
-class CosineRestarts(BaseSchedule):
+class CosineRestarts(Schedule):
     examples: ClassVar[Examples] = ({"schedule": {"name": "cosine_restarts", "warmup_epochs": 1.0}},)
     name: Literal["cosine_restarts"] = "cosine_restarts"
     cycles: int = Field(
@@ -152,7 +149,7 @@ class CosineRestarts(BaseSchedule):
     )
     final_factor: FinalFactor = 0.0
 
-    def after_warmup(self, steps: int) -> Curve:
+    def after_warmup(self, steps: int, warmup: int) -> Curve:
         # The fixed cycle lengths of CosineAnnealingWarmRestarts seldom add up to the length of the training, so the last
         # cycle would be cut. Here the lengths depend on the training, and the last cycle always ends at the minimum.
         ends = self.cycle_ends(steps)
@@ -193,6 +190,3 @@ def count_steps(epochs: float, epoch_steps: Sequence[int]) -> float:
 
 def _descend(share: float, final: float) -> float:
     return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * share))
-
-
-Schedule = Annotated[Constant | Cosine | CosineRestarts | Linear | Trapezoid, Field(discriminator="name")]

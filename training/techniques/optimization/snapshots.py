@@ -12,7 +12,7 @@ from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.techniques.compute.data_parallel import DataParallel
 from training.techniques.optimization.averaging import BaseAveraging
-from training.techniques.optimization.schedule import BaseSchedule, CosineRestarts
+from training.techniques.optimization.schedule import CosineRestarts, Schedule
 
 
 class Snapshots(Technique):
@@ -40,14 +40,14 @@ class Snapshots(Technique):
 
     def moments(self, recipe: RecipeView, epoch_steps: Sequence[int]) -> list[int]:
         """Return the optimizer steps after which the weights become a member."""
-        schedule = recipe.part(BaseSchedule)
+        schedule = recipe.part(Schedule)
         # A test of the batch size or the learning rate has another schedule.
         return schedule.minima(epoch_steps)[-self.members :] if isinstance(schedule, CosineRestarts) else []
 
     def conflict(self, recipe: RecipeView) -> str | None:
         if not self.is_on:
             return None
-        field, schedule = f"snapshots.members={self.members}", recipe.part(BaseSchedule)
+        field, schedule = f"snapshots.members={self.members}", recipe.part(Schedule)
         if self.members == 1:
             return f"{field}: an ensemble has at least 2 members. Set 2 or more, or 0."
         if not isinstance(schedule, CosineRestarts):

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from training.techniques.optimization.optimizer_base import BaseOptimizer, Beta1, Beta2, Lr, LrDecay, MomentumFactor
+from training.techniques.optimization.optimizer import Beta1, Beta2, Lr, LrDecay, MomentumFactor, Optimizer
 
 if TYPE_CHECKING:
     import torch
     from torch.optim.optimizer import ParamsT
 
 
-class NAdamW(BaseOptimizer):
+class NAdamW(Optimizer):
     """AdamW with Nesterov's momentum (Dozat 2016)."""
 
     name: Literal["nadamw"] = "nadamw"
@@ -23,12 +23,12 @@ class NAdamW(BaseOptimizer):
     weight_decay: LrDecay = 0.01
 
     def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from timm.optim import NAdamW as Optimizer
+        from timm.optim import NAdamW
 
-        return Optimizer(parameters, **self.arguments())
+        return NAdamW(parameters, **self.arguments())
 
 
-class Lion(BaseOptimizer):
+class Lion(Optimizer):
     """Move each weight by lr, in the direction of the sign of the mean gradient (Chen et al. 2023, algorithm 2)."""
 
     interactions: ClassVar[str] = (
@@ -45,12 +45,12 @@ class Lion(BaseOptimizer):
     weight_decay: LrDecay = 0.0
 
     def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from timm.optim import Lion as Optimizer
+        from timm.optim import Lion
 
-        return Optimizer(parameters, **self.arguments())
+        return Lion(parameters, **self.arguments())
 
 
-class Lamb(BaseOptimizer):
+class Lamb(Optimizer):
     """Adam whose step for each tensor is as long as lr times the tensor (You et al. 2020, algorithm 2)."""
 
     interactions: ClassVar[str] = (
@@ -70,12 +70,12 @@ class Lamb(BaseOptimizer):
     )
 
     def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from timm.optim import Lamb as Optimizer
+        from timm.optim import Lamb
 
-        return Optimizer(parameters, max_grad_norm=None, **self.arguments())
+        return Lamb(parameters, max_grad_norm=None, **self.arguments())
 
 
-class Adan(BaseOptimizer):
+class Adan(Optimizer):
     """Adam with Nesterov's momentum from the difference of two gradients (Xie et al. 2024, algorithm 1)."""
 
     interactions: ClassVar[str] = "adan stores four tensors for each weight, adamw two."
@@ -90,12 +90,12 @@ class Adan(BaseOptimizer):
     weight_decay: LrDecay = 0.0
 
     def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from timm.optim import Adan as Optimizer
+        from timm.optim import Adan
 
-        return Optimizer(parameters, **self.arguments())
+        return Adan(parameters, **self.arguments())
 
 
-class Muon(BaseOptimizer):
+class Muon(Optimizer):
     """Momentum whose step for each matrix is made orthogonal (Jordan et al. 2024; steps as in Liu et al. 2025)."""
 
     interactions: ClassVar[str] = (
@@ -110,9 +110,9 @@ class Muon(BaseOptimizer):
     weight_decay: LrDecay = 0.0
 
     def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from timm.optim import Muon as Optimizer
+        from timm.optim import Muon
 
-        return Optimizer(parameters, nesterov=True, **self.arguments())
+        return Muon(parameters, nesterov=True, **self.arguments())
 
     def options_for(self, parameter: torch.Tensor, *, starts_at_zero: bool, is_in_head: bool) -> dict[str, Any]:
         return {"use_fallback": True} if is_in_head else {}

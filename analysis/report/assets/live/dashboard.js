@@ -1,19 +1,20 @@
 // Follows the sweep: asks the server each second for what has changed, and shows it without loading the page again.
 const POLL = 1000; // milliseconds between two questions
 const HIDDEN_POLL = 5000; // the same while the page is not visible
-const COLUMNS = ["trial", "state", "reason", "score", "standard_error", "seconds", "memory_mb", "ece", "epochs_done", "epochs", "is_baseline"];
 const rowOf = new Map(); // the row of each trial
 const known = { session: "", version: 0 };
 const figures = []; // of the page: whether each is visible, when it may be drawn again, and how
 let table;
 let shownRow = null; // of the trial in the dialog
+const pageName = Math.random().toString(36).slice(2);
+let isOver = false; // whether the sweep and the command with this dashboard have ended, so that nothing will change
 let isRead = true; // whether the page has all trials; those of a large sweep come in parts
 
 function begin(base) {
-  const columns = Object.fromEntries(COLUMNS.map((name) => [name, []]));
+  const columns = Object.fromEntries(base.columns.map(({ name }) => [name, []]));
   rowOf.clear();
   const { base: fixed, axes: parameters, ...facts } = base;
-  take({ ...facts, trials: columns, fixed, varying: {}, curves: [], rungs: [], best: null, baseline: null,
+  take({ ...facts, trials: columns, fixed, varying: {}, curves: [], epochs: [], rungs: [], best: null, baseline: null,
     effects: sweep ? sweep.effects : [],
     axes: parameters.map((one) => ({ ...one, values: [] })) });
 }
@@ -23,8 +24,9 @@ function merge(changes) {
   const changed = changes.rows.map((row) => {
     const at = rowOf.get(row.trial) ?? rowOf.size;
     rowOf.set(row.trial, at);
-    for (const name of COLUMNS) if (name in row) trials[name][at] = row[name];
+    for (const { name } of sweep.columns) trials[name][at] = row[name];
     sweep.curves[at] = row.curve;
+    sweep.epochs[at] = row.metrics;
     if (row.recipe) mergeRecipe(at, row);
     return at;
   });
@@ -53,7 +55,7 @@ function mergeRecipe(at, { recipe, places }) {
 }
 
 async function ask() {
-  const answer = await fetch(`state?since=${known.version}&session=${known.session}&filling=${isRead ? 0 : 1}`);
+  const answer = await fetch(`state?since=${known.version}&session=${known.session}&filling=${isRead ? 0 : 1}&page=${pageName}`);
   if (!answer.ok) throw new Error(await answer.text());
   const state = await answer.json();
   setText(byId("problem"), state.problem);
@@ -67,6 +69,7 @@ async function ask() {
   if (state.rows || state.sweep) show(changed, Boolean(state.sweep));
   isRead = state.share === 1;
   showTop(state.head, state.share);
+  isOver = Boolean(state.is_over);
 }
 
 function show(changed, isNew) {
@@ -82,12 +85,11 @@ function show(changed, isNew) {
 // The findings are made in the background when trials have completed, at most in a third of the time of one CPU.
 const found = { version: 0 };
 async function askFindings() {
-  const answer = await fetch(`findings?since=${found.version}`);
+  const answer = await fetch(`findings?since=${found.version}${isOver ? `&leaving=${pageName}` : ""}`);
   const news = answer.ok ? await answer.json() : {};
   if (news.html === undefined) return;
   found.version = news.version;
   setText(byId("no-findings"), news.problem);
-  byId("no-findings").hidden = !news.problem;
   if (news.html) showFindings(news);
 }
 
@@ -96,8 +98,9 @@ function showFindings(news) {
   const opened = [...place.querySelectorAll("details")].filter(({ open }) => open).map((one) => one.firstElementChild.textContent);
   figures.splice(0, figures.length, ...figures.filter(({ element }) => !place.contains(element)));
   place.innerHTML = news.html;
+  byId("lead").innerHTML = news.lead;
   for (const one of place.querySelectorAll("details")) one.open = opened.includes(one.firstElementChild.textContent);
-  for (const button of place.querySelectorAll("button[data-trial]")) {
+  for (const button of byId("content").querySelectorAll("button[data-trial]")) {
     button.addEventListener("click", () => openTrial(rowOf.get(Number(button.dataset.trial))));
   }
   sweep.effects = news.effects;
@@ -118,13 +121,16 @@ function addFigure(element) {
   figures.push(figure);
 }
 
-// Draws the visible figures whose data changed. A figure that takes long is drawn less often.
+// Draws the visible figures whose data changed, and one that was never drawn. A figure that takes long is drawn less often.
 function drawFigures() {
+  let isAhead = false;
   const hasScore = trials && trials.score.some((score) => score !== null);
   for (const figure of figures) {
     const now = performance.now();
     const isEmpty = !hasScore || (figure.element.dataset.chart === "best" && sweep.best === null);
-    if (isEmpty || !figure.isDue || !figure.isVisible || now < figure.next) continue;
+    figure.element.hidden = isEmpty;
+    if (isEmpty || !figure.isDue || now < figure.next || (!figure.isVisible && (figure.refresh || isAhead))) continue;
+    isAhead = isAhead || !figure.isVisible;
     if (figure.refresh) figure.refresh();
     else figure.refresh = draw(figure.element, BUILDERS, { onTrial: openTrial, onBrush: table.brush });
     figure.isDue = false;
@@ -136,7 +142,7 @@ function openTrial(row) {
   shownRow = row;
   byId("log").textContent = "";
   showTrial(row);
-  byId("stop-trial").hidden = !["running", "paused", "interrupted"].includes(trials.state[row]);
+  byId("stop-trial").hidden = !["running", "interrupted"].includes(trials.state[row]);
   showLog();
 }
 
@@ -144,6 +150,7 @@ function openTrial(row) {
 async function showLog() {
   const row = shownRow;
   if (!byId("trial").open || !byId("log-part").open) return;
+  if (isOver) return setText(byId("log"), `Read the log with: sweep show ${sweep.name} ${nameOf(row)}`);
   const answer = await fetch(`trials/${trials.trial[row]}/log`);
   if (!answer.ok || row !== shownRow) return;
   const place = byId("log");
@@ -152,15 +159,24 @@ async function showLog() {
   if (isAtEnd) place.scrollTop = place.scrollHeight;
 }
 
+// From here on the page needs no server.
+function showEnd() {
+  byId("over").hidden = false;
+  document.documentElement.classList.add("is-over");
+}
+
 async function follow() {
   let failures = 0;
   for (;;) {
     try {
-      await ask();
-      failures = 0;
-      if (table && isRead) await askFindings();
+      if (!isOver) {
+        await ask();
+        failures = 0;
+        if (table && isRead) await askFindings();
+        if (isOver) showEnd();
+      }
       drawFigures();
-      if (shownRow !== null && trials.state[shownRow] === "running") await showLog();
+      if (!isOver && shownRow !== null && trials.state[shownRow] === "running") await showLog();
     } catch (error) {
       failures += 1;
       if (!(error instanceof TypeError)) console.error(error); // a TypeError of fetch: the server has ended
@@ -172,10 +188,6 @@ async function follow() {
   }
 }
 
-BUILDERS.best = (page) => {
-  const other = sweep.baseline === sweep.best ? null : sweep.baseline;
-  return compareCurves(page, sweep.best, other, other === null ? "" : `baseline ${nameOf(other)}`);
-};
 document.documentElement.classList.add("interactive");
 wireRequests();
 byId("stop-trial").addEventListener("click", () => stopTrial(shownRow));

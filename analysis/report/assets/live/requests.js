@@ -1,7 +1,8 @@
 // The buttons: each sends a request to the server, which hands it to the driver of the sweep.
 const byId = (id) => document.getElementById(id);
 
-async function send(values) {
+// Shows the answer in `place`: below the buttons of the page, or in the dialog that stays open if it is refused.
+async function send(values, place = byId("answer")) {
   let sentence;
   let isDone = false;
   try {
@@ -12,19 +13,23 @@ async function send(values) {
   } catch {
     sentence = "The dashboard does not answer, so nothing was done.";
   }
-  say(sentence, isDone);
+  say(isDone ? byId("answer") : place, sentence, isDone);
   return isDone;
 }
 
-// Shows a sentence below the buttons; one that was refused stays until the next.
 let forget;
-function say(sentence, isDone) {
-  const place = byId("answer");
+function say(place, sentence, isDone) {
   place.textContent = sentence;
   place.className = isDone ? "box" : "box warn";
   place.hidden = false;
   clearTimeout(forget);
-  if (isDone) forget = setTimeout(() => { place.hidden = true; }, 15000);
+  forget = setTimeout(() => { byId("answer").hidden = true; }, isDone ? 15000 : 30000);
+}
+
+// A dialog that opens does not show the refusal of an earlier time.
+function openDialog(id) {
+  byId(`${id}-problem`).hidden = true;
+  byId(id).showModal();
 }
 
 // Asks before something ends that cannot be undone.
@@ -51,23 +56,19 @@ async function copyTrial(row) {
 
 function openAdd(text) {
   byId("recipe").value = text;
-  byId("add-problem").textContent = "";
-  byId("add").showModal();
+  openDialog("add");
   byId("recipe").focus();
 }
 
 function wireRequests() {
   byId("add-button").addEventListener("click", () => openAdd(byId("recipe").value));
   byId("add-send").addEventListener("click", async () => {
-    byId("add-problem").textContent = "";
-    if (await send({ action: "add", recipe: byId("recipe").value })) byId("add").close();
-    else byId("add-problem").textContent = byId("answer").textContent;
+    if (await send({ action: "add", recipe: byId("recipe").value }, byId("add-problem"))) byId("add").close();
   });
   byId("pause-button").addEventListener("click", () => send({ action: byId("pause-button").dataset.action }));
-  byId("extend-button").addEventListener("click", () => byId("extend").showModal());
+  byId("extend-button").addEventListener("click", () => openDialog("extend"));
   byId("extend-send").addEventListener("click", async () => {
-    await send({ action: "extend", trials: byId("more-trials").valueAsNumber });
-    byId("extend").close();
+    if (await send({ action: "extend", trials: byId("more-trials").valueAsNumber }, byId("extend-problem"))) byId("extend").close();
   });
   byId("end-button").addEventListener("click", async () => {
     const question = `End the sweep ${sweep.name} now? Running trials are interrupted; sweep resume ${sweep.name} continues it later.`;

@@ -25,9 +25,17 @@ function showTop(head, share) {
   showLinks(head);
   showList(byId("notes"), head.notes);
   const isRunning = head.state === "running";
+  showNoFindings(isRunning, head.counts.completed || 0);
   for (const id of ["pause-button", "end-button"]) byId(id).disabled = !isRunning;
   byId("pause-button").dataset.action = head.is_paused ? "continue" : "pause";
   setText(byId("pause-button"), head.is_paused ? "Continue" : "Pause");
+}
+
+function showNoFindings(isRunning, completed) {
+  setText(byId("found"), isRunning ? "Findings so far" : "Findings");
+  if (found.version) return; // then they are here, or the reason why not
+  setText(byId("no-findings"), completed ? `They are being computed from ${completed} completed trial${completed > 1 ? "s" : ""}.`
+    : isRunning ? "They appear when the first trials have completed." : "No trial has completed, so there are none.");
 }
 
 function showFacts(facts) {
@@ -47,7 +55,7 @@ function showFacts(facts) {
 // A line for each worker, with the trial that it trains. The buttons stay the same elements, so that they keep the focus.
 function showWorkers(workers) {
   const place = byId("workers");
-  place.parentElement.hidden = !workers.length;
+  byId("workers-part").hidden = byId("workers-link").hidden = !workers.length;
   while (place.rows.length < workers.length) place.append(makeWorker());
   while (place.rows.length > workers.length) place.deleteRow(-1);
   workers.forEach((trial, at) => {

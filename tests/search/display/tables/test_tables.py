@@ -5,19 +5,19 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
+import psutil
 import pytest
 from rich.console import Console
 
-from analysis.formatting import format_score, format_seconds
-from search.core.trials import Trials
+from ledger.formatting import format_digits, format_score, format_seconds
+from ledger.trials import Trials
 from search.display.recipe_text import cut, short_recipe
 from search.display.tables.columns import PIPED, make_console
 from search.display.tables.leaderboard import REASONS, _describe_failures, leaderboard
 from search.display.tables.space_table import space_table
 from search.display.tables.sweeps_table import SweepRow, sweeps_table
-from search.storage.events import make_event
 from spaces.load import load_space
+from tests.made_events import make_event
 from training.recipe import Recipe, read_recipe
 
 BASELINE = Recipe()
@@ -95,6 +95,15 @@ def test_scores_have_the_digits_that_their_error_allows(metric, score, error, te
     assert format_score(metric, score, error) == text
 
 
+def test_large_numbers_have_no_exponent():
+    assert [format_digits(value, 3) for value in (1234.5, 12.34, 0.0012345, 2e10)] == [
+        "1,230",
+        "12.3",
+        "0.00123",
+        "2e+10",
+    ]
+
+
 def test_times_are_shown_in_the_two_largest_units():
     assert [format_seconds(s) for s in (0.4, 42, 192, 18420)] == ["0 s", "42 s", "3 min 12 s", "5 h 07 min"]
 
@@ -122,85 +131,27 @@ def test_the_leaderboard_shows_how_many_trials_it_leaves_out():
     assert "… and 990 more" in show(leaderboard(sweep_of(*[("completed", 0.5)] * 1000)), 80)
 
 
-def test_trials_that_are_behind_the_best_only_by_luck_are_counted():
-    text = sentences(leaderboard(sweep_of(("completed", 0.95), ("completed", 0.94), ("completed", 0.80))))
-    assert (
-        "2 of 3 completed trials, the best included, cannot be distinguished on these validation images: by luck the best "
-        "of 3 may be up to 2.8 points ahead (95 %)."
-    ) in text
-
-
-def test_the_best_of_six_is_not_called_ahead_with_a_gap_of_about_one_standard_error():
-    others = [("completed", score, 0.012) for score in (0.946, 0.94, 0.93, 0.92, 0.91)]
-    text = sentences(leaderboard(sweep_of(("completed", 0.966, 0.010), *others)))
-    assert "4 of 6 completed trials, the best included, cannot be distinguished on these validation images" in text
-    assert "sweep confirm adds seeds" in text
-
-
-def test_the_truly_best_recipe_is_among_the_tied_ones_at_95_percent():
-    rng, kept = np.random.default_rng(0), 0
-    for _ in range(2000):
-        # Equal recipes are the hardest case, because only luck decides which comes first.
-        scores = 0.9 + 0.01 * rng.standard_normal(8)
-        trials = sweep_of(*[("completed", float(score)) for score in scores])
-        kept += 0 in [trial.number for trial in trials.tied_with_best()]
-    assert kept / 2000 >= 0.95
-
-
-def test_a_best_trial_without_ties_is_called_ahead():
-    text = sentences(leaderboard(sweep_of(("completed", 0.95), ("completed", 0.80))))
-    assert (
-        "On these validation images 0000 is ahead of the rest by more than luck can explain for the best of 2 (95 %). "
-        "There is also noise between seeds, which sweep confirm measures."
-    ) in text
-
-
-@pytest.mark.parametrize(
-    ("score", "verdict"),
-    [
-        (0.91, "by 1.0 points (± 1.4 at most): no more than the noise of the validation images."),
-        (
-            0.92,
-            "by 2.0 points (± 1.4 at most): this is not proven, because the best of 3 may be this far ahead by luck.",
-        ),
-        (
-            0.95,
-            "by 5.0 points (± 1.4 at most): on these validation images more than luck can explain for the best of 3 (95 %)",
-        ),
-    ],
-)
-def test_the_best_is_compared_with_the_best_baseline_as_the_best_of_several(score, verdict):
-    baselines = [("completed", 0.90, 0.01, "baseline"), ("completed", 0.80, 0.01, "baseline")]
-    text = sentences(leaderboard(sweep_of(*baselines, ("completed", score))))
-    assert f"The best, 0002, is better than the best baseline, 0000, {verdict}" in text
-
-
-def test_a_lower_loss_is_better():
-    trials = sweep_of(("completed", 0.30, 0.01, "baseline"), ("completed", 0.20), metric="val_loss")
-    text = sentences(leaderboard(trials))
-    assert "The best, 0001, is better than the best baseline, 0000, by 0.100 (± 0.014 at most)" in text
-
-
-def test_a_winning_baseline_is_named():
-    text = sentences(leaderboard(sweep_of(("completed", 0.95, 0.01, "baseline"), ("completed", 0.90))))
-    assert "No recipe beat the baseline: the best trial, 0000, is one." in text
-
-
-def test_a_best_trial_without_a_mistake_is_not_called_certain():
-    text = sentences(leaderboard(sweep_of(("completed", 1.0, 0.0), ("completed", 1.0, 0.0), ("completed", 0.9))))
-    assert "The best, 0000, made no mistake in validation, nor did 1 more: only more images can show" in text
-
-
 @pytest.mark.parametrize("state", ["failed", "diverged", "out_of_memory"])
 def test_a_sweep_with_only_failures_shows_each_reason_once(state):
     text = sentences(leaderboard(sweep_of(*[(state, None)] * 5)))
     assert text.startswith("5 trials, 0000 the first of them,")
     assert text.count("out of luck.") == 1
-    assert "No trial completed, so none can be called the best." in text
 
 
-def test_an_empty_sweep_has_a_leaderboard():
-    assert sentences(leaderboard(Trials("val_loss"))) == "No trial has started yet."
+@pytest.mark.parametrize(
+    ("variable", "parents", "redraws"), [("A", ["bash"], True), ("CI", [], False), ("A", ["script"], False)]
+)
+def test_a_terminal_is_redrawn_unless_it_is_recorded(monkeypatch, variable, parents, redraws):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(variable, "true")
+    chain = [SimpleNamespace(name=lambda name=name: name) for name in parents]
+    monkeypatch.setattr(psutil, "Process", lambda: SimpleNamespace(parents=lambda: chain))
+    assert make_console(Terminal()).is_interactive is redraws
 
 
 def test_piped_output_is_neither_cut_nor_padded(monkeypatch):

@@ -4,12 +4,12 @@ import signal
 
 import pytest
 
-from search.core.trials import Trials
+from ledger.file import read_events
+from ledger.trials import Trials
 from search.runner.machines import capacity as module
 from search.runner.machines.capacity import Capacity, Demand, plan_demand, share_of
 from search.runner.machines.cluster import Node
 from search.runner.machines.preparation import MachineFacts, compare_versions, input_key, list_versions, make_resolver
-from search.storage.ledger import read_events
 from tests.real_sweeps import FAST, SPACE, call, start, wait_for
 from training.errors import UserError
 from training.recipe import Recipe

@@ -1,6 +1,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,12 +13,13 @@ from unittest.mock import Mock, patch
 import psutil
 import pytest
 
-from search.cli.looking.mlflow_ui import find_free_port
+from search.cli.inspect.mlflow_ui import find_free_port
 from search.runner.interrupt import Interrupted, listen
 from search.runner.machines import preparation
 from search.runner.machines.capacity import plan_demand
-from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes, start_ray
+from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes
 from search.runner.machines.preparation import MachineFacts, input_key, inputs_of, prepare_cluster, prepare_machine
+from search.runner.machines.ray_process import RAY_SETTINGS, start_ray, without_secrets
 from spaces.load import load_space
 from training.errors import UserError
 from training.process.resources import split_cpus
@@ -29,7 +31,7 @@ SERVERS = [Node("a", "one", 32, 4), Node("b", "two", 16, 4)]
 
 @pytest.fixture(autouse=True)
 def no_fork_server(monkeypatch):
-    monkeypatch.setattr("search.runner.machines.cluster.start_fork_server", lambda: "")
+    monkeypatch.setattr("search.runner.machines.ray_process.start_fork_server", lambda: "")
 
 
 def test_without_gpus_a_trial_gets_one_cpu():
@@ -115,7 +117,7 @@ def test_every_image_size_is_prepared_with_every_backbone_and_policy():
         [
             "backbone={choice: [{name: test_resnet, weights: none}, {name: test_vit, weights: none}]}",
             "preprocessing={image_size: {choice: [32, 48, 64, auto]}}",
-            "augmentation={choice: [{policy: none}, {policy: small_images, rotate: {uniform: [5, 30]}}, "
+            "augmentation={choice: [{policy: none}, {policy: affine_colour, rotate: {uniform: [5, 30]}}, "
             "{policy: rand_augment, magnitude: {int_uniform: [1, 30]}}]}",
         ],
     )
@@ -123,7 +125,7 @@ def test_every_image_size_is_prepared_with_every_backbone_and_policy():
         (recipe.backbone.name, recipe.preprocessing.image_size, recipe.augmentation.policy)
         for recipe in inputs_of(space)
     }
-    sizes, policies = (32, 48, 64, "auto"), ("none", "small_images", "rand_augment")
+    sizes, policies = (32, 48, 64, "auto"), ("none", "affine_colour", "rand_augment")
     baseline = {("resnet18", "auto", "none")}
     assert found - baseline == set(product(("test_resnet", "test_vit"), sizes, policies))
 
@@ -161,6 +163,13 @@ def test_an_error_on_a_machine_is_returned_as_one_sentence(tmp_path, values, wor
 
 def test_a_storage_that_a_machine_cannot_write_is_named(tmp_path):
     assert "--storage=" in prepare_machine(str(tmp_path / "nowhere"), [], 0).problem
+
+
+def test_a_machine_that_cannot_reach_the_place_of_the_copies_is_named_before_the_first_trial(tmp_path):
+    (tmp_path / "file").touch()
+    problem = prepare_machine(str(tmp_path), [], 0, f"file://{tmp_path}/file").problem
+    assert f"/file: it cannot be written to from {os.uname().nodename} (" in problem
+    assert prepare_machine(str(tmp_path / "new"), [], 0, f"file://{tmp_path}/copies").problem is None
 
 
 @pytest.mark.parametrize("cpus", [0.5, 1, 2, 3, 4, 16])
@@ -219,7 +228,7 @@ def test_workers_on_other_machines_get_the_cache_limit(monkeypatch):
     given = []
     monkeypatch.setattr(ray, "init", lambda **arguments: given.append(arguments))
     monkeypatch.setattr(os, "environ", {**os.environ, "TECHNIQUE_SEARCH_CACHE_MB": "77"})
-    monkeypatch.setattr("search.runner.machines.cluster._use_token", lambda address: None)
+    monkeypatch.setattr("search.runner.machines.ray_process._join", lambda address: [])
     start_ray("head:6379")
     assert given[0]["runtime_env"]["env_vars"]["TECHNIQUE_SEARCH_CACHE_MB"] == "77"
 
@@ -245,17 +254,70 @@ def test_a_second_sweep_of_a_process_uses_the_ray_that_is_there(monkeypatch):
     start_ray(None)
 
 
-@pytest.mark.parametrize(("address", "python"), [(None, "python -I"), ("head:6379", None)])
-def test_workers_of_this_machine_come_from_the_fork_server(monkeypatch, address, python):
+@pytest.mark.parametrize(
+    ("address", "hosts", "python"),
+    [
+        (None, [], "own"),
+        ("head:6379", ["head"], None),
+        ("127.0.0.1:6379", [socket.gethostname()], "raylet's"),
+        ("127.0.0.1:6379", [socket.gethostname(), "other"], None),
+    ],
+)
+def test_workers_of_this_machine_come_from_a_fork_server(monkeypatch, address, hosts, python):
     import ray
 
     given = {}
     monkeypatch.setattr(ray, "init", lambda **arguments: given.update(arguments))
     monkeypatch.setattr(os, "environ", dict(os.environ))
-    monkeypatch.setattr("search.runner.machines.cluster._use_token", lambda address: None)
-    monkeypatch.setattr("search.runner.machines.cluster.start_fork_server", lambda: "python -I")
+    monkeypatch.setattr("search.runner.machines.ray_process._join", lambda address: hosts)
+    monkeypatch.setattr("search.runner.machines.ray_process.start_fork_server", lambda: "own")
+    monkeypatch.setattr("search.runner.machines.ray_process.name_fork_server", lambda: "raylet's")
     start_ray(address)
     assert given["runtime_env"].get("py_executable") == python
+
+
+def test_a_cluster_that_does_not_answer_where_ray_looks_for_it_is_refused_at_once(monkeypatch):
+    """Ray replaces the loopback, on which a head node may listen alone, by the machine's other address."""
+    import ray
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        head = f"127.0.0.1:{free.getsockname()[1]}"
+    monkeypatch.setattr("ray._private.services.canonicalize_bootstrap_address_or_die", lambda address: head)
+    monkeypatch.setattr("search.runner.machines.ray_process._list_hosts", lambda head: pytest.fail("it was waited for"))
+    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("it was waited for"))
+    with pytest.raises(
+        UserError, match=rf"{head}: no Ray cluster answers there\. Ray looks there .* of --address=auto"
+    ):
+        start_ray("auto")
+
+
+@pytest.mark.parametrize(("address", "is_local"), [(None, True), ("head:6379", False)])
+def test_a_ray_of_this_machine_listens_on_the_loopback_alone(monkeypatch, address, is_local):
+    import ray
+    from ray._private.services import get_node_ip_address
+
+    ips = []
+    monkeypatch.setattr("ray._private.services.node_ip_address_from_perspective", lambda _: "192.0.2.7")
+    monkeypatch.setattr(ray, "init", lambda **_: ips.append(get_node_ip_address()))
+    monkeypatch.setattr("search.runner.machines.ray_process._join", lambda address: [])
+    start_ray(address)
+    assert ips == ["127.0.0.1" if is_local else "192.0.2.7"]
+    assert get_node_ip_address() == "192.0.2.7", "another Ray of this process is as its caller wants it"
+
+
+def test_tune_copies_no_key_into_the_runtime_environment_of_its_workers(monkeypatch):
+    from ray.tune.execution.class_cache import ENV_VARS_TO_PROPAGATE, _ActorClassCache
+
+    secret = {name for name in ENV_VARS_TO_PROPAGATE if name.startswith("AWS_")}
+    assert secret, "Ray copies none any more: remove what keeps them out"
+    for name in (*ENV_VARS_TO_PROPAGATE, "HF_TOKEN", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.setenv(name, "pl4nted")
+    with without_secrets():
+        made = _ActorClassCache().get(type("Trainable", (), {}))
+    variables = made._default_options["runtime_env"]["env_vars"]
+    assert variables.keys() <= {*RAY_SETTINGS, "PL_DISABLE_FORK"}
+    assert secret <= ENV_VARS_TO_PROPAGATE, "the next user of Tune in this process has them again"
 
 
 @pytest.mark.cluster
@@ -324,7 +386,8 @@ def test_a_cluster_with_a_token_is_joined_with_it_and_refused_without(tmp_path, 
     start += ["--include-dashboard=false"]
     code = (
         "import ray\n"
-        "from search.runner.machines.cluster import list_nodes, start_ray\n"
+        "from search.runner.machines.cluster import list_nodes\n"
+        "from search.runner.machines.ray_process import start_ray\n"
         "from training.errors import UserError\n"
         "try:\n"
         f"    start_ray('127.0.0.1:{port}')\n"

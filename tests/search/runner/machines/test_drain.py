@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from search.core.trials import Trials
+from ledger.trials import Trials
 from search.runner.machines.drain import DrainWatch
 from tests.real_sweeps import FAST, SPACE, start, wait_for
 

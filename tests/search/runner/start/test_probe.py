@@ -7,16 +7,15 @@ from types import SimpleNamespace
 import pytest
 import ray
 
+from ledger.events import FeaturesProbed, Replication, ReplicationTrial
+from ledger.file import Ledger, read_events
+from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
+from ledger.settings import Settings
 from search.core.controller import Controller
-from search.core.record import SweepRecord
-from search.display.tables.columns import make_console
 from search.runner.start import probe as module
 from search.runner.start.probe import Probe, find_probed, run_probe
 from search.runner.sweep import create_folder, make_header
-from search.storage.events import FeaturesProbed, Replication, ReplicationTrial
-from search.storage.folder import SweepFolder
-from search.storage.ledger import Ledger, read_events
-from search.storage.settings import Settings
 from spaces.load import load_space
 from tests.real_sweeps import FAST, SPACE, call, mlflow_runs
 from training.loop.epoch_report import Report
@@ -26,7 +25,7 @@ FOUND = {
     "backbone": "test_resnet",
     "linear": {"val_accuracy": 0.9},
     "linear_standard_error": 0.01,
-    "neighbours": {"val_accuracy": 0.8},
+    "knn": {"val_accuracy": 0.8},
     "train_images": 200,
     "val_images": 350,
     "seconds": 2.0,
@@ -149,22 +148,15 @@ def test_the_worker_returns_the_fields_of_the_event_or_the_problem(monkeypatch):
         (0.88, "Fine-tuning does not beat the linear probe: the best trial, 0000, is 2.0 points behind it."),
     ],
 )
-def test_the_leaderboard_has_the_probe_and_says_whether_fine_tuning_beats_it(
-    controller, score, words, capsys, monkeypatch
-):
-    from search.display.tables.leaderboard import leaderboard
+def test_the_finding_has_the_probe_and_says_whether_fine_tuning_beats_it(controller, score, words):
+    from search.display.tables.leaderboard import describe_frozen
 
-    monkeypatch.setenv("COLUMNS", "200")
     controller.record(FeaturesProbed(**FOUND))
     controller.next_trial()
     controller.report(0, Report(1, {}, score, 0.1, 1, [], 0.0))
     controller.end(0, "completed")
-    make_console().print(leaderboard(controller.trials))
-    shown = capsys.readouterr().out.splitlines()
-    reached = "A linear probe on frozen features reaches 90.0 ± 1.0 % (nearest neighbours: 80.0 %). "
-    reached += "It took 2 s and used 200 training images."
-    assert reached in shown
-    assert shown[shown.index(reached) + 1 :] == ([words] if words else [])
+    reached = "A linear probe on frozen features reaches 90.0 ± 1.0 % (nearest neighbours: 80.0 %)."
+    assert describe_frozen(controller.trials) == [reached, *([words] if words else [])]
 
 
 @pytest.mark.slow
@@ -175,7 +167,7 @@ def test_a_real_sweep_has_the_probe_in_its_ledger_in_mlflow_and_at_its_end(tmp_p
     events = list(read_events(tmp_path / "sweeps" / "mine" / "ledger.jsonl"))
     (found,) = [event for event in events if isinstance(event, FeaturesProbed)]
     assert found.train_images == 60
-    assert printed.count("A linear probe on frozen features reaches") == 2  # when it has come, and at the end
+    assert printed.count("A linear probe on frozen features reaches") == 1  # when it has come; then `show` has it
     _, runs = mlflow_runs(tmp_path, "mine")
     (parent,) = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
     assert parent.data.metrics["probe_val_accuracy"] == found.linear["val_accuracy"]

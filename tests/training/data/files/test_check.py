@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from training.contract.specs import Digits, ImageFolder
 from training.data.files import check
-from training.data.files.answers import key_of_files, remember
+from training.data.files.cache import cached, key_of_files
 from training.data.files.check import check_images, find_unreadable
-from training.data.sources.load_data import load_data
+from training.data.load_data import load_data
+from training.data.sources.digits import Digits
+from training.data.sources.image_folder import ImageFolder
 from training.errors import UserError
 
 
@@ -46,6 +47,17 @@ def test_only_the_headers_of_many_images_are_read(photos, monkeypatch):
     assert find_unreadable(paths) == {paths[2]: "empty file"}
 
 
+def test_one_image_that_is_too_large_is_named_before_the_trials_start(photos, monkeypatch):
+    root = photos({"cat": 10, "dog": 10})
+    Image.new("L", (1, 200)).save(root / "cat" / "thin.png")
+    data = load_data(ImageFolder(root=str(root)))
+    for most in (check.DECODED_IMAGES, 3):  # also where the headers alone are read
+        monkeypatch.setattr(check, "DECODED_IMAGES", most)
+        with pytest.raises(UserError, match=r"thin\.png: .*1×200 pixels, one side more than 150 times the other"):
+            check_images(data)
+    check_images(load_data(ImageFolder(root=str(root), skip_unreadable=True)))
+
+
 def test_the_result_is_cached_until_a_file_changes(photos, monkeypatch):
     root = photos({"cat": 3})
     paths = sorted(str(path) for path in root.rglob("*.png"))
@@ -72,16 +84,16 @@ def test_a_file_that_became_readable_again_is_accepted(photos):
 
 
 def test_a_computed_result_is_read_by_other_processes(own_cache):
-    assert remember("kind", "key", lambda: [1, 2]) == [1, 2]
-    code = "from training.data.files.answers import remember; print(remember('kind', 'key', None))"
+    assert cached("kind", "key", lambda: [1, 2]) == [1, 2]
+    code = "from training.data.files.cache import cached; print(cached('kind', 'key', None))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[1, 2]\n"
 
 
 def test_a_damaged_result_is_computed_again(own_cache):
-    remember("kind", "key", lambda: 1)
+    cached("kind", "key", lambda: 1)
     next(own_cache.rglob("key.json")).write_text('{"val')
-    assert remember("kind", "key", lambda: 2) == 2
-    assert remember("kind", "key", lambda: 3) == 2
+    assert cached("kind", "key", lambda: 2) == 2
+    assert cached("kind", "key", lambda: 3) == 2
     assert not list(own_cache.rglob("*.tmp"))
 
 
@@ -90,21 +102,21 @@ def test_a_failed_computation_leaves_nothing_behind():
         raise UserError("no")
 
     with pytest.raises(UserError):
-        remember("kind", "key", fail)
-    assert remember("kind", "key", lambda: 4) == 4
+        cached("kind", "key", fail)
+    assert cached("kind", "key", lambda: 4) == 4
 
 
 def test_without_a_cache_folder_the_result_is_computed_each_time(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert [remember("kind", "key", lambda value=value: value) for value in (1, 2)] == [1, 2]
+    assert [cached("kind", "key", lambda value=value: value) for value in (1, 2)] == [1, 2]
 
 
 def test_several_processes_compute_once(tmp_path):
     code = (
-        "import sys, time; from training.data.files.answers import remember\n"
+        "import sys, time; from training.data.files.cache import cached\n"
         "def slow():\n    open(sys.argv[1], 'a').write('x'); time.sleep(0.3); return 7\n"
-        "assert remember('kind', 'key', slow) == 7"
+        "assert cached('kind', 'key', slow) == 7"
     )
     log = tmp_path / "log"
     running = [subprocess.Popen([sys.executable, "-c", code, str(log)]) for _ in range(4)]

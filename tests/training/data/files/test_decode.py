@@ -1,8 +1,16 @@
+import io
+import struct
+import subprocess
+import sys
+import zlib
+
 import numpy as np
 import pytest
 from PIL import Image
 
-from training.data.files.decode import UnreadableImage, read_image, read_side
+from training.data.files import decode
+from training.data.files.decode import UnreadableImage, decode_image, read_image, read_side
+from training.data.pipelines.dali_loader import read_encoded
 
 GRADIENT = np.linspace(0, 255, 24 * 16).reshape(24, 16).astype(np.uint8)
 COLOUR = np.stack([GRADIENT, GRADIENT[::-1], np.full_like(GRADIENT, 40)], axis=-1)
@@ -82,3 +90,69 @@ def test_a_name_that_is_not_utf8_can_still_be_printed(tmp_path):
     with pytest.raises(UnreadableImage) as caught:
         read_image(str(tmp_path) + "/caf\udce9.jpg")
     str(caught.value).encode("utf-8")
+
+
+def png_of(width, height):
+    """A PNG file of 70 bytes: its header has this size, and there are no pixels."""
+    parts = [(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)), (b"IDAT", b""), (b"IEND", b"")]
+    chunks = (
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in parts
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        ((13_000, 13_000), "13000×13000 pixels, more than 160 million"),
+        ((20_000, 20_000), "more than 160 million pixels"),
+        ((1, 5_000_000), "1×5000000 pixels, one side more than 150 times the other"),
+        ((100_000_000, 1), "one side more than 150 times the other"),
+    ],
+)
+def test_an_image_that_would_fill_the_memory_is_refused_by_its_header(tmp_path, size, words):
+    content = png_of(*size)
+    (tmp_path / "large.png").write_bytes(content)
+    path = str(tmp_path / "large.png")
+    for read in (read_image, read_side, read_encoded):
+        with pytest.raises(UnreadableImage, match=rf"large\.png: this image cannot be read \(.*{words}"):
+            read(path)
+    with pytest.raises(UnreadableImage, match=words):
+        decode_image(content)
+
+
+def test_a_photograph_of_144_million_pixels_is_accepted():
+    assert decode.open_image(io.BytesIO(png_of(12_000, 12_000))).size == (12_000, 12_000)
+    assert decode.open_image(io.BytesIO(png_of(3, 450))).size == (3, 450)
+
+
+@pytest.mark.parametrize("name", ["drawing.eps", "icon.ico", "picture.tga"])
+def test_formats_that_start_programs_or_hide_their_size_are_not_read(tmp_path, name):
+    with pytest.raises(UnreadableImage, match="not an image"):
+        read_image(saved(tmp_path, Image.fromarray(COLOUR), name))
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "P", "1", "CMYK", "I;16", "F"])
+def test_an_image_that_is_converted_in_strips_has_the_same_pixels(tmp_path, mode, monkeypatch):
+    image = (
+        Image.fromarray(GRADIENT.astype(np.uint16) * 257) if mode == "I;16" else Image.fromarray(COLOUR).convert(mode)
+    )
+    if mode in ("RGBA", "LA"):
+        image.putalpha(Image.fromarray(GRADIENT))
+    path = saved(tmp_path, image, "image.tiff")
+    whole = read_image(path)
+    monkeypatch.setattr(decode, "_STRIP_PIXELS", 100)
+    assert whole.shape == COLOUR.shape
+    assert np.array_equal(read_image(path), whole)
+
+
+def test_decoding_takes_little_more_memory_than_one_copy_of_the_image(tmp_path):
+    image = Image.new("RGBA", (4000, 3000), (1, 2, 3, 4))
+    path = saved(tmp_path, image, compress_level=1)
+    code = (
+        "import resource, sys; from training.data.files.decode import read_image\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; read_image(sys.argv[1])\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    assert int(done.stdout) * 1024 < 12 * image.width * image.height  # bytes; 7 for the image, the rest for its strips

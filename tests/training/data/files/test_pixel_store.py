@@ -10,8 +10,8 @@ import torch
 
 from training.data.files.check import check_images
 from training.data.files.pixel_store import shared_array
+from training.data.load_data import load_data
 from training.data.pipelines.loaders import make_loaders
-from training.data.sources.load_data import load_data
 from training.recipe import read_recipe
 
 SHAPE = (64, 16, 16, 3)
@@ -134,14 +134,14 @@ def test_files_are_decoded_once_per_machine(photos, monkeypatch):
     values = {"name": "image_folder", "root": str(photos({"cat": 20, "dog": 20}))}
     preprocessing = {"image_size": 12, "crop": 1.0, "interpolation": "bilinear", "mean": [0.5] * 3, "std": [0.2] * 3}
     for crop in ("none", "resized"):
-        augmentation = {"policy": "small_images", "backend": "tensor"}
+        augmentation = {"policy": "affine_colour", "backend": "tensor"}
         parts = {"augmentation": augmentation, "random_crop": {"name": crop}}
         recipe = read_recipe({"data": values, "preprocessing": preprocessing, **parts})
         data = load_data(recipe.data)
         check_images(data)
         first = [images for images, _ in make_loaders(data, recipe, workers=0).train]
         with monkeypatch.context() as patch:
-            patch.setattr("training.data.files.images.read_image", never)
+            patch.setattr("training.data.files.decode.read_image", never)
             second = [images for images, _ in make_loaders(data, recipe, workers=0).train]
         assert all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
 

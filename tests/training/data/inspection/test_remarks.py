@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from training.contract.specs import Digits, ImageFolder
 from training.data.files.check import find_unreadable
 from training.data.files.decode import UnreadableImage
-from training.data.files.encoded import read_encoded
 from training.data.files.images import ImageData, ImageFiles, ImagePart
 from training.data.inspection.remarks import list_remarks, summarise_remarks
-from training.data.sources.load_data import load_data
+from training.data.load_data import load_data
+from training.data.pipelines.dali_loader import read_encoded
+from training.data.sources.digits import Digits
+from training.data.sources.image_folder import ImageFolder
 
 
 def remarks_of(root, **fields):

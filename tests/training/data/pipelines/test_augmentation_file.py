@@ -10,7 +10,7 @@ import pytest
 
 from search.arguments import absolute_paths
 from spaces.load import dump_recipe, load_recipe, load_space
-from training.data.sources.load_data import load_data
+from training.data.load_data import load_data
 from training.errors import UserError
 from training.recipe import read_recipe
 from training.resolve import resolve_recipe
@@ -98,7 +98,7 @@ def test_a_pipeline_that_cannot_be_used_gives_one_sentence(content, words, tmp_p
 def test_a_file_needs_a_path_and_albumentations():
     with pytest.raises(UserError, match=r"policy=file needs augmentation\.path"):
         read_recipe({"augmentation": {"policy": "file"}})
-    with pytest.raises(UserError, match=r"backend=dali cannot run policy=file.*albumentations or auto"):
+    with pytest.raises(UserError, match=r"backend=dali cannot do policy=file.*albumentations or auto"):
         read_recipe({"augmentation": {"policy": "file", "path": "a.yaml", "backend": "dali"}})
 
 

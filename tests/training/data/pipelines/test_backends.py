@@ -12,13 +12,13 @@ from PIL import Image
 
 from training.data.files.decode import UnreadableImage
 from training.data.files.images import ImageData, ImageFiles, ImagePart
+from training.data.load_data import load_data
 from training.data.pipelines.augmentation_draws import draw_changes, draw_geometry
-from training.data.pipelines.backends import resolve_backend
 from training.data.pipelines.loaders import make_loaders
-from training.data.sources.load_data import load_data
 from training.distributed.rank import Rank
 from training.errors import UserError
 from training.recipe import read_recipe
+from training.resolve import resolve_backend
 
 OFF = {"translate": 0.0, "scale": 0.0, "rotate": 0.0, "rgb_shift": 0.0, "brightness": 0.0, "contrast": 0.0}
 PARTS = {
@@ -33,14 +33,14 @@ PARTS = {
 }
 RESIZED, PADDED, FLIP = {"name": "resized"}, {"name": "padded", "padding": 0.2}, {"probability": 0.5}
 # Parts of a recipe.
-POLICIES = {name: {"augmentation": {"policy": "small_images", **OFF, **fields}} for name, fields in PARTS.items()} | {
+POLICIES = {name: {"augmentation": {"policy": "affine_colour", **OFF, **fields}} for name, fields in PARTS.items()} | {
     "crop": {"random_crop": RESIZED},
     "large crop": {"random_crop": {**RESIZED, "min_area": 0.7}},
     "padded": {"random_crop": PADDED},
     "flip": {"flip": FLIP},
     "none": {},
-    "crop, flip, all": {"random_crop": RESIZED, "flip": FLIP, "augmentation": {"policy": "small_images"}},
-    "padded, flip, all": {"random_crop": PADDED, "flip": FLIP, "augmentation": {"policy": "small_images"}},
+    "crop, flip, all": {"random_crop": RESIZED, "flip": FLIP, "augmentation": {"policy": "affine_colour"}},
+    "padded, flip, all": {"random_crop": PADDED, "flip": FLIP, "augmentation": {"policy": "affine_colour"}},
 }
 SIDE = 32
 
@@ -72,7 +72,7 @@ def feed(data, recipe, epochs=(0,), workers=0):
     try:
         found = []
         for epoch in epochs:
-            loaders.train.sampler.set_epoch(epoch)
+            loaders.train.batch_sampler.sampler.set_epoch(epoch)
             found += list(loaders.train)
     finally:
         loaders.close()
@@ -166,7 +166,7 @@ def test_dalis_changes_of_each_image_resemble_torchvisions_and_are_repeatable(po
 
 def test_auto_never_loads_whole_batches_for_policies_that_differ_by_image():
     data = data_of(smooth(20))
-    for policy in ("trivial_augment", "rand_augment", "augmix"):
+    for policy in ("trivial_augment", "rand_augment", "augmix", "three_augment"):
         for device in ("cpu", "cuda"):
             resolved = resolve_backend(recipe_of("auto", augmentation={"policy": policy}), data, device)
             assert resolved.augmentation.backend == "albumentations"
@@ -225,7 +225,7 @@ def test_an_interrupted_epoch_of_dali_does_not_affect_the_next():
     loaders = make_loaders(data, recipe, workers=0)
     for _ in loaders.train:
         break
-    loaders.train.sampler.set_epoch(1)
+    loaders.train.batch_sampler.sampler.set_epoch(1)
     images = torch.cat([images for images, _ in loaders.train])
     loaders.close()
     torch.testing.assert_close((images * 0.2 + 0.5) * 255, expected)
@@ -299,7 +299,7 @@ def resolve(data, device="cpu"):
 
 
 def test_auto_chooses_the_tensor_for_images_that_fit_and_logs_the_reason(caplog):
-    with caplog.at_level("INFO", "training.data"):
+    with caplog.at_level("INFO", "training"):
         assert resolve(data_of(smooth(10))) == "tensor"
     assert "augmentation.backend=tensor: 10 images of 32×32 pixels take 0 MB decoded" in caplog.text
     assert resolve_backend(recipe_of("dali"), data_of(smooth(10)), "cpu").augmentation.backend == "dali"
@@ -327,7 +327,7 @@ def test_the_same_recipe_reaches_the_same_accuracy_with_each_backend(tmp_path):
             "backbone": {"name": "test_resnet", "weights": "none"},
             "optimizer": {"name": "adamw", "lr": 0.01},
             "schedule": {"name": "cosine"},
-            "augmentation": {"policy": "small_images", "backend": backend},
+            "augmentation": {"policy": "affine_colour", "backend": backend},
             "epochs": 6,
         }
         outcomes = []
@@ -388,7 +388,7 @@ def test_the_ranks_of_a_training_share_each_batch(backend):
     shares = [make_loaders(data, recipe, workers=0, rank=rank) for rank in ranks]
     try:
         for loaders in (whole, *shares):
-            loaders.train.sampler.set_epoch(2)
+            loaders.train.batch_sampler.sampler.set_epoch(2)
             # A last batch of 7 images has two for each.
             assert loaders.batch_sizes == (8, 8, 8, 8, 8, 7)
         for batch, *parts in zip(whole.train, *(loaders.train for loaders in shares), strict=True):
@@ -409,3 +409,15 @@ def test_a_last_batch_too_small_for_two_images_on_each_device_is_dropped():
             assert len(loaders.train) == len(sizes)
     with pytest.raises(UserError, match="devices=3: 5 training images per epoch and 2 validation images are too few"):
         make_loaders(data_of(smooth(5)), recipe_of("tensor", 16), workers=0, rank=Rank(0, 3))
+
+
+@pytest.mark.parametrize("mode", ["squash", "border"])
+def test_every_backend_has_the_crop_modes(mode, photos):
+    data = load_data(read_recipe({"data": {"name": "image_folder", "root": str(photos({"cat": 8, "dog": 8}))}}).data)
+    found = {}
+    for backend in ("albumentations", "tensor", "dali"):
+        recipe = recipe_of(backend, 8)
+        preprocessing = recipe.preprocessing.model_copy(update={"crop_mode": mode, "crop": 0.9})
+        found[backend] = feed(data, recipe.model_copy(update={"preprocessing": preprocessing}))[0]
+    torch.testing.assert_close(found["tensor"], found["albumentations"], rtol=0, atol=0.01)
+    assert float((found["dali"] - found["tensor"]).abs().mean()) < 1.0

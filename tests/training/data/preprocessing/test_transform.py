@@ -1,14 +1,19 @@
 import numpy as np
 import pytest
+import timm
+import torch
 from PIL import Image
 
-from training.contract.specs import Digits, ImageFolder, Preprocessing
+from training.contract.specs import Backbone, Preprocessing
 from training.data.files.decode import read_image
 from training.data.files.images import ImageData, ImageFiles, ImagePart
+from training.data.load_data import load_data
 from training.data.pipelines.datasets import EvalImages
 from training.data.preprocessing.defaults import measure, resolve_preprocessing
-from training.data.preprocessing.transform import fit
-from training.data.sources.load_data import load_data
+from training.data.preprocessing.transform import fit, normalise
+from training.data.sources.digits import Digits
+from training.data.sources.image_folder import ImageFolder
+from training.model.weights import pretrained_config
 
 WEIGHTS = {
     "input_size": (3, 160, 160),
@@ -37,6 +42,54 @@ def test_fitting_an_image_equals_timms_evaluation_transform(size, interpolation,
     reference = create_transform((3, 64, 64), interpolation=interpolation, crop_pct=crop, mean=(0,) * 3, std=(1,) * 3)
     expected = (reference(Image.fromarray(image)) * 255).round().byte().permute(1, 2, 0).numpy()
     assert np.array_equal(fit(image, preprocessing), expected)
+
+
+@pytest.mark.parametrize("size", [(40, 900), (901, 37)])
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_where_the_resized_image_would_be_too_large_its_centre_alone_is_resized(size, interpolation, monkeypatch):
+    preprocessing = Preprocessing(image_size=64, crop=0.9, interpolation=interpolation, mean=[0.0] * 3, std=[1.0] * 3)
+    down, right, colour = np.indices((*size, 3))
+    image = (128 + 60 * np.sin(down / 5 + colour) + 60 * np.cos(right / 7)).astype(np.uint8)
+    expected = fit(image, preprocessing)
+    with monkeypatch.context() as patched:
+        patched.setattr("training.data.preprocessing.transform.MAX_PIXELS", 71 * 71)
+        found = fit(image, preprocessing)
+    assert np.abs(found.astype(int) - expected).max() <= 2  # rounding between the two passes of a resize
+
+
+def test_the_longest_image_is_fitted_to_a_large_input_in_little_memory():
+    preprocessing = Preprocessing(image_size=512, crop=0.1, interpolation="bilinear", mean=[0.0] * 3, std=[1.0] * 3)
+    # Resized as a whole, it would have 5,120 × 768,000 pixels.
+    assert fit(np.full((1, 150, 3), 7, np.uint8), preprocessing).tolist() == np.full((512, 512, 3), 7).tolist()
+
+
+@pytest.mark.parametrize("mode", ["squash", "border"])
+@pytest.mark.parametrize("size", [(50, 40), (33, 90), (64, 64), (200, 31)])
+@pytest.mark.parametrize("crop", [1.0, 0.875])
+def test_the_other_crop_modes_equal_timms(mode, size, crop):
+    from timm.data import create_transform
+
+    image = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    mean, std = [0.5, 0.4, 0.3], [0.2, 0.2, 0.2]
+    ours = Preprocessing(image_size=32, crop=crop, crop_mode=mode, interpolation="bicubic", mean=mean, std=std)
+    theirs = create_transform(
+        (3, 32, 32), crop_pct=crop, crop_mode=mode, interpolation="bicubic", mean=tuple(mean), std=tuple(std)
+    )
+    torch.testing.assert_close(
+        normalise(fit(image, ours)[None], ours)[0], theirs(Image.fromarray(image)), rtol=0, atol=1e-5
+    )
+
+
+def test_weights_that_were_scored_on_squashed_images_get_squashed_ones():
+    name = next(name for name in timm.list_pretrained("vit*") if timm.get_pretrained_cfg(name).crop_mode == "squash")
+    data = load_data(Digits())
+    config = pretrained_config(Backbone(name=name, weights="pretrained"))
+    assert resolve_preprocessing(Preprocessing(), data, config).crop_mode == "squash"
+    chosen = Preprocessing(crop_mode="center")
+    assert resolve_preprocessing(chosen, data, config).crop_mode == "center"
+    # A resolved recipe of an earlier version cropped the centre.
+    resolved = resolve_preprocessing(Preprocessing(), data, config).model_dump(exclude={"crop_mode"})
+    assert Preprocessing(**resolved).crop_mode == "center"
 
 
 def test_auto_means_the_weights_own_input():

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from torchvision.datasets import CIFAR10, CIFAR100
 
-from training.contract.specs import Cifar10, Cifar100
+from training.data import load_data as load
+from training.data.load_data import load_data
 from training.data.sources import cifar
-from training.data.sources import load_data as load
-from training.data.sources.load_data import load_data
+from training.data.sources.cifar import Cifar10, Cifar100
 from training.errors import UserError
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
@@ -23,9 +23,9 @@ def digest(content):
 
 @pytest.fixture(autouse=True)
 def forget():
-    load._load_cifar_once.cache_clear()
+    load._load_once.cache_clear()
     yield
-    load._load_cifar_once.cache_clear()
+    load._load_once.cache_clear()
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def extract(tmp_path, monkeypatch):
     return folder
 
 
-def test_the_official_test_set_is_the_test_part(extract):
+def test_the_official_test_set_is_the_test_split(extract):
     data = load_data(Cifar10(root=str(extract.parent)))
     assert [len(part) for part in (data.train, data.val, data.test)] == [180, 20, 30]
     assert data.classes == tuple(CLASSES) == tuple(sorted(CLASSES))
@@ -186,9 +186,9 @@ def test_a_binary_file_that_is_truncated_or_of_another_kind_is_named(tmp_path, c
 def test_all_processes_map_the_same_file(extract, own_cache):
     spec = Cifar10(root=str(extract.parent), train_size=50)
     load_data(spec)  # writes it
-    load._load_cifar_once.cache_clear()
+    load._load_once.cache_clear()
     first = load_data(spec)
-    load._load_cifar_once.cache_clear()
+    load._load_once.cache_clear()
     second = load_data(spec)
     assert isinstance(first.train.images, np.memmap)
     assert first.train.images.filename == second.train.images.filename

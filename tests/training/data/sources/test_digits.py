@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from training.contract.specs import Digits
-from training.data.sources.digits import enlarge
-from training.data.sources.load_data import absolute, load_data
+from training.data.load_data import absolute, load_data
+from training.data.sources.digits import Digits, enlarge
 from training.errors import UserError
 
 

@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 from torchvision.datasets import FakeData
 
-from training import own_kinds
+from training import plugin_kinds
 from training.contract.specs import OwnData
-from training.data.sources.identity import identify
-from training.data.sources.load_data import load_data
+from training.data.identity import identify
+from training.data.load_data import load_data
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 
@@ -24,7 +24,7 @@ RANDOM = np.random.default_rng(0)
 @pytest.fixture(autouse=True)
 def nothing_of_ones_own_afterwards():
     yield
-    own_kinds.forget_kinds()
+    plugin_kinds.forget_kinds()
 
 
 def load(found, **fields):
@@ -36,7 +36,7 @@ def load(found, **fields):
         def load(self):
             return found() if callable(found) else found
 
-    own_kinds.register(Mine, f"sha256-{next(NUMBERS)}", "mine.py")  # as if the file had changed
+    plugin_kinds.register(Mine, f"sha256-{next(NUMBERS)}", "mine.py")  # as if the file had changed
     spec = read_recipe({"data": {"name": "mine", **fields}}).data
     return load_data(spec), spec
 
@@ -137,7 +137,7 @@ def test_a_name_of_bundled_data_is_refused():
         def load(self): ...
 
     with pytest.raises(UserError, match=r"a recipe has data\.digits already"):
-        own_kinds.register(Digits, "sha256-0", "mine.py")
+        plugin_kinds.register(Digits, "sha256-0", "mine.py")
 
 
 def test_other_recipes_do_not_name_the_data(tmp_path):

@@ -2,9 +2,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.contract.specs import Digits
-from training.data.sources.load_data import load_data
-from training.data.sources.splits import allocate, split_stratified
+from training.data.load_data import load_data
+from training.data.sources.digits import Digits
+from training.data.splits import allocate, split_stratified
 
 
 @given(st.lists(st.integers(3, 60), min_size=2, max_size=12), st.integers(0, 5))

@@ -97,15 +97,62 @@ def test_a_rate_found_at_a_milestone_changes_nothing_but_the_rate(fit, load_weig
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_where_no_rate_helps_at_a_milestone_the_earlier_one_stays(fit, load_weights, monkeypatch):
+@pytest.mark.parametrize(("highest", "used"), [(1.0, 0.00001 / 3), (1e-4, 1e-6 / 3)])
+def test_where_no_rate_helps_at_a_milestone_a_hundredth_of_the_earlier_or_the_highest_one_is_used(
+    fit, monkeypatch, highest, used
+):
     def find_none(*_):
-        raise range_test.NoRate("the training loss falls at no rate")
+        raise range_test.NoRate("the training loss falls at no rate", highest)
 
     monkeypatch.setattr(finders, "run_range_test", find_none)
-    kept = fit(**{**AGAIN, "unfreeze": {"level": "last", "milestones": [1]}})
-    found = fit(**AGAIN)
-    ours, theirs = load_weights(kept.folder), load_weights(found.folder)
+    assert fit(**AGAIN).metrics[-1]["lr"] == pytest.approx(used, rel=0.01)
+
+
+def test_one_noisy_batch_does_not_end_a_range_test(fit, monkeypatch):
+    """A trained head has losses of about 0.01, and of ten times as much in single batches."""
+    tests = []
+    monkeypatch.setattr(range_test, "suggest", lambda lrs, losses: tests.append(losses) or suggest(lrs, losses))
+    run = fit(
+        data={"name": "digits", "train_size": 300},
+        backbone={"name": "test_resnet", "weights": "letters"},
+        preprocessing={"image_size": 32},
+        batch_size=32,
+        epochs=10,
+        unfreeze={"level": "last", "milestones": [6], "to_full": True, "milestone_lr": "auto"},
+        optimizer={"name": "momentum", "lr": 0.5},
+    )
+    (losses,) = tests
+    assert len(losses) > 12  # it ended after 3
+    assert run.metrics[6]["lr"] < 0.05
+    assert run.metrics[-1]["val_accuracy"] > 0.6  # with the rate of the head it ended at 0.1
+
+
+@pytest.mark.parametrize(("asked", "rates"), [(0.004, [0.02, 0.004, 0.004]), ("keep/10", [0.02, 0.002, 0.0002])])
+def test_a_milestone_takes_a_number_or_a_share_of_the_rate_and_a_resume_keeps_it(
+    fit, load_weights, tmp_path, asked, rates
+):
+    values = {
+        "optimizer": {"name": "momentum", "lr": 0.02},
+        "unfreeze": {"level": "last", "milestones": [1, 2], "milestone_lr": asked},
+        "epochs": 3,
+    }
+    whole = fit(**values)
+    assert [metrics["lr"] for metrics in whole.metrics] == pytest.approx(rates)
+    fit(folder=tmp_path, **values, on_report=lambda report: report.epoch < 2)
+    assert fit(folder=tmp_path, **values).metrics == whole.metrics
+    ours, theirs = load_weights(tmp_path), load_weights(whole.folder)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_number_at_a_milestone_is_scaled_like_the_rate_at_the_start(fit):
+    run = fit(
+        optimizer={"name": "momentum", "lr": 0.02},
+        unfreeze={"level": "last", "milestones": [1], "milestone_lr": 0.004},
+        lr_scaling={"rule": "linear"},
+    )
+    first, second = (metrics["lr"] for metrics in run.metrics)
+    assert first != 0.02
+    assert second / first == pytest.approx(0.2)
 
 
 def test_the_rate_is_where_the_loss_falls_fastest_over_its_logarithm():

@@ -13,7 +13,7 @@ import timm
 import torch
 
 import training.loop.auto_values.finders as finders
-from training.data.sources.load_data import load_data
+from training.data.load_data import load_data
 from training.distributed.rank import ALONE, Rank
 from training.errors import UserError
 from training.loop.auto_values.found_rates import FoundRates, identify_setup

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import timm
 import torch
 from torch import nn
 
@@ -75,3 +76,27 @@ def test_it_is_refused_where_the_size_is_fixed_or_batches_have_one_image(tiny_re
         tiny_recipe(batch_size=1, progressive_resizing={"start": 0.5})
     with pytest.raises(UserError, match="does nothing while start is 1"):
         tiny_recipe(progressive_resizing={"growth": 0.5})
+
+
+def test_the_sides_of_a_transformer_are_multiples_of_its_patches():
+    model = timm.create_model("test_vit", dynamic_img_size=True, num_classes=10)
+    setup = TrainingSetup(model, "cpu", 10, (4,), 160)
+    technique = ProgressiveResizing(start=0.5)
+    technique.apply(setup)
+    (callback,) = setup.callbacks
+    sides = {callback.side_in(epoch, 20, 160) for epoch in range(20)}
+    assert sides == {80, 96, 112, 128, 144, 160}
+    assert {technique.side_in(epoch, 20, 160) for epoch in range(20)} > {88, 104}  # on these the model fails
+
+
+def test_every_side_is_checked_before_the_training():
+    class Picky(torch.nn.Flatten):
+        def forward(self, images):
+            if images.shape[-1] == 24:
+                raise ValueError("24 is not a size")
+            return images.mean((2, 3))
+
+    with pytest.raises(
+        UserError, match=r"start=0\.5: Picky cannot classify images of 24×24 pixels \(24 is not a size\)"
+    ):
+        ProgressiveResizing(start=0.5).apply(TrainingSetup(Picky(), "cpu", 3, (4,), 32))

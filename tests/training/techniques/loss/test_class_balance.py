@@ -10,9 +10,9 @@ import torch
 from torch.nn import functional as F
 
 from training.contract.setup import TrainingSetup
+from training.data.load_data import load_data
 from training.data.pipelines.loaders import make_loaders
 from training.data.pipelines.sampling import EpochSampler
-from training.data.sources.load_data import load_data
 from training.loop.classifier import Classifier
 from training.resolve import resolve_recipe
 from training.techniques.data.mixup import MixUp
@@ -26,7 +26,7 @@ def loss_of(recipe, logits, targets, *techniques):
     setup = TrainingSetup(torch.nn.Flatten(), "cpu", 3, (len(logits),), 8, COUNTS)
     for technique in techniques:
         technique.apply(setup)
-    return Classifier(recipe, setup).loss_of(logits, targets), setup.class_weights
+    return Classifier(recipe, setup).criterion(logits, targets), setup.class_weights
 
 
 def test_the_loss_of_labels_is_torchs_weighted_sum_over_the_images(tiny_recipe):
@@ -42,18 +42,30 @@ def test_labels_and_the_same_labels_as_shares_give_the_same_loss(tiny_recipe, sm
     hard, weights = loss_of(tiny_recipe(), logits, labels, ClassWeights(power=1.0), *smoothing)
     soft, _ = loss_of(tiny_recipe(), logits, F.one_hot(labels, 3).float(), ClassWeights(power=1.0), *smoothing)
     torch.testing.assert_close(hard, soft)
-    each = F.cross_entropy(logits, labels, weights, reduction="none", label_smoothing=0.3 if smoothing else 0.0)
-    torch.testing.assert_close(hard, each.mean())
+    each = F.cross_entropy(logits, labels, reduction="none", label_smoothing=0.3 if smoothing else 0.0)
+    torch.testing.assert_close(hard, (each * weights[labels]).mean())
 
 
 def test_mixed_targets_are_weighted_by_their_shares(tiny_recipe):
     logits, labels = torch.randn(6, 3), torch.tensor([0, 1, 2, 2, 1, 0])
     shares = 0.7 * F.one_hot(labels, 3) + 0.3 * F.one_hot(labels.roll(1), 3)
     mixed, weights = loss_of(tiny_recipe(), logits, shares, ClassWeights(power=1.0))
-    of_own, of_other = (
-        F.cross_entropy(logits, each, weights, reduction="none").mean() for each in (labels, labels.roll(1))
-    )
-    torch.testing.assert_close(mixed, 0.7 * of_own + 0.3 * of_other)
+    each = F.cross_entropy(logits, shares, reduction="none")
+    torch.testing.assert_close(mixed, (each * (0.7 * weights[labels] + 0.3 * weights[labels.roll(1)])).mean())
+
+
+def test_smoothing_beside_weights_keeps_the_class_of_an_image_the_most_probable(tiny_recipe):
+    """With torch's weights, which multiply each term of a smoothed target, the rarest class wins everywhere."""
+    labels = torch.tensor([0, 1, 2])
+    logits = torch.zeros(3, 3, requires_grad=True)
+    optimizer = torch.optim.SGD([logits], lr=0.3)
+    for _ in range(500):
+        optimizer.zero_grad()
+        loss, _ = loss_of(tiny_recipe(), logits, labels, ClassWeights(power=1.0), LabelSmoothing(alpha=0.3))
+        loss.backward()
+        optimizer.step()
+    assert logits.argmax(1).tolist() == [0, 1, 2]
+    torch.testing.assert_close(logits.softmax(1).diagonal(), torch.full((3,), 0.8), rtol=0, atol=0.01)
 
 
 def test_over_the_training_images_the_mean_weight_is_one(tiny_recipe):

@@ -13,18 +13,18 @@ from training.loop.classifier import Classifier
 from training.recipe import read_recipe
 from training.techniques.loss.class_balance import ClassWeights
 from training.techniques.loss.label_smoothing import LabelSmoothing
-from training.techniques.loss.losses import BinaryCrossEntropy, Focal, LogitAdjusted, Poly
+from training.techniques.loss.losses import BinaryCrossEntropy, Focal, Generalised, LogitAdjusted, Poly
 
 COUNTS = (100, 20, 5)
-LOSSES = [BinaryCrossEntropy(), Focal(gamma=1.5), Poly(epsilon=2.0), LogitAdjusted(tau=0.8)]
-WITH_WEIGHTS = LOSSES[:3]
+LOSSES = [BinaryCrossEntropy(), Focal(gamma=1.5), Poly(epsilon=2.0), Generalised(q=0.6), LogitAdjusted(tau=0.8)]
+WITH_WEIGHTS = LOSSES[:4]
 
 
 def loss_of(recipe, logits, targets, *techniques):
     setup = TrainingSetup(torch.nn.Flatten(), "cpu", 3, (len(logits),), 8, COUNTS)
     for technique in techniques:
         technique.apply(setup)
-    return Classifier(recipe, setup).loss_of(logits, targets)
+    return Classifier(recipe, setup).criterion(logits, targets)
 
 
 def draw(count=12):
@@ -69,6 +69,44 @@ def test_poly_loss_adds_the_missing_probability(tiny_recipe):
     torch.testing.assert_close(loss_of(tiny_recipe(), logits, labels, Poly(epsilon=2.0)), expected)
 
 
+def test_the_generalised_loss_with_q_1_is_half_the_mean_absolute_error_of_the_probabilities(tiny_recipe):
+    logits, labels = draw()
+    error = (logits.softmax(1) - F.one_hot(labels, 3)).abs().sum(1).mean()
+    torch.testing.assert_close(loss_of(tiny_recipe(), logits, labels, Generalised(q=1.0)), error / 2)
+
+
+def test_the_gradient_of_the_generalised_loss_is_that_of_the_cross_entropy_times_a_power_of_the_probability(
+    tiny_recipe,
+):
+    """Zhang & Sabuncu 2018, section 3.2."""
+    logits, labels = draw()
+    logits.requires_grad_(True)
+    (ours,) = torch.autograd.grad(loss_of(tiny_recipe(), logits, labels, Generalised(q=0.7)), logits)
+    (plain,) = torch.autograd.grad(F.cross_entropy(logits, labels), logits)
+    right = logits.detach().softmax(1).gather(1, labels[:, None])
+    torch.testing.assert_close(ours, plain * right**0.7)
+
+
+def test_wrong_labels_cost_the_generalised_loss_less_than_the_cross_entropy():
+    torch.manual_seed(0)
+    truth = torch.arange(600) % 3
+    images = F.one_hot(truth, 3).float() * 2 + torch.randn(600, 3)
+    given = torch.where(torch.rand(600) < 0.3, (truth + 1) % 3, truth)  # every third label is that of the next class
+    found = []
+    for loss in (
+        lambda x, y: F.cross_entropy(x, y),
+        lambda x, y: Generalised().losses(x, F.one_hot(y, 3).float()).mean(),
+    ):
+        model = torch.nn.Sequential(torch.nn.Linear(3, 128), torch.nn.ReLU(), torch.nn.Linear(128, 3))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for _ in range(400):
+            optimizer.zero_grad()
+            loss(model(images), given).backward()
+            optimizer.step()
+        found.append(float((model(images).argmax(1) == truth).float().mean()))
+    assert found[1] > found[0] + 0.02, found
+
+
 def test_with_logit_adjustment_a_model_without_information_predicts_all_classes_equally(tiny_recipe):
     labels = torch.repeat_interleave(torch.arange(3), torch.tensor(COUNTS))
     bias = torch.zeros(3, requires_grad=True)
@@ -93,12 +131,15 @@ def test_labels_and_the_same_labels_as_shares_have_the_same_loss(tiny_recipe, lo
     assert smoothing == [] or hard != loss_of(tiny_recipe(), logits, labels, loss)
 
 
-@pytest.mark.parametrize("loss", [Focal(gamma=1e-6), Poly(epsilon=1e-6), LogitAdjusted(tau=1e-6)], ids=lambda o: o.name)
+@pytest.mark.parametrize(
+    "loss", [Focal(gamma=1e-6), Poly(epsilon=1e-6), Generalised(q=1e-4), LogitAdjusted(tau=1e-6)], ids=lambda o: o.name
+)
 @pytest.mark.parametrize("smoothing", [[], [LabelSmoothing(alpha=0.3)]])
 def test_mixed_and_smoothed_targets_are_those_of_the_cross_entropy(tiny_recipe, loss, smoothing):
     logits, labels = draw()
     expected = loss_of(tiny_recipe(), logits, mix(labels), *smoothing)
-    torch.testing.assert_close(loss_of(tiny_recipe(), logits, mix(labels), loss, *smoothing), expected)
+    tolerance = {"rtol": 2e-3, "atol": 0.0} if isinstance(loss, Generalised) else {}
+    torch.testing.assert_close(loss_of(tiny_recipe(), logits, mix(labels), loss, *smoothing), expected, **tolerance)
 
 
 @pytest.mark.parametrize("loss", WITH_WEIGHTS, ids=lambda loss: loss.name)
@@ -112,6 +153,19 @@ def test_class_weights_multiply_the_loss_of_an_image_by_the_shares_of_its_classe
         )
         weighted = loss_of(tiny_recipe(), logits, targets, ClassWeights(power=1.0), loss)
         torch.testing.assert_close(weighted, (each * weights).mean())
+
+
+@pytest.mark.parametrize("smoothing", [[], [LabelSmoothing(alpha=0.3)]])
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_with_class_weights_all_losses_near_the_cross_entropy_equal_it(tiny_recipe, smoothing, is_mixed):
+    logits, labels = draw()
+    targets = mix(labels) if is_mixed else labels
+    plain, *others = (
+        loss_of(tiny_recipe(), logits, targets, ClassWeights(power=1.0), *loss, *smoothing)
+        for loss in ([], [Focal(gamma=1e-9)], [Poly(epsilon=1e-9)])
+    )
+    for other in others:
+        torch.testing.assert_close(other, plain, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
@@ -131,7 +185,7 @@ def test_logit_adjustment_beside_another_correction_of_the_imbalance_is_refused(
         read_recipe({"loss": {"name": "logit_adjusted"}, "class_balance": {"name": name}})
 
 
-@pytest.mark.parametrize("name", ["bce", "focal", "poly", "logit_adjusted"])
+@pytest.mark.parametrize("name", ["bce", "focal", "poly", "generalised", "logit_adjusted"])
 def test_the_validation_loss_remains_the_plain_cross_entropy(fit, name):
     metrics = fit(loss={"name": name}, mixup={"alpha": 0.4}, label_smoothing={"alpha": 0.1}, epochs=1).metrics[0]
     plain = fit(epochs=1).metrics[0]

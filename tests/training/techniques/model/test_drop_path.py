@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import timm
 import torch
@@ -25,11 +27,31 @@ def drop(model, rate):
     return model
 
 
-@pytest.mark.parametrize("name", ["test_vit", "test_convnext", "test_resnet"])
+TIMM = [
+    "test_vit",
+    "test_convnext",
+    "test_resnet",
+    "mobilenetv3_small_050",
+    "efficientformerv2_s0",
+    "iformer_t",
+    "levit_128s",
+]
+TIMM += ["mobilevit_xxs", "swiftformer_xs", "mobileone_s0", "cait_xxs24_224", "xcit_nano_12_p8_224", "sequencer2d_s"]
+TIMM += ["volo_d1_224", "nextvit_small", "swin_tiny_patch4_window7_224"]
+
+
+@pytest.mark.parametrize("name", TIMM)
 def test_timm_models_drop_paths_as_if_timm_had_built_them(name):
-    expected = rates(timm.create_model(name, drop_path_rate=0.3))
-    assert expected
-    assert rates(drop(timm.create_model(name), 0.3)) == expected
+    with torch.device("meta"):
+        expected = rates(timm.create_model(name, drop_path_rate=0.3))
+        assert expected
+        assert rates(drop(timm.create_model(name), 0.3)) == expected
+
+
+def test_the_random_numbers_of_a_training_stay_the_same():
+    model, state = timm.create_model("test_vit"), torch.get_rng_state()
+    drop(model, 0.3)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_torchvision_models_drop_paths_as_if_torchvision_had_built_them(monkeypatch):
@@ -50,12 +72,12 @@ def test_images_skip_the_last_branch_with_the_given_rate():
     assert float(untouched.double().mean()) == pytest.approx(0.4 * 0.4, abs=0.03)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "vgg11"])
-def test_a_model_without_drop_path_modules_is_refused(name, monkeypatch):
-    for init in ("kaiming_normal_", "normal_"):
-        monkeypatch.setattr(torch.nn.init, init, lambda tensor, *args, **kwargs: tensor)
+@pytest.mark.parametrize("build", [torchvision.models.resnet18, partial(timm.create_model, "ghostnet_050")])
+def test_a_model_whose_library_cannot_drop_is_refused(build):
+    with torch.device("meta"):
+        model = build()
     with pytest.raises(UserError, match=r"drop_path\.rate=0\.1: .* has no residual branches that its library can drop"):
-        drop(torchvision.models.get_model(name), 0.1)
+        drop(model, 0.1)
 
 
 def test_frozen_blocks_drop_nothing():

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from training.contract.setup import TrainingSetup
 from training.contract.specs import Backbone
+from training.data.load_data import load_data
 from training.data.pipelines.loaders import choose_eval_batch
 from training.data.preprocessing.transform import normalise
-from training.data.sources.load_data import load_data
 from training.distributed.rank import ALONE
 from training.errors import UserError
 from training.evaluate import restore_model
@@ -73,8 +73,8 @@ def test_the_batch_size_finder_evaluates_larger_images_and_trains_on_full_ones(t
     recipe = tiny_recipe(evaluation_size=LARGER, progressive_resizing={"start": 0.5})
     data = load_data(recipe.data)
 
-    def build(recipe, sizes):
-        classifier = prepare(data, "cpu", ALONE, recipe, sizes)
+    def build(recipe, epoch_size):
+        classifier = prepare(data, "cpu", ALONE, recipe, epoch_size)
         classifier.model.register_forward_pre_hook(
             lambda model, given: seen.append((model.training, given[0].shape[-1]))
         )

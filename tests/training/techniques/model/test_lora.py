@@ -6,7 +6,10 @@ import torch
 import torchvision
 
 from training.contract.setup import TrainingSetup
+from training.data.load_data import load_data
 from training.errors import UserError
+from training.evaluate import predict_part, restore_model
+from training.loop.classifier import group_parameters
 from training.recipe import read_recipe
 from training.techniques.model.lora import Lora, find_frozen_layers
 from training.techniques.model.unfreeze import Unfreeze
@@ -154,3 +157,92 @@ def test_after_a_milestone_adapted_weights_are_unfrozen_and_the_adapters_still_t
     assert adapters <= moved
     stages = {name.split(".")[0] for name in moved - adapters if "running" not in name and "num_batches" not in name}
     assert stages == {"layer3", "layer4", "fc"}
+
+
+@pytest.mark.parametrize("ratio", [1.0, 16.0])
+def test_the_rates_of_lora_plus_are_those_of_pefts_own_optimizer(ratio):
+    from peft.optimizers import create_loraplus_optimizer
+
+    setup, _ = adapt("timm test_vit", "last", b_rate=ratio)
+    groups = group_parameters(setup, read_recipe({"optimizer": {"name": "sgd"}}).optimizer, 0.16)
+    ours = {parameter: group["lr"] for group in groups for parameter in group["params"]}
+    theirs = create_loraplus_optimizer(setup.model, torch.optim.SGD, lr=0.16 / ratio, loraplus_lr_ratio=ratio)
+    rates = {parameter: group["lr"] for group in theirs.param_groups for parameter in group["params"]}
+    adapters = {name: p for name, p in setup.model.named_parameters() if ".lora_" in name}
+    assert {ours[p] for name, p in adapters.items() if ".lora_B." in name} == {0.16}
+    assert [ours[p] for p in adapters.values()] == pytest.approx([rates[p] for p in adapters.values()])
+    assert {ours[p] for p in setup.model.head.parameters()} == {0.16}  # the base rate
+
+
+def test_lora_plus_multiplies_layer_decay_and_head_rate():
+    fields = {"lora": {"rank": 2, "b_rate": 4.0}, "unfreeze": {"level": "last"}}
+    fields |= {"layer_decay": {"factor": 0.5}, "head_lr": {"factor": 10.0}}
+    recipe = read_recipe(fields)
+    setup = TrainingSetup(BUILDERS["timm test_resnet"](), "cpu", 10, (4,), 32)
+    for technique in recipe.techniques():
+        technique.apply(setup)
+    names = dict(setup.model.named_parameters())
+    rates = {name: setup.lr_shares[parameter] for name, parameter in names.items()}
+    layer = "layer4.0.conv1"
+    assert rates[f"{layer}.lora_A.default.weight"] * 4 == pytest.approx(rates[f"{layer}.lora_B.default.weight"])
+    assert rates[f"{layer}.lora_B.default.weight"] <= 0.05
+    assert rates["fc.weight"] == 1.0
+
+
+@pytest.mark.parametrize("level", ["last", "most"])
+def test_dropout_of_adapters_is_on_in_training_while_that_of_frozen_layers_and_their_statistics_stay_off(level):
+    setup, _ = adapt("torchvision mobilenet_v3_small", level, dropout=0.5)
+    setup.model.train()
+    for module in setup.frozen:
+        module.eval()
+    frozen = [m for m in setup.model.modules() if isinstance(m, torch.nn.BatchNorm2d) and not m.weight.requires_grad]
+    dropouts = {name: m for name, m in setup.model.named_modules() if isinstance(m, torch.nn.Dropout)}
+    ours = [module.training for name, module in dropouts.items() if ".lora_dropout." in name]
+    assert len(ours) > 3
+    assert all(ours)
+    assert len(frozen) > 3
+    assert not any(module.training for module in frozen)
+    train_a_little(setup)  # B starts at zero
+    images = torch.randn(4, 3, 32, 32)
+    with torch.no_grad():
+        setup.model.eval()
+        assert torch.equal(setup.model(images), setup.model(images))
+
+
+def test_dropout_changes_how_adapters_train_and_nothing_of_the_frozen_part(fit, load_weights):
+    fields = {"unfreeze": {"level": "last"}, "backbone": {"name": "test_resnet", "weights": "letters"}}
+    fields |= {"optimizer": {"name": "sgd", "lr": 0.01}}
+    plain = load_weights(fit(lora={"rank": 2}, **fields).folder)
+    dropped = load_weights(fit(lora={"rank": 2, "dropout": 0.5}, **fields).folder)
+    moved = {name for name in plain if not torch.equal(plain[name], dropped[name])}
+    assert {name for name in plain if ".lora_B." in name} <= moved
+    assert all(".lora_" in name or name.startswith("fc") for name in moved)
+
+
+@pytest.mark.parametrize("dora", [False, True])
+def test_an_average_with_adapters_is_the_average_of_the_merged_weights(dora, fit, load_weights):
+    fields = {
+        "backbone": {"name": "test_vit", "weights": "none"},
+        "preprocessing": {"image_size": 32},
+        "unfreeze": {"level": "last"},
+        "lora": {"rank": 2, "dora": dora},
+        "optimizer": {"name": "adam", "lr": 0.01},
+    }
+    one, two = (
+        load_weights(
+            fit(**fields, score="last", on_report=lambda report, last=last: report.epoch < last).folder, "best"
+        )
+        for last in (1, 2)
+    )
+    run = fit(**fields, score="last", averaging={"name": "swa", "start": 0.1})
+    moved = [name for name in one if not torch.equal(one[name], two[name])]
+    assert any("blocks" in name for name in moved)
+    average = load_weights(run.folder, "best")
+    for name, value in average.items():
+        torch.testing.assert_close(value, (one[name] + two[name]) / 2, rtol=1e-4, atol=1e-6, msg=name)
+    assert run.metrics[1]["val_loss"] == pytest.approx(measure_loss(run.outcome.recipe, average), rel=1e-4)
+
+
+def measure_loss(recipe, weights):
+    logits, labels = predict_part(restore_model(recipe, weights, 10), load_data(recipe.data).val, recipe)
+    return float(torch.nn.functional.cross_entropy(logits, labels))

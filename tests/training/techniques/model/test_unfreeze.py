@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 import timm
 import torch
@@ -8,7 +10,7 @@ from torch import nn
 
 from training.contract.setup import TrainingSetup
 from training.errors import UserError
-from training.model.stages import head_of, stages_of
+from training.model.stages import head_of, layers_of, stages_of
 from training.recipe import read_recipe
 from training.techniques.model.unfreeze import Unfreeze, find_frozen
 
@@ -36,6 +38,8 @@ MODELS = [
     *(("torchvision", name) for _, name in FAMILIES.values()),
     *ONE_LIBRARY,
 ]
+
+LETTERS = {"name": "test_resnet", "weights": "letters"}
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +94,26 @@ def test_most_means_the_same_share_in_both_libraries(family):
     assert abs(shares[0] - shares[1]) < 0.02
 
 
+@pytest.mark.parametrize(("source", "name"), MODELS)
+def test_first_trains_the_stem_and_first_stages_and_middle_those_between(source, name):
+    order = [parameter for parameter, _ in build(source, name).named_parameters()]
+    last, first, middle = (trained(build(source, name), level) for level in ("last", "first", "middle"))
+    assert first & middle == last
+    assert first > last < middle
+    assert order[0] in first
+    places = [[order.index(parameter) for parameter in level - last] for level in (first, middle)]
+    assert max(places[0]) < min(places[1]) < max(places[1]) < len(order) - len(last) - 1
+
+
+@pytest.mark.parametrize("source", ["timm", "torchvision"])
+def test_first_and_middle_of_a_resnet_are_those_of_surgical_fine_tuning(source):
+    parts = {
+        level: {name.split(".")[0] for name in trained(build(source, "resnet18"), level)}
+        for level in ("first", "middle")
+    }
+    assert parts == {"first": {"conv1", "bn1", "layer1", "fc"}, "middle": {"layer2", "layer3", "fc"}}
+
+
 @pytest.mark.parametrize("source", ["timm", "torchvision"])
 def test_most_of_a_resnet18_is_layer3_layer4_and_the_head(source):
     model = build(source, "resnet18")
@@ -100,6 +124,19 @@ def test_most_of_a_resnet18_is_layer3_layer4_and_the_head(source):
     )
 
 
+@pytest.mark.parametrize(("name", "count"), [("caformer_s18", 4), ("csatv2", 4), ("pit_ti_224", 3), ("rdnet_tiny", 7)])
+def test_models_whose_stages_timm_does_not_name_have_stages(name, count):
+    with torch.device("meta"):
+        model = timm.create_model(name, num_classes=10)
+    stages = stages_of(model)
+    assert len(stages) == count
+    rest = set(model.parameters()) - {parameter for stage in stages for parameter in stage}
+    names = {name.split(".")[0] for name, parameter in model.named_parameters() if parameter in rest}
+    assert names <= {"stem", "stem_dct", "patch_embed", "pos_embed", "cls_token", "head"}
+    assert len(set(layers_of(model).values())) > count
+    assert 0.4 < share(model, trained(model, "most")) < 0.995
+
+
 def test_a_model_without_known_stages_is_refused_for_most_alone():
     class Unknown(nn.Sequential):
         pass
@@ -107,7 +144,7 @@ def test_a_model_without_known_stages_is_refused_for_most_alone():
     model = Unknown(nn.Linear(4, 4), nn.Linear(4, 10))
     assert trained(model, "last") == {"1.weight", "1.bias"}
     with pytest.raises(
-        UserError, match=r"unfreeze\.level=most: the stages of Unknown are not known\. Use last or full"
+        UserError, match=r"unfreeze\.level: the stages of Unknown are not known\. Use last, norm_bias or full"
     ):
         stages_of(model)
 
@@ -235,13 +272,15 @@ def test_from_norm_bias_a_milestone_leads_to_everything():
         read_recipe({"unfreeze": {"level": "norm_bias", "milestones": [2, 3]}, "epochs": 4})
 
 
-@pytest.mark.parametrize("level", ["last", "most", "full"])
+@pytest.mark.parametrize("level", ["last", "most", "first", "middle", "full"])
 def test_a_fit_changes_only_the_parameters_of_the_level(level, watched_fit, monkeypatch):
     monkeypatch.undo()
-    moved, kept = watched_fit(unfreeze={"level": level}, optimizer={"name": "sgd", "lr": 0.01})
+    moved, kept = watched_fit(unfreeze={"level": level}, optimizer={"name": "sgd", "lr": 0.01}, backbone=LETTERS)
     frozen_parts = {
         "last": ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4"),
         "most": ("conv1", "bn1", "layer1", "layer2"),
+        "first": ("layer2", "layer3", "layer4"),
+        "middle": ("conv1", "bn1", "layer1", "layer4"),
     }
     # BatchNorm statistics among them, through all the epochs and validations
     still = {name for name in moved | kept if name.split(".")[0] in frozen_parts.get(level, ())}
@@ -254,3 +293,85 @@ def test_no_activation_is_stored_for_the_backward_pass_below_the_trained_layers(
     trained(model, "last")
     assert not model.forward_features(images).requires_grad
     assert model(images).requires_grad
+
+
+def is_of_a_norm(name):
+    layer = timm.create_model("test_resnet").get_submodule(name.rpartition(".")[0])
+    return isinstance(layer, nn.BatchNorm2d)
+
+
+@pytest.mark.parametrize("level", ["most", "full"])
+def test_frozen_batch_norm_keeps_statistics_scales_and_biases_while_the_rest_of_the_level_trains(
+    level, watched_fit, monkeypatch
+):
+    monkeypatch.undo()
+    fields = {"optimizer": {"name": "sgd", "lr": 0.01}, "averaging": {"name": "swa"}, "backbone": LETTERS}
+    plain, _ = watched_fit(unfreeze={"level": level}, **fields)
+    moved, kept = watched_fit(unfreeze={"level": level, "freeze_batch_norm": True}, **fields)
+    assert moved == {name for name in plain if not is_of_a_norm(name)}
+    assert {name for name in plain if is_of_a_norm(name)} <= kept
+
+
+def test_a_model_with_frozen_batch_norm_computes_in_training_what_timms_frozen_layers_compute(monkeypatch):
+    monkeypatch.undo()  # the values count here
+    from timm.utils.model import freeze_batch_norm_2d
+
+    torch.manual_seed(0)
+    model = timm.create_model("test_resnet", num_classes=10)
+    for _ in range(5):
+        model(2 * torch.randn(8, 3, 32, 32) + 1)  # statistics that differ from those of one batch
+    reference = freeze_batch_norm_2d(copy.deepcopy(model)).train()
+    setup = TrainingSetup(model, "cpu", 10, (4,), 32)
+    Unfreeze(freeze_batch_norm=True).apply(setup)
+    model.train()
+    for module in setup.frozen:
+        module.eval()
+    images = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(model(images), reference(images))
+    assert any(module.training for module in model.modules() if isinstance(module, nn.Conv2d))
+
+
+def test_dropout_before_a_frozen_batch_norm_stays_on():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    setup = TrainingSetup(model, "cpu", 10, (4,), 32)
+    Unfreeze(freeze_batch_norm=True).apply(setup)
+    model.train()
+    for module in setup.frozen:
+        module.eval()
+    assert [module.training for module in model] == [True, True, False, True]
+
+
+def test_frozen_batch_norm_stays_frozen_after_a_milestone(watched_fit, monkeypatch):
+    monkeypatch.undo()
+    unfreeze = {"level": "last", "milestones": [1], "to_full": True, "freeze_batch_norm": True}
+    moved, _ = watched_fit(unfreeze=unfreeze, optimizer={"name": "sgd", "lr": 0.01}, backbone=LETTERS)
+    assert {name.split(".")[0] for name in moved} == {"conv1", "layer1", "layer2", "layer3", "layer4", "fc"}
+    assert not any(map(is_of_a_norm, moved))
+
+
+def test_frozen_batch_norm_takes_batches_of_one_image(fit, monkeypatch):
+    monkeypatch.undo()
+    small = {"data": {"name": "digits", "train_size": 23}, "batch_size": 1}
+    small |= {"optimizer": {"name": "sgd", "lr": 0.001}, "backbone": LETTERS}
+    with pytest.raises(UserError, match="cannot learn from one image"):
+        fit(epochs=1, **small)
+    assert fit(epochs=1, unfreeze={"freeze_batch_norm": True}, **small).state == "completed"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"level": "last"}, "unfreeze.level=last, which freezes it too"),
+        ({"level": "norm_bias"}, "unfreeze.level=norm_bias, which trains its scales"),
+        ({"level": "most", "adapt_statistics": True}, "unfreeze.adapt_statistics=true, which measures its statistics"),
+    ],
+)
+def test_frozen_batch_norm_is_refused_where_something_else_decides(fields, words):
+    with pytest.raises(UserError, match=f"freeze_batch_norm=true does not fit {words}: leave one out"):
+        read_recipe({"unfreeze": {"freeze_batch_norm": True, **fields}})
+    parallel = {"data_parallel": {"devices": 2, "sync_batch_norm": True}, "unfreeze": {"freeze_batch_norm": True}}
+    with pytest.raises(UserError, match="sync_batch_norm=true does nothing with unfreeze.freeze_batch_norm=true"):
+        read_recipe(parallel)
+    setup = TrainingSetup(build("timm", "test_vit"), "cpu", 10, (4,), 32)
+    with pytest.raises(UserError, match=r"freeze_batch_norm=true: VisionTransformer has no BatchNorm"):
+        Unfreeze(freeze_batch_norm=True).apply(setup)

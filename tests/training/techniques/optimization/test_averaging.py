@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel, update_bn
 
 from training.callbacks import weight_average as averaging
+from training.data.load_data import load_data
 from training.data.pipelines.loaders import make_loaders
-from training.data.sources.load_data import load_data
 from training.errors import UserError
 from training.model.build import build_model
 from training.recipe import read_recipe
@@ -46,7 +46,7 @@ def average(recipe, ends):
         model.load_state_dict(weights)
         averaged.update_parameters(model)
     train = make_loaders(data, resolved, workers=0).train
-    train.sampler.set_epoch(recipe.epochs - 1)
+    train.batch_sampler.sampler.set_epoch(recipe.epochs - 1)
     update_bn(train, averaged)
     return averaged.module.state_dict()
 
@@ -65,7 +65,7 @@ def distance(one, other):
 
 @pytest.mark.parametrize(("schedule", "averaged"), [(PLAIN, (1, 2, 3)), (RESTARTS, (1, 3))])
 def test_swa_is_torchs_mean_of_the_last_epochs_or_of_the_minima(schedule, averaged, watch, tiny_recipe):
-    fields = {**SHARED, "schedule": schedule, "augmentation": {"policy": "small_images"}}
+    fields = {**SHARED, "schedule": schedule, "augmentation": {"policy": "affine_colour"}}
     swa = {"name": "swa", "start": 0.5}
     plain, ours = watch(**fields), watch(**fields, averaging=swa)
     expected = average(tiny_recipe(**fields), [plain[epoch] for epoch in averaged])
@@ -142,7 +142,7 @@ def test_a_longer_half_life_keeps_the_average_closer_to_the_initial_weights(watc
 
 
 def test_an_ema_with_a_half_life_of_half_the_steps_is_torchs_mean_of_them_all(watch, tiny_recipe):
-    fields = {**SHARED, "epochs": 3, "batch_size": 64, "augmentation": {"policy": "small_images"}}  # one step an epoch
+    fields = {**SHARED, "epochs": 3, "batch_size": 64, "augmentation": {"policy": "affine_colour"}}  # one step an epoch
     plain, ours = watch(**fields), watch(**fields, averaging={"name": "ema", "half_life": 0.5})
     weights, expected = ours[-1], average(tiny_recipe(**fields), plain)
     torch.testing.assert_close(*(next(iter(each.values())) for each in (weights, expected)))

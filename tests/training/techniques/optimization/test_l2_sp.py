@@ -46,7 +46,7 @@ def fit_small(fit, load_weights, monkeypatch):
         batches, train = [], module._fit
 
         def keep(classifier, loaders, *rest):
-            loaders.train.sampler.set_epoch(0)
+            loaders.train.batch_sampler.sampler.set_epoch(0)
             batches.extend(loaders.train)
             return train(classifier, loaders, *rest)
 
@@ -78,8 +78,8 @@ def test_steps_are_those_of_a_loss_with_the_penalty_also_with_accumulation_and_c
         torch.testing.assert_close(ours[name], value, rtol=1e-4, atol=1e-6)
 
 
-def test_with_sharpness_the_pull_is_that_of_the_weights_and_not_of_the_worst_point(fit_small):
-    ours, batches = fit_small(sharpness={"name": "sam", "rho": 1.0}, optimizer={"name": "sgd", "lr": LR})
+def test_with_sam_the_pull_is_that_of_the_weights_and_not_of_the_worst_point(fit_small):
+    ours, batches = fit_small(sam={"name": "sam", "rho": 1.0}, optimizer={"name": "sgd", "lr": LR})
     theirs = Small()
     start = [weight.detach().clone() for weight in theirs.body.parameters()]
     for images, labels in batches:

@@ -8,13 +8,11 @@ import pytest
 import timm
 import timm.optim
 import torch
-from pydantic import TypeAdapter
 from torch import nn
 
 import training.train as module
 from training.errors import UserError
-from training.recipe import read_recipe
-from training.techniques.optimization.optimizer import Optimizer
+from training.recipe import Recipe, read_recipe
 
 DIRECT = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.03, weight_decay=0.01),
@@ -41,7 +39,7 @@ OWN = {
 
 
 def build(values, parameters):
-    return TypeAdapter(Optimizer).validate_python(values).build(parameters)
+    return Recipe.kinds("optimizer")[values["name"]].model_validate(values).build(parameters)
 
 
 def descend(model, optimizer, steps=6):

@@ -6,19 +6,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
 from timm.scheduler import CosineLRScheduler
 from torch.optim import lr_scheduler as reference
 
 from training.errors import UserError
-from training.recipe import read_recipe
-from training.techniques.optimization.schedule import CosineRestarts, Schedule
+from training.recipe import Recipe, read_recipe
+from training.techniques.optimization.schedule import CosineRestarts
 
 LR = 0.4
 
 
 def make(**fields):
-    return TypeAdapter(Schedule).validate_python(fields)
+    return Recipe.kinds("schedule")[fields["name"]].model_validate(fields)
 
 
 def optimizer():
@@ -81,7 +80,7 @@ def test_a_trapezoid_equals_torchs_three_pieces_in_sequence():
     fall = reference.LinearLR(over, start_factor=1.0, end_factor=0.05, total_iters=12)
     flat = reference.ConstantLR(over, factor=1.0)
     sequence = reference.SequentialLR(over, [rise, flat, fall], milestones=[8, 28])
-    fields = {"warmup_epochs": 1.0, "start_factor": 1e-3, "decay_share": 0.3, "final_factor": 0.05}
+    fields = {"warmup_epochs": 1.0, "start_factor": 1e-3, "cooldown_fraction": 0.3, "final_factor": 0.05}
     assert ours(5, 8, name="trapezoid", **fields) == pytest.approx(rates(sequence, over, 40), abs=1e-12)
 
 
@@ -95,8 +94,8 @@ def test_a_cosine_can_end_above_zero(name):
 
 
 def test_a_warm_up_and_a_cool_down_that_overlap_are_refused():
-    with pytest.raises(UserError, match=r"warmup_epochs=8 and schedule\.decay_share=0\.4 overlap in epochs=10"):
-        read_recipe({"schedule": {"name": "trapezoid", "warmup_epochs": 8.0, "decay_share": 0.4}})
+    with pytest.raises(UserError, match=r"warmup_epochs=8 and schedule\.cooldown_fraction=0\.4 overlap in epochs=10"):
+        read_recipe({"schedule": {"name": "trapezoid", "warmup_epochs": 8.0, "cooldown_fraction": 0.4}})
 
 
 def test_restarts_of_equal_length_equal_torchs_warm_restarts():

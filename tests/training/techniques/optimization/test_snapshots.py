@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from training.data.sources.load_data import load_data
+from training.data.load_data import load_data
 from training.errors import UserError
 from training.evaluate import predict_part, restore_model
 from training.model.ensemble import Ensemble, join_logits

@@ -1,0 +1,82 @@
+"""How far the best trial is ahead of the best baseline, for new seeds and new images.
+
+A score contains the luck of one seed and of the validation images, and the best of many scores was also the luckiest
+(the winner's curse). So the lead here is the difference of the *expected* scores of the two recipes under the model of
+effects. Its prior shrinks what few trainings show, and a posterior needs no correction for the choice of the best (Dawid
+1994, "Selection paradoxes of Bayesian inference"). docs/report.md has its calibration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from analysis.effects.technique_effects import Fitted
+    from ledger.tables import Sweep
+
+CLEAR = 0.95  # A lead is clear if the best recipe is better with at least this probability: its interval is above 0.
+MAY_BE_BEST = 0.05  # A trial may be as good as the best with at least this probability.
+# Standard error of a difference of expected scores on the validation images, in that of independent scores. Two
+# trainings mostly mistake the same images: 0.37 over 14 seeds of benchmarks/demo.py, validation beside unseen images.
+PAIRED = 0.4
+
+# alone: nothing to compare. baseline: the best trial is a baseline.
+Verdict = Literal["alone", "baseline", "open", "clear"]
+
+
+@dataclass(frozen=True)
+class Lead:
+    """The best of `count` completed trials beside the best baseline among them.
+
+    `observed` is the difference of the scores. The difference of the expected scores has the mean `mean`, lies between
+    `low` and `high` nine times in ten, and is positive with `probability`; these are NaN if too few trials completed.
+    All are in the score's unit, and positive is better. `rivals` are the trials that may be as good as the best.
+    """
+
+    best: str
+    baseline: str | None
+    count: int
+    observed: float
+    mean: float
+    low: float
+    high: float
+    probability: float
+    rivals: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.baseline is None:
+            return "alone"
+        if self.baseline == self.best:
+            return "baseline"
+        return "clear" if self.probability >= CLEAR else "open"
+
+
+def judge_lead(sweep: Sweep, fitted: Fitted) -> Lead | None:
+    """The lead of the best trial of the sweep that the model was fitted to; None if no trial completed."""
+    done = sweep.completed
+    if not len(done):
+        return None
+    places = {trial: place for place, trial in enumerate(fitted.design.recipes.index)}
+    done = done[done.trial.isin(places)]  # a large sweep is fitted to a part of its trials
+    best, bases = done.iloc[0], done[done.is_baseline]
+    errors = np.hypot(best.standard_error, done.standard_error.to_numpy()) * PAIRED
+    draws = fitted.draw_leads(places[best.trial], [places[trial] for trial in done.trial], np.nan_to_num(errors))
+    baseline = None if bases.empty else bases.iloc[0]
+    lead = np.full(1, np.nan) if baseline is None else draws[:, done.index.get_loc(baseline.name)]
+    low, high = np.quantile(lead, [1 - CLEAR, CLEAR])
+    behind = (draws < 0).mean(axis=0)
+    return Lead(
+        best=f"{best.trial:04d}",
+        baseline=None if baseline is None else f"{baseline.trial:04d}",
+        count=len(sweep.completed),
+        observed=0.0 if baseline is None else float(sweep.sign * (best.score - baseline.score)),
+        mean=float(lead.mean()),
+        low=float(low),
+        high=float(high),
+        probability=float((lead > 0).mean()),
+        rivals=tuple(f"{trial:04d}" for trial in done.trial[1:][behind[1:] >= MAY_BE_BEST]),
+    )

@@ -1,0 +1,92 @@
+"""What a recipe chose in each search parameter, as text: without the fixed values that belong to an option."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.effects.search_parameters import OTHER, SearchParameter, encode_recipe, is_interval, list_levels
+from spaces.parameters.domains import Choice, find_parameters
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a search parameter.
+
+    `key` is its name among the options, and `label` its name on a page. `text` is what a choice of it is called, empty
+    where the searched fields `inside` say all.
+    """
+
+    key: str
+    label: str
+    text: str
+    inside: Sequence[str]
+
+
+def list_options(parameter: SearchParameter) -> list[Option]:
+    """The options of a search parameter; none if it is an interval."""
+    if not isinstance(parameter.domain, Choice):
+        return []
+    labels = {level.option: level.label for level in list_levels(parameter) if not level.detail}
+    options = []
+    for key, tree in zip(parameter.domain.labels, parameter.domain.options, strict=True):
+        inside = [".".join([parameter.name, *map(str, steps)]) for steps, _ in find_parameters(tree)]
+        text = "" if inside and key.isdigit() else f"{parameter.name}={labels[key]}"
+        options.append(Option(key, labels[key], text, inside))
+    return options
+
+
+def list_changes(
+    parameters: Sequence[SearchParameter], recipe: Mapping[str, object], baseline: Mapping[str, object]
+) -> list[str]:
+    """What a flat recipe chose otherwise than the baseline's, one text for each search parameter or other field."""
+    changes = []
+    for parameter in parameters:
+        chosen, before = (list(_describe(parameter, flat)) for flat in (recipe, baseline))
+        if chosen != before:
+            changes.append(" ".join(chosen))
+    names = [parameter.name for parameter in parameters]
+    others = [field for field in recipe if not any(_is_inside(field, name) for name in names)]
+    return changes + [
+        f"{field}={shorten(recipe[field])}" for field in others if _differs(recipe[field], baseline.get(field))
+    ]
+
+
+def name_choice(parameter: SearchParameter, flat: Mapping[str, object]) -> str:
+    """What a flat recipe chose in one search parameter, for a table that has its name above."""
+    texts = [text.removeprefix(f"{parameter.name}=") for text in _describe(parameter, flat)]
+    return ", ".join(text.removeprefix(f"{parameter.name}.") for text in texts)
+
+
+def _describe(parameter: SearchParameter, flat: Mapping[str, object]) -> Iterator[str]:
+    fields = [parameter.name]
+    if not is_interval(parameter.domain):
+        taken = encode_recipe([parameter], flat).get(parameter.name, OTHER)
+        option = next((option for option in list_options(parameter) if option.key == taken), None)
+        if option and option.text:
+            yield option.text
+        fields = list(option.inside) if option else fields
+    for name in fields:
+        yield from (
+            f"{field}={shorten(value)}"
+            for field, value in flat.items()
+            if _is_inside(field, name) and not is_missing(value)
+        )
+
+
+def _is_inside(field: str, name: str) -> bool:
+    return field == name or field.startswith(f"{name}.")
+
+
+def _differs(value: object, other: object) -> bool:
+    return not is_missing(value) and value != other
+
+
+def is_missing(value: object) -> bool:
+    """Whether a table has no value here: None or NaN."""
+    return value is None or value != value
+
+
+def shorten(value: object) -> str:
+    """A value with at most three digits."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,228 @@
+"""What a sweep found, computed once, and in sentences: effects, interactions, costs, the best trial and its lead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.effects.lead import Lead, judge_lead
+from analysis.effects.search_parameters import encode, list_parameters
+from analysis.effects.technique_effects import (
+    NOT_ENOUGH,
+    fit_sweep,
+    measure_effects,
+    measure_importance,
+    measure_interactions,
+)
+from analysis.report.cautions import list_cautions
+from analysis.report.choices import list_changes, shorten
+from analysis.report.sentences import compare_with_plan
+from ledger.formatting import format_effect, format_points, format_score, format_seconds, plural
+from ledger.tables import Sweep
+from training.errors import UserError
+
+PAIRS = 8
+WORDS = ("useful", "harmful", "no effect seen", NOT_ENOUGH)
+KNOWN = WORDS[:2]
+
+
+@dataclass(frozen=True)
+class Savings:
+    """Epochs and seconds that a sweep ran, and those that it would have run without early stopping."""
+
+    epochs: float
+    epochs_full: float
+    seconds: float
+    seconds_full: float
+    stopped: int
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything that a report shows, computed once."""
+
+    sweep: Sweep
+    lead: Lead
+    effects: pd.DataFrame
+    interactions: pd.DataFrame
+    importance: pd.Series
+    cautions: list[str]
+    savings: Savings
+    equal_time: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The best trial: a sentence with its score, and what it chose otherwise than the best baseline."""
+
+    trial: int
+    sentence: str
+    changes: list[str]
+
+
+def find(sweep: Sweep) -> Findings:
+    """Compute the findings of a sweep.
+
+    Raises:
+        UserError: No trial completed, or the space has no search parameters.
+    """
+    if not list_parameters(sweep.space.recipe):
+        raise UserError(
+            f"{sweep.name}: its space has no search parameters, so its trials do not differ in anything searched."
+        )
+    if not len(sweep.completed):
+        raise UserError(
+            f"{sweep.name}: none of its {len(sweep.trials)} trials has completed, so there is nothing to compare. "
+            f"Wait for it, or continue with: sweep resume {sweep.name}."
+        )
+    fitted = fit_sweep(sweep)
+    effects, lead = measure_effects(fitted), judge_lead(sweep, fitted)
+    assert lead is not None  # because a trial completed
+    return Findings(
+        sweep,
+        lead,
+        effects,
+        measure_interactions(fitted),
+        measure_importance(sweep),
+        list_cautions(sweep, effects, lead),
+        measure_savings(sweep),
+        compare_at_equal_time(sweep),
+    )
+
+
+def order_effects(effects: pd.DataFrame) -> pd.DataFrame:
+    """The rows by verdict, in the order of `WORDS`; the largest effect of each verdict first."""
+    by_size = effects.sort_values("effect", key=abs, ascending=False, kind="stable")
+    return by_size.sort_values("verdict", key=lambda words: words.map(WORDS.index), kind="stable")
+
+
+def measure_savings(sweep: Sweep) -> Savings:
+    """Compare what a sweep ran with what it would have run without early stopping.
+
+    Each epoch that never ran counts as long as the mean of the trial's own epochs.
+    """
+    trials = sweep.trials[sweep.trials.epochs_done > 0]
+    stopped = trials.state == "stopped"
+    pace = trials.seconds / trials.epochs_done
+    full = np.where(stopped, trials.epochs, trials.epochs_done)
+    return Savings(
+        epochs=float(trials.epochs_done.sum()),
+        epochs_full=float(full.sum()),
+        seconds=float(trials.seconds.sum()),
+        seconds_full=float((pace * full).sum()),
+        stopped=int(stopped.sum()),
+    )
+
+
+def compare_at_equal_time(sweep: Sweep, count: int = 5) -> pd.DataFrame:
+    """Compare the best trials with the best baseline: at their last epoch, and after the baseline's training time.
+
+    Scores are in the metric's own unit. `at_equal_time` is NaN if no epoch of the trial had ended by that time.
+    """
+    done = sweep.completed
+    base = done[done.is_baseline].head(1)
+    rows = []
+    for trial in pd.concat([done[~done.is_baseline].head(count), base]).itertuples():
+        curve = sweep.curves[sweep.curves.trial == trial.trial]
+        limit = float(base.seconds.iloc[0]) if len(base) else np.nan
+        then = curve[curve.seconds <= limit + 1e-9].score if "seconds" in curve else curve.score[:0]
+        rows.append(
+            {"trial": trial.trial, "is_baseline": trial.is_baseline, "score": trial.score, "seconds": trial.seconds}
+            | {"at_equal_time": then.iloc[-1] if len(then) else np.nan}
+        )
+    return pd.DataFrame(rows, columns=["trial", "is_baseline", "score", "seconds", "at_equal_time"])
+
+
+def describe_effects(findings: Findings) -> Iterator[str]:
+    """One sentence for the useful levels, and one for the harmful ones."""
+    metric, rows = findings.sweep.metric, findings.effects[~findings.effects.detail.astype(bool)]
+    for word in KNOWN:
+        ordered = order_effects(rows[rows.verdict == word])
+        names = [
+            f"{row.parameter}={row.level} {format_effect(metric, row.effect, row.low, row.high)}"
+            for row in ordered.itertuples()
+        ]
+        if names:
+            yield f"{word.capitalize()}: {', '.join(names)}."
+
+
+def describe_interactions(findings: Findings) -> Iterator[str]:
+    """One sentence for each clear interaction."""
+    for row in clear_interactions(findings).itertuples():
+        effect = format_effect(findings.sweep.metric, row.effect, row.low, row.high)
+        yield (
+            f"{row.one} and {row.other} together change the score by {'more' if row.effect > 0 else 'less'} than the sum of "
+            f"their single effects: {effect}."
+        )
+
+
+def clear_interactions(findings: Findings) -> pd.DataFrame:
+    """The interactions whose interval excludes zero, at most `PAIRS` of them."""
+    rows = findings.interactions
+    return rows[(rows.low > 0) | (rows.high < 0)].head(PAIRS)
+
+
+def describe_costs(findings: Findings) -> Iterator[str]:
+    """What early stopping saved, and how the best trial compares with the baseline at equal time."""
+    saved = findings.savings
+    share = 1 - saved.epochs / saved.epochs_full if saved.epochs_full else 0.0
+    if saved.stopped:
+        times = ""
+        if saved.seconds_full > 0:
+            times = f", about {format_seconds(saved.seconds_full - saved.seconds)} of training"
+        yield (
+            f"Stopping {plural(saved.stopped, 'trial')} early saved {share:.0%} of the epochs that full-length "
+            f"training would have taken ({saved.epochs:,.0f} of {saved.epochs_full:,.0f} were run){times}."
+        )
+    yield from compare_with_plan(findings.sweep.figures, findings.sweep.trials.memory_mb.max())
+    rows = findings.equal_time
+    others, base = rows[~rows.is_baseline.astype(bool)], rows[rows.is_baseline.astype(bool)]
+    if len(others) and len(base) and others.at_equal_time.notna().any():
+        first, metric = others.iloc[0], findings.sweep.metric
+        ahead = findings.sweep.sign * (first.at_equal_time - base.score.iloc[0])
+        full = findings.sweep.sign * (first.score - base.score.iloc[0])
+        yield (
+            f"As scored, trial {first.trial:04d} is {_describe_gap(metric, full)} the best baseline at full length, and "
+            f"{_describe_gap(metric, ahead)} it after the baseline's training time ({format_seconds(base.seconds.iloc[0])})."
+        )
+
+
+def _describe_gap(metric: str, gap: float) -> str:
+    text = format_points(metric, abs(gap))
+    if text == format_points(metric, 0.0):
+        return "level with"
+    return f"{text} {'ahead of' if gap > 0 else 'behind'}"
+
+
+def describe_baseline(sweep: Sweep) -> str:
+    """The trial that effects are measured from, with its choices; at least one trial must have completed."""
+    ranked = pd.concat([sweep.completed[sweep.completed.is_baseline], sweep.completed])
+    trial = int(ranked.trial.iloc[0])
+    recipe, point = sweep.recipes.loc[trial], encode(list_parameters(sweep.space.recipe), sweep.recipes.loc[[trial]])
+    choices = {
+        parameter.name: recipe[parameter.name] if parameter.name in recipe else point[parameter.name].iloc[0]
+        for parameter in list_parameters(sweep.space.recipe)
+    }
+    choices |= {"optimizer.lr": recipe["optimizer.lr"]}
+    listed = ", ".join(f"{name}={shorten(value)}" for name, value in choices.items())
+    role = "the best baseline" if bool(ranked.is_baseline.iloc[0]) else "the best trial, because no baseline completed"
+    return f"Effects are relative to trial {trial:04d}, {role}: {listed}."
+
+
+def describe_winner(sweep: Sweep) -> Winner:
+    """The best trial; at least one trial must have completed."""
+    best = sweep.completed.iloc[0]
+    score = format_score(sweep.metric, best.score, best.standard_error)
+    base = sweep.completed[sweep.completed.is_baseline & (sweep.completed.trial != best.trial)]
+    if not len(base):
+        return Winner(int(best.trial), f"Trial {best.trial:04d} reached {score}.", [])
+    recipe, other = (sweep.recipes.loc[number].to_dict() for number in (best.trial, base.trial.iloc[0]))
+    changes = list_changes(list_parameters(sweep.space.recipe), recipe, other)
+    return Winner(
+        int(best.trial),
+        f"Trial {best.trial:04d} reached {score}. What it has otherwise than baseline {base.trial.iloc[0]:04d}:",
+        changes,
+    )

@@ -1,0 +1,113 @@
+"""Sentences for the report and the terminal: how certain a lead is, what a linear probe reaches, and the plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from ledger.formatting import format_points, format_score, format_seconds, plural
+from training.score_metrics import MAXIMISED, is_better
+
+if TYPE_CHECKING:
+    from analysis.effects.lead import Lead
+
+GB = 1024  # megabytes
+
+
+def describe_lead(metric: str, lead: Lead) -> str:
+    """How far the best trial is ahead of the best baseline. The terminal and all pages have this one statement."""
+    best = lead.best
+    if lead.count == 1:
+        return f"Only one trial completed, {best}: there is nothing to compare it with."
+    if lead.verdict == "alone":
+        return f"{best} is the best of {plural(lead.count, 'completed trial')}. No baseline completed, so its gain is unknown."
+    if lead.verdict == "baseline":
+        return f"No recipe beat the baselines: the best trial, {best}, is a baseline."
+    scored = f"as scored: {format_points(metric, lead.observed)}"
+    if math.isnan(lead.mean):
+        return (
+            f"It is open whether the best, {best}, is better than the best baseline, {lead.baseline} ({scored}): "
+            f"{plural(lead.count, 'trial')} at full length cannot show the noise between trainings."
+        )
+    low, high = (format_points(metric, end) for end in (lead.low, lead.high))
+    span = f"{low.removesuffix(' points')} to {high}"
+    if lead.verdict == "clear":
+        return (
+            f"The best, {best}, is probably {span} better than the best baseline, {lead.baseline}, with new seeds and "
+            f"images ({_certainty(lead.probability)} certain that it is better; {scored})."
+        )
+    return (
+        f"It is open whether the best, {best}, is better than the best baseline, {lead.baseline}: {span} are probable with "
+        f"new seeds and images ({_certainty(lead.probability)} certain that it is better; {scored})."
+    )
+
+
+def describe_rivals(lead: Lead) -> str | None:
+    """How many other trials may be as good as the best; None if none may, or if this is not known."""
+    if not lead.rivals:
+        return None
+    others = plural(lead.count - 1, "other completed trial")
+    return f"{len(lead.rivals)} of the {others} may be as good as {lead.best}: more images or seeds would show it."
+
+
+def _certainty(probability: float) -> str:
+    return "more than 99 %" if probability > 0.99 else f"{probability:.0%}".replace("%", " %")
+
+
+def describe_probe(metric: str, figures: Mapping[str, float], *, cost: bool = False) -> Iterator[str]:
+    """Say what the probe reaches; nothing if the sweep has none.
+
+    Args:
+        metric: The metric of the score.
+        figures: The sweep's own metrics in MLflow, by name.
+        cost: Also say how long it took, and how many images it was trained on.
+    """
+    score = figures.get(f"probe_{metric}")
+    if score is None:
+        return
+    # The losses of nearest neighbours are not comparable, because many of their probabilities are 0.
+    near = figures.get(f"knn_{metric}") if metric in MAXIMISED else None
+    seconds = format_seconds(max(1.0, figures["probe_seconds"]))
+    spent = (
+        f" It took {seconds} and used {plural(int(figures['probe_train_images']), 'training image')}." if cost else ""
+    )
+    yield (
+        f"A linear probe on frozen features reaches {format_score(metric, score, figures['probe_standard_error'])}"
+        f"{'' if near is None else f' (nearest neighbours: {format_score(metric, near)})'}.{spent}"
+    )
+
+
+def compare_with_probe(metric: str, figures: Mapping[str, float], name: str, score: float) -> Iterator[str]:
+    """Say that the best trial is not better than the probe; nothing if it is better, or the sweep has no probe."""
+    probe = figures.get(f"probe_{metric}")
+    if probe is None or is_better(metric, score, probe):
+        return
+    gap = abs(score - probe)
+    how = f"is {format_points(metric, gap)} behind it" if gap else "is no better"
+    yield f"Fine-tuning does not beat the linear probe: the best trial, {name}, {how}."
+
+
+def compare_with_plan(figures: Mapping[str, float], memory_mb: float) -> Iterator[str]:
+    """Compare time and memory with the plan; nothing if the sweep had none, or while none of its trials has reported.
+
+    Args:
+        figures: The sweep's own metrics in MLflow, by name.
+        memory_mb: The largest memory of a trial in 2**20 bytes; NaN if it was not measured.
+    """
+    planned, real = figures.get("planned_seconds"), figures.get("elapsed_seconds")
+    if planned is None or not real:
+        return
+    done = sum(value for name, value in figures.items() if name.startswith("trials_"))
+    whole = figures["planned_trials"]
+    progress = "" if done == whole else f", for {done:.0f} trials instead of {whole:.0f}"
+    span = f"{format_seconds(figures['planned_seconds_low'])} to {format_seconds(figures['planned_seconds_high'])}"
+    memory = ""
+    if not math.isnan(memory_mb):
+        memory = (
+            f" The plan was {figures['planned_memory_mb'] / GB:.2f} GB of memory for the largest trial; it was "
+            f"{memory_mb / GB:.2f} GB."
+        )
+    yield (
+        f"The plan was about {format_seconds(planned)} ({span}); the sweep took {format_seconds(real)}{progress}.{memory}"
+    )

@@ -1,0 +1,197 @@
+"""The data of a sweep's interactive figures, as plain lists that become JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.effects.search_parameters import OTHER, SearchParameter, encode, is_interval, list_parameters
+from analysis.report.choices import list_options
+from ledger.columns import describe_pages, list_columns
+from ledger.formatting import label_of, unit_of
+from spaces.load import FORMAT
+
+if TYPE_CHECKING:
+    from ledger.tables import Sweep
+
+DIGITS = 5  # of a curve
+# The metrics of each epoch that the figures draw, with the factor of their displayed values.
+EPOCH_METRICS = {"val_loss": 1.0, "train_loss": 1.0, "val_accuracy": 100.0, "train_accuracy": 100.0, "lr": 1.0}
+SHARE = 0.03  # An epoch at which fewer trials were stopped is not drawn as a rung.
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One search parameter: an interval with a number for each trial, or options with the place of each trial's option.
+
+    `texts` and `inside` belong to the options: what a choice of each is called, and its searched fields.
+    """
+
+    name: str
+    scale: str  # `linear`, `log` or `options`
+    options: Sequence[str]
+    texts: Sequence[str]
+    inside: Sequence[Sequence[str]]
+    values: Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class SweepData:
+    """A sweep for the figures. Each column of `trials`, `varying` and `axes` has a value for each trial.
+
+    Scores are as displayed: accuracies in per cent. A curve is a list of scores for the epochs from 1 on. `epochs` has
+    for each trial the `EPOCH_METRICS` that it has, as such lists too.
+    `rungs` are the epochs at which trials were stopped, each with their number.
+    """
+
+    name: str
+    format: int  # of a recipe's file
+    label: str
+    maximise: bool
+    percent: bool
+    columns: Sequence[dict[str, Any]]  # how the scripts show those of `trials`
+    trials: dict[str, list[Any]]
+    fixed: dict[str, Any]  # fields that all recipes share
+    varying: dict[str, list[Any]]
+    axes: Sequence[Axis]
+    curves: Sequence[Sequence[float | None]]
+    epochs: Sequence[dict[str, list[float | None]]]
+    rungs: Sequence[tuple[int, int]]
+    best: int | None  # the row of the best trial
+    baseline: int | None  # the row of the baseline that recipes are compared with
+
+
+@dataclass(frozen=True)
+class EffectData:
+    """One level in the figure of effects: its interval in the displayed unit, None if unknown."""
+
+    name: str
+    verdict: str
+    effect: float | None
+    low: float | None
+    high: float | None
+
+
+def collect_sweep(sweep: Sweep) -> SweepData:
+    """Collect what the figures show of a sweep, also of one without completed trials."""
+    trials, unit = sweep.trials, unit_of(sweep.metric)
+    recipes = sweep.recipes.dropna(axis=1, how="all")
+    shared = [name for name in recipes if _is_shared(recipes[name])]
+    rows = {number: row for row, number in enumerate(trials.trial)}
+    base = pd.concat([sweep.completed[sweep.completed.is_baseline], trials[trials.is_baseline]])
+    columns = {
+        it.name: [it.put_on_page(value, unit) for value in trials[it.name].tolist()] for it in list_columns("pages")
+    }
+    return SweepData(
+        name=sweep.name,
+        format=FORMAT,
+        label=label_of(sweep.metric),
+        maximise=sweep.sign > 0,
+        percent=unit != 1,
+        columns=describe_pages(),
+        trials=columns,
+        fixed={name: _plain(recipes[name].head(1))[0] for name in shared},
+        varying={name: _plain(recipes[name]) for name in recipes if name not in shared},
+        axes=list_axes(list_parameters(sweep.space.recipe), sweep.recipes),
+        curves=_list_curves(sweep),
+        epochs=_list_epochs(sweep),
+        rungs=find_rungs(trials),
+        best=rows[sweep.completed.trial.iloc[0]] if len(sweep.completed) else None,
+        baseline=rows[base.trial.iloc[0]] if len(base) else None,
+    )
+
+
+def list_axes(parameters: Sequence[SearchParameter], recipes: pd.DataFrame) -> list[Axis]:
+    """The search parameters with their value in each flat recipe."""
+    points = encode(list(parameters), recipes)
+    axes = []
+    for parameter in parameters:
+        if is_interval(parameter.domain):
+            values = pd.to_numeric(recipes[parameter.name], errors="coerce")
+            is_log = type(parameter.domain).__name__ == "LogUniform" and bool((values.dropna() > 0).all())
+            axes.append(Axis(parameter.name, "log" if is_log else "linear", [], [], [], _plain(values)))
+            continue
+        options = list_options(parameter)
+        labels = {option.key: option.label for option in options}
+        if (points[parameter.name] == OTHER).any():
+            labels[OTHER] = OTHER
+        places = {option: place for place, option in enumerate(labels)}
+        texts, inside = [option.text for option in options], [option.inside for option in options]
+        values = points[parameter.name].map(places)
+        axes.append(Axis(parameter.name, "options", list(labels.values()), texts, inside, _plain(values)))
+    return axes
+
+
+def collect_effects(effects: pd.DataFrame, metric: str, detail: bool = False) -> list[EffectData]:
+    """The levels of a table of `measure_effects`; `detail` adds the thirds of intervals inside options."""
+    rows = effects if detail else effects[~effects.detail.astype(bool)]
+    unit = unit_of(metric)
+    return [
+        EffectData(
+            f"{row.parameter} = {row.level}",
+            row.verdict,
+            *(None if pd.isna(value) else round(unit * value, 4) for value in (row.effect, row.low, row.high)),
+        )
+        for row in rows.itertuples()
+    ]
+
+
+def choose_rungs(stops: Mapping[int, int], trials: int) -> list[tuple[int, int]]:
+    """The epochs at which several trials were stopped, each with the number of them.
+
+    Args:
+        stops: The number of trials that were stopped at each epoch.
+        trials: The number of all trials.
+    """
+    fewest = max(2, SHARE * trials)
+    return [(int(epoch), int(count)) for epoch, count in sorted(stops.items()) if count >= fewest]
+
+
+def find_rungs(trials: pd.DataFrame) -> list[tuple[int, int]]:
+    """The epochs at which several trials were stopped, each with the number of them."""
+    return choose_rungs(trials[trials.state == "stopped"].epochs_done.value_counts().to_dict(), len(trials))
+
+
+def _list_curves(sweep: Sweep) -> list[list[float | None]]:
+    drawn = sweep.curves[sweep.curves.epoch >= 1]
+    scores = (unit_of(sweep.metric) * drawn.score).to_numpy(dtype=float)
+    curves: dict[int, list[float | None]] = {}
+    for trial, epoch, score in zip(drawn.trial.tolist(), drawn.epoch.tolist(), scores.tolist(), strict=True):
+        curve = curves.setdefault(trial, [])
+        curve.extend([None] * (epoch - len(curve)))
+        curve[epoch - 1] = float(f"{score:.{DIGITS}g}") if np.isfinite(score) else None
+    return [curves.get(number, []) for number in sweep.trials.trial.tolist()]
+
+
+def put_epoch(lines: dict[str, list[float | None]], epoch: int, metrics: Mapping[str, float | None]) -> None:
+    """Add the `EPOCH_METRICS` of an epoch, which counts from 1, to those of its trial."""
+    for name, unit in EPOCH_METRICS.items():
+        value = metrics.get(name)
+        if value is not None and math.isfinite(value):
+            line = lines.setdefault(name, [])
+            line.extend([None] * (epoch - len(line)))
+            line[epoch - 1] = float(f"{unit * value:.{DIGITS}g}")
+
+
+def _list_epochs(sweep: Sweep) -> list[dict[str, list[float | None]]]:
+    drawn = sweep.curves[sweep.curves.epoch >= 1]
+    epochs: dict[int, dict[str, list[float | None]]] = {}
+    for trial, epoch, metrics in zip(
+        drawn.trial.tolist(), drawn.epoch.tolist(), drawn[list(EPOCH_METRICS)].to_dict("records"), strict=True
+    ):
+        put_epoch(epochs.setdefault(trial, {}), epoch, metrics)
+    return [epochs.get(number, {}) for number in sweep.trials.trial.tolist()]
+
+
+def _is_shared(column: pd.Series) -> bool:
+    return bool(column.notna().all()) and column.astype(str).nunique() == 1
+
+
+def _plain(column: pd.Series) -> list[Any]:
+    """The values as Python's own; None if missing."""
+    return [None if isinstance(value, float) and not np.isfinite(value) else value for value in column.tolist()]

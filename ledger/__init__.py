@@ -1,0 +1,4 @@
+"""A sweep on disk: its events, its folder, and what follows from them. Without Ray, MLflow and torch."""
+
+TRACKING_URI = "sqlite:///mlflow.db"
+EXPERIMENT = "technique-search"

@@ -1,0 +1,99 @@
+"""The columns of all tables of trials: data frames, `sweep show`, JSON, CSV, the report and the dashboard.
+
+A column is declared here and nowhere else. Programs of users read the names: add a column at the end, and keep its name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from ledger.formatting import format_digits, format_seconds, mask_secrets
+from ledger.trials import Trial
+
+# frame: data frames. rows: JSON, CSV and `sweep show --columns`. pages: the data of the report and of the dashboard.
+# listed: also shown as a column, in their tables of trials and in those of `sweep show`.
+Table = Literal["frame", "rows", "pages", "listed"]
+
+
+def _format(value: Any) -> str:
+    return format_digits(value, 4) if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True)
+class TrialColumn:
+    """A fact about each trial, None where it is not known.
+
+    `name` is that in data frames and pages, and `row`, if it is given, that in JSON, CSV and `sweep show`. A column with
+    a `title` can be an axis of a figure; pages show the title with its `unit`, and terminals the title and `text`.
+    """
+
+    name: str
+    kind: Any  # its type
+    value: Callable[[Trial], Any]
+    title: str = ""
+    unit: str = ""
+    text: Callable[[Any], str] = _format
+    row: str = ""
+    tables: tuple[Table, ...] = get_args(Table)
+
+    @property
+    def row_name(self) -> str:
+        return self.row or self.name
+
+    @property
+    def label(self) -> str:
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
+    def put_on_page(self, value: Any, scale: float) -> Any:
+        """Return a value for JavaScript, which has no NaN; scores are multiplied by `scale`."""
+        if not isinstance(value, float):
+            return value
+        shown = value * scale if self.name in ("score", "standard_error") else value
+        return float(f"{shown:.7g}") if math.isfinite(shown) else None
+
+
+def _from_last(name: str) -> Callable[[Trial], Any]:
+    return lambda trial: getattr(trial.reports[-1], name) if trial.reports else None
+
+
+def _metric(name: str) -> Callable[[Trial], Any]:
+    return lambda trial: trial.reports[-1].metrics.get(name) if trial.reports else None
+
+
+DATA: tuple[Table, ...] = ("frame", "rows", "pages")
+COST: tuple[Table, ...] = ("frame", "pages")
+COLUMNS = [
+    TrialColumn("trial", int, lambda trial: trial.number, text="{:04d}".format, tables=DATA),
+    TrialColumn("state", str, lambda trial: trial.state, text=lambda state: state.replace("_", " "), tables=DATA),
+    TrialColumn("reason", str, lambda trial: mask_secrets(trial.reason), tables=DATA),
+    TrialColumn("origin", str, lambda trial: trial.origin, tables=("frame", "rows")),
+    TrialColumn("is_baseline", bool, lambda trial: trial.origin == "baseline", tables=("frame", "pages")),
+    TrialColumn("score", float | None, _from_last("score"), tables=DATA),
+    TrialColumn("standard_error", float | None, _from_last("standard_error"), tables=DATA),
+    TrialColumn("best_epoch", int | None, _from_last("best_epoch"), tables=("frame", "rows")),
+    TrialColumn("epochs_done", int, lambda trial: trial.epoch, row="epoch", tables=DATA),
+    TrialColumn("epochs", int, lambda trial: trial.epochs, tables=("rows", "pages")),  # data frames have the recipe's
+    TrialColumn("seconds", float | None, lambda trial: trial.seconds, "training", "s", format_seconds, "cost_seconds"),
+    TrialColumn("memory_mb", float | None, _metric("peak_memory_mb"), "peak memory", "MB", tables=COST),
+    TrialColumn(
+        "ece", float | None, lambda trial: trial.kept_metrics.get("val_ece"), "calibration error", "ECE", tables=COST
+    ),
+    TrialColumn("started", float, lambda trial: trial.started, tables=("frame",)),
+    TrialColumn("ended", float | None, lambda trial: trial.ended, tables=("frame",)),
+]
+
+
+def list_columns(table: Table) -> list[TrialColumn]:
+    """Return the columns of these tables, in the order of their declaration."""
+    return [column for column in COLUMNS if table in column.tables]
+
+
+def describe_pages() -> list[dict[str, Any]]:
+    """Return the columns of the pages for their scripts, which show one without a `title` in their own way."""
+    return [
+        {"name": column.name, "title": column.label, "listed": "listed" in column.tables}
+        for column in list_columns("pages")
+    ]

@@ -1,0 +1,224 @@
+"""The ledger: an append-only file with one line for each event of a sweep. docs/ledger.md describes the format."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ledger.events import AnyEvent, SweepStarted, decode, encode
+from ledger.folder import SweepFolder
+from training.errors import UserError
+from training.process.text_files import parse_json
+
+FORMAT = 1
+CHUNK = 2 * 2**20  # bytes at a time: a page of a large sweep fills while the ledger is read
+
+
+class Ledger:
+    """An append-only file of events; `append` returns when the event is on the disk."""
+
+    def __init__(self, path: Path, events: Iterable[AnyEvent] | None = None) -> None:
+        """Open a ledger, or begin one. An incomplete last line is removed. With `events` the file is not read again.
+
+        Raises:
+            UserError: the file is not a ledger, or is damaged before its last line.
+        """
+        self.path = path
+        self.was_removed = False  # True after the file was removed while it was open, and written again
+        is_new = not path.exists()
+        self.events = list(events if events is not None else [] if is_new else read_events(path))
+        _cut_torn_line(path)
+        self._file = path.open("ab", buffering=0)  # a buffer would write a failed line later, when the disk has space
+        if is_new:
+            self._write(first_line(time.time()))
+
+    def append(self, event: AnyEvent) -> AnyEvent:
+        """Write an event.
+
+        Raises:
+            OSError: the disk is full or missing; the file is then unchanged.
+        """
+        if not self._is_in_place():
+            self._restore()
+        self._write(encode(event))
+        self.events.append(event)
+        return event
+
+    def _is_in_place(self) -> bool:
+        # Inode numbers are not compared: some network file systems change them.
+        return self.path.exists() and os.fstat(self._file.fileno()).st_nlink > 0
+
+    def _restore(self) -> None:
+        """Write all events to a new file: what goes to a removed one is lost when the process ends."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self.path.with_name(f"{self.path.name}.partial")
+        partial.unlink(missing_ok=True)
+        file = partial.open("ab", buffering=0)
+        self._file, removed = file, self._file
+        removed.close()
+        self._write(b"".join([first_line(time.time()), *map(encode, self.events)]))
+        partial.replace(self.path)
+        self.was_removed = True
+
+    def _write(self, line: bytes) -> None:
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._file.fileno())
+        except OSError:
+            self._file.truncate(size)
+            raise
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def first_line(time: float) -> bytes:
+    """Return the line that names the format; `time` is in seconds since 1970."""
+    return json.dumps({"time": time, "format": FORMAT}, separators=(",", ":")).encode() + b"\n"
+
+
+def read_events(path: Path, is_copy: bool = False) -> Iterator[AnyEvent]:
+    """Read the events of a ledger, or of the copy of one from an MLflow store, without an incomplete last line.
+
+    Raises:
+        UserError: the file cannot be read, has another format, or is damaged before its last line.
+    """
+    lines = read_lines(path)
+    if not lines:
+        raise _describe_damage(path, "", "the ledger is empty", is_copy)
+    check_format(path, lines[0], is_copy)
+    for number, line in enumerate(lines[1:], start=2):
+        event = try_decode(line)
+        if event is None:
+            raise damage_at(path, number, is_copy)
+        yield event
+
+
+def damage_at(path: Path, number: int, is_copy: bool = False) -> UserError:
+    """Return the error about a line that is not an event; `number` counts from 1."""
+    return _describe_damage(path, f":{number}", "not a line of a ledger; the file is damaged", is_copy)
+
+
+def _describe_damage(path: Path, place: str, fault: str, is_copy: bool) -> UserError:
+    if is_copy:
+        return UserError(
+            f"{path.parent.name}: the copy of its ledger in the MLflow store is damaged ({path.name}{place}: {fault}). "
+            "Read the sweep where its folder is, or later: its driver copies the ledger again."
+        )
+    return UserError(f"{path}{place}: {fault}. Keep its complete lines: sweep repair {path.parent.name}.")
+
+
+def read_lines(path: Path) -> list[bytes]:
+    """Read the complete lines of a file, without the newlines and without an incomplete last line.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    try:
+        return path.read_bytes().split(b"\n")[:-1]  # after the last newline there is nothing or an incomplete line
+    except OSError as error:
+        raise UserError(f"{path}: the ledger cannot be read ({error.strerror}).") from None
+
+
+def try_decode(line: bytes) -> AnyEvent | None:
+    """Read one line. Returns None if it is not an event."""
+    try:
+        return decode(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def is_format_line(line: bytes) -> bool:
+    """Return whether a line is a valid first line, of any format."""
+    try:
+        return "format" in parse_json(line)
+    except (ValueError, TypeError):
+        return False
+
+
+def check_format(path: Path, line: bytes, is_copy: bool = False) -> None:
+    """Refuse a ledger of another format than this version reads.
+
+    Raises:
+        UserError: the first line names another format or no format.
+    """
+    if not is_format_line(line):
+        raise damage_at(path, 1, is_copy)
+    if (number := parse_json(line)["format"]) != FORMAT:
+        raise UserError(f"{path}: format {number} is not the {FORMAT} that this version reads.")
+
+
+def find_header(path: Path, events: Iterable[AnyEvent], is_copy: bool = False) -> SweepStarted:
+    """Find the event that describes the sweep.
+
+    Raises:
+        UserError: there is none.
+    """
+    for event in events:
+        if isinstance(event, SweepStarted):
+            return event
+    raise _describe_damage(path, "", "the line that describes the sweep is missing", is_copy)
+
+
+def _cut_torn_line(path: Path) -> None:
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    if data and not data.endswith(b"\n"):
+        with path.open("r+b") as file:
+            file.truncate(data.rfind(b"\n") + 1)
+
+
+class LedgerTail:
+    """Follows a ledger while its driver writes: each call reads only what is new. The file may be missing at first."""
+
+    def __init__(self, folder: SweepFolder) -> None:
+        self.path, self.is_copy = folder.ledger, folder.is_copy
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin again at the first line."""
+        self._offset = 0  # of the first byte that was not read
+        self._lines = 0
+        self._file: tuple[int, int] | None = None  # device and inode
+        self.share = 1.0  # of the file that was read
+
+    def read(self) -> list[AnyEvent] | None:
+        """Return the next new events; None if the file was replaced, as by a repair, and must be read from its beginning.
+
+        Raises:
+            UserError: the file cannot be read, has another format, or is damaged.
+        """
+        try:
+            with self.path.open("rb") as file:
+                status = self.path.stat()
+                if self._file not in (None, (status.st_dev, status.st_ino)) or status.st_size < self._offset:
+                    self.forget()
+                    return None
+                self._file = (status.st_dev, status.st_ino)
+                file.seek(self._offset)
+                read = file.read(CHUNK) + file.readline()
+                *lines, torn = read.split(b"\n")
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise UserError(f"{self.path}: the ledger cannot be read ({error.strerror}).") from None
+        if lines and not self._lines:
+            check_format(self.path, lines[0], self.is_copy)
+        first = 1 if self._lines else 2  # of the lines that are events
+        events = [self._decode(line, self._lines + number) for number, line in enumerate(lines[first - 1 :], first)]
+        # Only now, so that a damaged line is met again.
+        self._offset, self._lines = self._offset + len(read) - len(torn), self._lines + len(lines)
+        self.share = self._offset / status.st_size if len(read) > CHUNK else 1.0
+        return events
+
+    def _decode(self, line: bytes, number: int) -> AnyEvent:
+        if (event := try_decode(line)) is None:
+            raise damage_at(self.path, number, self.is_copy)
+        return event

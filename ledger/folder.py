@@ -1,0 +1,267 @@
+"""The folder of a sweep: its name, its files, and the lock that allows one driver at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from ledger.names import check_name
+from training.errors import UserError
+from training.process.text_files import read_json
+from training.process.writable import cannot_write, check_folder
+
+# `is_running` takes the lock for an instant, and a driver names itself just after it took the lock: both are waited for.
+PROBE_SECONDS, LOCK_SECONDS = 0.1, 0.5
+PARTS = ("ledger.jsonl", "space.yaml", "trials", "ray", "lock")  # one of these at least is in each sweep
+# All that a sweep's folder can hold, with what `sweep repair` sets aside and what a full disk leaves.
+OURS = re.compile(
+    r"((ledger\.jsonl|(space|preset)\.yaml|trials|ray|rates|requests|final|lock|stop|(driver|processes)\.json"
+    r"|(confirm|ablate)\.(json|html)|worst\.png)(\.damaged-\d+|\.partial)?)"
+)
+OURS_INSIDE = {"trials": re.compile(r"\d{4,}(\.damaged-\d+)?"), "ray": re.compile(r"\d{8}-\d{6}.*")}
+
+
+@dataclass(frozen=True)
+class SweepFolder:
+    """`<storage>/<name>`: `space.yaml`, `ledger.jsonl`, `trials/0007/`, `ray/`."""
+
+    path: Path
+    known_running: bool | None = None  # for a copy from another machine, whose lock cannot be seen here
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def is_copy(self) -> bool:
+        return self.known_running is not None
+
+    @property
+    def ledger(self) -> Path:
+        return self.path / "ledger.jsonl"
+
+    @property
+    def space(self) -> Path:
+        return self.path / "space.yaml"
+
+    @property
+    def preset(self) -> Path:
+        """The space that a preset made, with its reasons; only in sweeps of a preset."""
+        return self.path / "preset.yaml"
+
+    @property
+    def stop_request(self) -> Path:
+        return self.path / "stop"
+
+    @property
+    def processes(self) -> Path:
+        """The processes of the driver; it stays if the driver was killed."""
+        return self.path / "processes.json"
+
+    @property
+    def requests(self) -> Path:
+        """Recipes to add and trials to stop, for the driver."""
+        return self.path / "requests"
+
+    @property
+    def ray(self) -> Path:
+        return self.path / "ray"
+
+    @property
+    def rates(self) -> Path:
+        """The rates that trials have found for `optimizer.lr: auto`."""
+        return self.path / "rates"
+
+    @property
+    def trials(self) -> Path:
+        return self.path / "trials"
+
+    def trial(self, number: int) -> Path:
+        return self.trials / f"{number:04d}"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the sweep for one driver. The lock is released when the process ends in any way.
+
+        Raises:
+            UserError: another driver has the lock.
+        """
+        lock = FileLock(self.path / "lock")
+        holder = self.path / "driver.json"
+        try:
+            lock.acquire(timeout=LOCK_SECONDS)
+        except Timeout:
+            raise UserError(
+                f"{self.name} is running in {_name_holder(holder)}. Stop it first: sweep stop {self.name}."
+            ) from None
+        except OSError as error:
+            raise cannot_write("--storage", self.path, error) from None
+        try:
+            holder.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+            if self.stop_request.is_file():
+                self.stop_request.unlink(missing_ok=True)
+            yield
+        finally:
+            holder.unlink(missing_ok=True)
+            self.processes.unlink(missing_ok=True)
+            lock.release()
+
+    def is_running(self) -> bool:
+        """Return whether a driver has the lock."""
+        if self.known_running is not None:
+            return self.known_running
+        if not (self.path / "lock").exists():
+            return False
+        lock = FileLock(self.path / "lock")
+        try:
+            lock.acquire(timeout=PROBE_SECONDS)
+        except Timeout:
+            return True
+        except OSError:  # the sweep of another user, which can be read but not locked
+            return (self.path / "driver.json").exists()
+        lock.release()
+        return False
+
+    def remove(self) -> None:
+        """Delete the folder; if it is a link, only the link.
+
+        Raises:
+            UserError: the system does not allow it.
+        """
+        try:
+            if self.path.is_symlink():
+                self.path.unlink()
+            else:
+                shutil.rmtree(self.path)
+        except OSError as error:
+            raise UserError(f"{error.filename}: it cannot be removed ({error.strerror}).") from None
+
+
+def _name_holder(path: Path) -> str:
+    """Return the process that has the lock, as far as the file beside the lock names it."""
+    try:
+        holder = read_json(path)
+        return f"process {holder['pid']} on {holder['host']}"
+    except (OSError, ValueError, TypeError, KeyError):
+        return "another process"
+
+
+def new_folder(storage: Path, name: str | None, space_name: str) -> SweepFolder:
+    """Return the folder of a new sweep without creating it.
+
+    Raises:
+        UserError: the name is taken or invalid, or the storage cannot be written to.
+    """
+    check_folder("--storage", storage)
+    if name is None:
+        number = 1
+        check_name(f"{space_name}-{number}", "--name (from the space's file)")
+        while (storage / f"{space_name}-{number}").exists():
+            number += 1
+        name = f"{space_name}-{number}"
+    folder = SweepFolder(storage / check_name(name, "--name"))
+    if folder.path.exists():
+        raise UserError(
+            f"--name={name}: {folder.path} exists already. Choose another name, continue it (sweep resume {name}), or "
+            f"remove it (sweep rm {name})."
+        )
+    return folder
+
+
+def open_folder(storage: Path, name: str, field: str = "") -> SweepFolder:
+    """Return the folder of an existing sweep that has its ledger; `field` is the option that named it.
+
+    Raises:
+        UserError: there is no such sweep.
+    """
+    folder = find_folder(storage, name, field)
+    if not folder.ledger.is_file():
+        raise UserError(describe_loss(folder))
+    return folder
+
+
+def find_folder(storage: Path, name: str, field: str = "") -> SweepFolder:
+    """Return the folder of an existing sweep, which may be damaged.
+
+    Raises:
+        UserError: there is no such sweep.
+    """
+    folder = SweepFolder(storage / check_name(name, field))
+    if not _is_sweep(folder.path):
+        known = [sweep.name for sweep in list_folders(storage)]
+        hint = f"There are: {', '.join(known)}." if known else "There are none; start one with sweep run."
+        raise UserError(f"{field}{'=' * bool(field)}{name}: no such sweep in {storage}. {hint}")
+    return folder
+
+
+def list_folders(storage: Path) -> list[SweepFolder]:
+    """Return all sweeps in a storage folder, also damaged ones, sorted by name.
+
+    Raises:
+        UserError: the storage is not a folder, or cannot be read.
+    """
+    try:
+        paths = sorted(storage.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(f"--storage={storage}: {error.strerror}. Name the folder that holds the sweeps.") from None
+    return [SweepFolder(path) for path in paths if not path.name.startswith(".") and _is_sweep(path)]
+
+
+def find_latest(storage: Path) -> SweepFolder:
+    """Return the sweep whose ledger was written last: a running one, if there is one.
+
+    Raises:
+        UserError: there is no sweep.
+    """
+    folders = [folder for folder in list_folders(storage) if folder.ledger.is_file()]
+    if not folders:
+        raise UserError(f"--storage={storage}: there is no sweep. Start one with sweep run, or name another folder.")
+    return max(folders, key=lambda folder: folder.ledger.stat().st_mtime)
+
+
+def describe_loss(folder: SweepFolder) -> str:
+    """Return a sentence about a sweep without a ledger: what is left, and what the user can do."""
+    again = f" Search its space again: sweep run {folder.space}." if folder.space.is_file() else ""
+    return (
+        f"{folder.name}: its ledger, {folder.ledger}, is missing, so the results of its trials are lost.{again} Remove the "
+        f"sweep: sweep rm {folder.name}."
+    )
+
+
+def _is_sweep(path: Path) -> bool:
+    """Return whether a folder is a sweep, or the rest of one: `rm` must not delete any other."""
+    try:
+        names = os.listdir(path)
+        if not set(PARTS).intersection(names):
+            return False
+        return _is_ledger(path / "ledger.jsonl") or (
+            all(OURS.fullmatch(name) for name in names)
+            and all(
+                pattern.fullmatch(inner)
+                for part, pattern in OURS_INSIDE.items()
+                if part in names
+                for inner in os.listdir(path / part)
+            )
+        )
+    except OSError:  # not a folder, or one that this user cannot read
+        return False
+
+
+def _is_ledger(path: Path) -> bool:
+    """Return whether a file begins as a ledger does; one of the first two lines may be damaged."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        lines = [file.readline(1000), file.readline(1000)]
+    return any(line.startswith(b"{") and (b'"format":' in line or b'"event":' in line) for line in lines)

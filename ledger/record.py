@@ -1,0 +1,185 @@
+"""A sweep as its folder describes it: the ledger is read once, and everything else is derived from its events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+from ledger.events import (
+    AnyEvent,
+    DataMoved,
+    DriverStarted,
+    Event,
+    Noted,
+    Replication,
+    RunsRecorded,
+    SettingsChanged,
+    SweepClosed,
+    SweepStarted,
+    TestOpened,
+    TestScored,
+    TrialStarted,
+)
+from ledger.file import Ledger, find_header, read_events
+from ledger.folder import SweepFolder, describe_loss
+from ledger.settings import Settings
+from ledger.trials import UNFINISHED, Trials
+from spaces.load import parse_recorded_space
+from spaces.space import Space
+from training.errors import UserError
+
+Kind = TypeVar("Kind", bound=Event)
+
+
+class SweepRecord:
+    """The content of a sweep's ledger. It does not change while a driver writes: open it again to see new events."""
+
+    def __init__(self, folder: SweepFolder, events: Sequence[AnyEvent]) -> None:
+        self.folder = folder
+        self.events = list(events)
+
+    @classmethod
+    def open(cls, folder: SweepFolder) -> SweepRecord:
+        """Read a sweep's ledger.
+
+        Raises:
+            UserError: the ledger is missing, damaged, or of another format.
+        """
+        if not folder.ledger.is_file():
+            raise UserError(describe_loss(folder))
+        record = cls(folder, list(read_events(folder.ledger, folder.is_copy)))
+        starts = record._list(TrialStarted)
+        if (listed := record.replication) and any(start.trial >= len(listed.trials) for start in starts):
+            raise UserError(
+                f"{folder.ledger}: it has trials that are not in its list; the file is damaged. Remove the sweep with "
+                f"sweep rm {folder.name}, and run sweep {listed.kind} {listed.of} again."
+            )
+        return record
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    def _list(self, event_class: type[Kind]) -> list[Kind]:
+        """Return the events of a kind, the oldest first."""
+        return [event for event in self.events if isinstance(event, event_class)]
+
+    @cached_property
+    def header(self) -> SweepStarted:
+        """The event that describes the sweep.
+
+        Raises:
+            UserError: the ledger does not have it.
+        """
+        return find_header(self.folder.ledger, self.events, self.folder.is_copy)
+
+    @property
+    def recorded_settings(self) -> Settings:
+        """The settings of the last driver, with a masked password."""
+        changes = self._list(SettingsChanged)
+        return changes[-1].settings if changes else self.header.settings
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings of the last driver.
+
+        Raises:
+            UserError: its store needs a password that is not in the environment.
+        """
+        return self.recorded_settings.completed()
+
+    @cached_property
+    def space(self) -> Space:
+        """The space at the start of the sweep, with its images where they are now."""
+        space = parse_recorded_space(self.header.space, str(self.folder.space), self.name)
+        for event in self._list(DataMoved):
+            data: Any = space.recipe["data"]  # a mapping, as data is never searched
+            space = replace(space, recipe={**space.recipe, "data": {**data, **event.places}})
+        return space
+
+    @cached_property
+    def trials(self) -> Trials:
+        """The trials. Without a driver none is running, even if a killed driver did not record their end."""
+        trials = Trials(self.space.search.metric, self.events)
+        if any(trial.state == "running" for trial in trials) and not self.folder.is_running():
+            for trial in trials:
+                trial.state = "interrupted" if trial.state == "running" else trial.state
+        return trials
+
+    @property
+    def budget(self) -> int:
+        """Number of trials to run, with extensions."""
+        return self.space.search.trials + self.trials.extra
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no trial is left to run: the budget is used up, or the last driver used up the grid."""
+        closes = self._list(SweepClosed)
+        extended = bool(closes) and any(
+            event.event in ("extend", "add") for event in self.events[self.events.index(closes[-1]) :]
+        )
+        is_used_up = bool(closes) and closes[-1].state == "completed" and not extended
+        ended = not any(trial.state in UNFINISHED for trial in self.trials)
+        return ended and (is_used_up or len(self.trials) >= self.budget)
+
+    @property
+    def state(self) -> str:
+        """`running`, `completed`, or the state in which the last driver left it."""
+        if self.folder.is_running():
+            return "running"
+        if self.is_done:
+            return "completed"
+        closes = self._list(SweepClosed)
+        last = closes[-1].state if closes else "interrupted"
+        return "interrupted" if last == "completed" else last  # trials were added after its end
+
+    @property
+    def replication(self) -> Replication | None:
+        """The recipes and seeds of a confirmation or an ablation; None for a search."""
+        return next(iter(self._list(Replication)), None)
+
+    @property
+    def notes(self) -> list[Noted]:
+        """The notes of users, the oldest first."""
+        return self._list(Noted)
+
+    @property
+    def test(self) -> TestScored | None:
+        """The score on the test split, if there is one."""
+        return next(iter(self._list(TestScored)), None)
+
+    @property
+    def test_openings(self) -> int:
+        """How often the test split was used for this sweep."""
+        return len(self._list(TestOpened))
+
+    @property
+    def threads(self) -> int:
+        """CPU threads of each trial, under the last driver."""
+        drivers = self._list(DriverStarted)
+        return drivers[-1].threads if drivers else 1
+
+    @property
+    def run_ids(self) -> dict[int, str]:
+        """MLflow's run id by trial number."""
+        return {int(number): run for event in self._list(RunsRecorded) for number, run in event.ids.items()}
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether MLflow has every event of the trials."""
+        last = next((event for event in reversed(self.events) if event.event in ("end", "runs")), None)
+        return isinstance(last, RunsRecorded) and not last.undelivered
+
+    def append(self, event: AnyEvent) -> None:
+        """Write one event to the ledger.
+
+        Raises:
+            UserError: a driver runs the sweep.
+        """
+        with self.folder.locked():
+            ledger = Ledger(self.folder.ledger, self.events)
+            ledger.append(event)
+            ledger.close()
+            self.events = ledger.events

@@ -1,0 +1,52 @@
+"""Requests to a running sweep: files in its folder, each with the event that the driver appends to the ledger."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ledger.events import REQUESTS, AnyRequest, decode, encode
+from ledger.file import Ledger
+from ledger.folder import SweepFolder
+from training.process.writable import cannot_write
+
+
+def send_request(folder: SweepFolder, event: AnyRequest) -> None:
+    """Leave a request for the driver, which looks for one twice a second.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    partial = folder.requests / f".{event.request}"
+    try:
+        folder.requests.mkdir(exist_ok=True)
+        partial.write_bytes(encode(event))
+        partial.rename(folder.requests / f"{time.time_ns()}-{event.request}.json")
+    except OSError as error:
+        raise cannot_write("--storage", folder.requests, error) from None
+
+
+def list_requests(folder: SweepFolder) -> Iterator[tuple[Path, AnyRequest | None]]:
+    """Return the requests, the oldest first; None in place of the event of a file that cannot be read."""
+    for path in sorted(folder.requests.glob("*.json")):
+        if path.is_file():
+            yield path, parse_request(path.read_bytes())
+
+
+def parse_request(text: bytes) -> AnyRequest | None:
+    """Return the request in a file or a tag; None if it is none."""
+    try:
+        event = decode(text)
+    except ValueError:
+        return None
+    return event if isinstance(event, REQUESTS) else None
+
+
+def take_in(folder: SweepFolder, ledger: Ledger) -> None:
+    """Append the requests that came too late for the last driver to the ledger."""
+    known = {event.request for event in ledger.events if isinstance(event, REQUESTS)}
+    for path, event in list_requests(folder):
+        if event is not None and event.request not in known:
+            ledger.append(event)
+        path.unlink()

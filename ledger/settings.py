@@ -1,0 +1,76 @@
+"""The settings of a sweep that do not depend on its space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from ledger import EXPERIMENT, TRACKING_URI
+from ledger.formatting import mask_secrets
+from ledger.secrets import complete_uri
+from ledger.trust import check_trusted, is_trusted, trust
+
+Share = float | Literal["auto"]  # auto: as many trials at the same time as fit
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a sweep; the ledger keeps them for a resume."""
+
+    tracking_uri: str = TRACKING_URI
+    experiment: str = EXPERIMENT
+    seed: int = 0
+    keep_best: int = 5
+    cpus_per_trial: Share | None = None
+    gpus_per_trial: Share | None = None
+    time_budget_seconds: float | None = None
+    address: str | None = None
+    max_concurrent: int | None = None
+    accelerator: str | None = None
+    owner: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    copy_to: str = ""  # the URI under which a copy of the sweep is kept
+
+    @property
+    def packs(self) -> bool:
+        """Whether the number of trials on a GPU or a machine follows from their measured memory."""
+        return "auto" in (self.cpus_per_trial, self.gpus_per_trial)
+
+    @property
+    def named_cpus(self) -> float | None:
+        """The CPUs of a trial, if the user gave a number."""
+        return None if self.cpus_per_trial == "auto" else self.cpus_per_trial
+
+    @property
+    def named_gpus(self) -> float | None:
+        """The GPUs of a trial, if the user gave a number."""
+        return None if self.gpus_per_trial == "auto" else self.gpus_per_trial
+
+    def masked(self) -> Settings:
+        """Return the settings with a masked password, as the ledger keeps them."""
+        return replace(self, tracking_uri=mask_secrets(self.tracking_uri))
+
+    def completed(self) -> Settings:
+        """Return settings from a ledger, with the password from the environment.
+
+        Raises:
+            UserError: the environment does not have it, or this user has not named the store.
+        """
+        kept, uri = self.tracking_uri, complete_uri(self.tracking_uri)
+        check_trusted("--tracking-uri", kept if is_trusted("--tracking-uri", kept) else uri)
+        return replace(self, tracking_uri=uri)
+
+    def for_driver(self) -> Settings:
+        """Return settings from a ledger, as `completed`, to run trials with them.
+
+        Raises:
+            UserError: as in `completed`, also for the cluster and the place of the copies.
+        """
+        check_trusted("--address", self.address)
+        check_trusted("--copy-to", self.copy_to)
+        return self.completed()
+
+    def remember(self) -> None:
+        """Remember the places of settings that a user gave."""
+        trust(self.tracking_uri, self.address, self.copy_to)

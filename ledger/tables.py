@@ -1,0 +1,109 @@
+"""A sweep as two tidy data frames, its trials and their curves, made from its ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+
+import pandas as pd
+
+from ledger.columns import list_columns
+from ledger.formatting import format_score, format_seconds, plural
+from ledger.record import SweepRecord
+from spaces.space import Space
+from training.score_metrics import COST, MAXIMISED, MINIMISED
+
+SHOWN = 10  # trials in the HTML of a notebook
+SCORE = ("score", "standard_error", "best_epoch")
+CURVES = (*MAXIMISED, *MINIMISED, "train_loss", "train_accuracy", "lr", *COST, "peak_memory_mb")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep as recorded.
+
+    `trials` has a row for each trial: the columns that `ledger.columns` declares, then the recipe flat (`optimizer.lr`).
+    `seconds` is the training time with that of the range test for `optimizer.lr: auto`, `ece` the calibration error of
+    the kept weights; `started` and `ended` are in seconds since 1970.
+    `curves` has a row for each epoch of each trial: `trial`, `epoch`, `score` (the best so far, or the
+    last one if the space says so), then the metrics, and `seconds`.
+    `figures` has the metrics of the sweep itself, such as those of the linear probe. `notes` are those of users.
+    """
+
+    name: str
+    state: str
+    space: Space
+    trials: pd.DataFrame
+    curves: pd.DataFrame
+    figures: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def metric(self) -> str:
+        """The metric used as the score."""
+        return self.space.search.metric
+
+    @property
+    def sign(self) -> int:
+        """Multiply a score by this; higher is then better."""
+        return 1 if self.space.search.maximise else -1
+
+    @property
+    def recipes(self) -> pd.DataFrame:
+        """The flat recipes, by trial."""
+        facts = [column.name for column in list_columns("frame")]
+        return self.trials.set_index("trial", drop=False).drop(columns=facts)
+
+    def _repr_html_(self) -> str:
+        done = self.completed.head(SHOWN)
+        scores = [format_score(self.metric, row.score, row.standard_error) for row in done.itertuples()]
+        times = [format_seconds(seconds) for seconds in done.seconds.fillna(0)]
+        table = pd.DataFrame({"trial": done.trial.map("{:04d}".format).to_numpy(), "score": scores, "training": times})
+        states = ", ".join(
+            f"{count} {state.replace('_', ' ')}" for state, count in self.trials.state.value_counts().items()
+        )
+        return f"<p><b>{escape(self.name)}</b>: {plural(len(self.trials), 'trial')} ({states})</p>{table.to_html(index=False)}"
+
+    @cached_property
+    def completed(self) -> pd.DataFrame:
+        """The trials that ran to full length, the best first."""
+        done = self.trials[(self.trials.state == "completed") & self.trials.score.notna()]
+        return done.sort_values("score", ascending=self.sign < 0, kind="stable")
+
+
+def make_tables(record: SweepRecord) -> Sweep:
+    """Return the tables of a sweep."""
+    recorded = sorted(record.trials, key=lambda trial: trial.number)
+    epochs = [
+        {
+            "trial": trial.number,
+            **{name: getattr(report, name) for name in ("epoch", *SCORE)},
+            **{name: report.metrics.get(name) for name in CURVES},
+        }
+        for trial in recorded
+        for report in trial.reports
+    ]
+    numbers = dict.fromkeys((*SCORE, *CURVES), float)
+    curves = pd.DataFrame(epochs, columns=["trial", "epoch", *numbers]).astype({"trial": int, "epoch": int, **numbers})
+    curves["seconds"] = curves[list(COST)].sum(axis=1, min_count=1)
+    facts = list_columns("frame")
+    values = [[column.value(trial) for column in facts] for trial in recorded]
+    trials = pd.DataFrame(values, columns=[column.name for column in facts])
+    trials = trials.astype({column.name: float for column in facts if column.kind == float | None})  # None becomes NaN
+    recipes = pd.DataFrame([trial.recipe.flat() for trial in recorded], dtype=object).infer_objects()
+    notes = tuple(note.text for note in record.notes)
+    return Sweep(record.name, record.state, record.space, trials.join(recipes), curves, dict(_figures(record)), notes)
+
+
+def _figures(record: SweepRecord) -> Iterator[tuple[str, float]]:
+    """Return the metrics of the sweep's own run, as `search.tracking.run` sends them."""
+    trials = record.trials
+    for part in (trials.probe, trials.plan):
+        if part:
+            yield from part.figures().items()
+    for state, count in trials.count().items():
+        if state != "running":
+            yield f"trials_{state}", count
+    yield "elapsed_seconds", trials.elapsed_seconds

@@ -1,0 +1,168 @@
+"""The trials of a sweep: a projection of its ledger, folded event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ledger.events import (
+    AnyEvent,
+    DataMoved,
+    DriverStarted,
+    EpochReported,
+    Extension,
+    FeaturesProbed,
+    Origin,
+    State,
+    SweepPaused,
+    SweepPlanned,
+    TrialAdded,
+    TrialEnded,
+    TrialLost,
+    TrialResumed,
+    TrialStarted,
+)
+from spaces.parameters.draws import Params
+from training.recipe import Recipe
+from training.score_metrics import COST, MAXIMISED
+
+UNFINISHED: tuple[State, ...] = ("running", "interrupted")
+
+
+@dataclass
+class Trial:
+    """One recipe trained under the scheduler. `number` identifies it; `reports` has one entry for each epoch."""
+
+    number: int
+    recipe: Recipe
+    params: Params | None
+    origin: Origin
+    started: float
+    state: State = "running"
+    reason: str = ""
+    ended: float | None = None
+    reports: list[EpochReported] = field(default_factory=list)
+    resumes: int = 0  # number of times that it was started again
+    crashes: int = 0  # number of its workers that died by themselves
+    enlargements: int = 0  # how often its share of a GPU or of the memory was too small
+    preemptions: int = 0  # number of its workers that were lost with their node, or were drained
+
+    @property
+    def name(self) -> str:
+        return f"{self.number:04d}"
+
+    @property
+    def epochs(self) -> int:
+        return self.recipe.epochs
+
+    @property
+    def epoch(self) -> int:
+        return self.reports[-1].epoch if self.reports else 0
+
+    @property
+    def score(self) -> float | None:
+        """The validation value of the epoch whose weights are kept: the best so far, or the last."""
+        return self.reports[-1].score if self.reports else None
+
+    @property
+    def standard_error(self) -> float:
+        return self.reports[-1].standard_error
+
+    @property
+    def seconds(self) -> float | None:
+        """The training time, with that of the range test for `optimizer.lr: auto`; None if it was not measured."""
+        costs = [self.reports[-1].metrics.get(name) for name in COST] if self.reports else []
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) if known else None
+
+    @property
+    def kept_metrics(self) -> dict[str, float | None]:
+        """The metrics of the epoch whose weights are kept."""
+        best = self.reports[-1].best_epoch if self.reports else 0
+        return next((report.metrics for report in self.reports if report.epoch == best), {})
+
+
+class Trials:
+    """All trials of a ledger, and which of them is the best."""
+
+    def __init__(self, metric: str, events: Iterable[AnyEvent] = ()) -> None:
+        self.metric = metric
+        self.by_number: dict[int, Trial] = {}
+        self.extra = 0  # trials added after the start
+        self.is_paused = False  # by a user: no new trial starts
+        self.probe: FeaturesProbed | None = None
+        self.plan: SweepPlanned | None = None
+        self.elapsed_seconds = 0.0  # time of all drivers until the last report or end of a trial
+        self._began, self._earlier = 0.0, 0.0  # of the last driver: when it began, and the time of those before it
+        for event in events:
+            self.fold(event)
+
+    def fold(self, event: AnyEvent) -> None:
+        """Update the trials with one event. Events must come in the ledger's order."""
+        if isinstance(event, TrialStarted):
+            self.by_number[event.trial] = Trial(event.trial, event.recipe, event.params, event.origin, event.time)
+            return
+        if isinstance(event, DataMoved):
+            for moved in self.by_number.values():
+                moved.recipe = event.apply(moved.recipe)
+        if isinstance(event, Extension):
+            self.extra += event.trials
+        if isinstance(event, TrialAdded):
+            self.extra += 1
+        if isinstance(event, FeaturesProbed):
+            self.probe = event
+        if isinstance(event, SweepPlanned):
+            self.plan = event
+        if isinstance(event, SweepPaused | DriverStarted):
+            self.is_paused = isinstance(event, SweepPaused) and event.is_paused
+        if isinstance(event, DriverStarted):
+            self._began, self._earlier = event.time, self.elapsed_seconds
+        elif isinstance(event, EpochReported | TrialEnded) and self._began:
+            self.elapsed_seconds = max(self.elapsed_seconds, self._earlier + event.time - self._began)
+        trial = self.by_number.get(getattr(event, "trial", -1))
+        if trial is None:
+            return
+        if isinstance(event, EpochReported):
+            trial.reports.append(event)
+        elif isinstance(event, TrialResumed):
+            trial.state, trial.reason, trial.ended = "running", "", None
+            trial.resumes += 1
+        elif isinstance(event, TrialLost):
+            trial.state, trial.reason = "interrupted", event.reason
+            trial.crashes += event.cause == "worker"
+            trial.preemptions += event.cause == "preemption"
+            trial.enlargements += event.cause == "memory"
+        elif isinstance(event, TrialEnded):
+            trial.state, trial.reason, trial.ended = event.state, event.reason, event.time
+
+    def __iter__(self):
+        return iter(self.by_number.values())
+
+    def __len__(self) -> int:
+        return len(self.by_number)
+
+    def next_number(self) -> int:
+        """The number of a new trial. If a repaired ledger has lost the start of a trial, its number is free again."""
+        if (count := len(self)) not in self.by_number:
+            return count
+        return min(set(range(count)) - self.by_number.keys())
+
+    def count(self) -> dict[State, int]:
+        """Return the number of trials in each state, without empty states."""
+        states = [trial.state for trial in self]
+        return {state: states.count(state) for state in dict.fromkeys(states)}
+
+    @property
+    def sign(self) -> int:
+        """Multiply a score by this; higher is then better."""
+        return 1 if self.metric in MAXIMISED else -1
+
+    def ranked(self) -> list[Trial]:
+        """Return the trials with a score: completed ones first, then by score; of equal ones the earlier first."""
+        scored = [trial for trial in self if trial.score is not None]
+        return sorted(scored, key=lambda t: (t.state != "completed", -self.sign * t.score, t.number))  # type: ignore[operator]
+
+    def best(self) -> Trial | None:
+        """Return the best completed trial; only a completed trial can be the best."""
+        ranked = self.ranked()
+        return ranked[0] if ranked and ranked[0].state == "completed" else None

@@ -1,0 +1,113 @@
+"""`sweep ui`: the MLflow UI for the store that sweeps log to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ledger import TRACKING_URI
+from ledger.formatting import mask_secrets
+from search.arguments import absolute_uri, check_database
+from search.cli.options import TrackingUri
+from search.runner.interrupt import Interrupted
+from training.errors import UserError
+
+PORTS = 50
+LAST_PORT = 65535
+END_SECONDS = 1.5
+RUNS = "/#/experiments?workflowType=machine_learning"  # without it, MLflow opens on traces of language models
+
+
+def ui(
+    tracking_uri: TrackingUri = TRACKING_URI,
+    port: Annotated[int, typer.Option(help="Port; if it is in use, the next free one is used.")] = 5000,
+) -> None:
+    """Open the MLflow UI on 127.0.0.1 for the store that sweeps log to."""
+    uri = absolute_uri(tracking_uri)
+    check_database(uri)
+    serve_ui(uri, port)
+
+
+def serve_ui(uri: str, port: int) -> None:
+    """Serve the UI of a database on 127.0.0.1 until Ctrl-C; for a server, print its address.
+
+    Raises:
+        UserError: there is no such store, no free port, or the UI ended by itself.
+    """
+    if uri.startswith(("http", "databricks")):
+        print(f"{mask_secrets(uri)} is a tracking server and has its own UI: open it in a browser.")
+        return
+    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
+        raise UserError(
+            f"--tracking-uri={uri}: no such database. Start a sweep first, or run this where one was started."
+        )
+    free = find_free_port(port)
+    used = "" if free == port else f"Port {port} is in use. "
+    print(f"{used}Starting the MLflow UI on port {free} …", flush=True)
+    # One web worker serves one user; by default, MLflow starts four, and six processes for jobs that no sweep has.
+    command = [sys.executable, "-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(free), "--workers", "1"]
+    command += ["--uvicorn-opts", "--log-level=warning"]
+    # The address may contain a password, and every user of the machine can read arguments, so it is not an argument.
+    more = {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
+    threading.Thread(target=_announce, args=(f"http://127.0.0.1:{free}",), daemon=True).start()
+    if code := run_group(command, more):
+        raise UserError(f"The MLflow UI ended with exit code {code}; its last lines are above.")
+
+
+def _announce(address: str) -> None:
+    """Print the address as soon as it answers."""
+    while True:
+        with suppress(OSError):
+            urllib.request.urlopen(f"{address}/health", timeout=5).close()
+            print(f"MLflow UI: {address}{RUNS} (Ctrl-C ends it)", flush=True)
+            return
+        time.sleep(0.2)
+
+
+def run_group(command: list[str], more: Mapping[str, str] | None = None) -> int:
+    """Run a command and the processes that it starts until it ends or Ctrl-C; all of them have then ended.
+
+    `more` is added to the environment. Returns its exit code; 0 after Ctrl-C.
+    """
+    server = subprocess.Popen(command, start_new_session=True, env=os.environ | dict(more or {}))
+    try:
+        return server.wait()
+    except Interrupted as end:
+        if end.number != signal.SIGINT:
+            raise
+        return 0
+    finally:
+        _end_group(server)
+
+
+def _end_group(server: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):  # all processes have ended
+            os.killpg(server.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(END_SECONDS)
+
+
+def find_free_port(first: int) -> int:
+    """Return the first free port, starting at `first`.
+
+    Raises:
+        UserError: `first` is not a port, or none of the next ports is free.
+    """
+    if not 1 <= first <= LAST_PORT:
+        raise UserError(f"--port={first}: a port is a number from 1 to {LAST_PORT}. The default is 5000.")
+    from analysis.web_server import open_socket
+
+    with open_socket("127.0.0.1", first, PORTS) as probe:
+        return int(probe.getsockname()[1])

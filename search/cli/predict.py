@@ -1,0 +1,142 @@
+"""Commands that use an exported model: `sweep predict` and `sweep serve`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from analysis.export.summary import Form
+from ledger.formatting import plural
+from search.cli.options import Plugins
+from search.runner.interrupt import Interrupted
+from training.errors import UserError
+
+Export = Annotated[Path, typer.Argument(help="A folder that `sweep export` wrote.")]
+Model = Annotated[
+    Form, typer.Option(help="Model file to use; `sweep export --onnx` and `--int8` write the ONNX files.")
+]
+Device = Annotated[str, typer.Option(help="Device: `cpu`, `cuda`, `cuda:1` or `mps`; `auto`: a GPU if there is one.")]
+
+LARGEST_BYTES = 2**26  # of a list; about half a million paths
+
+
+def predict(
+    export: Export,
+    images: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A folder of images, with subfolders, or one image; `-` reads one path per line from standard input."
+        ),
+    ] = None,
+    list_: Annotated[Path | None, typer.Option("--list", help="A text file with a path on each line.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write. Default: predictions.csv; with --json, standard output.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write one JSON object per line for each image.")] = False,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Write the best K labels only. Default: all probabilities.")
+    ] = None,
+    model: Model = "torch",
+    device: Device = "auto",
+    batch_size: Annotated[int, typer.Option(min=1, help="Number of images per batch.")] = 64,
+    plugins: Plugins = None,
+) -> None:
+    """Classify images: write one line per image, with the probabilities of all classes or of the best ones."""
+    from analysis.export.bundle import check_export
+    from training.process.writable import check_file
+
+    check_export(export, model)
+    out = out or (None if json else Path("predictions.csv"))
+    if out is not None:
+        check_file("--out", out)
+    chosen = choose_images(images, list_)
+    is_replaced = out is not None and out.is_file() and out.stat().st_size > 0
+    from analysis.export.prediction import Options, predict_images
+
+    predicted, unreadable = predict_images(export, chosen, out, Options(model, device, batch_size, top_k, json))
+    if predicted and out is not None:
+        replaced = ", in place of the earlier file" if is_replaced else ""
+        print(f"Labelled {plural(predicted, 'image')}: {out}{replaced}.")
+    if unreadable:
+        if not predicted and out is not None:
+            out.unlink()
+        raise UserError(
+            f"{len(unreadable)} of the files cannot be read and are left out: {'; '.join(unreadable[:5])}. "
+            "Repair or remove them."
+        )
+
+
+def choose_images(images: Path | None, list_: Path | None) -> Path | list[str]:
+    """Return the folder or image as it is, else the paths that a list has; empty lines are skipped.
+
+    Raises:
+        UserError: Both or none are given, or the list cannot be read or is empty.
+    """
+    if (images is None) == (list_ is None):
+        problem = "no images are named" if images is None else f"{images} and --list={list_} cannot be combined"
+        raise UserError(f"{problem}. Name a folder, an image, - for standard input, or a list: --list files.txt.")
+    if images is not None and str(images) != "-":
+        return images
+    place = "standard input" if list_ is None else f"--list={list_}"
+    if (
+        list_ is not None and list_.is_fifo() and list_.parts[:2] != ("/", "dev")
+    ):  # `<(command)` of a shell is in /dev/fd
+        raise UserError(
+            f"{place}: a named pipe may never end. Name a text file, or give - and send the paths to standard input."
+        )
+    try:
+        with nullcontext(sys.stdin.buffer) if list_ is None else list_.open("rb") as stream:
+            content = stream.read(LARGEST_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"{place}: it cannot be read ({error.strerror or error}). Name a text file.") from None
+    if len(content) > LARGEST_BYTES:
+        raise UserError(f"{place}: it has more than {LARGEST_BYTES // 2**20} MiB. Give it in parts.")
+    # Names keep bytes that are not valid text. A name cannot have a zero byte, so such a file is no list.
+    paths = [os.fsdecode(line) for line in content.splitlines() if line.strip()]
+    if not paths:
+        raise UserError(f"{place}: it has no path of an image. Write one on each line.")
+    if b"\0" in content:
+        raise UserError(
+            f"{place}: it is not a text file with a path on each line. To label one image, leave --list out."
+        )
+    return paths
+
+
+def serve(
+    export: Export,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; `0.0.0.0` also accepts other machines, without a password.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; `0` chooses a free one.")] = 8000,
+    model: Model = "torch",
+    device: Device = "auto",
+    max_mb: Annotated[int, typer.Option(min=1, max=1000, help="Largest request, in megabytes.")] = 20,
+    plugins: Plugins = None,
+) -> None:
+    """Serve an exported model: a POST request with an image gets its label and probabilities."""
+    from analysis.export.bundle import check_export
+
+    check_export(export, model)
+    from analysis.export.classifier import load_classifier
+    from analysis.export.server import PATH, ModelService
+    from analysis.web_server import is_loopback, make_server, open_socket
+
+    with open_socket(host, port) as listener:
+        address, number = listener.getsockname()[:2]
+        service = ModelService(load_classifier(export, model, device), {host.lower(), address}, max_mb * 2**20)
+        shown = f"[{address}]" if ":" in address else address
+        print(f"Serving {export} (Ctrl-C ends it). Try it with an image of your own:", flush=True)
+        print(f"curl --data-binary @image.png http://{shown}:{number}{PATH}", flush=True)
+        if not is_loopback(address):
+            print("Every machine that reaches this address can use the model: there is no password.", flush=True)
+        try:
+            make_server(service.make_app()).run(sockets=[listener])
+        except Interrupted as end:
+            if end.number != signal.SIGINT:
+                raise

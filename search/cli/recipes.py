@@ -1,0 +1,201 @@
+"""Commands for spaces, techniques, data and single recipes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ledger import EXPERIMENT, TRACKING_URI
+from search.arguments import MOST_THREADS, absolute_uri, check_number, check_store
+from search.cli.options import (
+    AsCsv,
+    AsJson,
+    Experiment,
+    Overrides,
+    Plugins,
+    Preset,
+    TimeBudget,
+    TrackingUri,
+    check_form,
+)
+from search.request import read_seconds, read_source
+from training.errors import UserError
+
+
+def space(
+    space: Annotated[
+        str | None, typer.Argument(help="A bundled space (`quick`, `card`, `full`) or a YAML file.")
+    ] = None,
+    overrides: Overrides = None,
+    default: Annotated[bool, typer.Option("--default", help="Print the default recipe: every technique off.")] = False,
+    preset: Preset = None,
+    time_budget: TimeBudget = None,
+    plugins: Plugins = None,
+) -> None:
+    """Show a space as a table of search parameters, domains and conditions; with --preset, print its YAML file."""
+    from spaces.load import dump_recipe, load_space
+    from training.recipe import Recipe
+
+    if default:
+        print(dump_recipe(Recipe()), end="")
+        return
+    if preset is not None:
+        from search.display.tables.columns import make_console
+        from search.presets.make import make_preset
+
+        _, values = read_source(space, overrides, preset, None)
+        console = make_console(sys.stderr)  # standard output gets the file alone
+        if console.is_terminal:
+            console.print(f"preset {preset}: looking at the images")
+        made = make_preset(preset, values, seconds=read_seconds(time_budget), say=console.print)
+        print(made.text, end="")
+        return
+    if space is None:
+        raise UserError("Name a bundled space or a file, or give --preset or --default.")
+    from search.display.tables.columns import make_console
+    from search.display.tables.space_table import space_table
+    from spaces.reading.known_backbones import check_backbones
+
+    loaded = load_space(space, overrides or [])
+    check_backbones(loaded.recipe)
+    console = make_console()
+    console.print(space_table(loaded, console.width))
+
+
+def techniques(
+    name: Annotated[str | None, typer.Argument(help="Name of a technique. Default: list all.")] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown: one card, or all of them, as in docs/techniques.md.")
+    ] = False,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            "--check",
+            metavar="FILE",
+            help="Check the techniques in your own file with short trainings, in about a minute.",
+        ),
+    ] = None,
+    plugins: Plugins = None,
+) -> None:
+    """List all techniques, or show the card of one: what it does, its fields, domain, interactions and cost."""
+    if check is not None:
+        if name is not None or markdown or as_json or as_csv:
+            raise UserError(f"--check={check}: it prints its own lines. Give no name and no other form beside it.")
+        from search.checking.checks import print_checks
+        from search.checking.technique_checks import check_file
+        from training.plugins import load
+
+        load([check])
+        print_checks(check_file(check), "The file keeps the contract of a technique.")
+        return
+    from analysis.report.technique_cards import find_card, read_cards
+    from analysis.report.technique_page import format_card, format_page
+    from search.cli.inspect.technique_view import show_card, show_index
+    from search.display.tables.columns import make_console
+
+    check_form(as_json, as_csv)
+    if as_json or as_csv:
+        from search.records.output import print_result
+        from search.records.rows import TechniqueRow
+
+        cards = read_cards() if name is None else [find_card(name)]
+        print_result(cards if name is None else cards[0], cards, TechniqueRow, as_json)
+        return
+    if markdown:
+        print(format_card(find_card(name)) if name is not None else format_page(read_cards()), end="")
+        return
+    console = make_console()
+    console.print(show_card(find_card(name), console.width) if name is not None else show_index(read_cards()))
+
+
+def data(
+    source: Annotated[
+        str, typer.Argument(help="digits, cifar10, cifar100, a folder of images, a .csv, a recipe's file or a space.")
+    ],
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("data.png"),
+    check: Annotated[
+        bool, typer.Option("--check", help="Only read every image file and name the broken ones.")
+    ] = False,
+    speed: Annotated[bool, typer.Option("--speed", help="Also measure the images per second of each backend.")] = False,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    plugins: Plugins = None,
+) -> None:
+    """Show a recipe's data: classes, split, anomalies, statistics, and a picture of augmented training images."""
+    from search.cli.inspect.data_command import show_data
+    from search.display.tables.columns import make_console
+    from search.records.data_rows import ClassRow, DataResult, FileRow
+    from search.records.output import print_result
+
+    check_form(as_json, as_csv)
+    console = make_console()
+    console.quiet = as_json or as_csv
+    result = show_data(source, overrides or [], out, check, speed, console)
+    if as_json or as_csv:
+        if isinstance(result, DataResult):
+            print_result(result, result.classes, ClassRow, as_json)
+        else:
+            print_result(result, result.unreadable, FileRow, as_json)
+    if not isinstance(result, DataResult) and result.unreadable:
+        raise typer.Exit(1)
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="A recipe's YAML file. For a space, its baseline is trained.")],
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for weights and summary. Default: `trained/<n>`.")] = None,
+    metric: Annotated[str, typer.Option(help="Metric of the score.")] = "val_accuracy",
+    score: Annotated[Literal["best", "last"], typer.Option(help="The epoch that is scored and kept.")] = "best",
+    cpus: Annotated[
+        int | None, typer.Option(min=1, help="CPUs. Default: as in the summary.json beside the recipe, else all.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Device: `cpu` or `cuda`. Default: a GPU if there is one.")] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only show the steps and learning rates of each epoch; nothing is trained.")
+    ] = False,
+    picture: Annotated[
+        Path | None, typer.Option(help="With --plan: also draw the rates into this file, such as plan.png.")
+    ] = None,
+    tracking_uri: TrackingUri = TRACKING_URI,
+    experiment: Experiment = EXPERIMENT,
+    plugins: Plugins = None,
+) -> None:
+    """Train one recipe without a search, with the same trainer and the same logging as in a sweep."""
+    check_store(tracking_uri, experiment)
+    from search.display.tables.columns import make_console
+    from search.runner.single_training import train_single
+    from search.runner.start.early_checks import warn_of_noise
+    from spaces.load import load_baseline
+
+    check_number("--cpus", cpus, most=MOST_THREADS)
+    if picture is not None and not plan:
+        raise UserError(f"--picture={picture}: only --plan draws a picture. Give --plan too, or leave this out.")
+    loaded, is_space = load_baseline(recipe, overrides or [])
+    console = make_console()
+    for note in warn_of_noise(loaded):
+        console.print(note)
+    if is_space:
+        console.print(f"{recipe} is a space: its baseline is trained, with the default of every search parameter.")
+    if plan:
+        from search.cli.inspect.plan_view import show_plan
+
+        show_plan(loaded, picture, console)
+        return
+    train_single(
+        loaded,
+        Path(recipe),
+        out,
+        metric=metric,
+        score=score,
+        cpus=cpus,
+        device=device,
+        tracking_uri=absolute_uri(tracking_uri),
+        experiment=experiment,
+        console=console,
+    )

@@ -1,0 +1,99 @@
+"""The last lines of a sweep's command, and its exit code."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING
+
+import typer
+
+from ledger import TRACKING_URI
+from ledger.formatting import MASK, plural
+from ledger.record import SweepRecord
+from ledger.secrets import URI
+from search.arguments import absolute_uri
+from search.display.tables.leaderboard import describe_finding, leaderboard
+from search.evaluation.trial_export import export_trial
+from search.tracking.own_run import publish_export
+from training.plugins import list_sources
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from search.result import Result
+
+
+def conclude(result: Result, publish: bool = False, dashboard: bool = False) -> None:
+    """Print a search's leaderboard, export its best trial, and print how to continue.
+
+    With `publish` the export is attached to the sweep's run in MLflow. With `dashboard` the sweep had one.
+
+    Raises:
+        typer.Exit: the sweep was interrupted, or no trial completed.
+        UserError: the export cannot be attached.
+    """
+    record, trials, console = result.record, result.record.trials, result.console
+    if record.replication is not None:
+        conclude_replication(record, result.state, console)
+        return
+    console.print(leaderboard(trials))
+    if best := trials.best():
+        for sentence in describe_finding(record, with_probe=False):
+            console.print(sentence)
+        exported = export_trial(record, None, None)
+        console.print(exported.sentence)
+        if publish:
+            publish_export(record, exported.folder)
+    if result.undelivered:
+        missing = plural(result.undelivered, "event")
+        console.print(f"{missing} did not reach MLflow. Send what is missing with: sweep resume {record.name}")
+    name, store = record.name, _describe_ui(record.recorded_settings.tracking_uri)
+    plugins = _list_plugin_files()
+    follow = (
+        f"sweep report {name}{plugins}, sweep confirm {name}{plugins} (fresh seeds, then the test split), "
+        if best
+        else ""
+    )
+    console.print(f"Next: {follow}sweep show {name}{plugins}, {store}", markup=False)
+    if result.state != "interrupted" and not best:
+        console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")
+    if result.state != "completed":
+        console.print(f"Continue with: sweep resume {record.name}{plugins}", markup=False)
+    if dashboard:
+        console.print(f"Open pages of the dashboard keep the results. Open it again: sweep dashboard {record.name}")
+    if result.state == "interrupted":
+        raise typer.Exit(130)
+    if not best:
+        raise typer.Exit(1)
+
+
+def _list_plugin_files() -> str:
+    """Return the options that load the same own techniques again."""
+    return "".join(f" --plugin {shlex.quote(source['file'])}" for source in list_sources())
+
+
+def _describe_ui(tracking_uri: str) -> str:
+    """Name the command that shows a store. An address with a masked password must come from the environment."""
+    if MASK in tracking_uri:
+        return f"sweep ui, with {URI} set to {tracking_uri}"
+    default = tracking_uri == absolute_uri(os.environ.get(URI) or TRACKING_URI)
+    return "sweep ui" if default else f"sweep ui --tracking-uri {tracking_uri}"
+
+
+def conclude_replication(record: SweepRecord, state: str, console: Console) -> None:
+    """Print the results of a confirmation or an ablation that ran to its end.
+
+    Raises:
+        typer.Exit: it was interrupted.
+    """
+    from search.evaluation.replications.ablation import conclude_ablation
+    from search.evaluation.replications.confirmation import conclude_confirmation
+    from search.evaluation.replications.replication import read_replication
+
+    if state != "completed":
+        console.print(f"Continue with: sweep resume {record.name}")
+        raise typer.Exit(130)
+    replicated = read_replication(record)
+    conclude = conclude_confirmation if replicated.event.kind == "confirm" else conclude_ablation
+    conclude(replicated, console)

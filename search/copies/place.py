@@ -1,0 +1,234 @@
+"""Copies of a sweep at a URI, such as s3://bucket/sweeps: what another machine needs to continue it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from training.errors import UserError
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+TRIES, FIRST_PAUSE_SECONDS = 5, 1.0  # an upload waits 1, 2, 4 and 8 seconds between the tries
+CHECKPOINT = ("best.ckpt", "log.txt", "last.ckpt")  # in this order: `last.ckpt` names an epoch whose best weights exist
+# What Arrow or fsspec can write. Their other schemes only read, or write to the memory of one process.
+SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "az", "hdfs", "webhdfs", "oss", "sftp", "ssh", "ftp", "smb")
+
+
+@dataclass(frozen=True)
+class CopyPlace:
+    """A folder at a URI. Its methods raise OSError if the store does not answer, or refuses."""
+
+    uri: str
+
+    def child(self, name: str) -> CopyPlace:
+        return CopyPlace(f"{self.uri.rstrip('/')}/{name}")
+
+    def write(self, path: Path) -> None:
+        """Copy a file to this folder, under its name."""
+        from pyarrow.fs import LocalFileSystem
+
+        files, folder = self._open()
+        target = f"{folder}/{path.name}"
+        if files.type_name not in ("s3", "gcs", "abfs"):  # these have no folders
+            files.create_dir(folder, recursive=True)
+        if files.type_name in ("local", "hdfs"):  # there a reader would see half of a file
+            _copy(path, LocalFileSystem(), f"{target}.partial", files)
+            files.move(f"{target}.partial", target)
+        else:
+            _copy(path, LocalFileSystem(), target, files)
+
+    def has(self, name: str) -> bool:
+        """Return whether there is such a file."""
+        from pyarrow.fs import FileType
+
+        files, folder = self._open()
+        return bool(files.get_file_info(f"{folder}/{name}").type == FileType.File)
+
+    def read(self, name: str, path: Path) -> bool:
+        """Copy a file from this folder, at once or not at all. Returns whether it exists."""
+        from pyarrow.fs import LocalFileSystem
+
+        if not self.has(name):
+            return False
+        files, folder = self._open()
+        partial = path.with_name(f"{path.name}.fetched")
+        _copy(f"{folder}/{name}", files, partial, LocalFileSystem())
+        partial.replace(path)
+        return True
+
+    def write_all(self, path: Path) -> None:
+        """Copy a file, or all files in a folder and its subfolders."""
+        if path.is_file():
+            self.write(path)
+            return
+        for file in sorted(path.rglob("*")):
+            if file.is_file():
+                parent = file.parent.relative_to(path)
+                (self.child(str(parent)) if parent.parts else self).write(file)
+
+    def delete(self, name: str) -> None:
+        """Delete a file, if it exists."""
+        if self.has(name):
+            files, folder = self._open()
+            files.delete_file(f"{folder}/{name}")
+
+    def _open(self) -> tuple[FileSystem, str]:
+        from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
+
+        try:
+            filesystem, path = FileSystem.from_uri(self.uri)
+        except ValueError:  # Arrow knows no such scheme
+            from fsspec.core import url_to_fs
+
+            other, path = url_to_fs(self.uri)
+            filesystem = PyFileSystem(FSSpecHandler(other))
+        return filesystem, path.rstrip("/")
+
+
+def _copy(source: Any, source_files: FileSystem, target: Any, target_files: FileSystem) -> None:
+    from pyarrow.fs import copy_files
+
+    copy_files(str(source), str(target), source_filesystem=source_files, destination_filesystem=target_files)
+
+
+def check_uri(option: str, uri: str) -> str:
+    """Return an address without a trailing slash, if it is a URI.
+
+    Raises:
+        UserError: it is no URI, or it has a password.
+    """
+    from ledger.formatting import mask_secrets
+
+    shown = mask_secrets(uri)
+    scheme, _, rest = uri.partition("://")
+    if scheme not in SCHEMES or not rest.strip("/") or (scheme == "file" and not rest.startswith("/")):
+        raise UserError(
+            f"{option}={shown}: this is no folder in a store that can be written to. Write it as s3://bucket/folder, "
+            "gs://…, abfs://… or file:///folder."
+        )
+    if shown != uri:
+        raise UserError(
+            f"{option}={shown}: a password would be in the ledger. Set the variables of the store instead, such as "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        )
+    return uri.rstrip("/")
+
+
+def check_place(option: str, uri: str) -> None:
+    """Write a file there, and remove it.
+
+    Raises:
+        UserError: the store refuses, or this machine cannot reach it.
+    """
+    import tempfile
+
+    place = CopyPlace(uri)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            test = Path(folder) / f".test-{time.time_ns()}"
+            test.write_text("This file can be removed.")
+            place.write(test)
+            place.delete(test.name)
+    except (OSError, ValueError, ImportError) as error:
+        raise UserError(
+            f"{option}={uri}: it cannot be written to from {os.uname().nodename} ({describe_store_error(error)})."
+        ) from None
+
+
+def has_sweep(option: str, uri: str, name: str) -> bool:
+    """Return whether there is a copy of a sweep with this name.
+
+    Raises:
+        UserError: the store cannot be read.
+    """
+    try:
+        return CopyPlace(uri).child(name).has("ledger.jsonl")
+    except (OSError, ValueError, ImportError) as error:
+        raise UserError(f"{option}={uri}: it cannot be read ({describe_store_error(error)}).") from None
+
+
+def copy_output(uri: str, sweep: str, path: Path) -> str:
+    """Copy a report or the folder of an export to `uri/SWEEP/NAME`, and return a sentence.
+
+    Raises:
+        UserError: it is no URI, or the store refuses.
+    """
+    place = CopyPlace(check_uri("--copy-to", uri)).child(sweep)
+    try:
+        (place.child(path.name) if path.is_dir() else place).write_all(path)
+    except (OSError, ValueError, ImportError) as error:
+        raise UserError(
+            f"--copy-to={uri}: {path} was written, but not copied ({describe_store_error(error)})."
+        ) from None
+    return f"Copied to {place.child(path.name).uri}."
+
+
+def send(place: CopyPlace, path: Path) -> None:
+    """Copy a file to a place, with some patience.
+
+    Raises:
+        OSError: the store did not answer, or refused, several times.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            place.write(path)
+        except OSError:
+            if not left:
+                raise
+            time.sleep(FIRST_PAUSE_SECONDS * 2 ** (TRIES - 1 - left))
+        else:
+            return
+
+
+def send_trial(place: CopyPlace, folder: Path, has_new_best: bool) -> None:
+    """Copy the checkpoints and the log of a trial.
+
+    Raises:
+        OSError: the store did not answer, or refused, several times.
+    """
+    for name in CHECKPOINT if has_new_best else CHECKPOINT[1:]:
+        if (folder / name).exists():
+            send(place, folder / name)
+
+
+def fetch_trial(place: CopyPlace, folder: Path, is_new: bool) -> None:
+    """Get the checkpoints of a trial. For a new one, remove those that are here and there instead.
+
+    They belong to another recipe with the same number, of a driver whose last events were lost with its machine.
+
+    Raises:
+        OSError: the store does not answer.
+    """
+    for name in CHECKPOINT:
+        if is_new:
+            place.delete(name)
+            (folder / name).unlink(missing_ok=True)
+        else:
+            place.read(name, folder / name)
+
+
+def fetch_sweep(uri: str, path: Path, option: str = "--from") -> None:
+    """Copy the space and the ledger of a sweep from `uri/NAME` to a new folder.
+
+    Raises:
+        UserError: the folder exists, or the URI has no such sweep.
+    """
+    if path.exists():
+        raise UserError(f"{option}={uri}: {path} exists already. Leave {option} out to continue it, or remove it.")
+    if not has_sweep(option, uri, path.name):
+        raise UserError(f"{option}={uri}: there is no sweep {path.name}. Check the URI and the name.")
+    place, partial = CopyPlace(uri).child(path.name), path.with_name(f".{path.name}-fetched")
+    partial.mkdir(parents=True, exist_ok=True)
+    for name in ("space.yaml", "ledger.jsonl"):
+        place.read(name, partial / name)
+    partial.rename(path)
+
+
+def describe_store_error(error: Exception) -> str:
+    """Return the reason in one line, without the request's number."""
+    return str(error).strip().split("\n")[0].partition(" (Request ID")[0].rstrip(".")[:300]

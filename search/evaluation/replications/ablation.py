@@ -1,0 +1,292 @@
+"""`sweep ablate`: remove each technique from the winner, and add each to the baseline, on the same seeds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.text import Text
+
+from analysis.effects.intervals import mean_interval, paired_interval, score_noise
+from analysis.report.page import Chart, Section, Verdict, interval_row, render_page
+from ledger.formatting import format_score, plural, unit_of
+from ledger.record import SweepRecord
+from ledger.trials import Trial
+from search.display.tables.columns import Column, Columns
+from search.evaluation.replications.confirm_page import format_gap
+from search.evaluation.replications.findings import BASELINE, Ablation, TechniqueWorth, Worth
+from search.evaluation.replications.replication import (
+    Replicated,
+    Variants,
+    choose_baseline,
+    choose_best,
+    publish,
+    read_replication,
+    replicate,
+    replication_folder,
+)
+from training.errors import UserError
+from training.recipe import Recipe, flatten, read_recipe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WINNER = "winner"
+SHARED = ("data", "seed")  # the same in every recipe of a sweep
+# These have no off value, so the baseline's value is used.
+BASE = ("preprocessing", "backbone", "epochs", "batch_size", "optimizer")
+TECHNIQUES = [Column("technique"), Column("in the winner"), Column("in the baseline"), Column("value", rank=1)]
+METHOD = (
+    "Each difference is computed per seed (Student's t at 95 %, with the noise pooled over all recipes, as in randomized "
+    "blocks). Among {count} comparisons about one in twenty would exclude 0 by luck alone, so a difference is called "
+    "proven only if its interval still excludes 0 at 0.05 / {count} (Bonferroni). The effect of a technique depends on "
+    "the others: the two columns may differ, and their sum is not the gain of the winner."
+)
+
+
+def ablate(source: SweepRecord, seeds: int | None, console: Console) -> Ablation:
+    """Train the winner and the baseline with one technique switched at a time, or continue an existing ablation.
+
+    Raises:
+        UserError: nothing completed, too few seeds, or no technique to switch.
+        Interrupted: it was interrupted.
+    """
+
+    def choose() -> Variants:
+        winner, baseline = _find_winner(source), choose_baseline(source.trials, source.name)
+        techniques, variants = _build_variants(winner.recipe, baseline.recipe, source.name)
+        console.print(
+            f"{plural(len(techniques), 'technique')} of trial {winner.name}: {plural(len(variants.recipes), 'recipe')}."
+        )
+        notes = [f"The winner is trial {winner.name} of {source.name}.", *variants.notes]
+        return Variants(variants.recipes, notes)
+
+    return conclude_ablation(replicate(source, "ablate", seeds, choose, console), console)
+
+
+def _build_variants(winner: Recipe, baseline: Recipe, sweep: str) -> tuple[list[str], Variants]:
+    """Switch each technique that is on in the winner, or in which it differs from the baseline, one at a time.
+
+    Returns:
+        The techniques, and the recipes with `winner` and `baseline` first.
+
+    Raises:
+        UserError: there is no such technique.
+    """
+    recipes, notes, techniques = {WINNER: winner, BASELINE: baseline}, [], []
+    for field, value, off in _switches(winner, baseline):
+        techniques.append(field)
+        changes = [(f"without {field}", winner, off)]
+        if value != getattr(baseline, field):
+            changes.append((f"with {field}", baseline, value))
+        else:
+            notes.append(f"{field} is on in the baseline too, so its effect there is not measured.")
+        for label, recipe, new in changes:
+            changed = _exchange(recipe, field, new)
+            if isinstance(changed, Recipe):
+                recipes[label] = changed
+            else:
+                base = WINNER if recipe is winner else BASELINE
+                notes.append(f"The {base} {label} is left out, because that combination is invalid: {changed}")
+    if not techniques:
+        raise UserError(
+            "The best recipe is the baseline with no technique on, so there is nothing to switch. "
+            f"Continue the search until another recipe is best: sweep extend {sweep} --trials N."
+        )
+    return techniques, Variants(recipes, notes)
+
+
+def _switches(winner: Recipe, baseline: Recipe) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each field with the winner's value and the value that means off."""
+    for field, info in Recipe.model_fields.items():
+        if field in SHARED:
+            continue
+        value = getattr(winner, field)
+        off = getattr(baseline, field) if field in BASE else info.get_default(call_default_factory=True)
+        if field == "augmentation":  # the data loading backend is not a technique
+            off = off.model_copy(update={"backend": value.backend})
+        if value != off:
+            yield field, value, off
+
+
+def _exchange(recipe: Recipe, field: str, value: Any) -> Recipe | str:
+    """Return the recipe with another value of one field, or the reason why that is invalid."""
+    values = recipe.model_dump()
+    values[field] = value.model_dump() if hasattr(value, "model_dump") else value
+    try:
+        return read_recipe(values)
+    except UserError as error:
+        return str(error)
+
+
+def _find_winner(source: SweepRecord) -> Trial:
+    """Find the trial whose recipe `sweep confirm` found best; without a confirmation, the best of the search.
+
+    Raises:
+        UserError: no trial completed.
+    """
+    trials = source.trials
+    best = choose_best(trials, source.name, 1)[0]
+    folder = replication_folder(source.folder, "confirm")
+    if not folder.ledger.exists() or not (scores := read_replication(SweepRecord.open(folder)).scores()):
+        return best
+    label = max(scores, key=lambda name: trials.sign * sum(scores[name]))
+    return choose_baseline(trials, source.name) if label == BASELINE else trials.by_number[int(label)]
+
+
+def conclude_ablation(replicated: Replicated, console: Console) -> Ablation:
+    """Print the effect of each technique, best first, then write and log the page.
+
+    Raises:
+        UserError: neither the winner nor the baseline completed on every seed.
+    """
+    ablation = measure_worth(replicated)
+    metric, rows = ablation.metric, _list_rows(ablation)
+    first = f"The effect of each technique on {metric}, on {len(ablation.seeds)} fresh seeds, with 95 % intervals:"
+    lines = [f"  {name} ({value}): {loss} in the winner, {gain} in the baseline" for name, loss, gain, value in rows]
+    console.print(
+        Group(Text(first), Text(""), Columns(TECHNIQUES, rows, whole=len(rows)), Text(""), *map(Text, ablation.notes))
+    )
+    metrics = {f"worth_{row.technique}": row.in_winner.interval.mean for row in ablation.techniques if row.in_winner}
+    publish(replicated, ablation, _render(ablation), metrics, [first, *lines, *ablation.notes], time.time(), console)
+    return ablation
+
+
+def _list_rows(ablation: Ablation) -> list[list[str]]:
+    return [
+        [
+            row.technique,
+            _format_worth(ablation.metric, row.in_winner),
+            _format_worth(ablation.metric, row.in_baseline),
+            row.value,
+        ]
+        for row in ablation.techniques
+    ]
+
+
+def measure_worth(replicated: Replicated) -> Ablation:
+    """Return the effect of each technique in the winner and in the baseline, best first; positive is better."""
+    scores, sign = replicated.scores(), replicated.trials.sign
+    if not {WINNER, BASELINE} & scores.keys():
+        raise UserError(
+            f"{replicated.record.name}: neither the winner nor the baseline completed on every seed. "
+            + " ".join(replicated.describe_incomplete())
+        )
+    pairs = {label: (WINNER, label) for label in scores if label.startswith("without ")}
+    pairs |= {label: (label, BASELINE) for label in scores if label.startswith("with ")}
+    pairs = {label: pair for label, pair in pairs.items() if set(pair) <= scores.keys()}
+    signed = {label: [sign * score for score in values] for label, values in scores.items()}
+    names = dict.fromkeys(label.partition(" ")[2] for label in replicated.by_label if " " in label)
+
+    def worth(label: str) -> Worth | None:
+        if label not in pairs:
+            return None
+        alone, together = paired_interval(signed, *pairs[label]), paired_interval(signed, *pairs[label], len(pairs))
+        return Worth(alone, proven=together.excludes_zero, likely=alone.excludes_zero)
+
+    techniques = [
+        TechniqueWorth(name, _describe_value(replicated, name), worth(f"without {name}"), worth(f"with {name}"))
+        for name in names
+    ]
+    noise = score_noise(scores)
+    return Ablation(
+        replicated.record.name,
+        replicated.event.of,
+        replicated.trials.metric,
+        replicated.event.seeds,
+        len(pairs),
+        sorted(techniques, key=lambda row: row.order),
+        {label: mean_interval(values, noise) for label, values in scores.items()},
+        [*replicated.event.notes, *replicated.describe_incomplete()],
+    )
+
+
+def _describe_value(replicated: Replicated, field: str) -> str:
+    """Return the winner's value of a field as text."""
+    value = replicated.by_label[WINNER][0].recipe.values()[field]
+    flat = flatten(value) if isinstance(value, dict) else {field: value}
+    return ", ".join(
+        f"{name}={item:.3g}" if isinstance(item, float) else f"{name}={item}" for name, item in flat.items()
+    )
+
+
+def _render(ablation: Ablation) -> str:
+    recipes = [
+        [label, format_score(ablation.metric, interval.mean, interval.half)]
+        for label, interval in ablation.recipes.items()
+    ]
+    head = ("technique", "loss without it in the winner", "gain with it in the baseline", "value in the winner")
+    method = METHOD.format(count=ablation.comparisons)
+    mean = f"Mean of {len(ablation.seeds)} seeds ± half the interval."
+    return render_page(
+        f"{ablation.of}, the effect of each technique",
+        [
+            Section("", [*describe_proof(ablation), *ablation.notes], verdict=find_verdict(ablation)),
+            Section("The effect of each technique", [method], [_worth_chart(ablation)], head, _list_rows(ablation)),
+            Section("All recipes", [mean], (), ("recipe", ablation.metric), recipes),
+        ],
+    )
+
+
+def find_verdict(ablation: Ablation) -> Verdict:
+    """Return whether at least one technique is proven to help."""
+    measured = [worth for _, _, worth in _list_worths(ablation)]
+    if any(worth.proven and worth.interval.mean > 0 for worth in measured):
+        return "proven"
+    return "open" if measured else "none"
+
+
+def describe_proof(ablation: Ablation) -> Iterator[str]:
+    """Yield the finding: a sentence for the techniques that are proven to help, and one for those that harm."""
+    proven = [row for row in _list_worths(ablation) if row[2].proven]
+    for word, sign in (("help", 1), ("harm", -1)):
+        texts = [
+            f"{name} by {format_gap(ablation.metric, worth.interval)} in the {place}"
+            for name, place, worth in proven
+            if sign * worth.interval.mean > 0
+        ]
+        if texts:
+            yield f"Proven to {word}: {'; '.join(texts)}."
+    if not proven:
+        yield (
+            f"No technique is proven to help or to harm on {plural(len(ablation.seeds), 'seed')}. More seeds make the "
+            f"intervals narrower: sweep rm {ablation.sweep}, then sweep ablate {ablation.of} --seeds N."
+        )
+
+
+def _list_worths(ablation: Ablation) -> list[tuple[str, str, Worth]]:
+    """Return each effect that was measured: the technique, the recipe that it was switched in, and its worth."""
+    return [
+        (row.technique, place, worth)
+        for row in ablation.techniques
+        for place, worth in (("winner", row.in_winner), ("baseline", row.in_baseline))
+        if worth is not None
+    ]
+
+
+def _worth_chart(ablation: Ablation) -> Chart:
+    unit = unit_of(ablation.metric)
+    rows = [
+        interval_row(
+            f"{row.technique}, in the {place}",
+            group,
+            worth.interval,
+            unit,
+            f"{row.technique}, in the {place}\n{_format_worth(ablation.metric, worth)}\n{row.value}",
+        )
+        for row in ablation.techniques
+        for group, (place, worth) in enumerate((("winner", row.in_winner), ("baseline", row.in_baseline)))
+        if worth is not None
+    ]
+    caption = "The effect of each technique with its 95 % interval: blue in the winner, orange in the baseline."
+    label = "better with the technique" + (", in points" if unit != 1 else "")
+    return Chart("intervals", caption, {"label": label, "zero": True, "rows": rows}, height=80 + 28 * max(2, len(rows)))
+
+
+def _format_worth(metric: str, worth: Worth | None) -> str:
+    if worth is None:
+        return "not measured"
+    reading = "proven" if worth.proven else "likely" if worth.likely else "open"
+    return f"{format_gap(metric, worth.interval)}, {reading}"

@@ -1,0 +1,243 @@
+"""The results of `sweep confirm` as sentences, as a table for the terminal, and as a page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from analysis.effects.intervals import Interval
+from analysis.report.page import Chart, Section, Verdict, interval_row, render_page
+from ledger.formatting import format_points, format_score, label_of, plural, unit_of
+from search.display.recipe_text import baseline_of, short_recipe
+from search.display.tables.columns import Column, Columns
+from search.evaluation.replications.findings import BASELINE, Confirmation, ConfirmedRecipe
+from search.evaluation.replications.replication import Replicated
+
+RECIPES = [Column("rank"), Column("recipe"), Column("score"), Column("difference from the baseline")]
+METHOD = (
+    "Only seeds that the search never used count, so luck in the search does not help a recipe here. Intervals are "
+    "Student's t over seeds at 95 %, with the noise pooled over the recipes, widened so that all hold at once (Bonferroni "
+    "over the {count} recipes): the interval of the best recipe is valid although it was picked among them. The ranks are "
+    "all ranks that the differences per seed allow, as in randomized blocks (Mogstad et al. 2024). They are about new "
+    "seeds on the same validation images."
+)
+TEST_METHOD = (
+    "The winner's model with the best validation score was scored on the test split, which is used for nothing else. The "
+    "interval of its accuracy is Wilson's, over test images. The temperature was fitted on the validation part; it "
+    "changes probabilities but never a prediction."
+)
+
+
+def render(replicated: Replicated, confirmation: Confirmation) -> str:
+    """Return the page as HTML."""
+    from analysis.held_out.score_figures import draw_confusion, draw_reliability
+
+    results, classes = confirmation.test.results, confirmation.test.classes
+    confusion = Chart(
+        "confusion",
+        "Confusion matrix: rows are true classes, and the colour is the share of their images",
+        {"classes": list(classes), "table": results["confusion"]},
+        height=150 + 26 * min(len(classes), 30),
+        picture=draw_confusion(results["confusion"], classes),
+    )
+    reliability = Chart(
+        "reliability",
+        "Reliability on the test split: the area of a mark is its share of the images",
+        results["reliability"],
+        picture=draw_reliability(results["reliability"]),
+    )
+    worst = replicated.record.folder.path / "worst.png"
+    pictures = [("The wrong predictions with the highest confidence", worst.read_bytes())] if worst.exists() else []
+    chart, table = _recipe_chart(replicated, confirmation), _recipe_table(replicated, confirmation)
+    recall = ("class", "images", "recognised", "recall")
+    sections = [
+        Section(text=[judge(confirmation), *confirmation.notes], verdict=find_verdict(confirmation)),
+        Section("Recipes on fresh seeds", [METHOD.format(count=len(confirmation.recipes))], [chart], *table),
+        Section("Test split", [*describe_test(confirmation), TEST_METHOD], [reliability], *_calibration_table(results)),
+        Section("Classes", (), [confusion], recall, _recall_rows(results), pictures),
+    ]
+    return render_page(f"{replicated.event.of}, confirmed", sections)
+
+
+def _recipe_chart(replicated: Replicated, confirmation: Confirmation) -> Chart:
+    metric, rows = confirmation.metric, []
+    for recipe in confirmation.recipes:
+        changes = differences_of(replicated, recipe)
+        text = f"{recipe.name}, {format_ranks(recipe)}\n{format_interval(metric, recipe.interval)}\n{changes}"
+        points = [
+            (score, f"{recipe.name}\nseed {seed}: {format_score(metric, score)}\n{changes}")
+            for seed, score in zip(confirmation.seeds, recipe.scores, strict=True)
+        ]
+        group = 1 if recipe.label == BASELINE else 0
+        rows.append(interval_row(recipe.name, group, recipe.interval, unit_of(metric), text, points))
+    caption = "The mean of each recipe with its 95 % interval; each diamond is one seed (orange: the baseline)."
+    data = {"label": label_of(metric), "zero": False, "rows": rows}
+    return Chart("intervals", caption, data, height=80 + 46 * len(rows))
+
+
+def _recipe_table(replicated: Replicated, confirmation: Confirmation) -> tuple[list[str], list[list[str]]]:
+    metric = confirmation.metric
+    head = [
+        "rank",
+        "recipe",
+        metric,
+        "95 % interval",
+        "ahead of the baseline",
+        "in the search",
+        "by seed",
+        "difference from the baseline",
+    ]
+    rows = [
+        [
+            format_ranks(recipe),
+            recipe.name.replace(" ", "\N{NO-BREAK SPACE}"),
+            format_score(metric, recipe.interval.mean),
+            format_range(metric, recipe.interval),
+            format_gap(metric, recipe.ahead_of_baseline) if recipe.ahead_of_baseline else "–",
+            format_score(metric, recipe.searched),
+            ", ".join(format_score(metric, score) for score in recipe.scores),
+            differences_of(replicated, recipe),
+        ]
+        for recipe in confirmation.recipes
+    ]
+    return head, rows
+
+
+def _calibration_table(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    names = {"before": "without scaling", "after": f"at temperature {results['temperature']:.2f}"}
+    rows = [
+        [text, *(f"{results['calibration'][name][key]:.4f}" for key in ("ece", "brier", "nll"))]
+        for name, text in names.items()
+    ]
+    return ["", "ECE (15 bins)", "Brier", "NLL"], rows
+
+
+def _recall_rows(results: dict[str, Any]) -> list[list[str]]:
+    return [
+        [
+            row["class"],
+            str(row["images"]),
+            str(row["found"]),
+            format_found("val_accuracy", row["interval"]) if row["interval"] else "no image",
+        ]
+        for row in results["recall"]
+    ]
+
+
+def describe(replicated: Replicated, confirmation: Confirmation) -> list[str]:
+    """Return a summary, as one sentence for each result."""
+    rows = (f"  {'  '.join(cells)}" for cells in _list_recipes(replicated, confirmation))
+    return [_describe_seeds(confirmation), *rows, *_conclude(confirmation)]
+
+
+def show(replicated: Replicated, confirmation: Confirmation) -> RenderableType:
+    """Return the same for the terminal, with the recipes as a table."""
+    rows = _list_recipes(replicated, confirmation)
+    table = Columns(RECIPES, rows, whole=len(rows))
+    return Group(Text(_describe_seeds(confirmation)), Text(""), table, Text(""), *map(Text, _conclude(confirmation)))
+
+
+def _describe_seeds(confirmation: Confirmation) -> str:
+    recipes, seeds = plural(len(confirmation.recipes), "recipe"), plural(len(confirmation.seeds), "fresh seed")
+    return f"{recipes} on {seeds}, {confirmation.metric}, 95 % intervals that hold all at once:"
+
+
+def _list_recipes(replicated: Replicated, confirmation: Confirmation) -> list[list[str]]:
+    return [
+        [
+            format_ranks(recipe),
+            recipe.name,
+            format_interval(confirmation.metric, recipe.interval),
+            differences_of(replicated, recipe),
+        ]
+        for recipe in confirmation.recipes
+    ]
+
+
+def _conclude(confirmation: Confirmation) -> list[str]:
+    best, metric = confirmation.winner, confirmation.metric
+    sentences = [*confirmation.notes, judge(confirmation)]
+    if best.searched is not None:
+        sentences.append(
+            f"Its score in the search was {format_score(metric, best.searched)}; "
+            f"its mean on fresh seeds is {format_score(metric, best.interval.mean)}."
+        )
+    return [*sentences, *describe_test(confirmation)]
+
+
+def judge(confirmation: Confirmation) -> str:
+    """Return a sentence about the best recipe and the baseline."""
+    best, metric = confirmation.winner, confirmation.metric
+    if best.label == BASELINE:
+        return "The baseline is the best: no recipe is ahead of it on fresh seeds."
+    if (ahead := best.ahead_of_baseline) is None:
+        return (
+            f"{best.name} is the best; it cannot be compared with the baseline, which did not complete on every seed."
+        )
+    gap = format_gap(metric, ahead)
+    if ahead.low > 0:
+        return f"{best.name} beats the baseline by {gap}."
+    return (
+        f"{best.name} is ahead of the baseline by {gap}. This is not proven, because the interval contains 0; "
+        "more seeds would make it narrower."
+    )
+
+
+def find_verdict(confirmation: Confirmation) -> Verdict:
+    """Return whether the gain of the best recipe over the baseline is proven, by the interval of that gain."""
+    ahead = confirmation.winner.ahead_of_baseline
+    return "none" if ahead is None else "proven" if ahead.low > 0 else "open"
+
+
+def describe_test(confirmation: Confirmation) -> list[str]:
+    """Return the score on the test split as sentences."""
+    results = confirmation.test.results
+    before, after = (results["calibration"][name] for name in ("before", "after"))
+    sentences = [
+        f"Test split, scored {confirmation.scored_at}: accuracy {format_found('val_accuracy', results['accuracy'])}, "
+        f"{results['correct']} of {results['images']} images.",
+        f"Calibration: ECE {before['ece']:.3f}, Brier {before['brier']:.3f}, NLL {before['nll']:.3f}; at temperature "
+        f"{results['temperature']:.2f}: {after['ece']:.3f}, {after['brier']:.3f}, {after['nll']:.3f}.",
+    ]
+    if times := confirmation.test.openings_before:
+        sentences.append(
+            f"The test split of this sweep had been scored {times} time{'s' * (times > 1)} before: the more often it is "
+            "used, the less it proves."
+        )
+    return sentences
+
+
+def format_ranks(recipe: ConfirmedRecipe) -> str:
+    """Return the ranks that the scores allow, such as `#1–3`."""
+    low, high = recipe.ranks
+    return f"#{low}" if low == high else f"#{low}–{high}"
+
+
+def differences_of(replicated: Replicated, confirmed: ConfirmedRecipe) -> str:
+    """Return the differences of a recipe from the baseline, on one line."""
+    same = {"seed": 0}  # seeds always differ here, so they are not shown
+    recipe, baseline = replicated.by_label[confirmed.label][0].recipe, baseline_of(replicated.trials)
+    return short_recipe(recipe.model_copy(update=same), baseline.model_copy(update=same))
+
+
+def format_found(metric: str, interval: dict[str, float]) -> str:
+    """An interval of the test split's results, as the ledger has them."""
+    return format_interval(metric, Interval(interval["mean"], interval["low"], interval["high"]))
+
+
+def format_interval(metric: str, interval: Interval) -> str:
+    """Return a mean with its interval, such as `93.1 % (92.0 to 94.2 %)`."""
+    return f"{format_score(metric, interval.mean)} ({format_range(metric, interval)})"
+
+
+def format_gap(metric: str, gap: Interval) -> str:
+    """Return a difference with its interval, such as `1.2 points (0.4 to 2.0)`."""
+    low, high = (format_points(metric, end).removesuffix(" points") for end in (gap.low, gap.high))
+    return f"{format_points(metric, gap.mean)} ({low} to {high})"
+
+
+def format_range(metric: str, interval: Interval) -> str:
+    """Return the ends of an interval."""
+    return f"{format_score(metric, interval.low).removesuffix(' %')} to {format_score(metric, interval.high)}"

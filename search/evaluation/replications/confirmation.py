@@ -1,0 +1,250 @@
+"""`sweep confirm`: train the best recipes again on fresh seeds, then score the winner once on the unused test split.
+
+The best of many trials was also lucky (the winner's curse), so only seeds that the search never used count.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.effects.intervals import Interval, paired_interval, rank_ranges, score_interval, score_noise
+from analysis.export.bundle import check_out
+from ledger.events import TestOpened, TestScored
+from ledger.folder import SweepFolder
+from ledger.formatting import plural
+from ledger.record import SweepRecord
+from ledger.trials import Trial, Trials
+from search.arguments import check_number
+from search.evaluation.replications.findings import BASELINE, Confirmation, ConfirmedRecipe
+from search.evaluation.replications.replication import (
+    Replicated,
+    Variants,
+    choose_baseline,
+    choose_best,
+    publish,
+    replicate,
+)
+from search.evaluation.trial_export import describe_trial, source_of, write_trial
+from search.runner.interrupt import Interrupted, interruptible
+from search.runner.worker import share_resources
+from training.errors import UserError
+from training.process.resources import count_cpus, find_device
+from training.recipe import read_recipe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+TOP, MOST_RECIPES = 3, 1000
+
+
+def confirm(source: SweepRecord, top: int | None, seeds: int | None, final: bool, console: Console) -> Confirmation:
+    """Train the best `top` recipes and the baseline on fresh seeds, or continue an existing confirmation; see the results.
+
+    With `final`, the winner is then trained on training and validation images.
+
+    Raises:
+        UserError: nothing completed, too few seeds, or a confirmation with another number of seeds exists.
+        Interrupted: it was interrupted.
+    """
+
+    def choose() -> Variants:
+        check_number("--top", top, most=MOST_RECIPES)
+        best = choose_best(source.trials, source.name, top or TOP)
+        baseline = choose_baseline(source.trials, source.name)
+        recipes = {trial.name: trial.recipe for trial in best if trial.recipe != baseline.recipe}
+        few = f"--top={top}: {source.name} has {len(best)} different recipes that completed."
+        notes = [few] if top and len(best) < top else []
+        return Variants({BASELINE: baseline.recipe} | recipes, notes, keeps_all=True)  # the winner is known at the end
+
+    replicated = replicate(source, "confirm", seeds, choose, console)
+    confirmation = conclude_confirmation(replicated, console)
+    if final:
+        _train_release(replicated, console)
+    return confirmation
+
+
+def conclude_confirmation(replicated: Replicated, console: Console) -> Confirmation:
+    """Compare the recipes on fresh seeds, score the winner once on the test split, then write, export and log the results.
+
+    Raises:
+        UserError: no recipe completed on every seed.
+    """
+    from search.evaluation.replications.confirm_page import describe, render, show
+
+    record = replicated.record
+    recipes = compare(replicated)
+    trial = replicated.trials.by_number[record.test.trial] if record.test else _best_seed(replicated, recipes[0].label)
+    test = record.test or _score_test(replicated, trial)
+    notes = [*replicated.event.notes, *replicated.describe_incomplete()]
+    confirmation = Confirmation(
+        record.name, replicated.event.of, replicated.trials.metric, replicated.event.seeds, recipes, notes, test
+    )
+    metrics = {"test_accuracy": test.results["accuracy"]["mean"]}
+    metrics |= {f"test_{name}": value for name, value in test.results["calibration"]["before"].items()}
+    metrics[f"confirmed_{confirmation.metric}"] = confirmation.winner.interval.mean
+    console.print(show(replicated, confirmation))
+    publish(
+        replicated,
+        confirmation,
+        render(replicated, confirmation),
+        metrics,
+        describe(replicated, confirmation),
+        test.time,
+        console,
+    )
+    out = Path("exports") / record.name
+    check_out(out)
+    console.print(write_trial(record, trial, *replicated.weights(trial), out).sentence, markup=False)
+    return confirmation
+
+
+def compare(replicated: Replicated) -> list[ConfirmedRecipe]:
+    """Return means, intervals and ranks of the recipes that completed on every seed, best first.
+
+    Raises:
+        UserError: none did.
+    """
+    scores, sign = replicated.scores(), replicated.trials.sign
+    if not scores:
+        raise UserError(
+            f"{replicated.record.name}: no recipe completed on every seed, so nothing can be compared. "
+            + " ".join(replicated.describe_incomplete())
+        )
+    ranks, noise = rank_ranges(scores, sign), score_noise(scores)
+    metric, source = replicated.trials.metric, replicated.source.trials
+    intervals = {label: score_interval(metric, values, noise, len(scores)) for label, values in scores.items()}
+    return [
+        ConfirmedRecipe(
+            label,
+            searched=_searched(source, label),
+            scores=scores[label],
+            interval=intervals[label],
+            ranks=ranks[label],
+            ahead_of_baseline=_ahead(scores, label, sign),
+        )
+        for label in sorted(scores, key=lambda label: -sign * intervals[label].mean)
+    ]
+
+
+def _ahead(scores: dict[str, list[float]], label: str, sign: int) -> Interval | None:
+    """Return the interval of the gain over the baseline, computed per seed; positive is better."""
+    if label == BASELINE or BASELINE not in scores:
+        return None
+    gap = paired_interval(scores, label, BASELINE, len(scores) - 1)
+    return gap if sign > 0 else Interval(-gap.mean, -gap.high, -gap.low)
+
+
+def _searched(source: Trials, label: str) -> float | None:
+    """Return the score of a recipe in the search."""
+    trial = choose_baseline(source, "") if label == BASELINE else source.by_number[int(label)]
+    return trial.score
+
+
+def _score_test(replicated: Replicated, trial: Trial) -> TestScored:
+    """Score the winner on the test split. The ledger of the searched sweep counts how often this was done.
+
+    Raises:
+        UserError: the trial's weights are gone.
+    """
+    from analysis.held_out.scoring import score_test
+    from training.evaluate import load_same_data, predict_part, restore_model
+
+    record = replicated.record
+    saved, why = replicated.weights(trial)
+    if saved is None:
+        raise UserError(
+            f"{record.name}: the weights of its best trial, {trial.name}, are gone ({why}), so it cannot be scored. "
+            f"Confirm again: sweep rm {record.name}, then sweep confirm {replicated.event.of}."
+        )
+    recipe, classes = read_recipe(saved["recipe"]), tuple(saved["classes"])
+    model = restore_model(recipe, saved["state_dict"], len(classes))
+    data = load_same_data(recipe, classes)
+    val = predict_part(model, data.val, recipe, device=find_device())
+    before = replicated.source.test_openings
+    replicated.source.append(TestOpened(by=record.name))
+    test = predict_part(model, data.test, recipe, device=find_device())
+    results = score_test((val[0].numpy(), val[1].numpy()), (test[0].numpy(), test[1].numpy()), classes)
+    if results["worst"]:
+        _draw_worst(record.folder, data.test, results["worst"], classes, recipe)
+    event = TestScored(trial=trial.number, openings_before=before, classes=classes, results=results)
+    record.append(event)
+    return event
+
+
+def _best_seed(replicated: Replicated, label: str) -> Trial:
+    """Return the winner's trial with the best validation score; with equal scores, the first."""
+    sign = replicated.trials.sign
+    return max(replicated.by_label[label], key=lambda trial: (sign * (trial.score or 0.0), -trial.number))
+
+
+def _draw_worst(folder: SweepFolder, part: Any, worst: list[Any], classes: Any, recipe: Any) -> None:
+    """Draw the worst errors into a file beside the ledger, and add the names of their images to the results."""
+    from analysis.held_out.score_figures import draw_worst
+    from training.data.files.images import ImageFiles
+    from training.errors import printable
+
+    (folder.path / "worst.png").write_bytes(draw_worst(part, worst, classes, recipe))
+    if isinstance(part.images, ImageFiles):
+        for error in worst:
+            error["file"] = printable(part.images.paths[error["position"]])
+
+
+def _train_release(replicated: Replicated, console: Console) -> Path:
+    """Train the recipe that `sweep confirm` scored, export its last epoch, and return the folder of the export.
+
+    Raises:
+        UserError: the confirmed weights are gone, or the training diverged.
+        Interrupted: a signal ended it.
+    """
+    import torch
+
+    from analysis.export.bundle import export_model
+    from training.loop.checkpoint import read_checkpoint
+    from training.train import train
+
+    record, test = replicated.record, replicated.record.test
+    assert test is not None  # the caller has just concluded the confirmation
+    trial, folder = replicated.trials.by_number[test.trial], record.folder.path / "final"
+    confirmed, why = replicated.weights(trial)
+    if confirmed is None:
+        raise UserError(
+            f"trial {trial.name} of {record.name} has no weights ({why}), so its recipe cannot be released."
+        )
+    recipe = read_recipe(confirmed["recipe"])
+    folder.mkdir(exist_ok=True)
+    resources = share_resources(recipe, count_cpus(), torch.cuda.device_count(), uses_share=False)
+    console.print(
+        f"Training on training and validation images, {plural(recipe.epochs, 'epoch')}: {describe_trial(record, trial)}."
+    )
+    with interruptible() as interrupted:
+        outcome = train(
+            recipe,
+            folder,
+            metric=replicated.trials.metric,
+            resources=resources,
+            on_report=lambda report: not interrupted(),
+            release=True,
+        )
+    if outcome.state == "stopped":
+        raise Interrupted(
+            interrupted.number or signal.SIGINT, f"Continue with: sweep confirm {replicated.event.of} --final"
+        )
+    if outcome.state == "diverged":
+        raise UserError(
+            f"{record.name}: its recipe diverged on training and validation images together, so there is no model to "
+            f"release. The confirmed model is the best there is: exports/{record.name}."
+        )
+    out = Path("exports") / f"{replicated.event.of}-final"
+    source = replace(
+        source_of(record, trial, test, confirmed["classes"]),
+        best_epoch=recipe.epochs,
+        threads=resources.threads,
+        run_id=None,
+        release=True,
+    )
+    export_model(outcome.recipe, read_checkpoint(folder / "best.ckpt")["state_dict"], source, out)
+    console.print(f"Exported the model to release to {out}: recipe, weights, summary, card.", markup=False)
+    return out

@@ -1,0 +1,257 @@
+"""A replication: the best recipes of a sweep, or variants of them, each trained on the same fresh seeds in full."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ledger.events import Replication, ReplicationKind, ReplicationTrial
+from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
+from ledger.trials import Trial, Trials
+from search.arguments import check_number
+from search.evaluation.replications.findings import BASELINE, Ablation, Confirmation
+from search.evaluation.trial_export import read_weights
+from spaces.search import NoScheduler, Search
+from spaces.space import Space
+from training.errors import UserError
+from training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from search.runner.driver import SweepEnd
+    from training.loop.checkpoint import Saved
+
+FEWEST_SEEDS, SEEDS, MOST_SEEDS = 2, 5, 1000
+
+
+@dataclass(frozen=True)
+class Replicated:
+    """The trials of a replication, grouped by the label of their recipe, in the order of the seeds."""
+
+    record: SweepRecord
+    event: Replication
+    opened: SweepRecord | None = None  # the sweep whose recipes these are, where it is open already
+
+    @property
+    def trials(self) -> Trials:
+        return self.record.trials
+
+    @cached_property
+    def source(self) -> SweepRecord:
+        """The sweep that the recipes come from."""
+        return self.opened or SweepRecord.open(SweepFolder(self.record.folder.path.with_name(self.event.of)))
+
+    @cached_property
+    def _weights(self) -> dict[int, tuple[Saved | None, str]]:
+        return {}
+
+    def weights(self, trial: Trial) -> tuple[Saved | None, str]:
+        """A trial's best checkpoint, else why there is none; read once."""
+        if trial.number not in self._weights:
+            self._weights[trial.number] = read_weights(self.record, trial)
+        return self._weights[trial.number]
+
+    @cached_property
+    def by_label(self) -> dict[str, list[Trial]]:
+        labelled: dict[str, list[Trial]] = {entry.label: [] for entry in self.event.trials}
+        for trial in self.trials:
+            labelled[self.event.trials[trial.number].label].append(trial)
+        return labelled
+
+    def scores(self) -> dict[str, list[float]]:
+        """Scores by label, in the order of the seeds.
+
+        A recipe that failed on a seed is left out, because the mean of its other seeds would be too high.
+        """
+        return {
+            label: [trial.score for trial in trials if trial.score is not None]
+            for label, trials in self.by_label.items()
+            if all(trial.state == "completed" for trial in trials) and len(trials) == len(self.event.seeds)
+        }
+
+    def describe_incomplete(self) -> list[str]:
+        """Return a sentence for each recipe that is not compared."""
+        sentences = []
+        for label in self.by_label.keys() - self.scores().keys():
+            states = [trial.state.replace("_", " ") for trial in self.by_label[label]]
+            lost = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+            sentences.append(f"{label} is not ranked: it must complete on every seed ({lost}).")
+        return sorted(sentences)
+
+
+@dataclass(frozen=True)
+class Variants:
+    """What a replication trains: recipes by label, one of which is `baseline`, and sentences about what was left out."""
+
+    recipes: dict[str, Recipe]
+    notes: Sequence[str] = ()
+    keeps_all: bool = False  # whether all trials keep their weights, or only the best one
+
+
+def replicate(
+    source: SweepRecord, kind: ReplicationKind, seeds: int | None, choose: Callable[[], Variants], console: Console
+) -> Replicated:
+    """Train what `choose` returns on seeds that `source` never used, as a new sweep; one that exists is finished.
+
+    Raises:
+        UserError: the sweep is running, is not a search, or its replication has another number of seeds.
+        Interrupted: it was interrupted.
+    """
+    from search.runner.driver import SweepEnd
+    from search.runner.interrupt import Interrupted
+    from search.runner.start.moved_data import check_images, follow_move
+    from search.runner.sweep import resume_sweep
+
+    check_searched(source)
+    if (record := _open_replication(source, kind, seeds)) is None:
+        variants = choose()
+        check_images(source, source.recorded_settings.address)
+        end = _start(source, kind, seeds or SEEDS, variants, console)
+    else:
+        record = follow_move(record, source)
+        ended = [trial for trial in record.trials if trial.ended is not None and trial.state != "interrupted"]
+        is_done = len(ended) == len(_replication_of(record).trials)
+        end = SweepEnd(record, "completed", 0) if is_done else resume_sweep(record.folder, console)
+    if end.state != "completed":
+        raise Interrupted(signal.SIGINT, f"Continue with: sweep resume {end.record.name}")
+    return read_replication(end.record, source)
+
+
+def publish(
+    replicated: Replicated,
+    outcome: Ablation | Confirmation,
+    page: str,
+    metrics: Mapping[str, float],
+    sentences: Sequence[str],
+    stamp: float,
+    console: Console,
+) -> None:
+    """Write the results as JSON and as a page into the folder of the replication, and log them to its run in MLflow."""
+    from search.tracking.own_run import log_results
+
+    folder, kind = replicated.record.folder.path, replicated.event.kind
+    results, html = folder / f"{kind}.json", folder / f"{kind}.html"
+    results.write_text(json.dumps(outcome.to_json(), indent=2) + "\n")
+    html.write_text(page, encoding="utf-8")
+    console.print(f"The page: {html}", markup=False)
+    log_results(replicated.record, metrics, [html, results], sentences, stamp, console)
+
+
+def check_searched(record: SweepRecord) -> None:
+    """Refuse a sweep that is running, or that is not a search.
+
+    Raises:
+        UserError: it is running, or a replication.
+    """
+    name = record.name
+    if record.folder.is_running():
+        raise UserError(f"{name} is running: its best recipe is not known yet. Wait, or stop it: sweep stop {name}.")
+    if (replication := record.replication) is not None:
+        raise UserError(f"{name} is itself a replication of {replication.of}. Name {replication.of} instead.")
+
+
+def _start(
+    source: SweepRecord, kind: ReplicationKind, seed_count: int, variants: Variants, console: Console
+) -> SweepEnd:
+    """Run a new replication on the same machines as `source`.
+
+    All recipes train on one seed before the next seed, so a replication that is interrupted is still balanced.
+    """
+    from search.runner.sweep import run_sweep
+
+    baseline = variants.recipes[BASELINE]
+    seeds = tuple(baseline.seed + number for number in range(1, seed_count + 1))
+    trials = tuple(
+        ReplicationTrial(
+            label=label,
+            recipe=recipe.model_copy(update={"seed": seed}),
+            origin="baseline" if label == BASELINE else "listed",
+        )
+        for seed in seeds
+        for label, recipe in variants.recipes.items()
+    )
+    kept = {name: getattr(source.space.search, name) for name in ("metric", "score")}
+    search = Search(trials=len(trials), sampler="random", scheduler=NoScheduler(), **kept)  # type: ignore[arg-type]
+    folder = replication_folder(source.folder, kind)
+    space = Space(folder.name, baseline.model_dump(), search)
+    keep_best = len(trials) if variants.keeps_all else 1
+    settings = replace(source.recorded_settings.for_driver(), keep_best=keep_best, time_budget_seconds=None)
+    event = Replication(kind=kind, of=source.name, seeds=seeds, notes=tuple(variants.notes), trials=trials)
+    return run_sweep(folder, space, settings, console, [event])
+
+
+def replication_folder(source: SweepFolder, kind: ReplicationKind) -> SweepFolder:
+    """Return the folder of the replication of `source`. It need not exist yet."""
+    return SweepFolder(source.path.with_name(f"{source.name}-{kind}"))
+
+
+def read_replication(record: SweepRecord, source: SweepRecord | None = None) -> Replicated:
+    """Return the trials of a replication; `source` is the sweep whose recipes these are, where it is open already.
+
+    Raises:
+        UserError: the sweep is no replication.
+    """
+    return Replicated(record, _replication_of(record), source)
+
+
+def _open_replication(source: SweepRecord, kind: ReplicationKind, seeds: int | None) -> SweepRecord | None:
+    """Return the replication of this kind that exists already; None where it is to be made.
+
+    Raises:
+        UserError: it has another number of seeds, or too few or too many are asked for.
+    """
+    folder = replication_folder(source.folder, kind)
+    if not folder.ledger.exists():
+        if seeds is not None and seeds < FEWEST_SEEDS:
+            raise UserError(f"--seeds={seeds}: an interval needs at least two seeds. Give {FEWEST_SEEDS} or more.")
+        check_number("--seeds", seeds, most=MOST_SEEDS)
+        return None
+    record = SweepRecord.open(folder)
+    there = len(_replication_of(record).seeds)
+    if seeds not in (None, there):
+        raise UserError(
+            f"--seeds={seeds}: {record.name} exists already, with {there} seeds. Leave --seeds out to see it, or remove it "
+            f"first: sweep rm {record.name}."
+        )
+    return record
+
+
+def _replication_of(record: SweepRecord) -> Replication:
+    if (event := record.replication) is None:
+        raise UserError(f"{record.name} is not a replication. Rename its folder, or remove it: sweep rm {record.name}.")
+    return event
+
+
+def choose_best(trials: Trials, sweep: str, count: int) -> list[Trial]:
+    """Return the best completed trials with different recipes, best first.
+
+    Raises:
+        UserError: none completed.
+    """
+    chosen: list[Trial] = []
+    for trial in trials.ranked():
+        if trial.state == "completed" and trial.recipe not in [other.recipe for other in chosen]:
+            chosen.append(trial)
+    if not chosen:
+        raise UserError(
+            f"{sweep} has no completed trial, so it has no best recipe. Continue with: sweep resume {sweep}."
+        )
+    return chosen[:count]
+
+
+def choose_baseline(trials: Trials, sweep: str) -> Trial:
+    """Return the best completed baseline. Baselines differ in their learning rate.
+
+    Raises:
+        UserError: none completed.
+    """
+    baselines = [trial for trial in trials.ranked() if trial.origin == "baseline" and trial.state == "completed"]
+    if not baselines:
+        raise UserError(f"{sweep} has no completed baseline to compare with. Continue with: sweep resume {sweep}.")
+    return baselines[0]

@@ -1,0 +1,219 @@
+"""Export the best trial of a sweep, or the one that is named."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from analysis.export.bundle import check_out, export_model, export_recipe
+from analysis.export.summary import Provenance
+from ledger.events import TestScored
+from ledger.formatting import mask_secrets
+from ledger.record import SweepRecord
+from ledger.trials import Trial, Trials
+from training.errors import UserError
+from training.process.optional import require
+from training.recipe import read_recipe
+
+if TYPE_CHECKING:
+    from analysis.held_out.scoring import TestScore
+    from training.loop.checkpoint import Saved
+
+
+@dataclass(frozen=True)
+class TrialExport:
+    """Where a trial was exported to, and a sentence about what is there."""
+
+    folder: Path
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Extras:
+    """Additional outputs: ONNX files, a model in MLflow's registry, an Optuna study of all trials, a repository of the hub."""
+
+    onnx: bool = False
+    int8: bool = False
+    register: str | None = None
+    optuna: str | None = None
+    push_to_hub: str | None = None
+
+    @property
+    def need_weights(self) -> bool:
+        """Whether any of them is made of the trial's weights."""
+        return self.onnx or self.int8 or self.register is not None or self.push_to_hub is not None
+
+
+def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras: Extras = Extras()) -> TrialExport:
+    """Export the best trial, or the one named.
+
+    For a confirmation, the best trial is the one that was scored on the test split.
+
+    Raises:
+        UserError: there is no such trial, none completed, or an extra cannot be made; nothing is written then.
+    """
+    trials, test = record.trials, record.test
+    trial = trials.by_number[test.trial] if test and name is None else choose_trial(trials, name, record.name)
+    out = out or Path("exports") / (f"{record.name}-{trial.name}" if name else record.name)
+    check_out(out)
+    if extras.register is not None:
+        from analysis.export.registry import check_model_name
+
+        check_model_name(extras.register)
+        if trial.recipe.backbone.source == "own":
+            raise UserError(
+                f"--register={extras.register}: {trial.recipe.backbone.name} is a backbone of your own, which MLflow's servers "
+                "do not have. Use --onnx instead."
+            )
+        if trial.recipe.attention_pooling.is_on:
+            raise UserError(
+                f"--register={extras.register}: MLflow's servers do not have the head of attention_pooling. Use --onnx instead."
+            )
+    if extras.push_to_hub is not None:
+        from analysis.export.hub import check_repository
+
+        check_repository(extras.push_to_hub, trial.recipe)
+    if extras.onnx or extras.int8:
+        require("--int8" if extras.int8 else "--onnx", "onnx", "onnxruntime", "onnxscript")
+    saved, why = read_weights(record, trial)
+    if saved is None and extras.need_weights:
+        raise UserError(
+            f"trial {trial.name} of {record.name} has no weights ({why}), but --onnx, --int8, --register and --push-to-hub "
+            "need them. Leave these options out to export only its recipe, and train it again with sweep train."
+        )
+    address = ""
+    if extras.push_to_hub is not None:
+        from analysis.export.hub import create_repository
+
+        address = create_repository(extras.push_to_hub)  # before anything is written, as it needs a network
+    study = ""
+    if extras.optuna is not None:
+        from search.evaluation.optuna_study import write_study
+
+        study = f"\n{write_study(record, extras.optuna)}"
+    written = write_trial(record, trial, saved, why, out, extras)
+    if extras.push_to_hub is not None:
+        from analysis.export.hub import push_export
+
+        push_export(out, extras.push_to_hub)
+        address = f"\nPushed to {address}, which is private unless it was public before."
+    return replace(written, sentence=written.sentence + study + address)
+
+
+def write_trial(
+    record: SweepRecord,
+    trial: Trial,
+    saved: Saved | None,
+    why: str,
+    out: Path,
+    extras: Extras = Extras(),
+) -> TrialExport:
+    """Write a trial's export; without a checkpoint, for the reason `why`, the recipe alone is written."""
+    kept = " --score last" if record.space.search.score == "last" else ""
+    train_again = f"Train it again: sweep train {out}/recipe.yaml{kept}"
+    if saved is None:
+        export_recipe(trial.recipe, out)
+        whose = f"the recipe of {describe_trial(record, trial)}"
+        return TrialExport(out, f"Exported {whose} to {out}; its weights are gone ({why}). {train_again}")
+    source = source_of(record, trial, record.test, saved["classes"])
+    export_model(read_recipe(saved["recipe"]), saved["state_dict"], source, out)
+    what = f"recipe, weights, summary, card.{_add(record, out, extras) if extras.need_weights else ''}"
+    return TrialExport(out, f"Exported {describe_trial(record, trial)} to {out}: {what} {train_again}")
+
+
+def read_weights(record: SweepRecord, trial: Trial) -> tuple[Saved | None, str]:
+    """Return a trial's best checkpoint, else None and the reason."""
+    checkpoint = record.folder.trial(trial.number) / "best.ckpt"
+    if not checkpoint.exists():
+        return None, f"it was {trial.state}" if trial.state != "completed" else "only the best few trials keep weights"
+    from training.loop.checkpoint import read_checkpoint
+
+    try:
+        saved = read_checkpoint(checkpoint)
+        saved["recipe"]["data"] = trial.recipe.data.model_dump()  # the images may have moved since
+        return saved, ""
+    except UserError as error:
+        return None, str(error).rstrip(".")
+
+
+def source_of(record: SweepRecord, trial: Trial, test: TestScored | None, classes: Sequence[str]) -> Provenance:
+    """Describe the origin of an export. `test` is the sweep's test score, also if it is that of another trial."""
+    metric, last = record.trials.metric, trial.reports[-1]
+    # A ledger that was repaired may have lost the best epoch's report; later ones still have its score.
+    metrics = {report.epoch: report.measured() for report in trial.reports}
+    return Provenance(
+        metrics=metrics.get(last.best_epoch, {metric: last.score}),
+        metric=metric,
+        score=last.score,
+        standard_error=trial.standard_error,
+        best_epoch=last.best_epoch,
+        classes=tuple(classes),
+        threads=record.threads,
+        sweep=record.name,
+        trial=trial.name,
+        run_id=record.run_ids.get(trial.number),
+        test=cast("TestScore", test.results) if test and test.trial == trial.number else None,
+    )
+
+
+def describe_trial(record: SweepRecord, trial: Trial) -> str:
+    """Name a trial so that a user can find it; in a replication by its recipe's label, its seed and its number."""
+    event = record.replication
+    if event is None:
+        return f"trial {trial.name}"
+    label = event.trials[trial.number].label
+    recipe = (
+        f"trial {label}'s recipe" if label.isdigit() else f"the {label}" if " " not in label else f"the recipe {label}"
+    )
+    return f"{recipe} of {event.of}, as trained on seed {trial.recipe.seed} (trial {trial.name} of {record.name})"
+
+
+def _add(record: SweepRecord, out: Path, extras: Extras) -> str:
+    """Make the extras, add their facts to the summary and the card, and return sentences about them."""
+    from analysis.export.bundle import read_export, write_summary
+    from analysis.export.onnx_export import export_onnx, quantise
+    from training.evaluate import load_same_data
+
+    exported = read_export(out)
+    data, said = load_same_data(exported.recipe, exported.classes), ""
+    if extras.onnx or extras.int8:
+        exported.summary["onnx"] = export_onnx(exported, data)
+        said += " model.onnx gives the same logits."
+    if extras.int8:
+        exported.summary["int8"] = facts = quantise(exported, data)
+        said += (
+            f" model.int8.onnx, {facts['megabytes']:.1f} of {facts['megabytes_float32']:.1f} MB, has a validation accuracy "
+            f"of {facts['val_accuracy']:.1%} where float32 has {facts['val_accuracy_float32']:.1%}."
+        )
+    write_summary(exported.recipe, exported.summary, out)
+    if extras.register is not None:
+        from analysis.export.registry import register
+
+        settings = record.settings
+        address = register(
+            exported, data, name=extras.register, tracking_uri=settings.tracking_uri, experiment=settings.experiment
+        )
+        # Without --env-manager local MLflow installs the libraries anew, which needs a network.
+        store = shlex.quote(mask_secrets(settings.tracking_uri))
+        serve = f"MLFLOW_TRACKING_URI={store} mlflow models serve -m {address} --env-manager local"
+        said += f" Registered as {address}. Serve it: `{serve}`."
+    return said
+
+
+def choose_trial(trials: Trials, name: str | None, sweep: str) -> Trial:
+    """Return the trial of this number, or the best one.
+
+    Raises:
+        UserError: there is no such trial, or none completed.
+    """
+    if name is None:
+        if (best := trials.best()) is None:
+            raise UserError(f"{sweep} has no completed trial, so it has no best one. Name a trial: --trial 0000.")
+        return best
+    if not re.fullmatch("[0-9]{1,9}", name) or int(name) not in trials.by_number:
+        raise UserError(f"--trial={name}: {sweep} has no such trial; its trials are 0000 to {len(trials) - 1:04d}.")
+    return trials.by_number[int(name)]

@@ -1,0 +1,194 @@
+"""What commands print as plain rows: numbers are not rounded, and names do not change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, make_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ledger.columns import list_columns
+from ledger.record import SweepRecord
+from ledger.trials import Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.report.findings import Findings
+    from search.evaluation.replications.findings import Ablation, Confirmation
+
+Row = TypeVar("Row", "EffectRow", "InteractionRow")
+
+
+_FIRST, *_OTHERS = [(column.row_name, column.kind) for column in list_columns("rows")]
+TrialRow = make_dataclass(
+    "TrialRow",
+    [_FIRST, ("rank", int | None), *_OTHERS, ("recipe", dict[str, Any])],
+    frozen=True,
+    namespace={
+        "__module__": __name__,
+        "__doc__": "One trial. `rank` and the scores are null before its first report; `recipe` has values by dotted path.",
+    },
+)
+
+
+@dataclass(frozen=True)
+class SweepTable:
+    """A sweep with all its trials, in the order of their rank; those without a score come last."""
+
+    name: str
+    state: str
+    metric: str
+    planned_trials: int
+    trials: list[Any]  # rows of TrialRow
+    notes: list[str]
+
+
+def describe_sweep(record: SweepRecord) -> SweepTable:
+    """Return a sweep with all its trials."""
+    ranks: list[tuple[int | None, Trial]] = list(enumerate(record.trials.ranked(), start=1))
+    ranks += [(None, trial) for trial in record.trials if trial.score is None]
+    rows = []
+    for rank, trial in ranks:
+        values = {column.row_name: column.value(trial) for column in list_columns("rows")}
+        rows.append(TrialRow(**values, rank=rank, recipe=trial.recipe.flat()))
+    notes = [note.text for note in record.notes]
+    return SweepTable(record.name, record.state, record.trials.metric, record.budget, rows, notes)
+
+
+@dataclass(frozen=True)
+class ConfirmedRow:
+    """One recipe on fresh seeds: its mean score and what it is ahead of the baseline, each with its 95 % interval."""
+
+    recipe: str
+    searched: float | None
+    mean: float
+    low: float
+    high: float
+    best_rank: int
+    worst_rank: int
+    ahead: float | None
+    ahead_low: float | None
+    ahead_high: float | None
+
+
+@dataclass(frozen=True)
+class WorthRow:
+    """The effect of one technique in one recipe, `winner` or `baseline`, with its 95 % interval; positive is better."""
+
+    technique: str
+    value: str
+    recipe: str
+    effect: float
+    low: float
+    high: float
+    proven: bool
+    likely: bool
+
+
+def list_confirmed(confirmation: Confirmation) -> list[ConfirmedRow]:
+    """Return a row for each recipe, best first."""
+    rows = []
+    for recipe in confirmation.recipes:
+        mean, ahead = recipe.interval, recipe.ahead_of_baseline
+        gain = (ahead.mean, ahead.low, ahead.high) if ahead else (None, None, None)
+        rows.append(ConfirmedRow(recipe.label, recipe.searched, mean.mean, mean.low, mean.high, *recipe.ranks, *gain))
+    return rows
+
+
+def list_worths(ablation: Ablation) -> list[WorthRow]:
+    """Return a row for each effect that was measured."""
+    return [
+        WorthRow(row.technique, row.value, recipe, gap.mean, gap.low, gap.high, worth.proven, worth.likely)
+        for row in ablation.techniques
+        for recipe, worth in (("winner", row.in_winner), ("baseline", row.in_baseline))
+        if worth is not None
+        for gap in (worth.interval,)
+    ]
+
+
+@dataclass(frozen=True)
+class EffectRow:
+    """The effect of one level of a search parameter, in the score's unit; positive is better.
+
+    Nine in ten intervals from `low` to `high` contain the true effect. `is_detail` marks a range inside an option.
+    `full_length` and `full_length_without` count the trials at full length with the level and with the baseline's choice;
+    `best` and `best_without` are the best scores among them. The effect is null if it is unknown.
+    """
+
+    technique: str
+    parameter: str
+    level: str
+    is_detail: bool
+    verdict: str
+    effect: float
+    low: float
+    high: float
+    full_length: int
+    full_length_without: int
+    best: float
+    best_without: float
+    trials: int
+
+
+@dataclass(frozen=True)
+class InteractionRow:
+    """The effect of two options together minus the sum of their single effects; `clear` is the certainty of its sign."""
+
+    one: str
+    other: str
+    effect: float
+    low: float
+    high: float
+    clear: float
+
+
+@dataclass(frozen=True)
+class ReportResult:
+    """What `sweep report` found; `page` is the file that it wrote."""
+
+    sweep: str
+    metric: str
+    page: str
+    best: int
+    score: float
+    standard_error: float
+    effects: list[EffectRow]
+    interactions: list[InteractionRow]
+    cautions: list[str]
+    notes: list[str]
+
+
+# The columns of the tables of effects that have other names in the rows.
+RENAMED = {"detail": "is_detail", "full": "full_length", "full_off": "full_length_without", "best_off": "best_without"}
+
+
+def describe_findings(findings: Findings, page: Path) -> ReportResult:
+    """Return the findings of a report as plain values."""
+    sweep, best = findings.sweep, findings.sweep.completed.iloc[0]
+    return ReportResult(
+        sweep.name,
+        sweep.metric,
+        str(page),
+        int(best.trial),
+        float(best.score),
+        float(best.standard_error),
+        _read_rows(findings.effects.rename(columns=RENAMED), EffectRow),
+        _read_rows(findings.interactions, InteractionRow),
+        list(findings.cautions),
+        list(sweep.notes),
+    )
+
+
+def _read_rows(table: pd.DataFrame, row_class: type[Row]) -> list[Row]:
+    """Return the rows of a table with a column for each field of `row_class`."""
+    return [row_class(**row) for row in table[[field.name for field in fields(row_class)]].to_dict("records")]
+
+
+@dataclass(frozen=True)
+class TechniqueRow:
+    """One technique: its field in a recipe, its title, what it does, and its source."""
+
+    name: str
+    title: str
+    effect: str
+    source: str

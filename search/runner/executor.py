@@ -1,0 +1,139 @@
+"""Run the trials of a sweep on Ray's workers, with Ray Tune."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ledger.events import AnyEvent, EpochReported
+from ledger.folder import SweepFolder
+from ledger.settings import Settings
+from ledger.trials import Trial
+from search.core.controller import Controller
+from search.runner.machines.capacity import Capacity
+from search.runner.machines.ray_process import (
+    RAY_SETTINGS,
+    added_variables,
+    watch_servers,
+    without_secrets,
+    write_own,
+)
+from search.runner.worker import TrialInput, bootstrap, project_root
+
+PENDING = "100000"  # Tune must ask whenever a worker could be free; the searcher itself starts no more trials than fit
+
+
+@dataclass(frozen=True)
+class Work:
+    """A sweep whose trials an executor runs."""
+
+    folder: SweepFolder
+    controller: Controller
+    capacity: Capacity
+    settings: Settings
+    should_stop: Callable[[], bool]  # also takes in the requests of users, so it is called at least once a second
+    leave: Callable[[], None]  # called when the sweep should stop, before the wait for trials that still run
+
+
+Executor = Callable[[Work], None]
+
+
+class RayLost(BaseException):
+    """Leaves Tune at once. After an `Exception` it would end its workers, which hangs without Ray's servers."""
+
+
+@added_variables(RAY_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": PENDING})
+def run_on_ray(work: Work) -> None:
+    """Let Ray Tune run trials until none is left, or the sweep should stop.
+
+    Raises:
+        RayLost: Ray's servers on this machine have ended.
+    """
+    import ray
+    from ray import tune
+
+    from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher, SweepStopper, make_placing
+    from search.runner.start.probe import Probe
+
+    # Errors when Tune saves its own state do not matter, because the ledger is the state. It also has the reasons of lost
+    # workers, whose tracebacks would hide our sentences.
+    for name in ("execution.experiment_state", "execution.tune_controller", "tune"):
+        logging.getLogger(f"ray.tune.{name}").setLevel(logging.CRITICAL)
+
+    controller, capacity = work.controller, work.capacity
+    with suppress(OSError):  # a full disk is noticed by the ledger
+        write_own(work.folder.processes)
+    is_ray_lost, probe = watch_servers(), Probe(controller)
+    controller.subscribe(probe)
+
+    def follow_memory(event: AnyEvent) -> None:
+        if isinstance(event, EpochReported):
+            capacity.learn(max(event.metrics.get(f"{what}_memory_mb") or 0.0 for what in ("peak", "evaluation")))
+
+    controller.subscribe(follow_memory)
+
+    def should_stop() -> bool:
+        return work.should_stop() or is_ray_lost()
+
+    def collect_or_stop() -> bool:
+        probe.collect()  # Tune calls this in each pass of its loop
+        return should_stop()
+
+    def leave() -> None:
+        work.leave()
+        if is_ray_lost():
+            raise RayLost
+
+    tuner = tune.Tuner(
+        tune.with_resources(bootstrap(project_root(), "search.runner.worker", "run_trial"), make_placing()),
+        tune_config=tune.TuneConfig(
+            search_alg=LedgerSearcher(controller, lambda trial: _make_input(work, trial), capacity.look, should_stop),
+            scheduler=LedgerScheduler(controller, should_stop, capacity.is_prepared, capacity.can_enlarge),
+            num_samples=-1,
+            reuse_actors=True,
+            trial_dirname_creator=lambda trial: f"{trial.config['trial']:04d}-{trial.trial_id}",
+        ),
+        run_config=tune.RunConfig(
+            storage_path=str(work.folder.ray),
+            name=time.strftime("%Y%m%d-%H%M%S"),
+            verbose=0,
+            stop=SweepStopper(collect_or_stop, leave),
+            failure_config=tune.FailureConfig(max_failures=0),  # the controller restarts trials and counts the restarts
+        ),
+    )
+    try:
+        with without_secrets():
+            tuner.fit()
+    except Exception:
+        if not is_ray_lost():
+            raise
+    finally:
+        if is_ray_lost():
+            ray.shutdown()  # while Tune's objects live: their deletion would wait a minute for the server and end this process
+        probe.close(lambda: controller.is_done and not should_stop())
+    if is_ray_lost():
+        raise RayLost
+
+
+def _make_input(work: Work, trial: Trial) -> TrialInput:
+    demand, search, copy_to = work.capacity.demand_of(trial), work.controller.space.search, work.settings.copy_to
+    return TrialInput(
+        trial.number,
+        trial.recipe.model_dump(),
+        str(work.folder.trial(trial.number)),
+        search.metric,
+        search.score,
+        reported=trial.epoch,
+        cpus=demand.cpus,
+        uses_share=work.settings.named_cpus is None,
+        gpus=demand.gpus,
+        crashes=trial.crashes,
+        cache=str(work.folder.rates),
+        resources=demand.resources,
+        avoided=work.capacity.avoided,
+        is_new=trial.resumes == 0,
+        copy=f"{copy_to}/{work.folder.name}/trials/{trial.name}" if copy_to else "",
+    )

@@ -1,0 +1,42 @@
+"""Ray's messages about failures, in one line each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training.errors import LostDevice
+
+if TYPE_CHECKING:
+    from ray.tune.experiment import Trial as RayTrial
+
+    from ledger.events import LossCause
+
+# Parts of the messages about a worker that was lost with its node, or ended by the SIGTERM of a drain or an eviction.
+PREEMPTED = ("its node has died", "temporarily unavailable", "received a SIGTERM", "receives a SIGTERM", "preempted")
+# Parts of the messages about a worker that needed more memory than there was.
+MEMORY = ("low on memory", "OutOfMemory")
+LOST = f"{LostDevice.__name__}: "  # precedes the reason in a traceback
+TELLING = ("memory", "died", "killed", "unavailable")
+
+
+def describe_failure(error: Exception) -> str:
+    """Return the first line of an error that Ray raised, without its full stop."""
+    from ray.exceptions import OutOfMemoryError
+
+    if isinstance(error, OutOfMemoryError):
+        return "the memory of the machine is too small"
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
+
+
+def describe_death(trial: RayTrial) -> tuple[str, LossCause]:
+    """Return in one line why a trial's worker died, and the kind of cause."""
+    # Ray's `get_error` reads a copy of the file, which Ray makes later.
+    text = Path(trial.error_file).read_text() if trial.error_file and Path(trial.error_file).exists() else ""
+    lines = [line.strip() for line in text.splitlines()]
+    telling = [line.split(LOST, 1)[1] for line in lines if LOST in line]
+    telling += [line for line in lines if any(word in line.lower() for word in TELLING)]
+    reason = (telling or lines or ["the worker died"])[0][:300]
+    if any(part in reason for part in MEMORY):
+        return reason, "memory"
+    return reason, "preemption" if any(part in text for part in PREEMPTED) else "worker"

@@ -1,0 +1,315 @@
+"""The options of a sweep, once: the command line has them as options, the Python functions as arguments."""
+
+# Without `from __future__ import annotations`: Typer and the documentation read these annotations. The command line
+# reads the first type of a union.
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec, TypeVar, get_args
+
+import typer
+from rich.console import Console
+
+from ledger import EXPERIMENT
+from search.arguments import LARGEST_SEED, absolute_uri, check_number, check_share
+from training.errors import UserError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+
+STORAGE = Path("sweeps")
+NUMBER = "NUMBER"
+
+
+def _load(files: list[str] | None) -> list[str] | None:
+    from training.plugins import load
+
+    load(files or [])
+    return files
+
+
+def complete_name(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the sweeps in the storage folder, for the completion of a shell."""
+    from ledger.folder import list_folders
+
+    try:
+        folders = list_folders(Path(context.params.get("storage") or STORAGE).absolute())
+    except UserError:  # the command itself reports it
+        return []
+    return [folder.name for folder in folders if folder.name.startswith(incomplete)]
+
+
+def complete_trial(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the trials of the sweep that the command names."""
+    from ledger.folder import open_folder
+    from ledger.record import SweepRecord
+
+    try:
+        storage = Path(context.params.get("storage") or STORAGE).absolute()
+        trials = SweepRecord.open(open_folder(storage, context.params["name"])).trials
+    except (UserError, KeyError):
+        return []
+    return [trial.name for trial in trials if trial.name.startswith(incomplete)]
+
+
+def complete_field(incomplete: str) -> list[str]:
+    """Return the fields of a recipe and of a search, as the left side of a value to set."""
+    from spaces.search import Search
+    from training.recipe import Recipe, flatten
+
+    fields = [*Recipe().flat(), *flatten({"search": Search().model_dump()})]
+    return [f"{field}=" for field in fields if field.startswith(incomplete)]
+
+
+def complete_space(incomplete: str) -> list[str]:
+    """Return the bundled spaces, and the files of spaces here."""
+    from spaces.load import bundled_names
+
+    names = [*bundled_names(), *(path.name for ending in ("yaml", "yml") for path in Path().glob(f"*.{ending}"))]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_preset(incomplete: str) -> list[str]:
+    """Return the presets."""
+    from search.presets.rules import PRESETS
+
+    return [name for name in PRESETS if name.startswith(incomplete)]
+
+
+# Other commands have these too.
+SPACE = typer.Argument(
+    help="A bundled space (`quick`, `card`, `full`) or a YAML file; none with `--preset`.",
+    autocompletion=complete_space,
+)
+OVERRIDES = typer.Argument(
+    metavar="[PATH=VALUE]...",
+    help="Set a value, such as `epochs=3` or `search.trials=20`.",
+    autocompletion=complete_field,
+)
+MOVED = typer.Argument(metavar="[data.root=FOLDER]", help="The new place of the images, if they moved.")
+PRESET = typer.Option(
+    help="Choose a space for the images of `data.root`, the machine and the time budget: `fast`, `good` or `best`.",
+    metavar="NAME",
+    autocompletion=complete_preset,
+)
+NAME = typer.Argument(help="Name of a sweep; `sweep list` shows them.", autocompletion=complete_name)
+TIME_BUDGET = typer.Option(help="Stop after this time, such as `90s`, `15m` or `2h`.")
+STORAGE_FOLDER = typer.Option(help="Folder that holds the sweeps.", envvar="SWEEP_STORAGE")
+STORE = typer.Option(help="MLflow store: a database or a server.", envvar="MLFLOW_TRACKING_URI", show_envvar=True)
+FROM_STORE = typer.Option(
+    "--tracking-uri",
+    help="Read the sweep from this MLflow store, not from the storage folder.",
+    callback=lambda uri: None if uri is None else absolute_uri(uri),
+)
+EXPERIMENT_NAME = typer.Option(help="MLflow experiment.")
+DASHBOARD = typer.Option("--dashboard", help="Serve the sweep's dashboard on 127.0.0.1 while the command runs.")
+PLUGIN = typer.Option(
+    "--plugin",
+    "--with",
+    help="Load the techniques, data and backbones of this Python file; may be repeated.",
+    metavar="FILE",
+    callback=_load,
+)
+# What Python's documentation says in other words than the help. A field with text alone is no option of a command.
+FILES = "Python files with techniques, data or backbones of your own; they stay loaded in this process."
+CONSOLE = "A Rich console for progress. Default: the terminal or the notebook."
+SECONDS = 'The time after which the sweep ends: seconds, or text such as `"2h"`.'
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """The options of a new sweep."""
+
+    space: Annotated[str | Path | None, SPACE] = None
+    overrides: Annotated[Sequence[str], OVERRIDES] = ()
+    _: KW_ONLY
+    preset: Annotated[str | None, PRESET] = None
+    name: Annotated[str | None, typer.Option(help="Name of the sweep. Default: the space's name and a number.")] = None
+    trials: Annotated[int | None, typer.Option(help="Number of trials, including the baselines.")] = None
+    time_budget: Annotated[str | float | None, TIME_BUDGET, SECONDS] = None
+    cpus_per_trial: Annotated[
+        str | float | None,
+        typer.Option(
+            help="CPUs per trial; `auto`: as many trials on a machine without GPUs as its memory and CPUs allow.",
+            metavar=NUMBER,
+        ),
+    ] = None
+    gpus_per_trial: Annotated[
+        str | float | None,
+        typer.Option(
+            help="GPUs per trial, also a fraction; `auto`: as many trials on a GPU as its memory allows.",
+            metavar=NUMBER,
+        ),
+    ] = None
+    address: Annotated[str | None, typer.Option(help="Head node of a Ray cluster. Default: this machine.")] = None
+    max_concurrent: Annotated[
+        int | None, typer.Option(help="Maximum concurrent trials; the autoscaler sees pending ones.")
+    ] = None
+    accelerator: Annotated[str | None, typer.Option(help="Type of GPU that trials need, such as `A100`.")] = None
+    storage: Annotated[Path | str, STORAGE_FOLDER] = STORAGE
+    tracking_uri: Annotated[
+        str | None, STORE, "MLflow store. Default: `MLFLOW_TRACKING_URI`, else a database in this folder."
+    ] = None
+    experiment: Annotated[str, EXPERIMENT_NAME] = EXPERIMENT
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search; the recipe has its own seed.")] = 0
+    warm_start: Annotated[
+        Iterable[str],
+        typer.Option(help="Begin with the best recipes of this earlier sweep; may be repeated."),
+        "Earlier sweeps; this one begins with their best recipes.",
+    ] = ()
+    keep_best: Annotated[int, typer.Option(min=1, help="Number of completed trials that keep their weights.")] = 5
+    owner: Annotated[str | None, typer.Option(help="Owner of the sweep. Default: the current user.")] = None
+    tags: Annotated[
+        Iterable[str],
+        typer.Option("--tag", help="Tag of the sweep in MLflow, such as `team=vision`; may be repeated."),
+        'Texts such as `"team=vision"`, for `sweep list --tag`.',
+    ] = ()
+    or_resume: Annotated[
+        bool,
+        typer.Option(
+            "--or-resume",
+            help="Continue the sweep `--name` if it exists, for example after a scheduler restarted the job.",
+        ),
+    ] = False
+    copy_to: Annotated[
+        str | None,
+        typer.Option(
+            help="Copy the ledger and all checkpoints to this URI, such as s3://bucket/sweeps.", envvar="SWEEP_COPY_TO"
+        ),
+    ] = None
+    dashboard: Annotated[bool, DASHBOARD] = False
+    plugins: Annotated[Iterable[str | Path], PLUGIN, FILES] = ()
+    console: Annotated[Console | None, CONSOLE] = None
+
+    def __post_init__(self) -> None:
+        check_number("--max-concurrent", self.max_concurrent)
+        check_number("--trials", self.trials)
+        check_number("--seed", self.seed, least=0, most=LARGEST_SEED)
+        check_number("--keep-best", self.keep_best)
+        if self.owner is not None and not self.owner.isprintable():
+            raise UserError(f"--owner={self.owner!a}: a name is one line of text. Give another one.")
+        if self.or_resume and self.name is None:
+            raise UserError("--or-resume: give the name of the sweep with --name, or leave --or-resume out.")
+        if self.accelerator is not None and self.address in (None, "local"):
+            raise UserError(
+                f"--accelerator={self.accelerator}: it chooses among the machines of a cluster. Give --address too, or "
+                "leave it out."
+            )
+
+
+@dataclass(frozen=True)
+class PlanOptions(SweepOptions):
+    """The options of a plan: those of the sweep, and a price."""
+
+    _: KW_ONLY
+    price_per_gpu_hour: Annotated[
+        float | None, typer.Option(help="Price of a GPU for one hour; the plan then has the price of the sweep.")
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_share("--price-per-gpu-hour", self.price_per_gpu_hour)
+
+
+@dataclass(frozen=True)
+class ContinueOptions:
+    """The options of a sweep that continues; without them, it keeps its settings."""
+
+    name: Annotated[str, NAME]
+    _: KW_ONLY
+    overrides: Annotated[Sequence[str], MOVED] = ()
+    storage: Annotated[Path | str, STORAGE_FOLDER] = STORAGE
+    time_budget: Annotated[str | float | None, TIME_BUDGET, SECONDS] = None
+    cpus_per_trial: Annotated[
+        str | float | None, typer.Option(help="CPUs per trial from now on, or `auto`.", metavar=NUMBER)
+    ] = None
+    gpus_per_trial: Annotated[
+        str | float | None, typer.Option(help="GPUs per trial from now on, or `auto`.", metavar=NUMBER)
+    ] = None
+    address: Annotated[str | None, typer.Option(help="Head node of another Ray cluster; `local`: this machine.")] = None
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="Log to another MLflow store; the earlier trials are copied to it.")
+    ] = None
+    dashboard: Annotated[bool, DASHBOARD] = False
+    plugins: Annotated[Iterable[str | Path], PLUGIN, FILES] = ()
+    console: Annotated[Console | None, CONSOLE] = None
+
+
+@dataclass(frozen=True)
+class ResumeOptions(ContinueOptions):
+    """The options of a sweep that was interrupted."""
+
+    _: KW_ONLY
+    copy: Annotated[
+        str | None,
+        typer.Option("--from", help="Fetch the sweep from this URI, which was given as `--copy-to`.", metavar="URI"),
+    ] = None
+
+
+@dataclass(frozen=True)
+class ExtendOptions(ContinueOptions):
+    """The options of a sweep that gets more trials."""
+
+    trials: Annotated[int, typer.Option(help="Number of additional trials.")]
+
+    def __post_init__(self) -> None:
+        check_number("--trials", self.trials)
+
+
+@dataclass(frozen=True)
+class SweepPlace:
+    """Where a sweep is found: in the storage folder here, or in a store that its driver writes to."""
+
+    name: Annotated[str, NAME]
+    _: KW_ONLY
+    storage: Annotated[Path | str, STORAGE_FOLDER] = STORAGE
+    tracking_uri: Annotated[str | None, FROM_STORE] = None
+    experiment: Annotated[str, EXPERIMENT_NAME] = EXPERIMENT
+
+
+@dataclass(frozen=True)
+class OpenOptions(SweepPlace):
+    """The options of a sweep that is read."""
+
+    _: KW_ONLY
+    plugins: Annotated[Iterable[str | Path], PLUGIN, FILES] = ()
+    console: Annotated[Console | None, CONSOLE] = None
+
+
+@dataclass(frozen=True)
+class ReadOptions(OpenOptions):
+    """The options of a sweep that is read, whose images may have moved."""
+
+    _: KW_ONLY
+    overrides: Annotated[Sequence[str], MOVED] = ()
+
+
+def takes(options: Callable[P, T]) -> Callable[[Callable[[T], R]], Callable[P, R]]:
+    """Give a function of `options` their fields as its arguments, also in its signature and its documentation."""
+
+    def decorate(function: Callable[[T], R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*arguments: P.args, **named: P.kwargs) -> R:
+            return function(options(*arguments, **named))
+
+        fields = list(inspect.signature(options).parameters.values())
+        signature = inspect.signature(function).replace(
+            parameters=[field.replace(annotation=get_args(field.annotation)[0]) for field in fields]
+        )
+        described = (f"    {field.name}: {_describe(field.annotation)}" for field in fields)
+        text, raises, errors = inspect.cleandoc(function.__doc__ or "").partition("Raises:")
+        call.__doc__ = "\n".join([f"{text}Args:", *described, "", raises + errors])
+        vars(call)["__signature__"] = signature
+        return call
+
+    return decorate
+
+
+def _describe(annotation: Any) -> str:
+    """Return the text for Python's documentation, else the help."""
+    _, *notes = get_args(annotation)
+    return notes[-1] if isinstance(notes[-1], str) else notes[-1].help

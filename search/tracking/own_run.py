@@ -1,0 +1,135 @@
+"""What others than its driver write to a sweep's own run in MLflow: results, notes, exports, and requests to the driver."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.reading.remote import Experiment, RemoteSweep, open_experiment
+from analysis.reading.store import artifact_errors
+from ledger.events import AnyRequest, encode
+from ledger.formatting import mask_secrets
+from ledger.record import SweepRecord
+from ledger.settings import Settings
+from search.tracking.run import compressed, to_milliseconds
+from search.tracking.sweep_runs import LONGEST_TAG, NOTES, REQUEST, STOP, join_notes
+from training.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXPORT = "export"  # an artifact of a sweep's run
+
+
+def log_results(
+    record: SweepRecord,
+    metrics: Mapping[str, float],
+    files: Sequence[Path],
+    sentences: Sequence[str],
+    stamp: float,
+    console: Console,
+    store: tuple[str, str] | None = None,
+) -> None:
+    """Log to the sweep's own run, with sentences as its description.
+
+    If MLflow does not answer, or may not be asked, a line is printed and nothing fails: the files have the same content.
+    Logging again with the same `stamp`, in seconds since 1970, changes nothing. `store` has the address and the experiment,
+    if they are not those of the sweep's settings.
+    """
+    from mlflow.entities import Metric
+
+    try:
+        settings = record.settings if store is None else Settings(*store)
+        with open_experiment(settings.tracking_uri, settings.experiment) as opened:
+            if (run_id := opened.find_own_run(record.header.id)) is None:
+                console.print("MLflow does not have this sweep's run; the results are only in its folder.")
+                return
+            entries = [Metric(name, value, to_milliseconds(stamp), 0) for name, value in metrics.items()]
+            opened.client.log_batch(run_id, metrics=entries, synchronous=True)
+            if sentences:
+                opened.client.set_tag(run_id, "mlflow.note.content", "\n\n".join(sentences)[:5000])
+            for file in files:
+                opened.client.log_artifact(run_id, str(file))
+    except (UserError, OSError) as error:
+        console.print(f"! MLflow does not get the results. {error}", markup=False)
+
+
+def send_notes(record: SweepRecord, settings: Settings) -> bool:
+    """Write the notes and the ledger of a sweep that is not running to its own run. Returns False without an answer."""
+    try:
+        with open_experiment(settings.tracking_uri, settings.experiment) as opened:
+            if run_id := opened.find_own_run(record.header.id):
+                opened.client.set_tag(run_id, NOTES, join_notes([note.text for note in record.notes]))
+                with compressed(record.folder.ledger) as packed:
+                    opened.client.log_artifact(run_id, str(packed))
+    except (UserError, OSError):
+        return False
+    return True
+
+
+def fetch_export(uri: str, experiment: str, name: str, out: Path) -> None:
+    """Copy the export that `sweep run --publish` attached to the sweep's run.
+
+    Raises:
+        UserError: there is no such sweep, or it has no export.
+    """
+    with open_experiment(uri, experiment) as opened, tempfile.TemporaryDirectory() as folder:
+        sweep = opened.find(name)
+        with artifact_errors(uri, EXPORT):
+            has_export = opened.has(sweep, EXPORT)
+            if has_export:
+                fetched = opened.client.download_artifacts(sweep.run.info.run_id, EXPORT, folder)
+                shutil.copytree(fetched, out, dirs_exist_ok=True)
+        if not has_export:
+            raise UserError(
+                f"{name}: its run in {mask_secrets(uri)} has no export. A sweep that `sweep submit` or `sweep run "
+                "--publish` started has one when it has ended; else export it where its storage folder is."
+            )
+
+
+def publish_export(record: SweepRecord, folder: Path) -> None:
+    """Attach an export to the sweep's run.
+
+    Raises:
+        UserError: the store cannot be written.
+    """
+    settings = record.settings
+    with open_experiment(settings.tracking_uri, settings.experiment) as opened:
+        if run_id := opened.find_own_run(record.header.id):
+            opened.client.log_artifacts(run_id, str(folder), EXPORT)
+
+
+def request_stop(uri: str, experiment: str, name: str) -> None:
+    """Ask the driver of a sweep to end it; it looks for such a request every few seconds.
+
+    Raises:
+        UserError: there is no such sweep, or it is not running.
+    """
+    with open_experiment(uri, experiment) as opened:
+        opened.client.set_tag(_find_running(opened, name).run.info.run_id, STOP, "yes")
+
+
+def send_request(uri: str, experiment: str, name: str, event: AnyRequest) -> None:
+    """Leave a request for the driver of a running sweep; it looks for one every few seconds.
+
+    Raises:
+        UserError: there is no such sweep, it is not running, or the recipe is too long for a tag.
+    """
+    text = encode(event).decode()
+    if len(text) > LONGEST_TAG:
+        raise UserError(
+            f"{name}: the recipe has {len(text):,} characters, and a tag in MLflow at most {LONGEST_TAG:,}. Add it where the "
+            "storage folder of the sweep is."
+        )
+    with open_experiment(uri, experiment) as opened:
+        opened.client.set_tag(_find_running(opened, name).run.info.run_id, f"{REQUEST}{event.request}", text)
+
+
+def _find_running(opened: Experiment, name: str) -> RemoteSweep:
+    sweep = opened.find(name)
+    if sweep.state != "running":
+        raise UserError(f"{name} is not running: its state in {mask_secrets(opened.uri)} is {sweep.state}.")
+    return sweep

@@ -1,0 +1,94 @@
+"""The lead of the best trial counts the luck of seeds and of images, and the choice of the best."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analysis.effects.lead import Lead, judge_lead
+from analysis.effects.technique_effects import fit_sweep
+from analysis.report.sentences import describe_lead, describe_rivals
+
+
+def judge(sweep):
+    return judge_lead(sweep, fit_sweep(sweep))
+
+
+def with_scores(sweep, scores, error=0.01):
+    """The sweep whose completed trials, in their order, have these scores."""
+    trials = sweep.trials.copy()
+    trials.loc[trials.state == "completed", ["score", "standard_error"]] = np.column_stack(
+        [scores, np.full(len(scores), error)]
+    )
+    return replace(sweep, trials=trials)
+
+
+def test_a_planted_lead_is_clear_and_inside_the_interval(sweep):
+    lead = judge(sweep)
+    assert lead.verdict == "clear"
+    assert lead.low < 0.06 < lead.high  # label smoothing
+    assert lead.probability > 0.99
+
+
+def test_the_best_of_equal_recipes_is_rarely_called_clear_and_has_rivals(sweep):
+    count = (sweep.trials.state == "completed").sum()
+    leads = [judge(with_scores(sweep, 0.9 + np.random.default_rng(seed).normal(0, 0.01, count))) for seed in range(20)]
+    ahead = [lead for lead in leads if lead.verdict != "baseline"]
+    # Half of these best trials are ahead of the best of three baselines by more than one and a half standard errors.
+    assert np.median([lead.observed for lead in ahead]) > 0.01
+    assert sum(lead.verdict == "clear" for lead in ahead) <= 1
+    assert np.median([lead.mean for lead in ahead]) < 0.005
+    assert all(lead.rivals for lead in ahead)
+
+
+def test_few_images_make_the_same_scores_uncertain(sweep):
+    scores = sweep.trials.score[sweep.trials.state == "completed"].to_numpy()
+    wide = judge(with_scores(sweep, scores, error=0.06))
+    assert wide.verdict == "open"
+    assert wide.high - wide.low > 2 * (judge(sweep).high - judge(sweep).low)
+
+
+def test_a_lower_loss_leads(sweep):
+    space = replace(sweep.space, search=sweep.space.search.model_copy(update={"metric": "val_loss"}))
+    lower = judge(replace(sweep, space=space, trials=sweep.trials.assign(score=1 - sweep.trials.score)))
+    assert (lower.best, lower.verdict) == (judge(sweep).best, "clear")
+    assert lower.observed == pytest.approx(judge(sweep).observed)
+
+
+def test_without_enough_full_trainings_the_lead_is_open(sweep):
+    baseline, best = (sweep.completed[sweep.completed.is_baseline == kind].trial.iloc[0] for kind in (True, False))
+    lead = judge(replace(sweep, trials=sweep.trials[sweep.trials.trial.isin([baseline, best])]))
+    assert lead.verdict == "open"
+    assert "2 trials at full length cannot show the noise between trainings" in describe_lead(sweep.metric, lead)
+
+
+def test_a_sweep_without_a_completed_trial_has_no_lead(sweep):
+    assert judge(replace(sweep, trials=sweep.trials[sweep.trials.state == "stopped"])) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {},
+            "The best, 0011, is probably 1.4 to 7.9 points better than the best baseline, 0001, with new seeds and images "
+            "(98 % certain that it is better; as scored: 7.7 points).",
+        ),
+        (
+            {"low": -0.016, "probability": 0.78},
+            "It is open whether the best, 0011, is better than the best baseline, 0001: −1.6 to 7.9 points are probable "
+            "with new seeds and images (78 % certain that it is better; as scored: 7.7 points).",
+        ),
+        ({"probability": 0.9999}, "more than 99 % certain"),
+        ({"baseline": "0011"}, "No recipe beat the baselines: the best trial, 0011, is a baseline."),
+        ({"baseline": None}, "0011 is the best of 12 completed trials. No baseline completed, so its gain is unknown."),
+        ({"count": 1}, "Only one trial completed, 0011: there is nothing to compare it with."),
+    ],
+)
+def test_the_statement_names_the_lead_with_its_certainty(changes, sentence):
+    lead = Lead("0011", "0001", 12, 0.077, 0.046, 0.014, 0.079, 0.98, ("0007",))
+    assert sentence in describe_lead("val_accuracy", replace(lead, **changes))
+    assert describe_rivals(lead) == (
+        "1 of the 11 other completed trials may be as good as 0011: more images or seeds would show it."
+    )
+    assert describe_rivals(replace(lead, rivals=())) is None

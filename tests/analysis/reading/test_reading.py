@@ -1,0 +1,49 @@
+"""A sweep that is read from MLflow equals its ledger, from a database and from a server."""
+
+import pandas as pd
+import pytest
+
+import analysis
+from analysis.loading import load
+from search.tracking import writer as tracking
+from tests.analysis.made_up import send, simulate, write
+from training.errors import UserError
+
+
+def test_the_ledger_of_a_run_gives_the_tables_of_the_folder(space, sweep, tmp_path, monkeypatch, serve_mlflow):
+    monkeypatch.setattr(tracking, "FLUSH_SECONDS", 0.02)
+    events, uri = simulate(space).events, f"sqlite:///{tmp_path}/mlflow.db"
+    send(uri, "made-up-1", space, events, ledger=write(tmp_path, "made-up-1", space, events))
+    for place in (uri, f"http://127.0.0.1:{serve_mlflow(uri)}"):
+        found = load("made-up-1", place)
+        pd.testing.assert_frame_equal(found.trials, sweep.trials)
+        pd.testing.assert_frame_equal(found.curves, sweep.curves)
+        assert (found.figures, found.state) == (sweep.figures, sweep.state)
+
+
+def test_what_mlflows_client_reads_of_the_runs_is_what_the_ledger_has(uri, sweep):
+    found = load("made-up-1", uri)
+    pd.testing.assert_frame_equal(found.trials, sweep.trials, rtol=1e-9)
+    pd.testing.assert_frame_equal(found.curves, sweep.curves, rtol=1e-9)
+    assert found.state == sweep.state
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "words"),
+    [
+        ("quick-9", None, "quick-9: no such sweep in .*There are: .*made-up-1"),
+        ("quick-9", "sqlite:////nowhere/mlflow.db", "--tracking-uri sqlite:////nowhere/mlflow.db: no such database"),
+        ("quick-9", "http://127.0.0.1:9", "the MLflow server does not answer"),
+        ("quick-9", "nonsense://here", "--tracking-uri nonsense://here: not a database"),
+    ],
+)
+def test_a_wrong_name_or_store_gives_one_sentence(uri, name, where, words):
+    with pytest.raises(UserError, match=words) as caught:
+        load(name, where or uri)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_package_loads_a_sweep():
+    assert analysis.load is load
+    with pytest.raises(AttributeError, match="has no attribute 'laod'"):
+        analysis.laod  # noqa: B018

@@ -1,0 +1,79 @@
+import json
+import shutil
+
+import pytest
+from pydantic import ValidationError
+
+from ledger.events import EpochReported, TrialLost, TrialResumed, decode, encode
+from ledger.file import Ledger, read_events
+from tests.made_events import make_event
+from training.errors import UserError
+
+
+def test_events_survive_in_order(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    for trial in range(5):
+        ledger.append(TrialResumed(trial=trial))
+    assert json.loads((tmp_path / "ledger.jsonl").read_text().splitlines()[0])["format"] == 1
+    events = list(read_events(tmp_path / "ledger.jsonl"))
+    assert [event.trial for event in events] == [0, 1, 2, 3, 4]
+    assert events == Ledger(tmp_path / "ledger.jsonl").events
+
+
+@pytest.mark.parametrize("removed", ["ledger.jsonl", "."])
+def test_a_ledger_that_is_removed_while_it_is_open_is_written_again_with_all_events(tmp_path, removed):
+    path = tmp_path / "mine" / "ledger.jsonl"
+    path.parent.mkdir()
+    ledger = Ledger(path)
+    for trial in range(3):
+        ledger.append(TrialResumed(trial=trial))
+    assert not ledger.was_removed
+    path.unlink() if removed == "ledger.jsonl" else shutil.rmtree(path.parent)
+    for trial in range(3, 5):
+        ledger.append(TrialResumed(trial=trial))
+    assert ledger.was_removed
+    assert [event.trial for event in read_events(path)] == [0, 1, 2, 3, 4]
+    assert [file.name for file in path.parent.iterdir()] == ["ledger.jsonl"]
+
+
+@pytest.mark.parametrize("cut", [1, 5, 30])
+def test_an_incomplete_last_line_is_removed_and_the_next_event_starts_a_new_line(tmp_path, cut):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.append(TrialResumed(trial=0))
+    ledger.append(TrialLost(trial=1, reason="x" * 40))
+    ledger.close()
+    path.write_bytes(path.read_bytes()[:-cut])
+    again = Ledger(path)
+    assert [event.trial for event in again.events] == [0]
+    again.append(TrialResumed(trial=2))
+    assert [json.loads(line).get("trial") for line in path.read_text().splitlines()] == [None, 0, 2]
+
+
+@pytest.mark.parametrize("line", [b"{", b"[]", b'{"event":"nothing"}', b'{"event":"end","trial":0}'])
+def test_a_damaged_line_in_the_middle_is_refused_with_its_number(tmp_path, line):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.append(TrialResumed(trial=0))
+    path.write_bytes(path.read_bytes() + line + b"\n" + encode(TrialResumed(trial=1)))
+    with pytest.raises(UserError, match=r"ledger\.jsonl:3: .*damaged"):
+        Ledger(path)
+
+
+def test_another_format_is_refused(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    path.write_text('{"format": 9}\n')
+    with pytest.raises(UserError, match="format 9"):
+        Ledger(path)
+
+
+def test_nan_and_infinity_are_never_written():
+    with pytest.raises(ValidationError, match="finite"):
+        EpochReported(trial=0, epoch=1, score=float("nan"), standard_error=0.1, best_epoch=1)
+
+
+def test_a_recipe_that_a_later_version_would_refuse_can_still_be_read():
+    recipe = {"epochs": 1, "schedule": {"name": "cosine", "warmup_epochs": 5}}
+    event = make_event({"event": "start", "trial": 0, "recipe": recipe, "params": None, "origin": "sampler"})
+    assert event.recipe.schedule.warmup_epochs == 5
+    assert decode(encode(event)) == event

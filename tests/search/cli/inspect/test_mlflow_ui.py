@@ -1,0 +1,90 @@
+"""`sweep ui`: its port, and the processes it starts."""
+
+import http.server
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from search.cli.inspect.mlflow_ui import find_free_port, serve_ui
+from training.errors import UserError
+
+# It starts a child process, prints the child's number, and waits; neither ends by itself.
+SERVER = "import subprocess, sys, time; print(subprocess.Popen(['sleep', '300']).pid, flush=True); time.sleep(300)"
+PROGRAM = f"""
+import sys
+from search.runner.interrupt import Interrupted, listen
+from search.cli.inspect.mlflow_ui import run_group
+listen()
+try:
+    sys.exit(run_group([sys.executable, "-c", {SERVER!r}]))
+except Interrupted as end:
+    sys.exit(end.exit_code)
+"""
+
+
+@pytest.mark.parametrize("port", [99999999, 65536, 0, -1])
+def test_an_invalid_port_is_refused(port):
+    with pytest.raises(UserError, match=rf"--port={port}: a port is a number from 1 to 65535"):
+        find_free_port(port)
+
+
+def test_a_port_in_use_is_skipped():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert find_free_port(taken.getsockname()[1]) != taken.getsockname()[1]
+
+
+def test_the_last_port_in_use_gives_one_sentence():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 65535))
+        taken.listen()
+        with pytest.raises(UserError, match="--port=65535: port 65535 cannot be opened"):
+            find_free_port(65535)
+
+
+class Healthy(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_the_address_is_printed_when_it_answers(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mlflow.db").touch()
+    port = find_free_port(20_000)
+
+    def run(command, more):
+        assert command[command.index("--port") + 1] == str(port)
+        time.sleep(0.5)
+        assert "MLflow UI:" not in capsys.readouterr().out
+        with http.server.HTTPServer(("127.0.0.1", port), Healthy) as server:
+            server.handle_request()
+        deadline = time.monotonic() + 60
+        while not (printed := capsys.readouterr().out) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert printed.startswith(f"MLflow UI: http://127.0.0.1:{port}/")
+        return 0
+
+    monkeypatch.setattr("search.cli.inspect.mlflow_ui.run_group", run)
+    serve_ui(f"sqlite:///{tmp_path}/mlflow.db", port)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)])
+def test_the_processes_of_the_ui_end_with_it(number, code):
+    ui = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True)
+    child = psutil.Process(int(ui.stdout.readline()))
+    os.kill(ui.pid, number)
+    assert ui.wait(timeout=60) == code
+    deadline = time.monotonic() + 60
+    while child.is_running() and child.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE

@@ -1,0 +1,384 @@
+"""`sweep add` and `sweep stop --trial`: the ledger holds each request, so a resume repeats nothing and loses nothing."""
+
+from dataclasses import replace
+
+import pytest
+
+from ledger.events import DriverStarted, Replication, StopRequested, SweepClosed, SweepPaused, TrialAdded
+from ledger.file import Ledger
+from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
+from ledger.requests import list_requests, send_request, take_in
+from ledger.settings import Settings
+from search.cli.main import app
+from search.core.asha import Decision
+from search.core.controller import STOPPED, Controller
+from search.evaluation.requests import Target, request_extension, request_pause, request_text
+from search.runner.inbox import Inbox
+from search.runner.sweep import create_folder, make_header
+from spaces.load import dump_recipe, load_space
+from training.errors import UserError
+from training.loop.epoch_report import Report
+from training.recipe import Recipe
+
+SPACE = load_space("quick", ["search.trials=4", "epochs=3", "search.scheduler={name: none}"])
+
+
+class Store:
+    """What the driver sees of the tracking store."""
+
+    def __init__(self):
+        self.requests, self.answered, self.own_run = {}, set(), None
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = SweepFolder(tmp_path / "sweeps" / "mine")
+    create_folder(folder, make_header("mine", "1", SPACE, Settings()))
+    return folder
+
+
+def drive(folder):
+    """A new driver, as a resume starts it."""
+    return Controller(SPACE, Ledger(folder.ledger))
+
+
+def find(folder):
+    return Target.find(folder.path.parent, folder.name, None, "")
+
+
+def finish(controller, trial):
+    for epoch in range(trial.epoch + 1, trial.epochs + 1):
+        report(controller, trial, epoch)
+
+
+def report(controller, trial, epoch):
+    return controller.report(trial.number, Report(epoch, {}, 0.5, 0.01, epoch, [], 0.0))
+
+
+def run_all(controller):
+    while (trial := controller.next_trial()) is not None:
+        finish(controller, trial)
+    return list(controller.trials)
+
+
+def make_recipe(lr):
+    baseline = SPACE.baselines()[0]
+    return baseline.model_copy(update={"optimizer": baseline.optimizer.model_copy(update={"lr": lr})})
+
+
+def call(*arguments):
+    app(list(arguments), standalone_mode=False)
+
+
+def test_an_added_recipe_is_one_more_trial_after_the_baselines(folder):
+    controller = drive(folder)
+    finish(controller, controller.next_trial())
+    controller.accept(TrialAdded(request="a", recipe=make_recipe(0.0123)))
+    trials = run_all(controller)
+    assert [trial.origin for trial in trials] == [*["baseline"] * 3, "added", "sampler"]
+    assert trials[3].recipe.optimizer.lr == 0.0123
+    assert controller.is_done
+
+
+def test_a_resume_trains_an_added_recipe_once(folder):
+    first = drive(folder)
+    for _ in range(3):
+        finish(first, first.next_trial())
+    for lr in (0.01, 0.02):
+        first.accept(TrialAdded(request=f"{lr}", recipe=make_recipe(lr)))
+    finish(first, first.next_trial())
+    again = drive(folder)  # the first driver was killed; a request file may be left
+    again.accept(TrialAdded(request="0.02", recipe=make_recipe(0.02)))
+    trials = run_all(again)
+    assert [trial.recipe.optimizer.lr for trial in trials if trial.origin == "added"] == [0.01, 0.02]
+    assert len(trials) == 6
+
+
+def test_a_grid_that_is_used_up_still_trains_an_added_recipe(folder):
+    fixed = ["mixup={alpha: 0.0}", "optimizer.lr=0.01", "label_smoothing.alpha=0.0", "unfreeze.level=full"]
+    search = ["search.trials=99", "search.scheduler={name: none}", "search.sampler=grid"]
+    grid = load_space("quick", ["epochs=1", "batch_size={choice: [16, 32]}", *fixed, *search])
+    controller = Controller(grid, Ledger(folder.ledger.with_name("grid.jsonl")))
+    number = len(run_all(controller))
+    assert controller.is_done
+    controller.accept(TrialAdded(request="a", recipe=make_recipe(0.5)))
+    assert not controller.is_done
+    assert len(run_all(controller)) == number + 1
+    assert controller.is_done
+
+
+def test_a_stopped_trial_ends_after_its_epoch_and_stays_ended(folder):
+    controller = drive(folder)
+    trial, other = controller.next_trial(), controller.next_trial()
+    assert report(controller, trial, 1) is Decision.CONTINUE
+    controller.accept(StopRequested(request="s", trial=trial.number))
+    assert trial.state == "running"
+    assert report(controller, trial, 2) is Decision.STOP
+    assert (trial.state, trial.reason, trial.epoch) == ("stopped", STOPPED, 2)
+    assert report(controller, trial, 3) is Decision.STOP
+    assert trial.epoch == 2
+    assert report(controller, other, 1) is Decision.CONTINUE
+    assert drive(folder).trials.by_number[trial.number].state == "stopped"
+
+
+def test_a_trial_whose_driver_died_after_the_request_is_not_trained_on(folder):
+    first = drive(folder)
+    trial = first.next_trial()
+    report(first, trial, 1)
+    first.accept(StopRequested(request="s", trial=trial.number))
+    again = drive(folder)
+    again.take_over()
+    assert again.next_trial().number != trial.number
+    assert again.trials.by_number[trial.number].state == "stopped"
+
+
+def test_a_request_for_an_unknown_trial_does_not_stop_a_later_one(folder):
+    controller = drive(folder)
+    controller.accept(StopRequested(request="s", trial=2))
+    assert all(trial.state == "completed" for trial in run_all(controller))
+
+
+def test_the_inbox_takes_requests_from_the_folder_and_the_store_once(folder, caplog):
+    controller, store = drive(folder), Store()
+    inbox = Inbox(folder, store, controller)
+    recipe = make_recipe(0.01)
+    send_request(folder, TrialAdded(request="a", recipe=recipe))
+    (folder.requests / "0-strange.json").write_text('{"event": "end"}')
+    store.requests = {"request.b": TrialAdded(request="b", recipe=recipe).model_dump_json()}
+    inbox.collect()
+    assert [added.recipe for added in controller.added] == [recipe, recipe]
+    assert "is not a request" in caplog.text
+    assert list(folder.requests.iterdir()) == []
+    assert store.answered == {"request.b"}
+    inbox.collect(at_once=True)  # the tag is still there
+    assert len(controller.added) == 2
+
+
+def test_a_request_that_came_after_the_last_look_is_taken_in_by_a_resume(folder):
+    controller = drive(folder)
+    run_all(controller)
+    controller.record(SweepClosed(state="completed"))
+    send_request(folder, event := TrialAdded(request="a", recipe=make_recipe(0.01)))
+    record = SweepRecord.open(folder)
+    assert record.is_done
+    take_in(folder, Ledger(folder.ledger, record.events))
+    assert list(list_requests(folder)) == []
+    record = SweepRecord.open(folder)
+    assert (record.is_done, record.budget) == (False, 5)
+    send_request(folder, event)  # the driver died before it removed the file
+    take_in(folder, Ledger(folder.ledger, record.events))
+    assert SweepRecord.open(folder).budget == 5
+
+
+def test_the_command_leaves_a_request_for_a_running_driver(folder, capsys):
+    controller = drive(folder)
+    controller.next_trial()
+    with folder.locked():
+        call("add", "mine", "optimizer.lr=0.0123", "batch_size=16")
+        assert "mine will train this recipe as one more trial when its driver has read" in capsys.readouterr().out
+        call("stop", "mine", "--trial", "0")
+        assert "Trial 0000 of mine will end after its current epoch" in capsys.readouterr().out
+        added, stop = (event for _, event in list_requests(folder))
+    assert (added.recipe.optimizer.lr, added.recipe.batch_size) == (0.0123, 16)
+    assert added.recipe.data == SPACE.baselines()[0].data
+    assert stop.trial == 0
+
+
+def test_without_a_driver_the_ledger_gets_the_request_and_a_resume_is_named(folder, capsys, tmp_path):
+    run_all(drive(folder))
+    (tmp_path / "mine.yaml").write_text(
+        "format: 1\nrecipe: {data: {name: digits, train_size: 20, epoch_size: 384}, backbone: {weights: none}, epochs: 2}\n"
+    )
+    call("add", "mine", "mine.yaml", "label_smoothing.alpha=0.9")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "when the sweep continues: sweep resume mine" in printed
+    assert "It lies outside the space" in printed
+    record = SweepRecord.open(folder)
+    assert (record.is_done, record.budget, record.state) == (False, 5, "interrupted")
+    added = run_all(drive(folder))[-1]
+    assert (added.origin, added.recipe.epochs, added.params) == ("added", 2, None)
+
+
+def test_a_note_is_in_the_ledger_the_list_and_the_leaderboard_and_counts_once(folder, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    controller = drive(folder)
+    with folder.locked():
+        call("note", "mine", "larger   images\nand <b>http://ada:secret@host")
+        inbox = Inbox(folder, Store(), controller)
+        [(path, event)] = list_requests(folder)
+        inbox.collect()
+        controller.accept(event)
+    assert not path.exists()
+    assert [note.text for note in SweepRecord.open(folder).notes] == ["larger images and <b>http://ada:***@host"]
+    capsys.readouterr()
+    call("show", "mine")
+    assert "Note: larger images and <b>" in capsys.readouterr().out
+    call("list", "--json")
+    assert "larger images" in capsys.readouterr().out
+    call("list")
+    assert "larger images" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["add", "mine", "optimizer.lt=1"], "optimizer.lt"),
+        (["add", "mine", "optimizer.lr=-1"], "optimizer.lr"),
+        (["add", "mine", "none.yaml"], "none.yaml: there is no such"),
+        (["add", "mine", "search.trials=3"], "search.trials=3: one recipe has no search"),
+        (["add", "mine", "backbone.name=resnet19"], "backbone.name=resnet19.*resnet18"),
+        (["add", "mine", "backbone={name: resnet18, weights: none.pth}"], "backbone.weights.*none.pth"),
+        (["add", "mine", "data.name=cifar10"], "its data is not that of the sweep"),
+        (["add", "mine", "epochs=3"], "trial 0000 has this recipe already"),
+        (["add", "mine", "optimizer.lr={uniform: [0.1, 0.2]}"], "a recipe has values only"),
+        (["stop", "mine", "--trial", "0000"], "--trial=0000: trial 0000 of mine has ended already: it is completed"),
+        (["stop", "mine", "--trial", "99"], "99: mine has no such trial"),
+        (["note", "mine", "  "], "the note has 0 characters. Write 1 to 500"),
+        (["add", "replicated", "epochs=2"], "replicated is a replication with a fixed list of trials"),
+    ],
+)
+def test_a_mistake_ends_in_one_sentence(folder, arguments, words):
+    run_all(drive(folder))
+    other = SweepFolder(folder.path.with_name("replicated"))
+    create_folder(other, make_header("replicated", "2", SPACE, Settings()), Replication(trials=()))
+    before = folder.ledger.read_bytes()
+    with pytest.raises(UserError, match=words):
+        call(*arguments)
+    assert folder.ledger.read_bytes() == before
+    assert not folder.requests.exists()
+
+
+def test_a_recipe_of_every_technique_fits_into_a_tag():
+    from ledger.events import encode
+    from search.tracking.own_run import LONGEST_TAG
+
+    assert len(encode(TrialAdded(request="a" * 32, recipe=Recipe()))) < LONGEST_TAG / 2
+
+
+def test_a_paused_sweep_starts_no_trial_and_its_running_ones_go_on(folder):
+    controller = drive(folder)
+    trial = controller.next_trial()
+    controller.accept(SweepPaused(request="p", is_paused=True))
+    assert controller.next_trial() is None
+    assert report(controller, trial, 1) is Decision.CONTINUE
+    controller.lose(trial.number, "its node died", "preemption")
+    assert controller.next_trial() is trial
+    finish(controller, trial)
+    assert not controller.is_done
+    controller.accept(SweepPaused(request="c", is_paused=False))
+    assert len(run_all(controller)) == 4
+
+
+def test_a_resume_ends_a_pause(folder):
+    controller = drive(folder)
+    controller.accept(SweepPaused(request="p", is_paused=True))
+    again = drive(folder)
+    assert again.trials.is_paused
+    again.record(DriverStarted(threads=1))
+    assert again.next_trial() is not None
+
+
+def test_an_extension_of_a_running_sweep_counts_once(folder):
+    with folder.locked():
+        sentence = request_extension(find(folder), 3)
+    assert sentence == "mine gets 3 more trials when its driver has read the request."
+    [(_, event)] = list_requests(folder)
+    controller = drive(folder)
+    Inbox(folder, Store(), controller).collect()
+    controller.accept(event)
+    assert len(run_all(controller)) == 7
+    assert drive(folder).budget == 7
+
+
+def test_an_extension_of_an_ended_sweep_waits_for_a_resume(folder):
+    run_all(drive(folder))
+    assert "when the sweep continues: sweep resume mine" in request_extension(find(folder), 2)
+    assert not SweepRecord.open(folder).is_done
+    with pytest.raises(UserError, match="trials=0: give a number from 1"):
+        request_extension(find(folder), 0)
+
+
+def test_a_pause_needs_a_running_sweep(folder):
+    with pytest.raises(UserError, match="mine is not running. Continue it with: sweep resume mine"):
+        request_pause(find(folder), True)
+    with folder.locked():
+        assert "starts no new trials" in request_pause(find(folder), True)
+    assert [event.is_paused for _, event in list_requests(folder)] == [True]
+
+
+def test_the_commands_pause_a_running_sweep_and_continue_it(folder, capsys):
+    controller = drive(folder)
+    inbox = Inbox(folder, Store(), controller)
+    with folder.locked():
+        call("pause", "mine")
+        assert "Continue with: sweep unpause mine" in capsys.readouterr().out
+        inbox.collect(at_once=True)
+        assert controller.next_trial() is None
+        call("unpause", "mine")
+        assert "mine starts new trials again when its driver has read" in capsys.readouterr().out
+        inbox.collect(at_once=True)
+    assert len(run_all(controller)) == 4
+
+
+def test_the_way_out_of_a_pause_names_the_store_without_its_password(folder, monkeypatch):
+    monkeypatch.setattr(Target, "hand_over", lambda target, event: "soon.")
+    away = replace(find(folder), uri="http://ada:secret@mlflow:5000")
+    with folder.locked():
+        sentence = request_pause(away, True)
+    assert sentence.endswith("sweep unpause mine --tracking-uri http://ada:***@mlflow:5000")
+
+
+def test_a_typed_recipe_is_yaml_or_changes_of_the_baseline(folder):
+    request_text(find(folder), "optimizer.lr=0.0123\n\n label_smoothing.alpha=0.1 ")
+    request_text(find(folder), dump_recipe(make_recipe(0.0456)))
+    added = [event.recipe for event in SweepRecord.open(folder).events if isinstance(event, TrialAdded)]
+    assert [recipe.optimizer.lr for recipe in added] == [0.0123, 0.0456]
+    assert added[0].label_smoothing.alpha == 0.1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "the recipe is empty. Write a recipe in YAML"),
+        ("optimizer.lr 0.1", "the recipe"),
+        ("format: 1\nrecipe: {data: {name: cifar10}}", "the recipe: its data is not that of the sweep"),
+        ("format: 1\nrecipe: {epohs: 3}", "epohs.*epochs"),
+    ],
+)
+def test_a_typed_recipe_with_a_mistake_ends_in_one_sentence(folder, text, words):
+    with pytest.raises(UserError, match=words):
+        request_text(find(folder), text)
+
+
+def test_a_recipe_file_is_completed_by_the_baseline_of_the_sweep(folder, tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_text("format: 1\nrecipe:\n  label_smoothing: {alpha: 0.2}\n")
+    call("add", "mine", "mine.yaml", "optimizer.lr=0.02")
+    controller = drive(folder)
+    (added,) = controller.added
+    baseline = SPACE.baselines()[0]
+    changed = {"label_smoothing", "optimizer"}
+    assert {name for name in Recipe.model_fields if getattr(added.recipe, name) != getattr(baseline, name)} == changed
+    assert (added.recipe.label_smoothing.alpha, added.recipe.optimizer.lr) == (0.2, 0.02)
+    assert "ASHA" not in capsys.readouterr().out  # this sweep has no scheduler
+
+
+def test_asha_stops_an_added_trial_unless_the_user_wants_it_in_full(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    space = load_space("quick", ["search.trials=30", "epochs=9", "search.scheduler.adapt=false"])
+    folder = SweepFolder(tmp_path / "sweeps" / "raced")
+    create_folder(folder, make_header("raced", "1", space, Settings()))
+    call("add", "raced", "optimizer.lr=0.011")
+    call("add", "raced", "optimizer.lr=0.012", "--full")
+    assert capsys.readouterr().out.count("ASHA may stop it early; --full lets it run to its end.") == 1
+    for number in range(2):  # the second time as a resume folds the ledger
+        controller = Controller(space, Ledger(folder.ledger))
+        while (trial := controller.next_trial()) is not None and trial.number < 20 + number:
+            score = 0.1 if trial.origin == "added" else 0.5 + trial.number / 100
+            for epoch in range(1, 10):
+                if controller.report(trial.number, Report(epoch, {}, score, 0.01, epoch, [], 0.0)) == Decision.STOP:
+                    break
+        controller.take_over()
+    states = {trial.recipe.optimizer.lr: trial.state for trial in controller.trials if trial.origin == "added"}
+    assert states == {0.011: "stopped", 0.012: "completed"}

@@ -1,0 +1,112 @@
+"""`sweep export` and `sweep predict` as a user calls them."""
+
+import json
+import shutil
+
+import optuna
+import pytest
+from PIL import Image
+
+from ledger.record import SweepRecord
+from search.cli.main import app
+from training.data.load_data import load_data
+from training.errors import UserError
+
+
+def call(*arguments):
+    app(list(arguments), standalone_mode=False)
+
+
+@pytest.fixture
+def home(trained_sweep, tmp_path, monkeypatch):
+    shutil.copytree(trained_sweep.path.parent, tmp_path / "sweeps")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_sweep_opens_as_an_optuna_study_with_its_epochs_and_parameters(home, trained_sweep, capsys):
+    call("export", "tiny", "--optuna", "sqlite:///study.db")
+    study = optuna.load_study(study_name="tiny", storage="sqlite:///study.db")
+    trials = SweepRecord.open(trained_sweep).trials
+    assert study.direction.name == "MAXIMIZE"
+    assert study.best_value == trials.best().score
+    for recorded, trial in zip(study.trials, trials, strict=True):
+        assert recorded.state.name == "COMPLETE"
+        assert recorded.params == (trial.params or {})
+        assert recorded.user_attrs["trial"] == trial.name
+        assert recorded.intermediate_values == {r.epoch: r.metrics["val_accuracy"] for r in trial.reports}
+        assert json.loads(recorded.user_attrs["recipe"])["optimizer.lr"] == trial.recipe.optimizer.lr
+    assert any(recorded.params for recorded in study.trials)
+    assert "optuna.load_study" in capsys.readouterr().out
+    with pytest.raises(UserError, match="it already has a study called tiny"):
+        call("export", "tiny", "--optuna", "sqlite:///study.db")
+    for lost in ("sqlite://", "sqlite:///", "sqlite:///:memory:"):
+        with pytest.raises(UserError, match=f"--optuna={lost}: this database is lost when the command ends"):
+            call("export", "tiny", "--optuna", lost)
+    with pytest.raises(UserError, match="--optuna=study.db: Optuna cannot open it"):
+        call("export", "tiny", "--optuna", "study.db")
+
+
+def test_the_best_trial_exports_quantised_and_labels_a_folder(home, trained_sweep, capsys):
+    call("export", "tiny", "--int8")
+    summary = json.loads((home / "exports" / "tiny" / "summary.json").read_text())
+    assert summary["int8"]["val_accuracy_float32"] == pytest.approx(summary["score"])
+    card = (home / "exports" / "tiny" / "MODEL_CARD.md").read_text()
+    assert "`model.int8.onnx` holds 8-bit weights" in card
+    assert "It was not scored on the test split" in card
+    assert "has a validation accuracy of" in capsys.readouterr().out
+    recipe = SweepRecord.open(trained_sweep).trials.best().recipe
+    image = load_data(recipe.data).val.images[0]
+    (home / "photos").mkdir()
+    Image.fromarray(image).save(home / "photos" / "one.png")
+    call("predict", "exports/tiny", "photos")
+    assert "Labelled 1 image: predictions.csv" in capsys.readouterr().out
+    (home / "photos" / "two.png").write_bytes(b"nothing")
+    with pytest.raises(UserError, match=r"1 of the files cannot be read and are left out: .*two\.png \(not an image\)"):
+        call("predict", "exports/tiny", "photos")
+    assert (home / "predictions.csv").read_text().count("\n") == 2
+
+
+MISTAKES = {
+    "an export that is not there": (["predict", "nothing", "."], "nothing: not an export with weights"),
+    "images that are not there": (["predict", "stub", "photos"], "photos: no such folder or image"),
+    "a file for an export": (["export", "tiny", "--out", "image.png"], "--out=image.png: it cannot be written to"),
+    "a folder below a file": (["export", "tiny", "--out", "image.png/x"], "--out=image.png/x: it cannot be written to"),
+    "somebody else's folder": (["export", "tiny", "--out", "sweeps"], "--out=sweeps: the folder has other files"),
+    "a name too long": (["export", "tiny", "--out", "x" * 300], "--out=x*: it cannot be written to"),
+    "a folder for a table": (["predict", "stub", "sweeps", "--out", "sweeps"], "--out=sweeps: this is a folder"),
+    "no name for a repository": (["export", "tiny", "--push-to-hub", "a/b/c"], "--push-to-hub=a/b/c: this is not"),
+    "no name for a model": (["export", "tiny", "--register", "a/b"], "--register=a/b"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_ends_in_one_sentence(mistake, home):
+    Image.new("RGB", (8, 8)).save(home / "image.png")
+    (home / "stub").mkdir()
+    for name in ("recipe.yaml", "summary.json", "model.safetensors"):
+        (home / "stub" / name).touch()
+    before = sorted(home.rglob("*"))
+    arguments, words = MISTAKES[mistake]
+    with pytest.raises(UserError, match=words):
+        call(*arguments)
+    assert sorted(home.rglob("*")) == before
+
+
+def test_without_the_hub_nothing_is_exported(home, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(UserError, match="--push-to-hub=me/digits: the Hugging Face hub cannot be reached"):
+        call("export", "tiny", "--push-to-hub", "me/digits")
+    assert not (home / "exports").exists()
+
+
+def test_data_whose_classes_changed_since_the_training_is_refused(home, monkeypatch):
+    from dataclasses import replace
+
+    from training import evaluate
+
+    monkeypatch.setattr(
+        evaluate, "load_data", lambda spec: replace(load_data(spec), classes=(*map(str, range(9)), "nine"))
+    )
+    with pytest.raises(UserError, match=r"its classes are not those of the training any more \(9, nine changed\)"):
+        call("export", "tiny", "--onnx")

@@ -1,0 +1,118 @@
+"""Images that moved: the same ones are accepted at their new place, others are refused, and all recipes follow."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ledger.events import DataMoved, Replication, ReplicationTrial, TrialStarted
+from ledger.file import Ledger
+from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
+from ledger.settings import Settings
+from search.cli.main import app
+from search.core.controller import Controller
+from search.runner.start.moved_data import check_images, follow_move, move_data
+from search.runner.sweep import create_folder, make_header
+from search.tracking.run import dataset_of
+from spaces.load import load_space
+from training.data.identity import identify
+from training.data.load_data import load_data
+from training.errors import UserError
+
+
+class Said(list):
+    def print(self, text, **_):
+        self.append(str(text))
+
+
+@pytest.fixture
+def record(tmp_path, monkeypatch):
+    """A sweep of photographs, one of whose trials has started; then their folder is copied, with new times."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(12):
+            pixels = rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{number}.bmp")
+    space = load_space("quick", [f"data={{name: image_folder, root: {tmp_path}/photos}}", "search.trials=4"])
+    data = space.baselines()[0].data
+    folder = SweepFolder(tmp_path / "sweeps" / "mine")
+    create_folder(folder, make_header("mine", "1", space, Settings(), identify(load_data(data), data)))
+    Controller(space, Ledger(folder.ledger)).next_trial()
+    shutil.copytree(tmp_path / "photos", tmp_path / "archive" / "photos", copy_function=shutil.copyfile)
+    return SweepRecord.open(folder)
+
+
+def test_every_recipe_of_a_sweep_has_the_new_place_and_the_ledger_keeps_what_was(record, tmp_path):
+    shutil.rmtree(tmp_path / "photos")
+    with pytest.raises(UserError, match=r"no longer there\. If they moved, add .* data\.root=NEW/FOLDER"):
+        check_images(record, None)
+    said = Said()
+    moved = move_data(record, ["data.root=archive/photos"], said)
+    check_images(moved, None)
+    place = str(tmp_path / "archive" / "photos")
+    assert said == [f"The images of mine are now at {place}."]
+    again = SweepRecord.open(record.folder)
+    controller = Controller(again.space, Ledger(again.folder.ledger))
+    recipes = [again.trials.by_number[0].recipe, controller.baselines[0], controller.next_trial().recipe]
+    assert [recipe.data.root for recipe in recipes] == [place] * 3
+    started = next(event for event in again.events if isinstance(event, TrialStarted))
+    assert started.recipe.data.root == str(tmp_path / "photos")
+    assert move_data(again, ["data.root=archive/photos"], said) is again
+
+
+def test_other_images_are_refused_in_one_sentence(record, tmp_path):
+    changed = tmp_path / "archive" / "photos" / "cat" / "0.bmp"
+    Image.new("RGB", (8, 8)).save(changed)  # of the same size in bytes
+    for change, reason in (
+        (lambda: None, "a file has another name, size or content"),
+        (changed.unlink, "23 images in"),
+    ):
+        change()
+        with pytest.raises(UserError, match=f"these are not the images of mine: .*{reason}"):
+            move_data(record, ["data.root=archive/photos"], Said())
+    with pytest.raises(UserError, match=r"^epochs=3: .* only data\.root and data\.path can be set"):
+        move_data(record, ["epochs=3"], Said())
+    assert not any(isinstance(event, DataMoved) for event in SweepRecord.open(record.folder).events)
+
+
+def test_a_ledger_of_an_earlier_version_accepts_images_that_kept_their_times(record, tmp_path):
+    earlier = {name: value for name, value in record.header.dataset.items() if name != "content"}
+    events = [record.header.model_copy(update={"dataset": earlier}), *record.events[1:]]
+    with pytest.raises(UserError, match="A copy must keep the times of the files"):
+        move_data(SweepRecord(record.folder, events), ["data.root=archive/photos"], Said())
+    os.rename(tmp_path / "photos", tmp_path / "pictures")
+    moved = move_data(SweepRecord(record.folder, events), ["data.root=pictures"], Said())
+    assert moved.space.baselines()[0].data.root == str(tmp_path / "pictures")
+
+
+def test_a_confirmation_follows_its_sweep(record, tmp_path):
+    recipe = record.trials.by_number[0].recipe
+    listed = ReplicationTrial(label="baseline", recipe=recipe, origin="baseline")
+    folder = SweepFolder(tmp_path / "sweeps" / "mine-confirm")
+    event = Replication(of="mine", seeds=(1,), trials=(listed,))
+    create_folder(folder, make_header("mine-confirm", "2", record.space, Settings()), event)
+    other = SweepRecord.open(folder)
+    assert follow_move(other, record) is other
+    moved = follow_move(other, move_data(record, ["data.root=archive/photos"], Said()))
+    controller = Controller(moved.space, Ledger(folder.ledger))
+    assert controller.next_trial().recipe.data.root == str(tmp_path / "archive" / "photos")
+
+
+def test_the_command_names_the_way_out_and_takes_it(record, tmp_path):
+    shutil.rmtree(tmp_path / "photos")
+    for arguments in (["resume", "mine"], ["extend", "mine", "--trials", "1"]):
+        with pytest.raises(UserError, match=r"add their new place to the command, as in data\.root=NEW/FOLDER"):
+            app(arguments, standalone_mode=False)
+    assert SweepRecord.open(record.folder).trials.extra == 0
+    with pytest.raises(UserError, match="mine has no completed trial"):
+        app(["confirm", "mine", "data.root=archive/photos"], standalone_mode=False)
+    assert SweepRecord.open(record.folder).space.recipe["data"]["root"] == str(tmp_path / "archive" / "photos")
+
+
+def test_mlflow_does_not_show_the_digest_of_the_content_twice(record):
+    assert "content" not in dataset_of(record.header.dataset).dataset.profile

@@ -1,0 +1,191 @@
+"""Damage is reported, other sweeps are not affected, and `sweep repair` keeps everything that is intact."""
+
+import json
+import shutil
+
+import pytest
+
+from ledger.events import WarmStart
+from ledger.file import Ledger, read_events
+from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
+from ledger.repair import repair_sweep
+from ledger.settings import Settings
+from search.cli.main import app
+from search.core.controller import Controller
+from search.runner.sweep import make_header
+from spaces.load import load_space
+from training.errors import UserError
+from training.loop.epoch_report import Report
+
+
+def call(*arguments):
+    app(list(arguments), standalone_mode=False)
+
+
+def make_sweep(storage, name, trials=5):
+    """Create a finished sweep whose trials have invented scores."""
+    folder = SweepFolder(storage / name)
+    folder.path.mkdir(parents=True)
+    space = load_space("quick", [f"search.trials={trials}", "search.scheduler={name: none}"])
+    folder.space.write_text(space.to_yaml())
+    ledger = Ledger(folder.ledger)
+    ledger.append(make_header(name, "1", space, Settings()))
+    ledger.append(WarmStart(recipes=()))
+    finish(space, ledger)
+    ledger.close()
+    return folder
+
+
+def finish(space, ledger):
+    """Run the remaining trials of a sweep, and return its controller."""
+    controller = Controller(space, ledger)
+    controller.take_over()
+    while (trial := controller.next_trial()) is not None:
+        for epoch in range(trial.epoch + 1, trial.epochs + 1):
+            score = 0.5 + trial.number / 100
+            controller.report(trial.number, Report(epoch, {"val_accuracy": 0.5}, score, 0.01, epoch, [], 0.0))
+    return controller
+
+
+def damage(folder, number, garbage=b"\x00\x00 garbage"):
+    """Replace one line, the first being number 1."""
+    lines = folder.ledger.read_bytes().split(b"\n")
+    lines[number - 1] = garbage
+    folder.ledger.write_bytes(b"\n".join(lines))
+
+
+@pytest.fixture
+def storage(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "sweeps"
+
+
+def empty(folder):
+    folder.ledger.write_bytes(b"")
+
+
+DAMAGES = {
+    "a line of garbage": (lambda folder: damage(folder, 4), r"ledger\.jsonl:4: .*sweep repair mine"),
+    "a line that is no mapping": (lambda folder: damage(folder, 1, b"[]"), r"ledger\.jsonl:1: .*sweep repair mine"),
+    "a line nested too deep": (lambda folder: damage(folder, 4, b"[" * 99999), r"ledger\.jsonl:4: .*sweep repair mine"),
+    "an empty ledger": (empty, r"ledger is empty.*sweep repair mine"),
+    "no ledger": (lambda folder: folder.ledger.unlink(), r"ledger\.jsonl, is missing.*sweep rm mine"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_sweep_is_named_and_the_others_are_listed(kind, storage, capsys):
+    make_sweep(storage, "good", trials=3)
+    hurt, words = DAMAGES[kind]
+    hurt(make_sweep(storage, "mine", trials=3))
+    call("list")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "3/3" in printed
+    assert "! " in printed
+    for command in (["show"], ["export"], ["resume"], ["extend", "--trials", "1"], ["confirm"], ["ablate"], ["soup"]):
+        with pytest.raises(UserError, match=words):
+            call(*command, "mine")
+    call("rm", "-y", "mine")
+    assert [path.name for path in storage.iterdir()] == ["good"]
+
+
+def test_a_sweep_continues_to_its_end_after_the_loss_of_any_other_line(storage):
+    whole = make_sweep(storage, "whole", trials=5)
+    lines = whole.ledger.read_bytes().splitlines(keepends=True)
+    space = load_space(whole.space)
+    for number in (1, *range(3, len(lines) + 1)):
+        folder = SweepFolder(storage / f"without-{number}")
+        shutil.copytree(whole.path, folder.path)
+        damage(folder, number)
+        original = folder.ledger.read_bytes()
+        assert f"damaged: {number}." in repair_sweep(folder)
+        assert (
+            folder.ledger.read_bytes().splitlines(keepends=True)[number > 1 :]
+            == [line for place, line in enumerate(lines, start=1) if place != number][number > 1 :]
+            or number == 1
+        )
+        assert (folder.path / "ledger.jsonl.damaged-1").read_bytes() == original
+        controller = finish(space, Ledger(folder.ledger))
+        assert sorted(controller.trials.by_number) == list(range(5))
+        assert {trial.state for trial in controller.trials} == {"completed"}
+
+
+def test_a_repair_keeps_complete_lines_byte_by_byte_and_writes_the_format_again(storage, capsys):
+    folder = make_sweep(storage, "mine")
+    before = folder.ledger.read_bytes().split(b"\n")
+    damage(folder, 1, b"[]")
+    damage(folder, 7)
+    call("repair", "mine")
+    assert "damaged: 1, 7" in capsys.readouterr().out
+    after = folder.ledger.read_bytes().split(b"\n")
+    assert json.loads(after[0])["format"] == 1
+    assert after[1:] == before[1:6] + before[7:]
+    call("repair", "mine")
+    assert "mine: nothing is damaged" in capsys.readouterr().out
+
+
+def test_a_trial_whose_start_was_lost_gets_an_empty_folder(storage):
+    folder = make_sweep(storage, "mine")
+    folder.trial(1).mkdir(parents=True)
+    (folder.trial(1) / "last.ckpt").write_bytes(b"of another recipe")
+    starts = [n for n, event in enumerate(read_events(folder.ledger), start=2) if event.event == "start"]
+    damage(folder, starts[1])
+    assert "0001" in repair_sweep(folder)
+    assert not folder.trial(1).exists()
+    assert (folder.trials / "0001.damaged-1" / "last.ckpt").exists()
+
+
+def test_a_ledger_without_the_description_of_the_sweep_cannot_be_repaired_and_stays_unchanged(storage):
+    folder = make_sweep(storage, "mine")
+    damage(folder, 2)
+    before = folder.ledger.read_bytes()
+    with pytest.raises(UserError, match=r"cannot be repaired.*sweep run .*space\.yaml.*sweep rm mine"):
+        call("repair", "mine")
+    assert folder.ledger.read_bytes() == before
+
+
+def test_a_ledger_of_another_format_is_not_repaired(storage):
+    folder = make_sweep(storage, "mine")
+    damage(folder, 1, b'{"format": 9}')
+    with pytest.raises(UserError, match="format 9"):
+        call("repair", "mine")
+
+
+@pytest.mark.parametrize("content", [None, b"junk: [", b"\xff\xfe"])
+def test_a_sweep_without_its_space_file_is_shown_and_its_file_is_restored(content, storage, capsys):
+    folder = make_sweep(storage, "mine")
+    before = folder.space.read_bytes()
+    folder.space.unlink()
+    if content is not None:
+        folder.space.write_bytes(content)
+    call("show", "mine")
+    call("list")
+    assert "5/5" in capsys.readouterr().out
+    with pytest.raises(UserError, match="sweep repair mine"):
+        call("resume", "mine")
+    call("repair", "mine")
+    assert folder.space.read_bytes() == before
+    assert "Restored space.yaml" in capsys.readouterr().out
+
+
+def test_after_the_loss_of_the_best_epochs_report_the_score_is_kept(storage):
+    from search.evaluation.trial_export import source_of
+
+    folder = make_sweep(storage, "mine")
+    record = SweepRecord.open(folder)
+    trial = record.trials.by_number[0]
+    trial.reports = [trial.reports[0], trial.reports[-1].model_copy(update={"best_epoch": 2})]
+    source = source_of(record, trial, None, ["a", "b"])
+    assert source.best_epoch == 2
+    assert source.metrics == {"val_accuracy": trial.score}
+
+
+def test_with_damaged_weights_the_recipe_can_still_be_exported(trained_sweep, tmp_path, monkeypatch, capsys):
+    shutil.copytree(trained_sweep.path, tmp_path / "sweeps" / "tiny")
+    monkeypatch.chdir(tmp_path)
+    for number, junk in enumerate([b"junk", b"", b"PK\x03\x04 cut short", b"\x80\x02."]):
+        (tmp_path / "sweeps" / "tiny" / "trials" / f"{number:04d}" / "best.ckpt").write_bytes(junk)
+        call("export", "tiny", "--trial", f"{number:04d}")
+        assert "the checkpoint is damaged" in " ".join(capsys.readouterr().out.split())
+        assert (tmp_path / "exports" / f"tiny-{number:04d}" / "recipe.yaml").exists()

@@ -1,0 +1,95 @@
+"""Make the data of a training from the files or the images of its parts."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+
+from training.contract.specs import Data, FileData
+from training.data.files.check import find_unreadable
+from training.data.files.images import ImageData, ImageFiles, ImagePart
+from training.data.files.listing import EXTENSIONS, Listing, find_bad_name
+from training.data.splits import split_stratified
+from training.errors import printable
+
+HELD_OUT_SHARE = 0.15  # share of the training part for each of validation and test that is missing
+
+logger = logging.getLogger(__name__)
+
+
+def assemble(spec: FileData, listings: dict[str, Listing]) -> ImageData:
+    """Make the data from the files of each part and class; parts that are missing are split off the training part.
+
+    Raises:
+        UserError: there are too few images or classes, or the parts do not have the same classes.
+    """
+    left_out: dict[str, str] = {}
+    if spec.skip_unreadable:
+        left_out = find_unreadable([path for files in listings.values() for paths in files.values() for path in paths])
+        listings = {part: _without(files, left_out) for part, files in listings.items()}
+    log_left_out(left_out)
+    classes = tuple(sorted(listings["train"]))
+    check_sizes(spec, listings)
+    parts = {part: _part(files, classes) for part, files in listings.items()}
+    return replace(split_off(parts, classes, spec), left_out=tuple(left_out))
+
+
+def _without(files: Listing, left_out: dict[str, str]) -> Listing:
+    return {name: [path for path in paths if path not in left_out] for name, paths in files.items()}
+
+
+def log_left_out(left_out: dict[str, str]) -> None:
+    """Log the first five skipped files with their reasons, and the number of others."""
+    for path, reason in list(left_out.items())[:5]:
+        logger.warning("Left out %s: it cannot be read (%s).", printable(path), reason)
+    if len(left_out) > 5:
+        logger.warning("Left out %d more, which cannot be read either.", len(left_out) - 5)
+
+
+def check_sizes(spec: Data, listings: dict[str, Listing]) -> None:
+    """Refuse parts with too few images or classes, or with different classes."""
+    train = listings["train"]
+    if bad := find_bad_name(train):
+        spec.refuse(*bad)
+    if not train:
+        spec.refuse("there is no image in it", "Add images of at least two classes.")
+    if len(train) < 2:
+        spec.refuse(f"there is only one class, {next(iter(train))!r}", "A classifier needs at least two subfolders.")
+    missing = [name for part, name in (("val", "validation"), ("test", "test")) if part not in listings]
+    needed = 1 + len(missing)
+    for name, paths in train.items():
+        if len(paths) < needed:
+            purpose = f"split {' and '.join(missing)} off" if missing else "train on"
+            kinds = "" if paths else f" (files that end in {', '.join(EXTENSIONS)})"
+            way_out = f"Add images{kinds} to it, or remove the folder."
+            spec.refuse(f"class {name!r} has {_count(paths)}, but needs at least {needed} to {purpose}", way_out)
+    for part, files in listings.items():
+        if unknown := sorted(files.keys() - train.keys()):
+            names = ", ".join(map(repr, unknown))
+            spec.refuse(
+                f"{part} has classes that train does not have: {names}", "Use the same folder names in all parts."
+            )
+        if not any(files.values()):
+            spec.refuse(f"its {part} folder holds no image", "Add images to it, or remove the folder.")
+
+
+def _count(paths: list[str]) -> str:
+    return f"{len(paths) or 'no'} image{'s' if len(paths) != 1 else ''}"
+
+
+def _part(files: Listing, classes: tuple[str, ...]) -> ImagePart:
+    labelled = [(label, path) for label, name in enumerate(classes) for path in files.get(name, [])]
+    labels = np.array([label for label, _ in labelled], dtype=np.int64)
+    return ImagePart(labels, ImageFiles([path for _, path in labelled]))
+
+
+def split_off(parts: dict[str, ImagePart], classes: tuple[str, ...], spec: Data) -> ImageData:
+    """Make the data from these parts; those that are missing are drawn from the training part, stratified."""
+    train = parts["train"]
+    missing = [name for name in ("test", "val") if name not in parts]
+    size = max(len(classes), round(HELD_OUT_SHARE * len(train)))
+    *drawn, rest = split_stratified(train.labels, (size,) * len(missing), spec.split_seed)
+    parts |= {name: train.select(chosen) for name, chosen in zip(missing, drawn, strict=True)}
+    return ImageData(spec.name, classes, train.select(rest), parts["val"], parts["test"])

@@ -1,0 +1,128 @@
+"""List the image files of each class in a folder, sorted, so that the order is the same on every machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+from training.errors import UserError, printable
+
+Listing = dict[str, list[str]]  # the paths of each class, both sorted
+EXTENSIONS = (
+    *(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"),  # the extensions of torchvision
+    *(".gif", ".jfif", ".jp2", ".j2k", ".avif"),
+)
+LONGEST_NAME = 255  # letters in the name of a class; the same limit as in the names of folders
+_NO_DATA = ("thumbs.db", "desktop.ini", "__macosx")  # written by file managers
+
+
+def list_classes(folder: str) -> tuple[Listing, list[str]]:
+    """Return the images below the folder of each class, at any depth, and the other files there."""
+    files = {name: find_files(os.path.join(folder, name)) for name in list_subfolders(folder)}
+    return {name: images for name, (images, _) in files.items()}, [path for _, rest in files.values() for path in rest]
+
+
+def find_bad_name(classes: Iterable[str]) -> tuple[str, str] | None:
+    """Return what is wrong with a class's name that no table and no file can show, and the way out; None if all are good."""
+    for name in classes:
+        if len(name) > LONGEST_NAME:
+            return f"the name of the class {name[:20]!r}… has {len(name)} letters", f"Use {LONGEST_NAME} at most."
+        if any("\ud800" <= letter <= "\udfff" for letter in name):
+            return f"the name of the class {name!a} is not UTF-8", "Rename it."
+    return None
+
+
+def list_subfolders(folder: str) -> list[str]:
+    """Return the names of the folders in a folder, sorted; hidden ones are left out."""
+    return [entry.name for entry in _scan(folder) if _is_folder(entry)]
+
+
+def find_files(folder: str) -> tuple[list[str], list[str]]:
+    """Return the images below a folder, at any depth, and the other files, both sorted.
+
+    Links are followed, and hidden files are skipped. A file without an extension is an image if its content is one. A path
+    that is not a regular file, such as a named pipe, is never an image. A broken link counts as an image, so that reading
+    it reports the path.
+
+    Raises:
+        UserError: a folder cannot be read.
+    """
+    return _tell_apart(_walk(folder, set()))
+
+
+def list_loose_images(folder: str) -> list[str]:
+    """Return the images that lie in a folder itself, sorted."""
+    return _tell_apart(entry for entry in _scan(folder) if not _is_folder(entry))[0]
+
+
+def is_image_name(name: str) -> bool:
+    return name.lower().endswith(EXTENSIONS)
+
+
+def _tell_apart(entries: Iterable[os.DirEntry[str]]) -> tuple[list[str], list[str]]:
+    images: list[str] = []
+    unnamed: list[str] = []
+    others: list[str] = []
+    for entry in entries:
+        if not _is_regular(entry) and os.path.exists(entry.path):
+            others.append(entry.path)
+        elif is_image_name(entry.name):
+            images.append(entry.path)
+        else:
+            (others if os.path.splitext(entry.name)[1] else unnamed).append(entry.path)
+    if unnamed:
+        from training.data.files.cache import cached, key_of_files
+
+        known = set(
+            cached("unnamed", key_of_files(unnamed, 2), lambda: [path for path in unnamed if _holds_image(path)])
+        )
+        images += [path for path in unnamed if path in known]
+        others += [path for path in unnamed if path not in known]
+    return sorted(images), sorted(others)
+
+
+def _walk(folder: str, seen: set[str]) -> Iterator[os.DirEntry[str]]:
+    seen.add(os.path.realpath(folder))
+    for entry in _scan(folder):
+        if not _is_folder(entry):
+            yield entry
+        # A link to a parent folder would recurse for ever.
+        elif os.path.realpath(entry.path) not in seen:
+            yield from _walk(entry.path, seen)
+
+
+def _scan(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((entry for entry in entries if not _is_hidden(entry.name)), key=lambda entry: entry.name)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UserError(f"{printable(folder)}: this folder cannot be read ({reason}). Check its permissions.") from None
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name.lower() in _NO_DATA
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that points to itself
+        return False
+
+
+def _is_regular(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
+
+
+def _holds_image(path: str) -> bool:
+    from training.data.files.decode import UnreadableImage, read_side
+
+    try:
+        read_side(path)
+    except UnreadableImage:
+        return False
+    return True

@@ -1,0 +1,138 @@
+"""Images inside larger files, unpacked once per machine into the user's cache folder, and then read like any others."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+from filelock import FileLock
+from platformdirs import user_cache_dir
+
+from training.contract.specs import Data, FileData
+from training.data.files.assembly import assemble
+from training.data.files.cache import key_of_files
+from training.data.files.hub import HUB, download
+from training.data.files.images import ImageData, name_part
+from training.data.files.listing import Listing
+from training.errors import printable
+
+Sample = tuple[bytes, str]  # the content of an image file, and the name of its class
+_IN_A_FOLDER = 1000  # some file systems are slow with more
+
+logger = logging.getLogger(__name__)
+
+
+def load_packed(spec: FileData, root: str, read: Callable[[str], Iterator[Sample]], *settings: object) -> ImageData:
+    """Unpack the images of all files with the data's endings below a folder; the first process of a machine writes them.
+
+    Args:
+        spec: The data.
+        root: The folder, or an address of the Hugging Face hub.
+        read: Yields the samples of a file.
+        settings: Everything else that the samples depend on.
+
+    Raises:
+        UserError: there is no such file, one cannot be read, or the images cannot be written.
+    """
+    listings: dict[str, Listing] = {}
+    for part, files in _find_packed(spec, root).items():
+        key = key_of_files(files, 1, spec.name, *settings)
+        listing = listings.setdefault(part, {})
+        for path, label in store(spec, key, partial(_read_all, read, files)):
+            listing.setdefault(label, []).append(path)
+    return assemble(spec, listings)
+
+
+def _read_all(read: Callable[[str], Iterator[Sample]], files: list[str]) -> Iterator[Sample]:
+    return chain.from_iterable(map(read, files))
+
+
+def _find_packed(spec: Data, root: str) -> dict[str, list[str]]:
+    """Return the files below the root with one of the data's endings, by the part that they or their folders name.
+
+    Without such names, all files are the training part.
+
+    Raises:
+        UserError: there is no such folder or file, or only some of the files name a part.
+    """
+    endings = spec.endings
+    folder = Path(download(spec, root, endings) if root.startswith(HUB) else os.path.abspath(os.path.expanduser(root)))
+    kinds = " or ".join(endings)
+    if not folder.is_dir():
+        what = "a file, not a folder" if folder.exists() else f"no such folder (looked in {printable(str(folder))})"
+        spec.refuse(what, f"Give the folder that has the {kinds} files.")
+    files = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(endings) and path.is_file())
+    if not files:
+        spec.refuse(f"the folder has no {kinds} file", "Give the folder that has them.")
+    named: dict[str, list[str]] = {}
+    for path in files:
+        named.setdefault(_name_part(path.relative_to(folder)), []).append(str(path))
+    if "" in named and len(named) > 1:
+        spec.refuse(
+            f"{printable(named[''][0])} names no part, and other files do",
+            "Name each file or its folder after train, val or test, or none of them.",
+        )
+    return {"train": named[""]} if "" in named else named
+
+
+def _name_part(path: Path) -> str:
+    """Return the part that a path names, as in `train/0.tar` and `flowers-train-0000.tar`, or an empty text."""
+    words = [word for step in (*path.parts[:-1], path.stem) for word in re.split(r"[^A-Za-z]+", step)]
+    return next((part for word in reversed(words) if (part := name_part(word))), "")
+
+
+def store(spec: Data, key: str, read: Callable[[], Iterator[Sample]]) -> list[tuple[str, str]]:
+    """Return the path and the class of each sample, in order; `key` is a digest of everything that they depend on.
+
+    Raises:
+        UserError: the images cannot be written.
+    """
+    home = Path(user_cache_dir("technique-search")) / "unpacked"
+    folder = home / key
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with FileLock(home / f"{key}.lock"):
+            if not folder.exists():
+                unfinished = home / f"{key}.tmp"
+                try:
+                    _write(unfinished, folder, read())
+                finally:
+                    shutil.rmtree(unfinished, ignore_errors=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        spec.refuse(
+            f"its images are written once into {printable(str(home))}, which failed ({reason})",
+            "Free space there, or set XDG_CACHE_HOME to another folder.",
+        )
+    index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+    return [(str(folder / name), label) for name, label in index]
+
+
+def _write(unfinished: Path, folder: Path, samples: Iterator[Sample]) -> None:
+    """Write all images under another name, then rename the folder, so that it is complete."""
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    index = []
+    for number, (content, label) in enumerate(samples):
+        name = f"{number // _IN_A_FOLDER:04d}/{number:07d}{_ending(content)}"
+        if number % _IN_A_FOLDER == 0:
+            (unfinished / name).parent.mkdir()
+        (unfinished / name).write_bytes(content)
+        os.utime(unfinished / name, (0, 0))  # the data's identity contains the time, and must not depend on today
+        index.append((name, label))
+    (unfinished / "index.json").write_text(json.dumps(index), encoding="utf-8")
+    unfinished.rename(folder)
+    logger.info("Unpacked %d images into %s.", len(index), folder)
+
+
+def _ending(content: bytes) -> str:
+    if content.startswith(b"\xff\xd8\xff"):
+        return ".jpg"
+    return ".png" if content.startswith(b"\x89PNG") else ".img"  # decoders look at the content

@@ -1,0 +1,152 @@
+"""Load the data of a recipe as images in three parts."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from training.contract.part import CODE
+from training.contract.specs import Data
+from training.data.files.assembly import check_sizes, split_off
+from training.data.files.hub import HUB
+from training.data.files.images import PARTS, ImageData, ImageFiles, ImagePart
+from training.data.files.unpacked import Sample, store
+from training.data.splits import take
+from training.errors import UserError
+from training.recipe import Recipe
+
+
+def load_data(spec: Data) -> ImageData:
+    """Load the data of a recipe; the split depends on `split_seed` alone.
+
+    Raises:
+        UserError: the data is missing, broken or too small; or the code of data that are not bundled failed.
+    """
+    fields = absolute(spec).model_dump_json(exclude={"epoch_size"})
+    # Files are listed each time, because they may have changed.
+    data = _load(spec) if spec.reads_files else _load_once(type(spec), fields)
+    return take(data, spec.train_size, spec.split_seed)
+
+
+def absolute(spec: Data) -> Data:
+    """Return the spec with absolute paths, so that it is valid in every process."""
+    paths = {name: value for name in ("path", "root") if (value := getattr(spec, name, None)) and "://" not in value}
+    return spec.model_copy(update={name: os.path.abspath(os.path.expanduser(value)) for name, value in paths.items()})
+
+
+def kind_of(folder: str) -> str:
+    """Return the kind of data in a folder, by the files in it and in its subfolders."""
+    if folder.startswith(HUB):
+        return "parquet"
+    path = Path(os.path.expanduser(folder))
+    for name in (entry.name.lower() for pattern in ("*", "*/*") for entry in path.glob(pattern)):
+        for kind, data in Recipe.kinds("data").items():
+            if issubclass(data, Data) and name.endswith(data.endings):
+                return kind
+    return "image_folder"
+
+
+@lru_cache(maxsize=1)
+def _load_once(data_class: type[Data], fields: str) -> ImageData:
+    return _load(data_class.model_validate_json(fields))
+
+
+def _load(spec: Data) -> ImageData:
+    try:
+        loaded = spec.load()
+        return loaded if isinstance(loaded, ImageData) else _complete(spec, loaded)
+    except UserError:
+        raise
+    except Exception as error:
+        if CODE not in type(spec).model_fields:  # it is bundled
+            raise
+        spec.refuse(f"load raised {type(error).__name__}: {str(error).partition(chr(10))[0]}", "Correct it.")
+
+
+def _complete(spec: Data, loaded: Any) -> ImageData:
+    """Number the classes of images with labels, and split off the parts that are missing."""
+    named = loaded if isinstance(loaded, Mapping) else {"train": loaded}
+    if "train" not in named or not set(named) <= set(PARTS):
+        spec.refuse(
+            f"load returns the parts {', '.join(map(str, named))}", "Return train, and val and test if they exist."
+        )
+    listed = {part: _list(images) for part, images in named.items()}
+    images = _store(spec, listed)
+    check_sizes(
+        spec,
+        {
+            part: {name: [name] * labels.count(name) for name in dict.fromkeys(labels)}
+            for part, (_, labels) in listed.items()
+        },
+    )
+    classes = tuple(sorted(set(listed["train"][1])))
+    number = {name: label for label, name in enumerate(classes)}
+    parts = {
+        part: ImagePart(np.array([number[name] for name in labels], np.int64), images[part])
+        for part, (_, labels) in listed.items()
+    }
+    return split_off(parts, classes, spec)
+
+
+def _store(spec: Data, listed: dict[str, tuple[list[Any], list[str]]]) -> dict[str, np.ndarray | ImageFiles]:
+    """Return the images of each part as one array, or as files if they have different sizes."""
+    shapes = {image.shape for images, _ in listed.values() for image in images if isinstance(image, np.ndarray)}
+    paths = sum(isinstance(image, str) for images, _ in listed.values() for image in images)
+    if shapes and paths:
+        spec.refuse(f"load returns pixels for some images and paths for {paths}", "Return one of the two.")
+    if len(shapes) == 1:
+        return {part: np.stack(images) for part, (images, _) in listed.items()}
+    if shapes:
+        return {part: _write_files(spec, images, labels) for part, (images, labels) in listed.items()}
+    return {part: ImageFiles(images) for part, (images, _) in listed.items()}
+
+
+def _list(part: Any) -> tuple[list[Any], list[str]]:
+    """Return all images, as arrays or as paths, and the names of their classes."""
+    names: Sequence[str] = getattr(part, "classes", ())
+    is_pair = isinstance(part, tuple) and len(part) == 2
+    pairs = list(zip(*part, strict=True)) if is_pair else [part[position] for position in range(len(part))]
+    samples = [(_read_image(image), _read_label(label, names)) for image, label in pairs]
+    return [image for image, _ in samples], [label for _, label in samples]
+
+
+def _read_image(image: Any) -> np.ndarray | str:
+    if isinstance(image, str):
+        return image
+    if hasattr(image, "convert"):  # a Pillow image
+        image = image.convert("RGB")
+    if hasattr(image, "numpy"):
+        raise TypeError("an image is a tensor; return Pillow images or arrays, without transforms")
+    pixels = np.asarray(image)
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] != 3):
+        raise TypeError(f"an image is {pixels.dtype} {pixels.shape}; return uint8 (height, width, 3)")
+    return np.repeat(pixels[..., None], 3, axis=2) if pixels.ndim == 2 else pixels
+
+
+def _read_label(label: Any, names: Sequence[str]) -> str:
+    if isinstance(label, str):
+        return label
+    number = int(label)
+    if names and not 0 <= number < len(names):
+        raise ValueError(f"the label {number} has no name among the {len(names)} classes")
+    return str(names[number]) if names else str(number)
+
+
+def _write_files(spec: Data, images: list[np.ndarray], labels: list[str]) -> ImageFiles:
+    digest = hashlib.sha256(repr(labels).encode())
+    for pixels in images:
+        digest.update(repr(pixels.shape).encode())
+        digest.update(np.ascontiguousarray(pixels).data)
+
+    def encode() -> Iterator[Sample]:
+        for pixels, label in zip(images, labels, strict=True):
+            yield cv2.imencode(".png", pixels[..., ::-1])[1].tobytes(), label
+
+    return ImageFiles([path for path, _ in store(spec, digest.hexdigest()[:32], encode)])

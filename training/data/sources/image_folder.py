@@ -1,0 +1,141 @@
+"""The user's own images: `root/<class>/…`, or `root/train/<class>/…` with optional `root/val` and `root/test`."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Literal
+
+from pydantic import Field
+
+from training.contract.specs import FileData
+from training.data.files.images import PART_WORDS, PARTS, ImageData, name_part
+from training.data.files.listing import find_files, list_classes, list_loose_images, list_subfolders
+from training.errors import printable
+
+_LAYOUT = "Put each part's images into one subfolder per class, as in root/train/<class> and root/val/<class>"
+
+
+class ImageFolder(FileData):
+    """A folder of images: `root/<class>/…`, or `root/train` with `root/val` and `root/test` where they exist."""
+
+    name: Literal["image_folder"] = "image_folder"
+    root: str = Field(min_length=1, description="Path of the folder.")
+
+    def load(self) -> ImageData:
+        """List the images, and split off the parts that have no folder. They are read only to skip unreadable ones.
+
+        Raises:
+            UserError: the folder is missing, empty, or too small to split.
+        """
+        from training.data.files.assembly import assemble
+
+        root = os.path.abspath(os.path.expanduser(self.root))
+        folders = _find_parts(self, root)
+        listings = {part: list_classes(folder) for part, folder in folders.items()}
+        data = assemble(self, {part: images for part, (images, _) in listings.items()})
+        not_read = [path for _, others in listings.values() for path in others]
+        return replace(data, not_read=tuple(not_read), unused=tuple(_list_unused(root, folders)))
+
+
+def _find_parts(spec: ImageFolder, root: str) -> dict[str, str]:
+    """Return the folder of each part that has one; the root itself is `train` if it contains the classes.
+
+    Raises:
+        UserError: the folder is missing or empty, or parts and classes cannot be distinguished.
+    """
+    if not os.path.isdir(root):
+        where = "" if spec.root == root else f" (looked in {printable(root)})"
+        what = "a file, not a folder" if os.path.exists(root) else f"no such folder{where}"
+        spec.refuse(what, "Give the folder that contains one subfolder per class.")
+    folders = list_subfolders(root)
+    if not folders:
+        what = "images lie in it, but no subfolders" if find_files(root)[0] else "the folder is empty"
+        spec.refuse(
+            what, "It must contain one subfolder per class, named after the class, with the images of that class."
+        )
+    parts = _assign_folders(spec, root, folders)
+    for folder in parts.values():
+        _refuse_loose_images(spec, folder)
+    return parts
+
+
+def _list_unused(root: str, parts: dict[str, str]) -> list[str]:
+    """Return the folders with images that lie beside the folders of the parts, and so belong to no part."""
+    if root in parts.values():
+        return []
+    beside = [os.path.join(root, name) for name in list_subfolders(root)]
+    return [folder for folder in beside if folder not in parts.values() and find_files(folder)[0]]
+
+
+def _assign_folders(spec: ImageFolder, root: str, folders: list[str]) -> dict[str, str]:
+    named = {part: [name for name in folders if name_part(name) == part] for part in PARTS}
+    if any(list_subfolders(os.path.join(root, name)) for name in named["train"]):
+        for part, names in named.items():
+            if len(names) > 1:
+                spec.refuse(f"{' and '.join(names)} both name its {part} part", "Keep one of them, or join them.")
+        return {part: os.path.join(root, names[0]) for part, names in named.items() if names}
+    _refuse_parts_as_classes(spec, root, folders)
+    for name in folders:
+        _refuse_parts_in_class(spec, root, name)
+    return {"train": root}
+
+
+def _refuse_parts_as_classes(spec: ImageFolder, root: str, folders: list[str]) -> None:
+    parts = [name for name in folders if name_part(name)]
+    if parts == folders and "train" not in map(name_part, parts):
+        spec.refuse(f"it has {' and '.join(folders)}, but no train with classes in it", "Add root/train/<class>.")
+    if misspelt := _find_misspelt_parts(root, folders):
+        spec.refuse(
+            f"it has {' and '.join(folders)}, which look like parts of the data, and {misspelt[0]} is none",
+            "Name the parts train, val and test.",
+        )
+    # A single class may be called "train" or "test", but not two.
+    if len(set(map(name_part, parts))) < 2:
+        # `seg_train` and `seg_test` alone are parts; among other names, `train_station` and `test_tube` are classes.
+        mentioned = list(map(_mentioned_parts, folders))
+        parts = folders if all(mentioned) and len(set().union(*mentioned)) > 1 else []
+    if parts:
+        spec.refuse(
+            f"its folders {' and '.join(map(repr, parts))} look like parts of the data, not like classes",
+            f"{_LAYOUT}, rename the classes that have such names, or list the images in a manifest.",
+        )
+
+
+def _find_misspelt_parts(root: str, folders: list[str]) -> list[str]:
+    """Return the folders whose names are misspelt parts, such as `trian`; empty unless all folders can be parts."""
+    misspelt = [name for name in folders if not name_part(name)]
+    can_be_parts = all(_resembles_part(name) and list_subfolders(os.path.join(root, name)) for name in folders)
+    return misspelt if can_be_parts else []
+
+
+def _resembles_part(name: str) -> bool:
+    # Swapped letters are the most frequent error, and weigh much in a ratio of short words.
+    word = name.strip().lower()
+    return any(sorted(word) == sorted(part) for part in PART_WORDS) or bool(
+        get_close_matches(word, PART_WORDS, 1, 0.75)
+    )
+
+
+def _mentioned_parts(name: str) -> set[str]:
+    return {PART_WORDS[word] for word in re.findall("[a-z]+", name.lower()) if word in PART_WORDS}
+
+
+def _refuse_parts_in_class(spec: ImageFolder, root: str, name: str) -> None:
+    inside = [folder for folder in list_subfolders(os.path.join(root, name)) if name_part(folder)]
+    if len({name_part(folder) for folder in inside}) > 1:
+        spec.refuse(
+            f"class {name!r} is itself divided into {' and '.join(inside)}, which would be mixed",
+            f"{_LAYOUT}, or list the images in a manifest with a column split.",
+        )
+
+
+def _refuse_loose_images(spec: ImageFolder, folder: str) -> None:
+    if loose := list_loose_images(folder):
+        lie = f"{len(loose)} images lie" if len(loose) > 1 else "an image lies"
+        spec.refuse(
+            f"{lie} in {printable(folder)} itself, outside the class folders ({printable(os.path.basename(loose[0]))})",
+            "Move each image into the folder of its class, or remove it.",
+        )

@@ -1,0 +1,167 @@
+"""A CSV table of image files with labels; a group (one patient, one video) is never divided."""
+
+from __future__ import annotations
+
+import csv
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+
+from training.contract.specs import FileData
+from training.data.files.images import PARTS, ImageData, ImageFiles, ImagePart, name_part
+from training.data.files.listing import find_bad_name
+from training.errors import printable
+from training.process.text_files import refuse_irregular
+
+_COLUMNS = ("path", "label", "split", "group")
+
+
+@dataclass(frozen=True)
+class TableLine:
+    line: int
+    path: str
+    label: str
+    split: str
+    group: str
+
+
+class Manifest(FileData):
+    """A table of image files: CSV with the columns path and label, and optionally split and group."""
+
+    name: Literal["manifest"] = "manifest"
+    path: str = Field(min_length=1, description="The CSV file.")
+    root: str | None = Field(
+        None, min_length=1, description="Folder to which the paths are relative; null: the folder of the file."
+    )
+
+    def load(self) -> ImageData:
+        """List the images, and split them if the table has no split; groups are not divided.
+
+        Raises:
+            UserError: the table cannot be used; the message names the wrong line or what is missing.
+        """
+        import numpy as np
+
+        from training.data.files.assembly import log_left_out
+        from training.data.files.check import find_unreadable
+
+        rows = _read(self)
+        left_out: dict[str, str] = {}
+        if self.skip_unreadable:
+            left_out = find_unreadable([row.path for row in rows])
+            log_left_out(left_out)
+            rows = [row for row in rows if row.path not in left_out]
+        parts = {part: [row for row in rows if row.split == part] for part in PARTS}
+        if not any(row.split for row in rows):
+            parts = _split(self, rows)
+        _check_parts(self, parts)
+        classes = tuple(sorted({row.label for row in parts["train"]}))
+        if bad := find_bad_name(classes):
+            self.refuse(*bad)
+        number = {label: index for index, label in enumerate(classes)}
+        images = {
+            part: ImagePart(np.array([number[row.label] for row in of], np.int64), ImageFiles([row.path for row in of]))
+            for part, of in parts.items()
+        }
+        return ImageData(self.name, classes, images["train"], images["val"], images["test"], left_out=tuple(left_out))
+
+
+def _read(spec: Manifest) -> list[TableLine]:
+    path = os.path.abspath(os.path.expanduser(spec.path))
+    root = os.path.abspath(os.path.expanduser(spec.root)) if spec.root else os.path.dirname(path)
+    try:
+        refuse_irregular(path)
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            table = csv.DictReader(file)
+            _check_columns(spec, table.fieldnames or [])
+            rows = [_read_row(spec, root, table.line_num, values) for values in table]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
+        spec.refuse(f"it cannot be read ({reason})", "Give a CSV file in UTF-8 with the columns path and label.")
+    if not rows:
+        spec.refuse("it has no line below its header", "Add a line for each image.")
+    _check_rows(spec, rows)
+    return rows
+
+
+def _check_columns(spec: Manifest, columns: object) -> None:
+    names = list(columns) if isinstance(columns, (list, tuple)) else []
+    if missing := [name for name in ("path", "label") if name not in names]:
+        have = ", ".join(names) or "none"
+        way_out = "Name them in its first line."
+        if len(names) == 1 and (other := next((mark for mark in ";\t|" if mark in names[0]), None)):
+            way_out = f"Separate its columns by commas, not by {other!r}."
+        spec.refuse(f"it has no column {' and no column '.join(missing)} (it has {have})", way_out)
+    if twice := next((name for name in names if names.count(name) > 1 and name in _COLUMNS), None):
+        spec.refuse(f"it has the column {twice} twice", "Keep one of them.")
+    if unknown := [name for name in names if name not in _COLUMNS and name.lower().strip() in _COLUMNS]:
+        spec.refuse(f"its column {unknown[0]!r} is not known", f"Write it {unknown[0].lower().strip()}.")
+
+
+def _read_row(spec: Manifest, root: str, line: int, values: dict[str, str | None]) -> TableLine:
+    path, label, split, group = ((values.get(name) or "").strip() for name in _COLUMNS)
+    for name, value in (("path", path), ("label", label)):
+        if not value:
+            spec.refuse(f"line {line} has no {name}", "Fill it in, or remove the line.")
+    if split and not name_part(split):
+        spec.refuse(f"line {line} has split={split}", f"Write {', '.join(PARTS[:-1])} or {PARTS[-1]}.")
+    if None in values:
+        spec.refuse(f"line {line} has more values than the first line has columns", "Quote values that contain commas.")
+    return TableLine(line, os.path.join(root, os.path.expanduser(path)), label, name_part(split) or "", group)
+
+
+def _check_rows(spec: Manifest, rows: list[TableLine]) -> None:
+    first: dict[str, TableLine] = {}
+    part: dict[str, TableLine] = {}
+    for row in rows:
+        if (before := first.setdefault(os.path.normpath(row.path), row)) is not row:
+            spec.refuse(f"lines {before.line} and {row.line} name the same file", "Remove one of them.")
+        if row.group and (before := part.setdefault(row.group, row)).split != row.split:
+            spec.refuse(
+                f"group {row.group!r} is in {before.split or 'no part'} (line {before.line}) and in "
+                f"{row.split or 'no part'} (line {row.line})",
+                "A group may not span two parts: its images would be both trained on and tested.",
+            )
+    marked = [row for row in rows if row.split]
+    if marked and len(marked) < len(rows):
+        bare = next(row for row in rows if not row.split)
+        spec.refuse(f"line {bare.line} has no split, and others have", "Fill in all of them, or none.")
+    # Only the first 1,000 files are checked: a table can be long, and its disk slow.
+    if absent := next((row for row in rows[:1000] if not os.path.exists(row.path)), None):
+        spec.refuse(
+            f"line {absent.line}: there is no file {printable(absent.path)}",
+            "Correct the path, or set data.root.",
+        )
+
+
+def _split(spec: Manifest, rows: list[TableLine]) -> dict[str, list[TableLine]]:
+    """Draw validation and test by groups, stratified as far as the groups allow."""
+    import numpy as np
+
+    from training.data.files.assembly import HELD_OUT_SHARE
+    from training.data.splits import split_groups
+
+    labels = np.unique([row.label for row in rows], return_inverse=True)[1]
+    groups = [row.group or f"line {row.line}" for row in rows]
+    chosen = split_groups(labels, groups, (HELD_OUT_SHARE, HELD_OUT_SHARE), spec.split_seed)
+    names = ("test", "val", "train")
+    return {name: [rows[index] for index in of] for name, of in zip(names, chosen, strict=True)}
+
+
+def _check_parts(spec: Manifest, parts: dict[str, list[TableLine]]) -> None:
+    known = {row.label for row in parts["train"]}
+    if len(known) < 2:
+        contents = f"only one class, {next(iter(known))!r}" if known else "no image"
+        spec.refuse(f"its training part has {contents}", "A classifier needs at least two.")
+    for name in ("val", "test"):
+        if not parts[name]:
+            spec.refuse(
+                f"its {name} part has no image",
+                "Assign images to it, add images or groups, or leave the column out.",
+            )
+        if new := next((row for row in parts[name] if row.label not in known), None):
+            spec.refuse(
+                f"label {new.label!r} (line {new.line}) is in {name} only", "Each class needs an image in train."
+            )
