@@ -30,6 +30,7 @@ class Sweep:
     `curves` has a row for each epoch of each trial: `trial`, `epoch`, `score` (the best so far, or the
     last one if the space says so), then the metrics, and `seconds`.
     `figures` has the metrics of the sweep itself, such as those of the linear probe. `notes` are those of users.
+    `copies` are the trials that repeat the recipe and seed of another one; `different` leaves them out.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Sweep:
     curves: pd.DataFrame
     figures: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    copies: frozenset[int] = frozenset()
 
     @property
     def metric(self) -> str:
@@ -67,9 +69,15 @@ class Sweep:
         return f"<p><b>{escape(self.name)}</b>: {plural(len(self.trials), 'trial')} ({states})</p>{table.to_html(index=False)}"
 
     @cached_property
+    def different(self) -> pd.DataFrame:
+        """The trials without those that repeat another one: the same training twice is no more evidence than once."""
+        return self.trials[~self.trials.trial.isin(self.copies)]
+
+    @cached_property
     def completed(self) -> pd.DataFrame:
-        """The trials that ran to full length, the best first."""
-        done = self.trials[(self.trials.state == "completed") & self.trials.score.notna()]
+        """The different trials that ran to full length, the best first."""
+        trials = self.different
+        done = trials[(trials.state == "completed") & trials.score.notna()]
         return done.sort_values("score", ascending=self.sign < 0, kind="stable")
 
 
@@ -94,7 +102,16 @@ def make_tables(record: SweepRecord) -> Sweep:
     trials = trials.astype({column.name: float for column in facts if column.kind == float | None})  # None becomes NaN
     recipes = pd.DataFrame([trial.recipe.flat() for trial in recorded], dtype=object).infer_objects()
     notes = tuple(note.text for note in record.notes)
-    return Sweep(record.name, record.state, record.space, trials.join(recipes), curves, dict(_figures(record)), notes)
+    return Sweep(
+        record.name,
+        record.state,
+        record.space,
+        trials.join(recipes),
+        curves,
+        dict(_figures(record)),
+        notes,
+        frozenset(record.trials.copies()),
+    )
 
 
 def _figures(record: SweepRecord) -> Iterator[tuple[str, float]]:

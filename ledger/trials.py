@@ -88,6 +88,7 @@ class Trials:
     def __init__(self, metric: str, events: Iterable[AnyEvent] = ()) -> None:
         self.metric = metric
         self.by_number: dict[int, Trial] = {}
+        self._by_recipe: dict[str, int] = {}  # the first trial of each recipe
         self.extra = 0  # trials added after the start
         self.is_paused = False  # by a user: no new trial starts
         self.probe: FeaturesProbed | None = None
@@ -101,10 +102,12 @@ class Trials:
         """Update the trials with one event. Events must come in the ledger's order."""
         if isinstance(event, TrialStarted):
             self.by_number[event.trial] = Trial(event.trial, event.recipe, event.params, event.origin, event.time)
+            self._by_recipe.setdefault(_key(event.recipe), event.trial)
             return
         if isinstance(event, DataMoved):
             for moved in self.by_number.values():
                 moved.recipe = event.apply(moved.recipe)
+            self._by_recipe = {_key(trial.recipe): trial.number for trial in reversed(self.by_number.values())}
         if isinstance(event, Extension):
             self.extra += event.trials
         if isinstance(event, TrialAdded):
@@ -141,6 +144,23 @@ class Trials:
     def __len__(self) -> int:
         return len(self.by_number)
 
+    def find(self, recipe: Recipe) -> Trial | None:
+        """Return the first trial with this recipe, its seed included."""
+        number = self._by_recipe.get(_key(recipe))
+        return None if number is None else self.by_number[number]
+
+    def copies(self) -> set[int]:
+        """Return the trials that repeat another one, seed included, so that their scores are no new evidence.
+
+        Of trials with the same recipe the one that came furthest is no copy, the first of equal ones.
+        """
+        if len(self._by_recipe) == len(self):
+            return set()
+        kept: dict[str, Trial] = {}
+        for trial in sorted(self, key=lambda trial: (-trial.epoch, trial.number)):
+            kept.setdefault(_key(trial.recipe), trial)
+        return self.by_number.keys() - {trial.number for trial in kept.values()}
+
     def next_number(self) -> int:
         """The number of a new trial. If a repaired ledger has lost the start of a trial, its number is free again."""
         if (count := len(self)) not in self.by_number:
@@ -166,3 +186,7 @@ class Trials:
         """Return the best completed trial; only a completed trial can be the best."""
         ranked = self.ranked()
         return ranked[0] if ranked and ranked[0].state == "completed" else None
+
+
+def _key(recipe: Recipe) -> str:
+    return recipe.model_dump_json()

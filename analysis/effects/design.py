@@ -27,8 +27,8 @@ class Design:
 
     `points` has shape (n, parameters), `recipes` is flat, and higher `scores`, shape (n,), are better: `sign` times the
     metric. `errors` are their standard errors on the validation images. `baseline` is the point that effects are measured
-    from: the best baseline. `tried` has the flat recipes of all trials of the sweep, also of those that did not run to
-    full length.
+    from: the best baseline. `tried` has the flat recipes of all different trials, also of those that did not run to full
+    length.
     """
 
     parameters: list[SearchParameter]
@@ -59,7 +59,14 @@ def make_design(sweep: Sweep) -> Design:
     scores = sweep.sign * full.score.to_numpy(dtype=float)
     errors = full.standard_error.to_numpy(dtype=float)
     return Design(
-        parameters, points.iloc[:-1], recipes.loc[full.trial], scores, errors, points.iloc[-1], recipes, sweep.sign
+        parameters,
+        points.iloc[:-1],
+        recipes.loc[full.trial],
+        scores,
+        errors,
+        points.iloc[-1],
+        recipes.loc[sweep.different.trial],
+        sweep.sign,
     )
 
 

@@ -37,6 +37,7 @@ def list_cautions(sweep: Sweep, effects: pd.DataFrame, lead: Lead) -> list[str]:
         *_warn_of_best_epochs(sweep),
         *_warn_of_edges(sweep),
         *_warn_of_few(sweep, effects),
+        *_warn_of_copies(sweep),
         *_warn_of_losses(sweep),
     ]
 
@@ -118,16 +119,24 @@ def _warn_of_few(sweep: Sweep, effects: pd.DataFrame) -> Iterator[str]:
         names = ", ".join(f"{row.parameter}={row.level}" for row in few.head(6).itertuples())
         more = f" and {len(few) - 6} more" if len(few) > 6 else ""
         seen = few.full.where(few.full < FEWEST_OF_LEVEL, few.full_off).median()
-        needed = math.ceil(len(sweep.trials) * FEWEST_OF_LEVEL / max(seen, 0.5))
+        needed = math.ceil(len(sweep.different) * FEWEST_OF_LEVEL / max(seen, 0.5))
         yield (
             f"These levels, or the baseline's choice beside them, have fewer than {FEWEST_OF_LEVEL} trials of full length, so "
             f"they have no verdict: {names}{more}. About {needed} trials in all would give most of them enough."
         )
 
 
+def _warn_of_copies(sweep: Sweep) -> Iterator[str]:
+    if count := len(sweep.copies):
+        yield (
+            f"{plural(count, 'trial')} of {len(sweep.trials)} repeated the recipe and the seed of another one, so "
+            f"{len(sweep.different)} trials count here."
+        )
+
+
 def _warn_of_losses(sweep: Sweep) -> Iterator[str]:
     """Warn about lost trials, and name the levels in which they are most frequent."""
-    trials = sweep.trials.set_index("trial", drop=False)
+    trials = sweep.different.set_index("trial", drop=False)
     for state, words in LOST.items():
         lost = trials.state == state
         if not lost.any():
@@ -135,7 +144,7 @@ def _warn_of_losses(sweep: Sweep) -> Iterator[str]:
         suspects = []
         for parameter in list_parameters(sweep.space.recipe):
             for level in list_levels(parameter):
-                inside = matches(level, sweep.recipes)
+                inside = matches(level, sweep.recipes.loc[trials.index])
                 table = [
                     [(lost & inside).sum(), (~lost & inside).sum()],
                     [(lost & ~inside).sum(), (~lost & ~inside).sum()],

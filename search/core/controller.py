@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from ledger.events import (
     REQUESTS,
@@ -173,7 +174,7 @@ class Controller:
                 self.end(number, "stopped", STOPPED)
 
     def propose(self) -> Trial | None:
-        """Start the next trial; None if the budget or the grid is used up.
+        """Start the next trial; None if the budget is used up, or each recipe of the space has its trial.
 
         Raises:
             UserError: no recipe without conflicts could be drawn.
@@ -184,13 +185,15 @@ class Controller:
         if self.replication:
             entry = self.replication[number]
             return self._start(number, entry.recipe, None, entry.origin)
-        first: list[tuple[Recipe, Origin]] = [(recipe, "baseline") for recipe in self.baselines]
-        first += [(recipe, "warm_start") for recipe in self.warm_starts]
-        if number < len(first) or self.added:
-            recipe, origin = first[number] if number < len(first) else (self.added[0].recipe, "added")
+        waiting: list[tuple[Recipe, Origin]] = [(recipe, "baseline") for recipe in self.baselines]
+        waiting += [(recipe, "warm_start") for recipe in self.warm_starts]
+        waiting = [] if number >= len(waiting) else [entry for entry in waiting if not self._is_trained(entry[0])]
+        waiting += [(added.recipe, "added") for added in self.added]
+        if waiting:
+            recipe, origin = waiting[0]
             return self._start(number, recipe, self.space.encode(recipe), origin)
         for _ in range(DRAWS):
-            asked = self.sampler.ask(number)
+            asked = self.sampler.ask(number, self._is_copy)
             if asked is None:
                 return None
             params, values = asked
@@ -205,6 +208,16 @@ class Controller:
             f"{DRAWS} draws in a row had conflicting techniques, or options that these machines do not support. Remove them "
             "from the space."
         )
+
+    def _is_trained(self, recipe: Recipe) -> bool:
+        return self.trials.find(self.resolve(recipe)) is not None
+
+    def _is_copy(self, values: Any) -> bool:
+        """Whether a draw is the recipe of a trial: with the same seed it would only repeat that trial's scores."""
+        try:
+            return self._is_trained(read_recipe(values))
+        except UserError:
+            return False  # it is refused with its reason when it is drawn
 
     def report(self, number: int, report: Report, worker_seconds: float | None = None) -> Decision:
         """Record an epoch of a worker, and decide whether its trial continues; a repeated epoch is ignored."""

@@ -4,7 +4,7 @@ import copy
 import math
 import random
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from optuna.samplers._tpe.sampler import hyperopt_default_gamma
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
 
 from search.core.early_scores import forecast_finals, scores_at_shares
-from spaces.parameters.draws import GridTrial, OptunaTrial, Params, draw_every
+from spaces.parameters.draws import GridTrial, OptunaTrial, Params, ShuffledTrial, draw_every
 
 Suggest = Callable[[OptunaTrial], Any]
 
@@ -67,22 +67,34 @@ class Sampler:
         self._facts: dict[int, _Fact] = {}
         self._infeasible: list[tuple[int, _Fact]] = []
         self._grid: list[Params] = []
+        self.is_used_up = False  # whether the last `ask` found no point
         if name == "grid":
             self._grid = [params for params, _ in draw_every(suggest, GridTrial())]
             random.Random(seed).shuffle(self._grid)  # so that a part of the grid is unbiased
 
-    def ask(self, trial: int) -> tuple[Params, Any] | None:
-        """Return the parameters of a new trial and the values that `suggest` drew with them; None if a grid is used up."""
-        if self.name == "grid":
-            return self._ask_grid(trial)
-        study = self._build_study(trial)
-        for _ in range(_REDRAWS):
-            asked = study.ask()
-            drawn = self.suggest(asked)
-            if asked.params not in self._seen():
-                break
-        self._facts[trial] = _Fact(asked.params, asked.distributions)
-        return asked.params, drawn
+    def ask(self, trial: int, is_copy: Callable[[Any], bool] = lambda drawn: False) -> tuple[Params, Any] | None:
+        """Return the parameters of a new trial and the values that `suggest` drew with them.
+
+        None if no point is left: all were tried, or refused, or `is_copy` says of their values that a trial has them.
+        """
+        seen = self._seen()
+        if self.name != "grid":
+            study = self._build_study(trial)
+            for _ in range(_REDRAWS):
+                asked = study.ask()
+                drawn = self.suggest(asked)
+                if asked.params not in seen and not is_copy(drawn):
+                    self._facts[trial] = _Fact(asked.params, asked.distributions)
+                    return asked.params, drawn
+        for params in self._grid or self._every_point(trial):
+            if params not in seen and not is_copy(drawn := self.suggest(FixedTrial(params))):
+                self.add(trial, params)
+                return params, drawn
+        self.is_used_up = True
+        return None
+
+    def _every_point(self, trial: int) -> Iterator[Params]:
+        return (params for params, _ in draw_every(self.suggest, ShuffledTrial(self._seed_of(trial))))
 
     def add(self, trial: int, params: Params | None) -> None:
         """Record a trial that `ask` did not propose: a baseline, a warm start, a replay.
@@ -111,25 +123,12 @@ class Sampler:
     def _seen(self) -> list[Params]:
         return [fact.params for fact in self._facts.values()] + [fact.params for _, fact in self._infeasible]
 
-    @property
-    def is_used_up(self) -> bool:
-        """Return whether every point of a grid was tried, also by a baseline, or refused."""
-        return self.name == "grid" and self._next_point() is None
-
-    def _next_point(self) -> Params | None:
-        seen = self._seen()
-        return next((params for params in self._grid if params not in seen), None)
-
-    def _ask_grid(self, trial: int) -> tuple[Params, Any] | None:
-        params = self._next_point()
-        if params is None:
-            return None
-        self.add(trial, params)
-        return params, self.suggest(FixedTrial(params))
+    def _seed_of(self, trial: int) -> int:
+        attempt = sum(number == trial for number, _ in self._infeasible)
+        return int(np.random.SeedSequence((self.seed, trial, attempt)).generate_state(1)[0])
 
     def _build_study(self, trial: int) -> optuna.Study:
-        attempt = sum(number == trial for number, _ in self._infeasible)
-        seed = int(np.random.SeedSequence((self.seed, trial, attempt)).generate_state(1)[0])
+        seed = self._seed_of(trial)
         if self.name == "random":
             return optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
         past = self._freeze()
@@ -144,12 +143,23 @@ class Sampler:
         Optuna itself would rank every completed trial above every stopped one, even a worse one, and would avoid points
         near a running trial, even a good one.
         """
-        facts = [fact for _, fact in self._infeasible] + [self._facts[number] for number in sorted(self._facts)]
+        facts = _keep_different([self._facts[number] for number in sorted(self._facts)])
+        facts = [fact for _, fact in self._infeasible] + facts
         known = [fact for fact in facts if fact.scores and fact.state not in _LOST]
         finals = forecast_finals([fact.row for fact in known], [fact.end for fact in known])
         values = {id(fact): value for fact, value in zip(known, finals, strict=True) if value is not None}
         chosen = _choose_past(facts, lambda fact: values.get(id(fact)))
         return [_freeze_fact(fact, values.get(id(fact))) for fact in chosen]
+
+
+def _keep_different(facts: list[_Fact]) -> list[_Fact]:
+    """Return the facts without copies of a point, which a sweep of an earlier version may have; the longest one stays."""
+    longest: dict[frozenset, _Fact] = {}
+    for fact in facts:
+        known = longest.setdefault(frozenset(fact.params.items()), fact)
+        if len(fact.scores) > len(known.scores):
+            longest[frozenset(fact.params.items())] = fact
+    return list(longest.values())
 
 
 def _choose_past(facts: list[_Fact], value_of: Callable[[_Fact], float | None]) -> list[_Fact]:

@@ -97,21 +97,21 @@ class EveryTrial:
         self._depth, self.params = 0, {}
         return True
 
-    def _take(self, total: int) -> int:
+    def _take(self, name: str, total: int) -> int:
         if self._depth == len(self._taken):
             self._taken.append((0, total))
         self._depth += 1
         return self._taken[self._depth - 1][0]
 
     def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar:
-        self.params[name] = choices[self._take(len(choices))]
+        self.params[name] = choices[self._take(name, len(choices))]
         return self.params[name]
 
     def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
         return low
 
     def suggest_int(self, name: str, low: int, high: int) -> int:
-        value = low + self._take(high - low + 1)
+        value = low + self._take(name, high - low + 1)
         self.params[name] = value
         return value
 
@@ -142,6 +142,22 @@ def count(tree: Tree) -> int:
             return tree.high - tree.low + 1
         case _:
             return 1
+
+
+class ShuffledTrial(EveryTrial):
+    """Draws each combination once, the first at random; a continuous domain gives another value in each draw."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.seed = seed
+        self.floats = RandomTrial(seed)
+
+    def _take(self, name: str, total: int) -> int:
+        return (super()._take(name, total) + random.Random(f"{self.seed} {name}").randrange(total)) % total
+
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
+        self.params[name] = value = self.floats.suggest_float(name, low, high, log=log)
+        return value
 
 
 class GridTrial(EveryTrial):

@@ -60,6 +60,11 @@ def conclude(result: Result, publish: bool = False, dashboard: bool = False) -> 
         console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")
     if result.state != "completed":
         console.print(f"Continue with: sweep resume {record.name}{plugins}", markup=False)
+    elif len(trials) < record.budget:
+        console.print(
+            f"All {plural(len(trials), 'recipe')} of this space that can be trained have been trained, so the sweep "
+            f"ended before its {record.budget} trials. More domains or more values give it more."
+        )
     if dashboard:
         console.print(f"Open pages of the dashboard keep the results. Open it again: sweep dashboard {record.name}")
     if result.state == "interrupted":

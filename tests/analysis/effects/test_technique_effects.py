@@ -54,6 +54,27 @@ def test_planted_effects_are_found(whole):
     assert harmful.low < MIXUP < harmful.high
 
 
+def test_copies_of_a_training_are_no_evidence(space):
+    events = simulate(space).events
+    done = [event.trial for event in events if event.event == "end" and event.state == "completed"]
+    last = max(event.trial for event in events if event.event == "start")
+    copies = [
+        event.model_copy(update={"trial": last + 1 + place})
+        for place in range(6)
+        for event in events
+        if getattr(event, "trial", None) == done[-1]
+    ]
+    tables = []
+    for listed in (events, [*events, *copies]):
+        record = SweepRecord(SweepFolder(Path("sweeps", "copied")), [make_header("copied", space), *listed])
+        tables.append(make_tables(record))
+    fits = [fit_sweep(sweep) for sweep in tables]
+    pd.testing.assert_frame_equal(*(measure_effects(fit) for fit in fits))
+    assert judge_lead(tables[0], fits[0]) == judge_lead(tables[1], fits[1])
+    sentence = "6 trials of 36 repeated the recipe and the seed of another one, so 30 trials count here."
+    assert [sentence in warn(*pair) for pair in zip(tables, fits, strict=True)] == [False, True]
+
+
 def test_a_technique_without_effect_is_not_called_useful(effects):
     levels = effects.loc["unfreeze.level"]
     assert not levels.verdict.isin(["useful", "harmful"]).any()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.events import EpochReported
+from ledger.events import EpochReported, WarmStart
 from ledger.file import Ledger
 from ledger.trials import Trials
 from search.core.controller import Controller
@@ -81,6 +81,64 @@ def test_a_grid_ends_when_no_point_is_left_even_if_points_conflict_or_are_baseli
     # One of the four points conflicts, and one is the first baseline.
     assert [trial.origin for trial in controller.trials] == ["baseline"] * 3 + ["sampler"] * 2
     assert controller.is_done
+
+
+def finish(controller):
+    """Run a controller to its end, with one worker; returns the recipes of its trials."""
+    while (trial := controller.next_trial()) is not None:
+        controller.report(trial.number, make_report(1, random.Random(trial.number).random()))
+    assert controller.is_done
+    return [trial.recipe for trial in controller.trials]
+
+
+SMALL = {  # the part of a recipe, and how many recipes it has beside the baseline at its three rates
+    "a choice": ("label_smoothing: {alpha: {choice: [0.0, 0.1]}}", 1),
+    "whole numbers": ("batch_size: {int_uniform: [16, 20]}", 5),
+    "inside an option": (
+        "mixup: {choice: [{alpha: 0.0}, {alpha: {choice: [0.2, 0.4]}}]}, label_smoothing: {alpha: {choice: [0.0, 0.1]}}",
+        5,
+    ),
+    "two points of one recipe": ("mixup: {choice: [{alpha: 0.0}, {alpha: {choice: [0.0, 0.4]}}]}", 1),
+    "an interval of one value": ("label_smoothing: {alpha: {choice: [0.0, {uniform: [0.1, 0.1]}]}}", 1),
+    "a conflict": ("unfreeze: {level: {choice: [last, full]}}, lora: {rank: {choice: [0, 4]}}", 2),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "sampler"),
+    [
+        (name, one)
+        for name in SMALL
+        for one in ("tpe", "random", "grid")
+        if (name, one) != ("an interval of one value", "grid")
+    ],
+)
+def test_no_recipe_is_trained_twice_and_a_small_space_ends_the_sweep(tmp_path, name, sampler):
+    part, others = SMALL[name]
+    text = f"format: 1\nrecipe: {{epochs: 1, {part}}}\nsearch: {{trials: 40, sampler: {sampler}, scheduler: {{name: none}}}}\n"
+    (tmp_path / "small.yaml").write_text(text)
+    recipes = finish(Controller(load_space(tmp_path / "small.yaml"), Ledger(tmp_path / "ledger.jsonl"), seed=1))
+    assert len({recipe.model_dump_json() for recipe in recipes}) == len(recipes)
+    assert len(recipes) == 3 + others
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_an_option_without_parameters_is_trained_once_beside_an_interval(tmp_path, sampler):
+    text = "{epochs: 1, mixup: {choice: [{alpha: 0.0}, {alpha: {uniform: [0.1, 1.0]}}]}}"
+    search = f"{{trials: 30, sampler: {sampler}, scheduler: {{name: none}}}}"
+    (tmp_path / "space.yaml").write_text(f"format: 1\nrecipe: {text}\nsearch: {search}\n")
+    recipes = finish(Controller(load_space(tmp_path / "space.yaml"), Ledger(tmp_path / "ledger.jsonl")))
+    assert len({recipe.model_dump_json() for recipe in recipes}) == len(recipes) == 30
+
+
+def test_a_warm_start_that_is_a_baseline_is_not_trained_again(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    other = SPACE.baselines()[0].model_copy(update={"batch_size": 7})
+    ledger.append(WarmStart(recipes=(SPACE.baselines()[1], other)))
+    controller = Controller(SPACE, ledger)
+    started = [controller.next_trial() for _ in range(5)]
+    assert [trial.origin for trial in started] == ["baseline", "baseline", "baseline", "warm_start", "sampler"]
+    assert started[3].recipe == other
 
 
 def test_a_repeated_report_changes_nothing(tmp_path):
