@@ -24,7 +24,7 @@ PROBE_SECONDS, LOCK_SECONDS = 0.1, 0.5
 PARTS = ("ledger.jsonl", "space.yaml", "trials", "ray", "lock")  # one of these at least is in each sweep
 # All that a sweep's folder can hold, with what `sweep repair` sets aside and what a full disk leaves.
 OURS = re.compile(
-    r"((ledger\.jsonl|(space|preset)\.yaml|trials|ray|rates|requests|final|lock|stop|(driver|processes)\.json"
+    r"((ledger\.jsonl|(space|preset)\.yaml|trials|ray|rates|requests|final|lock|stop|(driver|processes)\.json|images\.txt\.gz"
     r"|(confirm|ablate)\.(json|html)|worst\.png)(\.damaged-\d+|\.partial)?)"
 )
 OURS_INSIDE = {"trials": re.compile(r"\d{4,}(\.damaged-\d+)?"), "ray": re.compile(r"\d{8}-\d{6}.*")}
@@ -57,6 +57,11 @@ class SweepFolder:
     def preset(self) -> Path:
         """The space that a preset made, with its reasons; only in sweeps of a preset."""
         return self.path / "preset.yaml"
+
+    @property
+    def images(self) -> Path:
+        """The image files of the data set when the sweep began."""
+        return self.path / "images.txt.gz"
 
     @property
     def stop_request(self) -> Path:

@@ -25,7 +25,7 @@ from search.runner.interrupt import resumable
 from search.runner.machines.cluster import probe_cluster, this_machine
 from search.runner.machines.ray_process import end_left
 from search.runner.start.early_checks import check_data, check_early, check_packing
-from search.runner.start.moved_data import check_images
+from search.runner.start.moved_data import check_images, check_same, keep_files
 from search.runner.start.plan import PreparedSweep, make_plan
 from search.tracking.writer import Tracking
 from spaces.space import Space
@@ -80,6 +80,7 @@ def run_sweep(
         opening = [*opening, *forecast(plan, settings, folder.path.parent, phases)]
     header = make_header(folder.name, sweep_id, plan.space, settings, plan.dataset)
     create_folder(folder, header, *opening, preset=preset)
+    keep_files(folder, plan.files)
     tracking.replay([header, *opening])
     with folder.locked():
         controller = Controller(
@@ -152,6 +153,8 @@ def resume_sweep(
             plan = make_plan(record.space, settings, folder.path.parent, tracking, phases, console, patient=True)
             if settings.packs:
                 forecast(plan, settings, folder.path.parent, phases)  # the ledger has the forecast of the whole sweep
+        if plan.dataset:
+            check_same(record, plan.dataset, lambda: plan.files)
         tracking.replay(ledger.events)
         controller = Controller(
             record.space,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -14,6 +15,9 @@ from training.data.files.cache import key_of_files
 from training.data.files.images import ImageData, ImageFiles
 
 SAMPLES = 20  # files of each part whose content is in the digest that does not depend on the place
+MOST_READ = 20_000  # files of which `list_files` reads a part
+MOST_LISTED = 200_000  # files that it lists
+ENDS = 2**15  # bytes at each end of a file that it reads
 
 
 def identify(data: ImageData, spec: Data) -> dict[str, str | int]:
@@ -31,6 +35,36 @@ def identify(data: ImageData, spec: Data) -> dict[str, str | int]:
         "classes": len(data.classes),
         **{f"{name}_images": len(part) for name, part in parts.items()},
     }
+
+
+def list_files(data: ImageData, spec: Data) -> dict[str, str]:
+    """Return the size and a checksum of each file, by its name below the folder of the data.
+
+    The checksum is that of both ends of the file, where a photograph hardly repeats another one. It is left out for most
+    files of a very large set. Nothing is listed for images in memory and for sets with more than 200,000 files.
+    """
+    parts = [part.images for part in (data.train, data.val, data.test)]
+    paths = [path for images in parts if isinstance(images, ImageFiles) for path in images.paths]
+    if not paths or len(paths) > MOST_LISTED:
+        return {}
+    root = os.path.abspath(os.path.expanduser(getattr(spec, "root", None) or "")) + os.sep
+    if not all(path.startswith(root) for path in paths):
+        root = os.path.commonpath(paths) + os.sep
+    step = -(-len(paths) // MOST_READ)
+    return {path.removeprefix(root): _describe_file(path, number % step == 0) for number, path in enumerate(paths)}
+
+
+def _describe_file(path: str, is_read: bool) -> str:
+    try:
+        size = os.path.getsize(path)
+        if not is_read:
+            return str(size)
+        with open(path, "rb") as file:
+            checksum = zlib.crc32(file.read(ENDS))
+            file.seek(max(ENDS, size - ENDS))
+            return f"{size} {zlib.crc32(file.read(), checksum):08x}"
+    except OSError:
+        return "missing"
 
 
 def digest_at(data: ImageData, now: str, then: str) -> str:

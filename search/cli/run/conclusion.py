@@ -62,8 +62,8 @@ def conclude(result: Result, publish: bool = False, dashboard: bool = False) -> 
         console.print(f"Continue with: sweep resume {record.name}{plugins}", markup=False)
     elif len(trials) < record.budget:
         console.print(
-            f"All {plural(len(trials), 'recipe')} of this space that can be trained have been trained, so the sweep "
-            f"ended before its {record.budget} trials. More domains or more values give it more."
+            f"All {plural(len(trials), 'recipe')} of this space have been trained, so the sweep ended before its "
+            f"{record.budget} trials."
         )
     if dashboard:
         console.print(f"Open pages of the dashboard keep the results. Open it again: sweep dashboard {record.name}")

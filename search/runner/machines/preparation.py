@@ -48,6 +48,7 @@ class MachineFacts:
     problem: str | None = None  # the reason if no trial can run there
     remark: str | None = None  # a sentence about anomalies of the data
     dataset: Dataset | None = None
+    files: Mapping[str, str] = field(default_factory=dict)  # its images, see `training.data.identity.list_files`
     # Preprocessing and backend, by `input_key`.
     resolved: Mapping[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
     bf16: bool = False
@@ -134,7 +135,7 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float, cop
     """
     import torch
 
-    from training.data.identity import identify
+    from training.data.identity import identify, list_files
     from training.data.inspection.remarks import list_remarks, summarise_remarks
     from training.resolve import resolve_recipe
 
@@ -157,11 +158,12 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float, cop
         data: ImageData | None = None
         remark: str | None = None
         dataset: Dataset | None = None
+        files: dict[str, str] = {}
         for recipe in map(read_recipe, inputs):
             if data is None:  # all recipes of a space have the same data
                 data = load_checked(recipe)
                 remark = summarise_remarks(list_remarks(data), recipe.data)
-                dataset = identify(data, recipe.data)
+                dataset, files = identify(data, recipe.data), list_files(data, recipe.data)
             meant = resolve_recipe(recipe, data, "cuda" if gpus else "cpu")
             if (model := (recipe.backbone, meant.preprocessing.image_size)) not in built:
                 _check_model(recipe, data, meant)
@@ -173,6 +175,7 @@ def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float, cop
     return MachineFacts(
         remark=remark,
         dataset=dataset,
+        files=files,
         resolved=resolved,
         bf16=bf16,
         gpu_mb=read_gpu_mb() if gpus else 0.0,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import os
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ledger.events import DataMoved, Dataset
@@ -16,9 +18,10 @@ from training.errors import UserError, printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from training.data.files.images import ImageData
+    from ledger.folder import SweepFolder
 
 PLACES = ("root", "path")  # the fields of data that name a folder or a file
+NAMED = 3  # files of each change that a refusal names
 
 
 def move_data(record: SweepRecord, overrides: Sequence[str], console: Console) -> SweepRecord:
@@ -35,7 +38,7 @@ def move_data(record: SweepRecord, overrides: Sequence[str], console: Console) -
                 f"{override}: a sweep keeps its space; here only data.root and data.path can be set, for images that "
                 "moved. To change other values, start a new sweep."
             )
-    from training.data.load_data import absolute, load_data
+    from training.data.load_data import absolute
 
     before = record.space.baselines()[0]
     spec = absolute(change_recipe(before, overrides).data)
@@ -43,8 +46,7 @@ def move_data(record: SweepRecord, overrides: Sequence[str], console: Console) -
     places = {name: str(place) for name, place in after.items() if place != was.get(name)}
     if not places:
         return record
-    if (known := record.header.dataset) is not None:
-        _check_same(record.name, known, spec, load_data(spec))
+    _check_data(record, spec)
     record.append(DataMoved(places=places))
     console.print(f"The images of {record.name} are now at {' and '.join(places.values())}.", markup=False)
     return SweepRecord(record.folder, record.events)
@@ -60,43 +62,103 @@ def follow_move(record: SweepRecord, source: SweepRecord) -> SweepRecord:
 
 
 def check_images(record: SweepRecord, address: str | None) -> None:
-    """Refuse to train where the images of a sweep are no longer at their place; a cluster is not looked at.
+    """Refuse to train where the images of a sweep are no longer at their place, or are others.
+
+    The machines of a cluster look at their images when they are prepared, see `check_same`.
 
     Raises:
-        UserError: they are not there; the message says how to name the new place.
+        UserError: they are not there, or they have changed; the message has the way out.
     """
     if address is not None:
         return
-    data = record.space.baselines()[0].data
+    spec = record.space.baselines()[0].data
+    if not spec.reads_files:
+        return
     for name in PLACES:
-        place = getattr(data, name, None)
-        if data.reads_files and place and "://" not in place and not os.path.exists(place):
+        place = getattr(spec, name, None)
+        if place and "://" not in place and not os.path.exists(place):
             raise UserError(
                 f"data.{name}={printable(place)}: the images of {record.name} are no longer there. If they moved, add "
                 f"their new place to the command, as in data.{name}=NEW/FOLDER."
             )
+    _check_data(record, spec)
 
 
-def _check_same(sweep: str, known: Dataset, spec: Data, data: ImageData) -> None:
-    from training.data.identity import digest_at, identify
+def _check_data(record: SweepRecord, spec: Data) -> None:
+    if record.header.dataset is None:
+        return
+    from training.data.identity import digest_at, identify, list_files
+    from training.data.load_data import load_data
 
+    data = load_data(spec)
     here = identify(data, spec)
-    if "content" in known:
-        is_same, way_out = known["content"] == here["content"], ""
-    else:  # the ledger of an earlier version has a digest with paths and times only
-        then, now = str(known["source"]), str(here["source"])
+    if (
+        "content" not in record.header.dataset
+    ):  # the ledger of an earlier version has a digest with paths and times only
+        then, now = str(record.header.dataset["source"]), str(here["source"])
         if getattr(spec, "path", None):
             then, now = os.path.dirname(then), os.path.dirname(now)
-        is_same = digest_at(data, now, then) == known["digest"]
-        way_out = " A copy must keep the times of the files, as that of `cp -a` does."
-    if not is_same:
-        had, has = _describe(known), _describe(here)
-        what = f"they are {has}, and the sweep had {had}" if had != has else "a file has another name, size or content"
-        field = next(name for name in PLACES[::-1] if getattr(spec, name, None))
-        raise UserError(
-            f"data.{field}={printable(getattr(spec, field))}: these are not the images of {sweep}: {what}. Name the "
-            f"folder that has them unchanged.{way_out}"
-        )
+        here["digest"] = digest_at(data, now, then)
+    check_same(record, here, lambda: list_files(data, spec))
+
+
+def check_same(record: SweepRecord, here: Dataset, list_here: Callable[[], Mapping[str, str]]) -> None:
+    """Refuse images that are not those with which a sweep began; another place and other times are no difference.
+
+    `here` describes the images, and `list_here` returns their files.
+
+    Raises:
+        UserError: they are others; the message names what differs and the way out.
+    """
+    known = record.header.dataset
+    if known is None or known["digest"] == here["digest"]:
+        return
+    files = read_files(record.folder)
+    now = list_here() if files else {}
+    if "content" in known and known["content"] == here["content"] and files == now:
+        return
+    had, has = _describe(known), _describe(here)
+    differences = _describe_changes(files, now) or "labels, parts, or names, sizes or contents of files differ"
+    counts = f"now they are {has}, and the sweep began with {had}; " if had != has else ""
+    times = "" if "content" in known else " A copy must keep the times of the files, as that of `cp -a` does."
+    spec = record.space.baselines()[0].data
+    field = next((name for name in PLACES[::-1] if getattr(spec, name, None)), "root")
+    raise UserError(
+        f"data.{field}={printable(str(here['source']))}: these are not the images of {record.name}: {counts}{differences}. "
+        f"Its trials can be compared on the same images only: name the folder that has them with data.{field}=FOLDER, or "
+        f"start a new sweep with --warm-start {record.name}.{times}"
+    )
+
+
+def keep_files(folder: SweepFolder, files: Mapping[str, str]) -> None:
+    """Write the names, sizes and checksums of a sweep's images into its folder."""
+    if files:
+        text = "".join(f"{facts}\t{name}\0" for name, facts in files.items())
+        folder.images.write_bytes(gzip.compress(text.encode(errors="surrogateescape"), mtime=0))
+
+
+def read_files(folder: SweepFolder) -> dict[str, str]:
+    """Return what `keep_files` wrote; nothing for a sweep of an earlier version, or if the file is damaged."""
+    try:
+        text = gzip.decompress(folder.images.read_bytes()).decode(errors="surrogateescape")
+    except (OSError, EOFError, ValueError, zlib.error):
+        return {}
+    return {name: facts for line in text.split("\0")[:-1] for facts, _, name in [line.partition("\t")]}
+
+
+def _describe_changes(then: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Return the number of files that were added, removed and changed, with the first of each; empty without any."""
+    changes = {
+        "added": sorted(now.keys() - then.keys()),
+        "removed": sorted(then.keys() - now.keys()),
+        "changed": sorted(name for name in then.keys() & now.keys() if then[name] != now[name]),
+    }
+    parts = []
+    for word, names in changes.items():
+        if names and then:
+            more = ", …" if len(names) > NAMED else ""
+            parts.append(f"{plural(len(names), 'file')} {word} ({', '.join(map(printable, names[:NAMED]))}{more})")
+    return ", ".join(parts)
 
 
 def _describe(dataset: Dataset) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -45,6 +45,7 @@ class PreparedSweep:
     gpu_mb: float = 0.0  # memory of the smallest GPU in 2**20 bytes
     dashboard: str = ""  # address of Ray's own dashboard
     execute: Executor = run_on_ray
+    files: Mapping[str, str] = field(default_factory=dict)  # the images of the data set
 
 
 class Store(Protocol):
@@ -154,6 +155,7 @@ def make_plan(
         tuple(nodes),
         gpu_mb,
         dashboard=find_dashboard(),
+        files=next((fact.files for fact in facts), {}),
     )
 
 

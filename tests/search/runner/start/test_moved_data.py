@@ -14,13 +14,14 @@ from ledger.record import SweepRecord
 from ledger.settings import Settings
 from search.cli.main import app
 from search.core.controller import Controller
-from search.runner.start.moved_data import check_images, follow_move, move_data
+from search.runner.start.moved_data import check_images, follow_move, keep_files, move_data
 from search.runner.sweep import create_folder, make_header
 from search.tracking.run import dataset_of
 from spaces.load import load_space
-from training.data.identity import identify
+from training.data.identity import identify, list_files
 from training.data.load_data import load_data
 from training.errors import UserError
+from training.loop.epoch_report import Report
 
 
 class Said(list):
@@ -42,6 +43,7 @@ def record(tmp_path, monkeypatch):
     data = space.baselines()[0].data
     folder = SweepFolder(tmp_path / "sweeps" / "mine")
     create_folder(folder, make_header("mine", "1", space, Settings(), identify(load_data(data), data)))
+    keep_files(folder, list_files(load_data(data), data))
     Controller(space, Ledger(folder.ledger)).next_trial()
     shutil.copytree(tmp_path / "photos", tmp_path / "archive" / "photos", copy_function=shutil.copyfile)
     return SweepRecord.open(folder)
@@ -69,8 +71,8 @@ def test_other_images_are_refused_in_one_sentence(record, tmp_path):
     changed = tmp_path / "archive" / "photos" / "cat" / "0.bmp"
     Image.new("RGB", (8, 8)).save(changed)  # of the same size in bytes
     for change, reason in (
-        (lambda: None, "a file has another name, size or content"),
-        (changed.unlink, "23 images in"),
+        (lambda: None, r"1 file changed \(cat/0.bmp\)"),
+        (changed.unlink, r"23 images in 2 classes, .* 24 images in 2 classes; 1 file removed \(cat/0.bmp\)"),
     ):
         change()
         with pytest.raises(UserError, match=f"these are not the images of mine: .*{reason}"):
@@ -78,6 +80,81 @@ def test_other_images_are_refused_in_one_sentence(record, tmp_path):
     with pytest.raises(UserError, match=r"^epochs=3: .* only data\.root and data\.path can be set"):
         move_data(record, ["epochs=3"], Said())
     assert not any(isinstance(event, DataMoved) for event in SweepRecord.open(record.folder).events)
+
+
+def save(path, colour=0):
+    path.parent.mkdir(exist_ok=True)
+    Image.new("RGB", (8, 8), (colour, 0, 0)).save(path)
+
+
+def swap(one, other):
+    was = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(was)
+
+
+def touch(folder):
+    for path in folder.glob("*/*"):
+        os.utime(path, (1, 1))
+
+
+CHANGES = {  # what a user does to the folder of images, and what the refusal says; None: nothing has changed
+    "an image added": (lambda root: save(root / "cat" / "new.bmp"), r"1 file added \(cat/new.bmp\)"),
+    "five images added": (
+        lambda root: [save(root / "cat" / f"new{number}.bmp") for number in range(5)],
+        r"5 files added \(cat/new0.bmp, cat/new1.bmp, cat/new2.bmp, …\)",
+    ),
+    "an image removed": (lambda root: (root / "dog" / "3.bmp").unlink(), r"1 file removed \(dog/3.bmp\)"),
+    "an image replaced": (lambda root: save(root / "dog" / "3.bmp"), r"1 file changed \(dog/3.bmp\)"),
+    "an image replaced at its time": (
+        lambda root: [save(root / "dog" / "3.bmp", 9), os.utime(root / "dog" / "3.bmp", (1, 1))],
+        r"1 file changed",
+    ),
+    "two images swapped": (lambda root: swap(root / "dog" / "3.bmp", root / "cat" / "3.bmp"), "2 files changed"),
+    "an image in another class": (
+        lambda root: (root / "dog" / "3.bmp").rename(root / "cat" / "x.bmp"),
+        r"1 file added \(cat/x.bmp\), 1 file removed \(dog/3.bmp\)",
+    ),
+    "a class added": (
+        lambda root: [save(root / "fox" / f"{number}.bmp", number) for number in range(9)],
+        r"33 images in 3 classes, and the sweep began with 24 images in 2 classes; 9 files added",
+    ),
+    "a class renamed": (lambda root: (root / "dog").rename(root / "wolf"), "12 files added .*12 files removed"),
+    "all images renamed": (
+        lambda root: [path.rename(path.with_name("a" + path.name)) for path in root.glob("*/*")],
+        "24 files added",
+    ),
+    "other times": (touch, None),
+    "a file that is no image": (lambda root: (root / "notes.txt").write_text("mine"), None),
+}
+
+
+@pytest.mark.parametrize("has_files", [True, False], ids=["", "a sweep without the list of its files"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_sweep_goes_on_with_the_images_with_which_it_began(record, tmp_path, change, has_files):
+    act, reason = CHANGES[change]
+    if not has_files:
+        record.folder.images.write_bytes(b"damaged")
+    act(tmp_path / "photos")
+    if reason is None:
+        check_images(record, None)
+        return
+    with pytest.raises(UserError, match=reason if has_files else "names, sizes or contents of files differ") as refused:
+        check_images(record, None)
+    for words in (
+        f"data.root={tmp_path}/photos: these are not the images of mine",
+        "start a new sweep with --warm-start mine.",
+    ):
+        assert words in str(refused.value)
+
+
+def test_resume_extend_confirm_and_ablate_refuse_other_images(record, tmp_path):
+    Controller(record.space, Ledger(record.folder.ledger)).report(0, Report(27, {}, 0.5, 0.01, 27, [], 0.0))
+    save(tmp_path / "photos" / "cat" / "new.bmp")
+    for arguments in (["resume"], ["extend", "--trials", "1"], ["confirm"], ["ablate"]):
+        with pytest.raises(UserError, match="these are not the images of mine"):
+            app([arguments[0], "mine", *arguments[1:]], standalone_mode=False)
+    assert SweepRecord.open(record.folder).trials.extra == 0
 
 
 def test_a_ledger_of_an_earlier_version_accepts_images_that_kept_their_times(record, tmp_path):
