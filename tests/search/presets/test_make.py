@@ -227,7 +227,7 @@ def test_a_sweep_keeps_the_space_that_its_preset_made_and_the_time_of_the_preset
 def make_no_plan(space, settings, storage, tracking, phases, console, patient=False):
     from types import SimpleNamespace
 
-    return SimpleNamespace(space=space, dataset=None, resolve=lambda recipe: recipe)
+    return SimpleNamespace(space=space, dataset=None, files={}, resolve=lambda recipe: recipe)
 
 
 def test_the_measured_recipe_is_the_baseline_of_the_space(monkeypatch):
