@@ -13,7 +13,11 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "analysis" / "notebooks").glob("
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_top_to_bottom(path, storage, tmp_path):
     notebook = nbformat.read(path, as_version=4)
-    assert all(not cell.outputs and cell.execution_count is None for cell in notebook.cells if cell.cell_type == "code")
+    assert [
+        cell
+        for cell in notebook.cells
+        if cell.cell_type == "code" and not (not cell.outputs and cell.execution_count is None)
+    ] == []
     parameters = next(cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", []))
     given = {"name": "made-up-1", "names": ["made-up-1", "made-up-2"], "storage": str(storage)}
     names = [line.partition(" = ")[0] for line in parameters.source.splitlines()]

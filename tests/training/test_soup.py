@@ -55,14 +55,18 @@ def test_the_statistics_of_a_mean_are_those_that_torch_measures_on_the_training_
     torch.optim.swa_utils.update_bn(batches, theirs)
     torch.testing.assert_close(predict(ours, recipe), predict(theirs, recipe))
     assert not torch.allclose(predict(ours, recipe), before, atol=1e-2)
-    assert not any(module.training for module in ours.modules())
+    assert [module for module in ours.modules() if module.training] == []
 
 
 def test_statistics_that_are_the_same_in_all_trainings_stay(trained):
     one = trained[0]
     moved = {name: value + 0.01 if name.startswith("fc") else value for name, value in one.weights.items()}
     soup = mix([one, replace(one, weights=moved)], load_data(one.recipe.data), 10)
-    assert all(torch.equal(value, one.weights[name]) for name, value in soup.state_dict().items() if "running" in name)
+    assert [
+        (name, value)
+        for name, value in soup.state_dict().items()
+        if "running" in name and not torch.equal(value, one.weights[name])
+    ] == []
 
 
 def test_a_training_that_makes_the_mean_worse_is_left_out_and_one_that_does_not_is_kept(trained):
@@ -123,7 +127,9 @@ def test_alpha_1_is_the_training_itself(trained, monkeypatch):
     monkeypatch.setattr(training.soup, "is_better", lambda *scores: True)
     found = mix_with_start(trained[0], CLASSES, "val_accuracy")
     assert found.alpha == 1.0
-    assert all(torch.equal(value, trained[0].weights[name]) for name, value in found.weights.items())
+    assert [
+        (name, value) for name, value in found.weights.items() if not torch.equal(value, trained[0].weights[name])
+    ] == []
 
 
 def test_a_training_without_a_pretrained_start_and_a_trained_head_alone_are_refused(trained):

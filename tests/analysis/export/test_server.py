@@ -172,7 +172,9 @@ def test_a_site_that_gave_its_name_the_address_of_the_server_gets_nothing(server
 
 
 def test_a_server_for_others_answers_to_the_name_that_its_user_gave():
-    assert all(is_meant(header, {"127.0.0.1"}) for header in ("localhost:8000", "127.0.0.1", "[::1]:8000"))
+    assert [
+        header for header in ("localhost:8000", "127.0.0.1", "[::1]:8000") if not is_meant(header, {"127.0.0.1"})
+    ] == []
     assert is_meant("box:8000", {"box", "192.0.2.1"})
     assert is_meant("192.0.2.1:8000", {"box", "192.0.2.1"})
     assert not is_meant("evil.example", {"box", "192.0.2.1"})

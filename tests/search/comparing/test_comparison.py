@@ -95,7 +95,7 @@ def test_what_differs_is_named_by_its_field_with_the_value_of_each_sweep(found):
     assert "0.2" in smoothing[1]
     assert differs["recipe", "epochs"] == [9, 12]
     assert ("recipe", "backbone.name") not in differs
-    assert not any(kind == "search" for kind, _ in differs)
+    assert [(kind, _) for kind, _ in differs if kind == "search"] == []
 
 
 def test_the_curves_are_those_of_the_best_trials_at_the_rungs_and_the_ends(home, found):
@@ -118,9 +118,9 @@ def test_effects_that_both_sweeps_measured_stand_side_by_side(home, found):
     for pair in found.effects:
         alone = [table.loc[pair.parameter, pair.level] for table in rows]
         assert [(it.effect, it.low, it.high) for it in pair.effects] == [(it.effect, it.low, it.high) for it in alone]
-        assert all(it.full >= FEWEST_OF_LEVEL for it in alone)
+        assert [it for it in alone if not (it.full >= FEWEST_OF_LEVEL)] == []
     # The two sweeps search other ranges of label smoothing, so they have no such level in common.
-    assert not any(pair.parameter == "label_smoothing" for pair in found.effects)
+    assert [pair for pair in found.effects if pair.parameter == "label_smoothing"] == []
 
 
 def test_a_note_says_that_the_data_differ(found):
@@ -140,7 +140,7 @@ def test_the_same_sweep_in_two_stores_has_no_difference(home):
     found = compare(read_sources(["b"], home, uris, EXPERIMENT))
     assert [(side.label, side.store) for side in found.sweeps] == [("b (1)", uris[0]), ("b (2)", uris[1])]
     assert found.differences == []
-    assert all(pair.effects[0] == pair.effects[1] for pair in found.effects)
+    assert [pair for pair in found.effects if pair.effects[0] != pair.effects[1]] == []
     assert found.effects
 
 
@@ -164,7 +164,7 @@ def test_sweeps_for_which_a_narrow_terminal_has_no_room_follow_in_a_second_table
     assert max(map(len, text.splitlines())) <= 80
     effects = text.partition("Effects, with")[2]
     assert sum(line.startswith("level ") for line in effects.splitlines()) == 2
-    assert all(effects.count(side.label) >= 1 for side in found.sweeps)
+    assert [side for side in found.sweeps if not (effects.count(side.label) >= 1)] == []
     assert "…" not in effects
 
 

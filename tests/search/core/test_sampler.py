@@ -105,7 +105,7 @@ def test_the_forecast_is_finite_whatever_the_scores(scores: list[float], scale: 
     curves = [{1 / 9: s, 1.0: s * scale + shift} if i % 2 else {1 / 9: s} for i, s in enumerate(scores)]
     ends = [curve.get(1.0, math.nan) for curve in curves]
     finals = forecast_finals([scores_at_shares(curve) for curve in curves], ends)
-    assert all(final is not None and math.isfinite(final) for final in finals)
+    assert [final for final in finals if not (final is not None and math.isfinite(final))] == []
 
 
 def test_search_parameters_in_a_branch_are_modelled_jointly_and_only_in_their_branch() -> None:

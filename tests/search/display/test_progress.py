@@ -64,7 +64,7 @@ def draw(sweep, width=80, height=24, slots=lambda: 2):
     console.print(progress.render())
     lines = console.file.getvalue().splitlines()
     assert len(lines) <= height
-    assert all(len(line) <= width for line in lines)
+    assert [line for line in lines if not (len(line) <= width)] == []
     return [" ".join(line.split()) for line in lines]
 
 
@@ -130,7 +130,7 @@ def test_the_cutoff_of_a_rung_is_a_loss_if_the_metric_is_a_loss():
 def test_rungs_at_the_epoch_of_a_later_rung_are_not_drawn():
     sweep = Sweep()
     sweep.rungs = [("1/27", 5, 0.5), ("1/9", 0, None), ("1/3", 2, 0.6)]
-    assert not any("1/9" in line for line in draw(sweep))
+    assert [line for line in draw(sweep) if "1/9" in line] == []
 
 
 def test_drawing_works_while_rungs_change():

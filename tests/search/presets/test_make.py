@@ -84,7 +84,7 @@ def test_without_a_network_the_weights_of_an_installed_package_are_used(monkeypa
     assert (baseline.backbone.name, baseline.backbone.weights) == ("tf_efficientnet_lite0", "pretrained")
     assert baseline.preprocessing.image_size == 64
     assert "from an installed package, because for larger ones the weights are not cached here" in made.notes[1]
-    assert not any("[weights]" in note for note in made.notes)
+    assert [note for note in made.notes if "[weights]" in note] == []
 
 
 def test_the_written_file_is_a_space_that_is_equal_to_the_one_that_is_searched(home, capsys):

@@ -175,7 +175,7 @@ def test_a_sweep_whose_terminal_is_closed_at_once_ends_and_leaves_nothing(second
         assert driver.wait(timeout=30) in (128 + signal.SIGHUP, -signal.SIGHUP)  # the latter before our first line
     finally:
         driver.kill()
-    assert not any(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
     check_no_processes(tmp_path)
 
 

@@ -81,7 +81,7 @@ def test_a_sweep_leaves_out_what_is_not_installed_and_names_it(without):
     reduced, notes = fit_to_cluster(space, can_bf16=True, has_gpus=True)
     assert "adam8bit" in space.values_of("optimizer.name")
     assert "adam8bit" not in reduced.values_of("optimizer.name")
-    assert any("optimizer.name=adam8bit" in note and ".[8bit]" in note for note in notes)
+    assert ".[8bit]" in " ".join(note for note in notes if "optimizer.name=adam8bit" in note)
 
 
 def test_a_space_with_only_options_that_are_not_installed_is_refused(without):

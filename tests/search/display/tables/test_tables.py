@@ -56,7 +56,7 @@ def show(renderable, width=200):
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     console.print(renderable)
     text = console.file.getvalue()
-    assert all(len(line) <= width for line in text.splitlines())
+    assert [line for line in text.splitlines() if not (len(line) <= width)] == []
     return text
 
 

@@ -79,7 +79,7 @@ def test_other_images_are_refused_in_one_sentence(record, tmp_path):
             move_data(record, ["data.root=archive/photos"], Said())
     with pytest.raises(UserError, match=r"^epochs=3: .* only data\.root and data\.path can be set"):
         move_data(record, ["epochs=3"], Said())
-    assert not any(isinstance(event, DataMoved) for event in SweepRecord.open(record.folder).events)
+    assert [event for event in SweepRecord.open(record.folder).events if isinstance(event, DataMoved)] == []
 
 
 def save(path, colour=0):

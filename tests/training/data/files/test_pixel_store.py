@@ -108,7 +108,7 @@ def test_the_least_recently_used_file_is_removed_and_stays_usable_for_its_users(
     assert "d" in left
     assert "b" not in left
     assert sum(file.stat().st_size for file in own_cache.rglob("*.npy")) <= 3 * 2**20
-    assert all((array == number).all() for number, array in enumerate(arrays))
+    assert [(number, array) for number, array in enumerate(arrays) if not (array == number).all()] == []
 
 
 def test_data_above_the_limit_is_not_shared(streaming, own_cache):
@@ -143,7 +143,7 @@ def test_files_are_decoded_once_per_machine(photos, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr("training.data.files.decode.read_image", never)
             second = [images for images, _ in make_loaders(data, recipe, workers=0).train]
-        assert all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
+        assert [(one, other) for one, other in zip(first, second, strict=True) if not np.array_equal(one, other)] == []
 
 
 def test_each_image_size_has_decoded_pixels_of_its_own(photos, monkeypatch):
@@ -163,7 +163,7 @@ def test_each_image_size_has_decoded_pixels_of_its_own(photos, monkeypatch):
     first = {size: prepare(size) for size in (16, 24)}
     assert {size: tuple(images.shape[1:]) for size, images in first.items()} == {16: (3, 16, 16), 24: (3, 24, 24)}
     monkeypatch.setattr("training.data.preprocessing.transform.fit", never)
-    assert all(torch.equal(prepare(size), images) for size, images in first.items())
+    assert [(size, images) for size, images in first.items() if not torch.equal(prepare(size), images)] == []
 
 
 def test_a_changed_file_is_decoded_again(photos):

@@ -147,4 +147,4 @@ def test_adapters_train_before_the_head_is_retrained(weights_after):
     after = weights_after(**RETRAINED, lora={"rank": 2}, unfreeze={"level": "last"})
     adapters = [name for name in after[0] if "lora_B" in name]
     assert any(not torch.equal(after[0][name], after[1][name]) for name in adapters)
-    assert all(torch.equal(after[1][name], after[3][name]) for name in adapters)
+    assert [name for name in adapters if not torch.equal(after[1][name], after[3][name])] == []

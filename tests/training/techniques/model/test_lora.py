@@ -58,7 +58,7 @@ def test_adapters_and_the_head_alone_move_and_merging_changes_nothing(name, fiel
         is_head = any(key.startswith(part) for part in head) and "norm" not in key
         if ".lora_" not in key and not is_head:
             assert torch.equal(value, before[key]), key  # also BatchNorm statistics
-    assert all(not torch.equal(after[key], before[key]) for key in after if ".lora_B" in key)
+    assert [key for key in after if ".lora_B" in key and torch.equal(after[key], before[key])] == []
     plain = BUILDERS[name]()
     plain.load_state_dict(setup.plain_weights(setup.model))
     images = torch.randn(4, 3, 32, 32)
@@ -88,7 +88,7 @@ def test_rank_stabilised_adapters_of_rank_4_train_like_plain_ones_with_twice_the
     fields = {"unfreeze": {"level": "last"}, "epochs": 1}
     ours = load_weights(fit(**fields, lora={"rank": 4, "alpha": 8.0, "rank_stabilised": True}).folder, "best")
     theirs = load_weights(fit(**fields, lora={"rank": 4, "alpha": 16.0}).folder, "best")
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert [name for name in theirs if not torch.equal(ours[name], theirs[name])] == []
 
 
 def test_a_weight_without_a_direction_is_refused_by_dora():
@@ -116,10 +116,10 @@ def test_with_most_the_first_half_is_adapted_and_the_later_half_trains_normally(
 
 def test_layers_that_the_model_does_not_call_and_grouped_convolutions_get_no_adapter():
     vit = BUILDERS["torchvision vit"]().requires_grad_(False)
-    assert not any("attention" in name for name in find_frozen_layers(vit, 32))
+    assert [name for name in find_frozen_layers(vit, 32) if "attention" in name] == []
     convnext = BUILDERS["timm test_convnext"]().requires_grad_(False)
     names = find_frozen_layers(convnext, 32)
-    assert not any("conv_dw" in name for name in names)
+    assert [name for name in names if "conv_dw" in name] == []
     assert "stages.0.blocks.0.mlp.fc1" in names
 
 
@@ -201,7 +201,7 @@ def test_dropout_of_adapters_is_on_in_training_while_that_of_frozen_layers_and_t
     assert len(ours) > 3
     assert all(ours)
     assert len(frozen) > 3
-    assert not any(module.training for module in frozen)
+    assert [module for module in frozen if module.training] == []
     train_a_little(setup)  # B starts at zero
     images = torch.randn(4, 3, 32, 32)
     with torch.no_grad():
@@ -216,7 +216,7 @@ def test_dropout_changes_how_adapters_train_and_nothing_of_the_frozen_part(fit, 
     dropped = load_weights(fit(lora={"rank": 2, "dropout": 0.5}, **fields).folder)
     moved = {name for name in plain if not torch.equal(plain[name], dropped[name])}
     assert {name for name in plain if ".lora_B." in name} <= moved
-    assert all(".lora_" in name or name.startswith("fc") for name in moved)
+    assert [name for name in moved if not (".lora_" in name or name.startswith("fc"))] == []
 
 
 @pytest.mark.parametrize("dora", [False, True])
@@ -236,7 +236,7 @@ def test_an_average_with_adapters_is_the_average_of_the_merged_weights(dora, fit
     )
     run = fit(**fields, score="last", averaging={"name": "swa", "start": 0.1})
     moved = [name for name in one if not torch.equal(one[name], two[name])]
-    assert any("blocks" in name for name in moved)
+    assert "blocks" in " ".join(moved)
     average = load_weights(run.folder, "best")
     for name, value in average.items():
         torch.testing.assert_close(value, (one[name] + two[name]) / 2, rtol=1e-4, atol=1e-6, msg=name)
