@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
+from training.data.files.system_files import is_system_name
 from training.errors import UserError, printable
 
 Listing = dict[str, list[str]]  # the paths of each class, both sorted
@@ -13,7 +14,6 @@ EXTENSIONS = (
     *(".gif", ".jfif", ".jp2", ".j2k", ".avif"),
 )
 LONGEST_NAME = 255  # letters in the name of a class; the same limit as in the names of folders
-_NO_DATA = ("thumbs.db", "desktop.ini", "__macosx")  # written by file managers
 
 
 def list_classes(folder: str) -> tuple[Listing, list[str]]:
@@ -33,14 +33,14 @@ def find_bad_name(classes: Iterable[str]) -> tuple[str, str] | None:
 
 
 def list_subfolders(folder: str) -> list[str]:
-    """Return the names of the folders in a folder, sorted; hidden ones are left out."""
+    """Return the names of the folders in a folder, sorted; hidden ones and those of a system are left out."""
     return [entry.name for entry in _scan(folder) if _is_folder(entry)]
 
 
 def find_files(folder: str) -> tuple[list[str], list[str]]:
     """Return the images below a folder, at any depth, and the other files, both sorted.
 
-    Links are followed, and hidden files are skipped. A file without an extension is an image if its content is one. A path
+    Links are followed, and hidden files and those of a system are skipped. A file without an extension is an image if its content is one. A path
     that is not a regular file, such as a named pipe, is never an image. A broken link counts as an image, so that reading
     it reports the path.
 
@@ -101,7 +101,7 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or name.lower() in _NO_DATA
+    return name.startswith(".") or is_system_name(name)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -21,6 +21,7 @@ from training.data.files.cache import key_of_files
 from training.data.files.hub import HUB, download
 from training.data.files.images import ImageData, name_part
 from training.data.files.listing import Listing
+from training.data.files.system_files import is_system_content, is_system_path
 from training.errors import printable
 
 Sample = tuple[bytes, str]  # the content of an image file, and the name of its class
@@ -51,7 +52,8 @@ def load_packed(spec: FileData, root: str, read: Callable[[str], Iterator[Sample
 
 
 def _read_all(read: Callable[[str], Iterator[Sample]], files: list[str]) -> Iterator[Sample]:
-    return chain.from_iterable(map(read, files))
+    samples = chain.from_iterable(map(read, files))
+    return ((content, label) for content, label in samples if not is_system_content(content))
 
 
 def _find_packed(spec: Data, root: str) -> dict[str, list[str]]:
@@ -68,7 +70,8 @@ def _find_packed(spec: Data, root: str) -> dict[str, list[str]]:
     if not folder.is_dir():
         what = "a file, not a folder" if folder.exists() else f"no such folder (looked in {printable(str(folder))})"
         spec.refuse(what, f"Give the folder that has the {kinds} files.")
-    files = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(endings) and path.is_file())
+    found = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(endings) and path.is_file())
+    files = [path for path in found if not is_system_path(str(path.relative_to(folder)))]
     if not files:
         spec.refuse(f"the folder has no {kinds} file", "Give the folder that has them.")
     named: dict[str, list[str]] = {}

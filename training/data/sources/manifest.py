@@ -12,6 +12,7 @@ from pydantic import Field
 from training.contract.specs import FileData
 from training.data.files.images import PARTS, ImageData, ImageFiles, ImagePart, name_part
 from training.data.files.listing import find_bad_name
+from training.data.files.system_files import is_system_path
 from training.errors import printable
 from training.process.text_files import refuse_irregular
 
@@ -76,12 +77,14 @@ def _read(spec: Manifest) -> list[TableLine]:
         with open(path, encoding="utf-8-sig", newline="") as file:
             table = csv.DictReader(file)
             _check_columns(spec, table.fieldnames or [])
-            rows = [_read_row(spec, root, table.line_num, values) for values in table]
+            lines = [(table.line_num, values) for values in table]
+            rows = [_read_row(spec, root, *line) for line in lines if not is_system_path(line[1]["path"] or "", root)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
         spec.refuse(f"it cannot be read ({reason})", "Give a CSV file in UTF-8 with the columns path and label.")
     if not rows:
-        spec.refuse("it has no line below its header", "Add a line for each image.")
+        other = ", except of thumbnails, bins or snapshots, which are not read" if lines else ""
+        spec.refuse(f"it has no line below its header{other}", "Add a line for each image.")
     _check_rows(spec, rows)
     return rows
 

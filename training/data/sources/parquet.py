@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from training.contract.specs import FileData
 from training.data.files.images import ImageData
+from training.data.files.system_files import is_system_path
 from training.errors import printable
 from training.process.text_files import parse_json
 
@@ -73,6 +74,8 @@ def _read(spec: Parquet, file: str) -> Iterator[Sample]:
             names = _features(batch.schema).get(label_column, _Feature()).names
             labels = batch.column(label_column).to_pylist()
             for image, label in zip(batch.column(image_column).to_pylist(), labels, strict=True):
+                if isinstance(image, dict) and is_system_path(image.get("path") or ""):
+                    continue
                 yield _read_image(spec, file, image), _name(spec, file, label, names)
     except ValidationError:
         what = f"{printable(file)} describes its columns in another form than that of datasets"

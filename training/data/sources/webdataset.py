@@ -14,6 +14,7 @@ from pydantic import Field
 from training.contract.specs import FileData
 from training.data.files.images import ImageData
 from training.data.files.listing import is_image_name
+from training.data.files.system_files import is_system_path
 from training.errors import printable
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def _read(spec: WebDataset, file: str) -> Iterator[Sample]:
     try:
         with tarfile.open(file, "r|*", tarinfo=_Member) as archive:
             for member in archive:
-                if not member.isfile():  # a link or a device is never followed
+                # A link or a device is never followed.
+                if not member.isfile() or is_system_path(member.name):
                     continue
                 folder, name = os.path.split(member.name)
                 stem, dot, ending = name.partition(".")
