@@ -40,9 +40,9 @@ def list_subfolders(folder: str) -> list[str]:
 def find_files(folder: str) -> tuple[list[str], list[str]]:
     """Return the images below a folder, at any depth, and the other files, both sorted.
 
-    Links are followed, and hidden files and those of a system are skipped. A file without an extension is an image if its content is one. A path
-    that is not a regular file, such as a named pipe, is never an image. A broken link counts as an image, so that reading
-    it reports the path.
+    Links are followed, and hidden files and those of a system are skipped. A file without an extension is an image if its
+    content is one. A path that is not a regular file, such as a named pipe, is never an image. A broken link counts as an
+    image, so that reading it reports the path.
 
     Raises:
         UserError: a folder cannot be read.

@@ -16,6 +16,7 @@ from filelock import FileLock
 from platformdirs import user_cache_dir
 
 from training.contract.specs import Data, FileData
+from training.data.files.arrow_files import choose_arrow_files
 from training.data.files.assembly import assemble
 from training.data.files.cache import key_of_files
 from training.data.files.hub import HUB, download
@@ -71,7 +72,7 @@ def _find_packed(spec: Data, root: str) -> dict[str, list[str]]:
         what = "a file, not a folder" if folder.exists() else f"no such folder (looked in {printable(str(folder))})"
         spec.refuse(what, f"Give the folder that has the {kinds} files.")
     found = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(endings) and path.is_file())
-    files = [path for path in found if not is_system_path(str(path.relative_to(folder)))]
+    files = choose_arrow_files(spec, [path for path in found if not is_system_path(str(path.relative_to(folder)))])
     if not files:
         spec.refuse(f"the folder has no {kinds} file", "Give the folder that has them.")
     named: dict[str, list[str]] = {}
