@@ -16,12 +16,6 @@ EXTENSIONS = (
 LONGEST_NAME = 255  # letters in the name of a class; the same limit as in the names of folders
 
 
-def list_classes(folder: str) -> tuple[Listing, list[str]]:
-    """Return the images below the folder of each class, at any depth, and the other files there."""
-    files = {name: find_files(os.path.join(folder, name)) for name in list_subfolders(folder)}
-    return {name: images for name, (images, _) in files.items()}, [path for _, rest in files.values() for path in rest]
-
-
 def find_bad_name(classes: Iterable[str]) -> tuple[str, str] | None:
     """Return what is wrong with a class's name that no table and no file can show, and the way out; None if all are good."""
     for name in classes:

@@ -12,7 +12,14 @@ from pydantic import Field
 
 from training.contract.specs import FileData
 from training.data.files.images import PART_WORDS, PARTS, ImageData, name_part
-from training.data.files.listing import find_files, list_classes, list_loose_images, list_subfolders
+from training.data.files.listing import find_files, list_loose_images, list_subfolders
+from training.data.sources.folder_layout import (
+    Layout,
+    list_images,
+    list_places,
+    refuse_one_class,
+    remark_inner_classes,
+)
 from training.errors import printable
 
 _LAYOUT = "Put each part's images into one subfolder per class, as in root/train/<class> and root/val/<class>"
@@ -23,6 +30,12 @@ class ImageFolder(FileData):
 
     name: Literal["image_folder"] = "image_folder"
     root: str = Field(min_length=1, description="Path of the folder.")
+    layout: Layout = Field(
+        "class",
+        exclude_if=lambda layout: layout == "class",
+        description="Folders from a part to its images. group/class: the outer folders are groups, such as places or "
+        "patients, of which none is divided between parts that are split off; folder/class: they mean nothing.",
+    )
 
     def load(self) -> ImageData:
         """List the images, and split off the parts that have no folder. They are read only to skip unreadable ones.
@@ -34,10 +47,17 @@ class ImageFolder(FileData):
 
         root = os.path.abspath(os.path.expanduser(self.root))
         folders = _find_parts(self, root)
-        listings = {part: list_classes(folder) for part, folder in folders.items()}
-        data = assemble(self, {part: images for part, (images, _) in listings.items()})
-        not_read = [path for _, others in listings.values() for path in others]
-        return replace(data, not_read=tuple(not_read), unused=tuple(_list_unused(root, folders)))
+        found = {part: list_images(folder, self.layout) for part, folder in folders.items()}
+        refuse_one_class(self, found["train"])
+        groups = found["train"].groups or None
+        data = assemble(self, {part: images.listing for part, images in found.items()}, groups)
+        remark = remark_inner_classes(self, self.layout, found["train"], len(PARTS) - len(found))
+        return replace(
+            data,
+            not_read=tuple(path for images in found.values() for path in images.not_read),
+            unused=tuple(_list_unused(root, folders)),
+            remarks=(remark,) if remark else (),
+        )
 
 
 def _find_parts(spec: ImageFolder, root: str) -> dict[str, str]:
@@ -58,7 +78,8 @@ def _find_parts(spec: ImageFolder, root: str) -> dict[str, str]:
         )
     parts = _assign_folders(spec, root, folders)
     for folder in parts.values():
-        _refuse_loose_images(spec, folder)
+        for place, _ in list_places(folder, spec.layout):
+            _refuse_loose_images(spec, place)
     return parts
 
 
