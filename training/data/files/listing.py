@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
+from training.data.files.images import name_part
 from training.data.files.system_files import is_system_name
 from training.errors import UserError, printable
 
@@ -12,6 +13,10 @@ Listing = dict[str, list[str]]  # the paths of each class, both sorted
 EXTENSIONS = (
     *(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"),  # the extensions of torchvision
     *(".gif", ".jfif", ".jp2", ".j2k", ".avif"),
+)
+_OTHER_DATA = (
+    *(".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip", ".7z", ".rar"),
+    *(".parquet", ".arrow", ".csv", ".tsv", ".h5", ".hdf5", ".npz", ".lmdb", ".tfrecord", ".tfrecords"),
 )
 LONGEST_NAME = 255  # letters in the name of a class; the same limit as in the names of folders
 
@@ -47,6 +52,19 @@ def find_files(folder: str) -> tuple[list[str], list[str]]:
 def list_loose_images(folder: str) -> list[str]:
     """Return the images that lie in a folder itself, sorted."""
     return _tell_apart(entry for entry in _scan(folder) if not _is_folder(entry))[0]
+
+
+def has_class_folders(folder: str) -> bool:
+    """Return whether at least two folders in a folder have images, or two in one of the parts that it has."""
+    with_images = [name for name in list_subfolders(folder) if find_files(os.path.join(folder, name))[0]]
+    if with_images and all(map(name_part, with_images)):
+        return any(has_class_folders(os.path.join(folder, name)) for name in with_images)
+    return len(with_images) > 1
+
+
+def list_other_data(folder: str) -> list[str]:
+    """Return the names of the files in a folder itself that are archives or tables, sorted."""
+    return [entry.name for entry in _scan(folder) if entry.name.lower().endswith(_OTHER_DATA) and _is_regular(entry)]
 
 
 def is_image_name(name: str) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from training.contract.specs import FileData
 from training.data.files.images import Remark
-from training.data.files.listing import Listing, find_files, list_subfolders
+from training.data.files.listing import Listing, find_files, list_other_data, list_subfolders
 from training.errors import printable
 
 # What the folders from a part to its classes are: a group is not divided between parts, another folder means nothing.
@@ -100,6 +101,19 @@ def remark_inner_classes(spec: FileData, layout: Layout, images: LaidOut, missin
     return None
 
 
+def remark_other_data(folders: Sequence[str]) -> Remark | None:
+    """Name the archives and tables that lie beside the folders of the classes or of the parts."""
+    names = list(dict.fromkeys(name for folder in dict.fromkeys(folders) for name in list_other_data(folder)))
+    if not names:
+        return None
+    lie = "lies" if len(names) == 1 else "lie"
+    return Remark(
+        f"{_list(names, 1)} not read",
+        f"{_list(names)} {lie} beside the folders of images and {'is' if len(names) == 1 else 'are'} not read: the data are "
+        "the folders alone. Move an archive or a table into a folder of its own to read it instead.",
+    )
+
+
 def _find_shared(images: LaidOut, depth: int) -> list[str]:
     """Return the names at this depth, if most images lie below them, and most of them are in several classes."""
     names = {
@@ -126,6 +140,6 @@ def _can_divide(spec: FileData, images: LaidOut, depth: int, missing: int) -> bo
     return all(map(len, draw_missing(labels, missing, spec, [group for _, group in pairs])))
 
 
-def _list(names: list[str], most: int = _NAMED) -> str:
+def _list(names: Sequence[str], most: int = _NAMED) -> str:
     shown = ", ".join(repr(name) for name in names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -19,6 +19,7 @@ from training.data.sources.folder_layout import (
     list_places,
     refuse_one_class,
     remark_inner_classes,
+    remark_other_data,
 )
 from training.errors import printable
 
@@ -51,12 +52,15 @@ class ImageFolder(FileData):
         refuse_one_class(self, found["train"])
         groups = found["train"].groups or None
         data = assemble(self, {part: images.listing for part, images in found.items()}, groups)
-        remark = remark_inner_classes(self, self.layout, found["train"], len(PARTS) - len(found))
+        remarks = [
+            remark_inner_classes(self, self.layout, found["train"], len(PARTS) - len(found)),
+            remark_other_data([root, *folders.values()]),
+        ]
         return replace(
             data,
             not_read=tuple(path for images in found.values() for path in images.not_read),
             unused=tuple(_list_unused(root, folders)),
-            remarks=(remark,) if remark else (),
+            remarks=tuple(remark for remark in remarks if remark),
         )
 
 
