@@ -10,7 +10,7 @@ import numpy as np
 
 from training.contract.specs import Data, FileData
 from training.data.files.check import find_unreadable
-from training.data.files.images import ImageData, ImageFiles, ImagePart
+from training.data.files.images import ImageData, ImageFiles, ImagePart, Remark
 from training.data.files.listing import EXTENSIONS, Listing, find_bad_name
 from training.data.splits import split_groups, split_stratified
 from training.errors import printable
@@ -89,6 +89,15 @@ def _part(files: Listing, classes: tuple[str, ...]) -> ImagePart:
     labelled = [(label, path) for label, name in enumerate(classes) for path in files.get(name, [])]
     labels = np.array([label for label, _ in labelled], dtype=np.int64)
     return ImagePart(labels, ImageFiles([path for _, path in labelled]))
+
+
+def remark_unlabelled(part: str, what: str) -> Remark:
+    """Say that a part is not used; `what` is what it has in place of labels."""
+    return Remark(
+        f"{part} has no labels and is left out",
+        f"The {part} part has {what}, so it is left out, because no score can be computed without labels. Images of the "
+        f"training part are the {part} part instead.",
+    )
 
 
 def split_off(

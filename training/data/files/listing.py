@@ -54,6 +54,11 @@ def list_loose_images(folder: str) -> list[str]:
     return _tell_apart(entry for entry in _scan(folder) if not _is_folder(entry))[0]
 
 
+def is_no_label(label: object) -> bool:
+    """Return whether a label stands for none, as in the test parts of public data sets: nothing, NaN or -1."""
+    return label is None or label != label or str(label).strip() in ("", "-1", "-1.0")
+
+
 def has_class_folders(folder: str) -> bool:
     """Return whether at least two folders in a folder have images, or two in one of the parts that it has."""
     with_images = [name for name in list_subfolders(folder) if find_files(os.path.join(folder, name))[0]]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
@@ -10,6 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from training.contract.specs import FileData
 from training.data.files.images import ImageData
+from training.data.files.listing import is_no_label
 from training.data.files.system_files import is_system_path
 from training.errors import printable
 from training.process.text_files import parse_json
@@ -62,13 +65,12 @@ class Parquet(FileData):
         """
         from training.data.files.unpacked import load_packed
 
-        return load_packed(self, self.root, partial(_read, self), self.image_column, self.label_column)
+        has_labels = partial(_has_labels, self)
+        return load_packed(self, self.root, partial(_read, self), has_labels, self.image_column, self.label_column)
 
 
 def _read(spec: Parquet, file: str) -> Iterator[Sample]:
-    import pyarrow as pa
-
-    try:
+    with _faults_refused(spec, file):
         for batch in _list_batches(file):
             image_column, label_column = _find_columns(spec, file, batch.schema)
             names = _features(batch.schema).get(label_column, _Feature()).names
@@ -77,6 +79,24 @@ def _read(spec: Parquet, file: str) -> Iterator[Sample]:
                 if isinstance(image, dict) and is_system_path(image.get("path") or ""):
                     continue
                 yield _read_image(spec, file, image), _name(spec, file, label, names)
+
+
+def _has_labels(spec: Parquet, file: str) -> bool:
+    """Return whether a row has a label."""
+    with _faults_refused(spec, file):
+        for batch in _list_batches(file):
+            _, label_column = _find_columns(spec, file, batch.schema)
+            if not all(map(is_no_label, batch.column(label_column).to_pylist())):
+                return True
+    return False
+
+
+@contextmanager
+def _faults_refused(spec: Parquet, file: str) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
     except ValidationError:
         what = f"{printable(file)} describes its columns in another form than that of datasets"
         spec.refuse(what, "Write it again with datasets, or without this metadata.")
@@ -152,10 +172,16 @@ def _read_image(spec: Parquet, file: str, value: Any) -> bytes:
 
 
 def _name(spec: Parquet, file: str, label: object, names: list[str] | None) -> str:
+    if is_no_label(label):
+        what = f"a row of {printable(file)} has no label, and others of its part have one"
+        spec.refuse(what, "Write the data set again without such rows, and give its folder.")
+    if isinstance(label, float | Decimal) and label == int(label):
+        label = int(label)
+    if isinstance(label, bytes):
+        label = label.decode("utf-8", "replace")
     if isinstance(label, int) and 0 <= label < len(names or ()):
         return str((names or [])[label])
-    if label is None or label == "" or label == -1:
-        spec.refuse(f"a row of {printable(file)} has no label", "Move files without labels out of the folder.")
     if not isinstance(label, int | str):
-        spec.refuse(f"a label of {printable(file)} is {label!r}, neither a number nor a text", "Set data.label_column.")
+        what = f"a label of {printable(file)} is {label!r}, neither a whole number nor a text"
+        spec.refuse(what, "Set data.label_column.")
     return str(label)
