@@ -138,6 +138,8 @@ def _read_label(label: Any, names: Sequence[str]) -> str:
     if isinstance(label, str):
         return label
     number = int(label)
+    if number != label:
+        raise ValueError(f"the label {label} is not a whole number")
     if names and not 0 <= number < len(names):
         raise ValueError(f"the label {number} has no name among the {len(names)} classes")
     return str(names[number]) if names else str(number)

@@ -24,6 +24,8 @@ from training.data.sources.folder_layout import (
 from training.errors import printable
 
 _LAYOUT = "Put each part's images into one subfolder per class, as in root/train/<class> and root/val/<class>"
+# Folders of test images whose classes are not given, as torchvision and Keras need one.
+_NO_CLASS = ("unknown", "unlabeled", "unlabelled", "no_label", "no_labels", "images", "all", "test_images")
 
 
 class ImageFolder(FileData):
@@ -44,10 +46,10 @@ class ImageFolder(FileData):
         Raises:
             UserError: the folder is missing, empty, or too small to split.
         """
-        from training.data.files.assembly import assemble
+        from training.data.files.assembly import assemble, remark_unlabelled
 
         root = os.path.abspath(os.path.expanduser(self.root))
-        folders = _find_parts(self, root)
+        folders, unlabelled = _find_parts(self, root)
         found = {part: list_images(folder, self.layout) for part, folder in folders.items()}
         refuse_one_class(self, found["train"])
         groups = found["train"].groups or None
@@ -55,17 +57,20 @@ class ImageFolder(FileData):
         remarks = [
             remark_inner_classes(self, self.layout, found["train"], len(PARTS) - len(found)),
             remark_other_data([root, *folders.values()]),
+            *(remark_unlabelled(part, "images that are in no folder of a class") for part in unlabelled),
         ]
         return replace(
             data,
             not_read=tuple(path for images in found.values() for path in images.not_read),
-            unused=tuple(_list_unused(root, folders)),
+            unused=tuple(_list_unused(root, folders | unlabelled)),
             remarks=tuple(remark for remark in remarks if remark),
         )
 
 
-def _find_parts(spec: ImageFolder, root: str) -> dict[str, str]:
-    """Return the folder of each part that has one; the root itself is `train` if it contains the classes.
+def _find_parts(spec: ImageFolder, root: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the folder of each part that has one, and those without labels, by their parts.
+
+    The root itself is `train` if it contains the classes.
 
     Raises:
         UserError: the folder is missing or empty, or parts and classes cannot be distinguished.
@@ -81,10 +86,20 @@ def _find_parts(spec: ImageFolder, root: str) -> dict[str, str]:
             what, "It must contain one subfolder per class, named after the class, with the images of that class."
         )
     parts = _assign_folders(spec, root, folders)
+    unlabelled = {part: folder for part, folder in parts.items() if part != "train" and _has_no_labels(folder)}
+    parts = {part: folder for part, folder in parts.items() if part not in unlabelled}
     for folder in parts.values():
         for place, _ in list_places(folder, spec.layout):
             _refuse_loose_images(spec, place)
-    return parts
+    return parts, unlabelled
+
+
+def _has_no_labels(folder: str) -> bool:
+    """Return whether all images of a part lie in its folder itself, or in one folder of it whose name is no class's."""
+    folders = list_subfolders(folder)
+    if not folders:
+        return bool(list_loose_images(folder))
+    return len(folders) == 1 and (folders[0].lower() in _NO_CLASS or name_part(folders[0]) == "test")
 
 
 def _list_unused(root: str, parts: dict[str, str]) -> list[str]:
