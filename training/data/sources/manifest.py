@@ -14,7 +14,7 @@ from training.data.files.images import PARTS, ImageData, ImageFiles, ImagePart, 
 from training.data.files.listing import find_bad_name, is_no_label
 from training.data.files.system_files import is_system_path
 from training.errors import printable
-from training.process.text_files import refuse_irregular
+from training.process.text_files import find_encoding, refuse_irregular
 
 _COLUMNS = ("path", "label", "split", "group")
 
@@ -79,7 +79,7 @@ def _read(spec: Manifest) -> tuple[list[TableLine], tuple[str, ...]]:
     root = os.path.abspath(os.path.expanduser(spec.root)) if spec.root else os.path.dirname(path)
     try:
         refuse_irregular(path)
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with open(path, encoding=find_encoding(path), newline="") as file:
             table = csv.DictReader(file)
             _check_columns(spec, table.fieldnames or [])
             lines = [(table.line_num, values) for values in table]

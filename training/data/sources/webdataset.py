@@ -17,6 +17,7 @@ from training.data.files.images import ImageData
 from training.data.files.listing import is_image_name, is_no_label
 from training.data.files.system_files import is_system_path
 from training.errors import printable
+from training.process.text_files import encoding_of
 
 if TYPE_CHECKING:
     from training.data.files.unpacked import Sample
@@ -96,7 +97,7 @@ def _is_label(name: str) -> bool:
 
 
 def _read_label(content: bytes) -> str:
-    return content.decode("utf-8-sig", "replace").strip()
+    return content.decode(encoding_of(content), "replace").strip()
 
 
 def _list_files(spec: WebDataset, file: str) -> Iterator[tuple[str, str, Callable[[], bytes]]]:
