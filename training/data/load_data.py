@@ -17,8 +17,7 @@ from training.contract.specs import Data
 from training.data.files.assembly import check_sizes, split_off
 from training.data.files.hub import HUB
 from training.data.files.images import PARTS, ImageData, ImageFiles, ImagePart
-from training.data.files.listing import has_class_folders
-from training.data.files.system_files import is_system_path
+from training.data.files.listing import has_class_folders, is_hidden
 from training.data.files.unpacked import Sample, store
 from training.data.splits import take
 from training.errors import UserError
@@ -52,7 +51,7 @@ def kind_of(folder: str) -> str:
         for kind, data in Recipe.kinds("data").items():
             if not issubclass(data, Data) or not file.name.lower().endswith(data.endings) or not file.is_file():
                 continue
-            if not is_system_path(str(file.relative_to(path))):
+            if not any(map(is_hidden, file.relative_to(path).parts)):
                 return "image_folder" if has_class_folders(str(path)) else kind
     return "image_folder"
 

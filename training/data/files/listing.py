@@ -72,6 +72,11 @@ def list_other_data(folder: str) -> list[str]:
     return [entry.name for entry in _scan(folder) if entry.name.lower().endswith(_OTHER_DATA) and _is_regular(entry)]
 
 
+def is_hidden(name: str) -> bool:
+    """Return whether a file or a folder is hidden, or one that a system has made."""
+    return name.startswith(".") or is_system_name(name)
+
+
 def is_image_name(name: str) -> bool:
     return name.lower().endswith(EXTENSIONS)
 
@@ -111,14 +116,10 @@ def _walk(folder: str, seen: set[str]) -> Iterator[os.DirEntry[str]]:
 def _scan(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return sorted((entry for entry in entries if not _is_hidden(entry.name)), key=lambda entry: entry.name)
+            return sorted((entry for entry in entries if not is_hidden(entry.name)), key=lambda entry: entry.name)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UserError(f"{printable(folder)}: this folder cannot be read ({reason}). Check its permissions.") from None
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or is_system_name(name)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -8,7 +8,15 @@ import re
 # Patterns of whole names, in lower case. Words that a class may have, such as `recycled`, are not among them.
 _NAMES = (
     # Synology: thumbnails and streams beside each photo, the bin, snapshots
-    *("@eadir", "@tmp", "@sharebin", "#recycle", "#snapshot", "synophoto_thumb_.*", ".*@syno(?:resource|eastream)"),
+    *(
+        "@eadir(?:@tmp)?",
+        "@tmp",
+        "@sharebin",
+        "#recycle",
+        "#snapshot",
+        "synophoto_thumb_.*",
+        ".*@syno(?:resource|eastream)",
+    ),
     # QNAP, and others in its form
     *(
         "@recycle",
@@ -28,7 +36,7 @@ _NAMES = (
         r"ehthumbs(?:_vista)?\.db",
         r"desktop\.ini",
     ),
-    *(r"found\.\d{3}", r".*:zone\.identifier(?::\$data)?"),
+    *(r"found\.\d{3}", r".*[:\uf03a]zone\.identifier(?::\$data)?"),
     # macOS, also as netatalk stores it
     *("__macosx", r"\._.*", r"\.ds_store", r"\.appledouble", r"\.trash(?:es)?", r"\.spotlight-v100", r"\.fseventsd"),
     *("icon\r", "network trash folder", "temporary items", r"\.temporaryitems", ":2e.*"),

@@ -22,8 +22,8 @@ from training.data.files.assembly import assemble, remark_unlabelled
 from training.data.files.cache import cached, key_of_files
 from training.data.files.hub import HUB, download
 from training.data.files.images import ImageData, Remark, name_part
-from training.data.files.listing import Listing
-from training.data.files.system_files import is_system_content, is_system_path
+from training.data.files.listing import Listing, is_hidden
+from training.data.files.system_files import is_system_content
 from training.errors import printable
 
 Sample = tuple[bytes, str]  # the content of an image file, and the name of its class
@@ -90,7 +90,8 @@ def _find_packed(spec: Data, root: str) -> tuple[dict[str, list[str]], list[Rema
         what = "a file, not a folder" if folder.exists() else f"no such folder (looked in {printable(str(folder))})"
         spec.refuse(what, f"Give the folder that has the {kinds} files.")
     found = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(endings) and path.is_file())
-    files = choose_arrow_files(spec, [path for path in found if not is_system_path(str(path.relative_to(folder)))])
+    seen = [path for path in found if not any(map(is_hidden, path.relative_to(folder).parts))]
+    files = choose_arrow_files(spec, seen)
     if not files:
         spec.refuse(f"the folder has no {kinds} file", "Give the folder that has them.")
     named: dict[str, list[str]] = {}

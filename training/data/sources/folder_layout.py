@@ -92,7 +92,10 @@ def remark_inner_classes(spec: FileData, layout: Layout, images: LaidOut, missin
         command = f"sweep data {shlex.quote(printable(getattr(spec, 'root', '')))} data.layout={deeper}"
         effect = "the outer ones as groups, of which none is divided between parts"
         if "group" not in deeper:
-            effect = "divides the outer ones between the parts, because they are too few to be kept whole"
+            effect = (
+                "divides the outer ones between the parts, because they are too few to keep each in one part, as "
+                "group/class does"
+            )
         return Remark(
             f"the classes {_list(outer, 2)} have the same subfolders",
             f"The classes {_list(outer)} have subfolders of the same names: {_list(inner)}. If these are the classes, set "

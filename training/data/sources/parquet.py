@@ -84,11 +84,18 @@ def _read(spec: Parquet, file: str) -> Iterator[Sample]:
 def _has_labels(spec: Parquet, file: str) -> bool:
     """Return whether a row has a label."""
     with _faults_refused(spec, file):
-        for batch in _list_batches(file):
-            _, label_column = _find_columns(spec, file, batch.schema)
-            if not all(map(is_no_label, batch.column(label_column).to_pylist())):
-                return True
-    return False
+        return any(not is_no_label(label) for labels in _list_labels(spec, file) for label in labels.to_pylist())
+
+
+def _list_labels(spec: Parquet, file: str) -> Iterator[pa.Array]:
+    import pyarrow.parquet as pq
+
+    if not file.lower().endswith(".parquet"):  # an Arrow file is mapped, so that its images are not read
+        yield from (batch.column(_find_columns(spec, file, batch.schema)[1]) for batch in _list_batches(file))
+        return
+    with pq.ParquetFile(file) as table:
+        label_column = _find_columns(spec, file, table.schema_arrow)[1]
+        yield from (batch.column(0) for batch in table.iter_batches(_ROWS, columns=[label_column]))
 
 
 @contextmanager

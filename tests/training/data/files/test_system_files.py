@@ -39,6 +39,7 @@ STRANGE = [
     "cat/Thumbs.db:encryptable",
     "FOUND.000/FILE0000.png",
     "cat/000.png:Zone.Identifier",
+    "cat/000.png\uf03aZone.Identifier",
     "__MACOSX/cat/._000.png",
     "cat/._000.png",
     "cat/:2e_000.png",
@@ -113,9 +114,9 @@ def test_what_a_system_puts_into_tables_is_left_out(photos, names, tmp_path):
     assert describe(load_data(spec)) == (("cat", "dog"), 10, ())
 
 
-def test_tables_and_tar_files_in_a_bin_are_not_read(photos, names, tmp_path):
-    (tmp_path / "tars" / "#recycle").mkdir(parents=True)
-    for name in ("a.tar", "._a.tar", "#recycle/a.tar"):
+def test_packed_files_that_are_hidden_or_in_a_bin_are_not_read(photos, names, tmp_path):
+    for name in ("a.tar", "._a.tar", "#recycle/a.tar", ".ipynb_checkpoints/a.tar"):
+        (tmp_path / "tars" / name).parent.mkdir(parents=True, exist_ok=True)
         write_tar(tmp_path / "tars" / name, photos({}), names)
     assert describe(load_data(WebDataset(root=str(tmp_path / "tars")))) == (("cat", "dog"), 10, ())
 
