@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from ledger.formatting import plural
 from search.cli.options import Plugins
 from search.runner.interrupt import Interrupted
 from training.errors import UserError
+from training.process.text_files import encoding_of
 
 Export = Annotated[Path, typer.Argument(help="A folder that `sweep export` wrote.")]
 Model = Annotated[
@@ -97,8 +99,11 @@ def choose_images(images: Path | None, list_: Path | None) -> Path | list[str]:
         raise UserError(f"{place}: it cannot be read ({error.strerror or error}). Name a text file.") from None
     if len(content) > LARGEST_BYTES:
         raise UserError(f"{place}: it has more than {LARGEST_BYTES // 2**20} MiB. Give it in parts.")
+    if (encoding := encoding_of(content)) == "utf-16":
+        content = content.decode(encoding, "replace").encode("utf-8", "replace")
     # Names keep bytes that are not valid text. A name cannot have a zero byte, so such a file is no list.
-    paths = [os.fsdecode(line) for line in content.splitlines() if line.strip()]
+    lines = [line.removeprefix(codecs.BOM_UTF8) for line in content.splitlines()]  # joined lists have several marks
+    paths = [os.fsdecode(line) for line in lines if line.strip()]
     if not paths:
         raise UserError(f"{place}: it has no path of an image. Write one on each line.")
     if b"\0" in content:

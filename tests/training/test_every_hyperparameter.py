@@ -44,6 +44,7 @@ TESTED_ELSEWHERE = {
     "precision.init_scale",
     "precision.growth_interval",
     *(f"data[{name}].root" for name in ("cifar10", "cifar100", "image_folder", "manifest", "parquet", "webdataset")),
+    "data[image_folder].layout",  # tests/training/data/sources/test_folder_layout.py
     *(f"data[{name}].skip_unreadable" for name in ("image_folder", "manifest", "parquet", "webdataset")),
     *(f"data[parquet].{column}_column" for column in ("image", "label")),
     "data[manifest].path",

@@ -17,6 +17,7 @@ from training.contract.specs import Data
 from training.data.files.assembly import check_sizes, split_off
 from training.data.files.hub import HUB
 from training.data.files.images import PARTS, ImageData, ImageFiles, ImagePart
+from training.data.files.listing import has_class_folders, is_hidden
 from training.data.files.unpacked import Sample, store
 from training.data.splits import take
 from training.errors import UserError
@@ -42,14 +43,16 @@ def absolute(spec: Data) -> Data:
 
 
 def kind_of(folder: str) -> str:
-    """Return the kind of data in a folder, by the files in it and in its subfolders."""
+    """Return the kind of data in a folder, by the files in it and in its subfolders; folders of classes come first."""
     if folder.startswith(HUB):
         return "parquet"
     path = Path(os.path.expanduser(folder))
-    for name in (entry.name.lower() for pattern in ("*", "*/*") for entry in path.glob(pattern)):
+    for file in sorted(file for pattern in ("*", "*/*") for file in path.glob(pattern)):
         for kind, data in Recipe.kinds("data").items():
-            if issubclass(data, Data) and name.endswith(data.endings):
-                return kind
+            if not issubclass(data, Data) or not file.name.lower().endswith(data.endings) or not file.is_file():
+                continue
+            if not any(map(is_hidden, file.relative_to(path).parts)):
+                return "image_folder" if has_class_folders(str(path)) else kind
     return "image_folder"
 
 
@@ -134,6 +137,8 @@ def _read_label(label: Any, names: Sequence[str]) -> str:
     if isinstance(label, str):
         return label
     number = int(label)
+    if number != label:
+        raise ValueError(f"the label {label} is not a whole number")
     if names and not 0 <= number < len(names):
         raise ValueError(f"the label {number} has no name among the {len(names)} classes")
     return str(names[number]) if names else str(number)

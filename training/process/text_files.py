@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import os
@@ -35,13 +36,28 @@ def read_text(path: Path, name: str, largest_bytes: int = LARGEST_BYTES) -> str:
                 f"{name}: the file has {size / 1e6:.1f} MB, and at most {largest_bytes // 1024} KB are allowed here. "
                 "Is it the right file?"
             )
-        return path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding=find_encoding(path))
     except FileNotFoundError:
         raise
     except UnicodeDecodeError:
         raise UserError(f"{name}: the file is not text in UTF-8. Save it as UTF-8.") from None
     except OSError as error:
         raise UserError(f"{name}: the file cannot be read ({error.strerror}). Name one that can.") from None
+
+
+def encoding_of(start: bytes) -> str:
+    """Return the encoding of a text by its first bytes. Windows marks UTF-8 and UTF-16 there, and other text is UTF-8."""
+    return "utf-16" if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+
+
+def find_encoding(path: str | Path) -> str:
+    """Return the encoding of a text file by its first bytes.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        return encoding_of(file.read(2))
 
 
 def refuse_irregular(path: str | Path, largest_bytes: float = math.inf) -> None:
@@ -65,7 +81,7 @@ def read_json(path: Path) -> Any:
         ValueError: as `parse_json`; also text that is not UTF-8.
     """
     refuse_irregular(path, LARGEST_JSON_BYTES)
-    return parse_json(path.read_text(encoding="utf-8"))
+    return parse_json(path.read_text(encoding=find_encoding(path)))
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from training.contract.specs import Data
-    from training.data.files.images import ImageData
-    from training.data.inspection.remarks import Remark
+    from training.data.files.images import ImageData, Remark
     from training.recipe import Recipe
 
 LISTED_CLASSES = 20

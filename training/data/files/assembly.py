@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from training.contract.specs import Data, FileData
 from training.data.files.check import find_unreadable
-from training.data.files.images import ImageData, ImageFiles, ImagePart
+from training.data.files.images import ImageData, ImageFiles, ImagePart, Remark
 from training.data.files.listing import EXTENSIONS, Listing, find_bad_name
-from training.data.splits import split_stratified
+from training.data.splits import split_groups, split_stratified
 from training.errors import printable
 
 HELD_OUT_SHARE = 0.15  # share of the training part for each of validation and test that is missing
@@ -19,8 +20,13 @@ HELD_OUT_SHARE = 0.15  # share of the training part for each of validation and t
 logger = logging.getLogger(__name__)
 
 
-def assemble(spec: FileData, listings: dict[str, Listing]) -> ImageData:
+def assemble(spec: FileData, listings: dict[str, Listing], groups: Mapping[str, str] | None = None) -> ImageData:
     """Make the data from the files of each part and class; parts that are missing are split off the training part.
+
+    Args:
+        spec: The data.
+        listings: The files of each class, by part.
+        groups: The group of each file, if there are some: none is divided.
 
     Raises:
         UserError: there are too few images or classes, or the parts do not have the same classes.
@@ -33,7 +39,7 @@ def assemble(spec: FileData, listings: dict[str, Listing]) -> ImageData:
     classes = tuple(sorted(listings["train"]))
     check_sizes(spec, listings)
     parts = {part: _part(files, classes) for part, files in listings.items()}
-    return replace(split_off(parts, classes, spec), left_out=tuple(left_out))
+    return replace(split_off(parts, classes, spec, groups), left_out=tuple(left_out))
 
 
 def _without(files: Listing, left_out: dict[str, str]) -> Listing:
@@ -85,11 +91,37 @@ def _part(files: Listing, classes: tuple[str, ...]) -> ImagePart:
     return ImagePart(labels, ImageFiles([path for _, path in labelled]))
 
 
-def split_off(parts: dict[str, ImagePart], classes: tuple[str, ...], spec: Data) -> ImageData:
+def remark_unlabelled(part: str, what: str) -> Remark:
+    """Say that a part is not used; `what` is what it has in place of labels."""
+    return Remark(
+        f"{part} has no labels and is left out",
+        f"The {part} part has {what}, so it is left out, because no score can be computed without labels. Images of the "
+        f"training part are the {part} part instead.",
+    )
+
+
+def split_off(
+    parts: dict[str, ImagePart], classes: tuple[str, ...], spec: Data, groups: Mapping[str, str] | None = None
+) -> ImageData:
     """Make the data from these parts; those that are missing are drawn from the training part, stratified."""
     train = parts["train"]
     missing = [name for name in ("test", "val") if name not in parts]
-    size = max(len(classes), round(HELD_OUT_SHARE * len(train)))
-    *drawn, rest = split_stratified(train.labels, (size,) * len(missing), spec.split_seed)
+    of_image = (
+        [groups[path] for path in train.images.paths] if groups and isinstance(train.images, ImageFiles) else None
+    )
+    *drawn, rest = draw_missing(train.labels, len(missing), spec, of_image)
+    if of_image and not all(map(len, drawn)):
+        spec.refuse(
+            f"its {len(set(of_image))} groups are too few or too large to give {' and '.join(missing)} one of their own",
+            "Add groups, or set data.layout=folder/class, which divides them between the parts.",
+        )
     parts |= {name: train.select(chosen) for name, chosen in zip(missing, drawn, strict=True)}
     return ImageData(spec.name, classes, train.select(rest), parts["val"], parts["test"])
+
+
+def draw_missing(labels: np.ndarray, count: int, spec: Data, groups: Sequence[str] | None = None) -> list[np.ndarray]:
+    """Draw the positions of this number of missing parts; the last set is the rest. A part of groups may get none."""
+    if groups is not None:
+        return split_groups(labels, groups, (HELD_OUT_SHARE,) * count, spec.split_seed)
+    size = max(int(labels.max()) + 1, round(HELD_OUT_SHARE * len(labels)))
+    return split_stratified(labels, (size,) * count, spec.split_seed)

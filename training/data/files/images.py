@@ -87,6 +87,14 @@ class ImagePart:
         return ImagePart(labels, ImageFiles(self.images.paths + other.images.paths, self.images.reduce_to))
 
 
+@dataclass(frozen=True)
+class Remark:
+    """What is odd about the data, but does not prevent training."""
+
+    short: str
+    sentence: str
+
+
 @dataclass(frozen=True, eq=False)
 class ImageData:
     name: str
@@ -97,3 +105,4 @@ class ImageData:
     left_out: tuple[str, ...] = ()  # unreadable files that the user has chosen to skip
     not_read: tuple[str, ...] = ()  # files in the class folders that are not images
     unused: tuple[str, ...] = ()  # folders with images beside the folders of the parts
+    remarks: tuple[Remark, ...] = ()  # what the source has seen when it listed the files

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
+from training.data.files.images import name_part
+from training.data.files.system_files import is_system_name
 from training.errors import UserError, printable
 
 Listing = dict[str, list[str]]  # the paths of each class, both sorted
@@ -12,14 +14,11 @@ EXTENSIONS = (
     *(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"),  # the extensions of torchvision
     *(".gif", ".jfif", ".jp2", ".j2k", ".avif"),
 )
+_OTHER_DATA = (
+    *(".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip", ".7z", ".rar"),
+    *(".parquet", ".arrow", ".csv", ".tsv", ".h5", ".hdf5", ".npz", ".lmdb", ".tfrecord", ".tfrecords"),
+)
 LONGEST_NAME = 255  # letters in the name of a class; the same limit as in the names of folders
-_NO_DATA = ("thumbs.db", "desktop.ini", "__macosx")  # written by file managers
-
-
-def list_classes(folder: str) -> tuple[Listing, list[str]]:
-    """Return the images below the folder of each class, at any depth, and the other files there."""
-    files = {name: find_files(os.path.join(folder, name)) for name in list_subfolders(folder)}
-    return {name: images for name, (images, _) in files.items()}, [path for _, rest in files.values() for path in rest]
 
 
 def find_bad_name(classes: Iterable[str]) -> tuple[str, str] | None:
@@ -33,16 +32,16 @@ def find_bad_name(classes: Iterable[str]) -> tuple[str, str] | None:
 
 
 def list_subfolders(folder: str) -> list[str]:
-    """Return the names of the folders in a folder, sorted; hidden ones are left out."""
+    """Return the names of the folders in a folder, sorted; hidden ones and those of a system are left out."""
     return [entry.name for entry in _scan(folder) if _is_folder(entry)]
 
 
 def find_files(folder: str) -> tuple[list[str], list[str]]:
     """Return the images below a folder, at any depth, and the other files, both sorted.
 
-    Links are followed, and hidden files are skipped. A file without an extension is an image if its content is one. A path
-    that is not a regular file, such as a named pipe, is never an image. A broken link counts as an image, so that reading
-    it reports the path.
+    Links are followed, and hidden files and those of a system are skipped. A file without an extension is an image if its
+    content is one. A path that is not a regular file, such as a named pipe, is never an image. A broken link counts as an
+    image, so that reading it reports the path.
 
     Raises:
         UserError: a folder cannot be read.
@@ -53,6 +52,29 @@ def find_files(folder: str) -> tuple[list[str], list[str]]:
 def list_loose_images(folder: str) -> list[str]:
     """Return the images that lie in a folder itself, sorted."""
     return _tell_apart(entry for entry in _scan(folder) if not _is_folder(entry))[0]
+
+
+def is_no_label(label: object) -> bool:
+    """Return whether a label stands for none, as in the test parts of public data sets: nothing, NaN or -1."""
+    return label is None or label != label or str(label).strip() in ("", "-1", "-1.0")
+
+
+def has_class_folders(folder: str) -> bool:
+    """Return whether at least two folders in a folder have images, or two in one of the parts that it has."""
+    with_images = [name for name in list_subfolders(folder) if find_files(os.path.join(folder, name))[0]]
+    if with_images and all(map(name_part, with_images)):
+        return any(has_class_folders(os.path.join(folder, name)) for name in with_images)
+    return len(with_images) > 1
+
+
+def list_other_data(folder: str) -> list[str]:
+    """Return the names of the files in a folder itself that are archives or tables, sorted."""
+    return [entry.name for entry in _scan(folder) if entry.name.lower().endswith(_OTHER_DATA) and _is_regular(entry)]
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a file or a folder is hidden, or one that a system has made."""
+    return name.startswith(".") or is_system_name(name)
 
 
 def is_image_name(name: str) -> bool:
@@ -94,14 +116,10 @@ def _walk(folder: str, seen: set[str]) -> Iterator[os.DirEntry[str]]:
 def _scan(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return sorted((entry for entry in entries if not _is_hidden(entry.name)), key=lambda entry: entry.name)
+            return sorted((entry for entry in entries if not is_hidden(entry.name)), key=lambda entry: entry.name)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UserError(f"{printable(folder)}: this folder cannot be read ({reason}). Check its permissions.") from None
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or name.lower() in _NO_DATA
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -16,11 +17,13 @@ from filelock import FileLock
 from platformdirs import user_cache_dir
 
 from training.contract.specs import Data, FileData
-from training.data.files.assembly import assemble
-from training.data.files.cache import key_of_files
+from training.data.files.arrow_files import choose_arrow_files
+from training.data.files.assembly import assemble, remark_unlabelled
+from training.data.files.cache import cached, key_of_files
 from training.data.files.hub import HUB, download
-from training.data.files.images import ImageData, name_part
-from training.data.files.listing import Listing
+from training.data.files.images import ImageData, Remark, name_part
+from training.data.files.listing import Listing, is_hidden
+from training.data.files.system_files import is_system_content
 from training.errors import printable
 
 Sample = tuple[bytes, str]  # the content of an image file, and the name of its class
@@ -29,38 +32,56 @@ _IN_A_FOLDER = 1000  # some file systems are slow with more
 logger = logging.getLogger(__name__)
 
 
-def load_packed(spec: FileData, root: str, read: Callable[[str], Iterator[Sample]], *settings: object) -> ImageData:
+def load_packed(
+    spec: FileData,
+    root: str,
+    read: Callable[[str], Iterator[Sample]],
+    has_labels: Callable[[str], bool],
+    *settings: object,
+) -> ImageData:
     """Unpack the images of all files with the data's endings below a folder; the first process of a machine writes them.
 
     Args:
         spec: The data.
         root: The folder, or an address of the Hugging Face hub.
         read: Yields the samples of a file.
+        has_labels: Returns whether a file has a label. A part without labels is left out, unless it is the training part.
         settings: Everything else that the samples depend on.
 
     Raises:
         UserError: there is no such file, one cannot be read, or the images cannot be written.
     """
+    found, remarks = _find_packed(spec, root)
+    for part in [part for part in found if part != "train"]:
+        key = key_of_files(found[part], 1, spec.name, *settings)
+        if not cached("labelled", key, partial(_any_of, has_labels, found[part])):
+            del found[part]
+            remarks.append(remark_unlabelled(part, "no label"))
     listings: dict[str, Listing] = {}
-    for part, files in _find_packed(spec, root).items():
+    for part, files in found.items():
         key = key_of_files(files, 1, spec.name, *settings)
         listing = listings.setdefault(part, {})
         for path, label in store(spec, key, partial(_read_all, read, files)):
             listing.setdefault(label, []).append(path)
-    return assemble(spec, listings)
+    return replace(assemble(spec, listings), remarks=tuple(remarks))
+
+
+def _any_of(has_labels: Callable[[str], bool], files: list[str]) -> bool:
+    return any(map(has_labels, files))
 
 
 def _read_all(read: Callable[[str], Iterator[Sample]], files: list[str]) -> Iterator[Sample]:
-    return chain.from_iterable(map(read, files))
+    samples = chain.from_iterable(map(read, files))
+    return ((content, label) for content, label in samples if not is_system_content(content))
 
 
-def _find_packed(spec: Data, root: str) -> dict[str, list[str]]:
+def _find_packed(spec: Data, root: str) -> tuple[dict[str, list[str]], list[Remark]]:
     """Return the files below the root with one of the data's endings, by the part that they or their folders name.
 
-    Without such names, all files are the training part.
+    Without such names, all files are the training part. Of the hub, files of other parts are left out with a remark.
 
     Raises:
-        UserError: there is no such folder or file, or only some of the files name a part.
+        UserError: there is no such folder or file, only some of the files of a folder name a part, or none names train.
     """
     endings = spec.endings
     folder = Path(download(spec, root, endings) if root.startswith(HUB) else os.path.abspath(os.path.expanduser(root)))
@@ -68,18 +89,36 @@ def _find_packed(spec: Data, root: str) -> dict[str, list[str]]:
     if not folder.is_dir():
         what = "a file, not a folder" if folder.exists() else f"no such folder (looked in {printable(str(folder))})"
         spec.refuse(what, f"Give the folder that has the {kinds} files.")
-    files = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(endings) and path.is_file())
+    found = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(endings) and path.is_file())
+    seen = [path for path in found if not any(map(is_hidden, path.relative_to(folder).parts))]
+    files = choose_arrow_files(spec, seen)
     if not files:
         spec.refuse(f"the folder has no {kinds} file", "Give the folder that has them.")
     named: dict[str, list[str]] = {}
     for path in files:
         named.setdefault(_name_part(path.relative_to(folder)), []).append(str(path))
-    if "" in named and len(named) > 1:
+    if set(named) == {""}:
+        return {"train": named[""]}, []
+    others = [printable(os.path.relpath(path, folder)) for path in named.pop("", [])]
+    if others and not root.startswith(HUB):
         spec.refuse(
-            f"{printable(named[''][0])} names no part, and other files do",
+            f"{others[0]} names no part, and other files do",
             "Name each file or its folder after train, val or test, or none of them.",
         )
-    return {"train": named[""]} if "" in named else named
+    if "train" not in named:
+        spec.refuse(
+            f"its files are those of {' and '.join(named)}, and it has no training part",
+            "Give data with a file or a folder that is named after train, or with no such names.",
+        )
+    return named, [_remark_others(others)] if others else []
+
+
+def _remark_others(files: list[str]) -> Remark:
+    count = f"{files[0]} and {len(files) - 1} more" if len(files) > 1 else files[0]
+    return Remark(
+        f"{count} not used",
+        f"{count} {'name' if len(files) > 1 else 'names'} none of the parts train, val and test, and no image in it is used.",
+    )
 
 
 def _name_part(path: Path) -> str:

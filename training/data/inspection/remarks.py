@@ -6,7 +6,6 @@ import os
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image
@@ -14,7 +13,7 @@ from PIL import Image
 from training.contract.specs import Data
 from training.data.files.check import DECODED_IMAGES
 from training.data.files.decode import UnreadableImage
-from training.data.files.images import ImageData, ImageFiles, ImagePart
+from training.data.files.images import ImageData, ImageFiles, ImagePart, Remark
 from training.data.files.sizes import read_sizes
 from training.data.inspection.copies import Image as Seen
 from training.data.inspection.copies import find_copies
@@ -26,15 +25,9 @@ ALIKE_SHARE = 0.1  # a larger share of near copies is seldom an accident
 _NAMED = 3
 
 
-@dataclass(frozen=True)
-class Remark:
-    short: str
-    sentence: str
-
-
 def list_remarks(data: ImageData, *, whole: bool = False) -> list[Remark]:
     """Return the oddities of the data. With more than 20,000 files, copies and sizes are checked only if `whole` is set."""
-    remarks = [*_remark_files(data), *_remark_classes(data), *_remark_balance(data)]
+    remarks = [*data.remarks, *_remark_files(data), *_remark_classes(data), *_remark_balance(data)]
     if whole or are_few_files(data):
         remarks += [*_remark_copies(data), *_remark_sizes(data)]
     return remarks

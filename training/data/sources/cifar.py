@@ -224,7 +224,7 @@ def _read_binary(root: Path, form: BinaryForm) -> tuple[tuple[str, ...], ImagePa
     import numpy as np
 
     folder = root / form.folder
-    lines = (folder / form.names).read_text(encoding="utf-8").split("\n")
+    lines = (folder / form.names).read_text(encoding="utf-8-sig").split("\n")
     classes = tuple(line.strip() for line in lines if line.strip())
     train = [_read_records(folder / file, form.labels, len(classes)) for file in form.train]
     labels, images = (np.concatenate(column) for column in zip(*train, strict=True))

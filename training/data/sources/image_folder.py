@@ -12,10 +12,20 @@ from pydantic import Field
 
 from training.contract.specs import FileData
 from training.data.files.images import PART_WORDS, PARTS, ImageData, name_part
-from training.data.files.listing import find_files, list_classes, list_loose_images, list_subfolders
+from training.data.files.listing import find_files, list_loose_images, list_subfolders
+from training.data.sources.folder_layout import (
+    Layout,
+    list_images,
+    list_places,
+    refuse_one_class,
+    remark_inner_classes,
+    remark_other_data,
+)
 from training.errors import printable
 
 _LAYOUT = "Put each part's images into one subfolder per class, as in root/train/<class> and root/val/<class>"
+# Folders of test images whose classes are not given, as torchvision and Keras need one.
+_NO_CLASS = ("unknown", "unlabeled", "unlabelled", "no_label", "no_labels", "images", "all", "test_images")
 
 
 class ImageFolder(FileData):
@@ -23,6 +33,12 @@ class ImageFolder(FileData):
 
     name: Literal["image_folder"] = "image_folder"
     root: str = Field(min_length=1, description="Path of the folder.")
+    layout: Layout = Field(
+        "class",
+        exclude_if=lambda layout: layout == "class",
+        description="Folders from a part to its images. group/class: the outer folders are groups, such as places or "
+        "patients, of which none is divided between parts that are split off; folder/class: they mean nothing.",
+    )
 
     def load(self) -> ImageData:
         """List the images, and split off the parts that have no folder. They are read only to skip unreadable ones.
@@ -30,18 +46,31 @@ class ImageFolder(FileData):
         Raises:
             UserError: the folder is missing, empty, or too small to split.
         """
-        from training.data.files.assembly import assemble
+        from training.data.files.assembly import assemble, remark_unlabelled
 
         root = os.path.abspath(os.path.expanduser(self.root))
-        folders = _find_parts(self, root)
-        listings = {part: list_classes(folder) for part, folder in folders.items()}
-        data = assemble(self, {part: images for part, (images, _) in listings.items()})
-        not_read = [path for _, others in listings.values() for path in others]
-        return replace(data, not_read=tuple(not_read), unused=tuple(_list_unused(root, folders)))
+        folders, unlabelled = _find_parts(self, root)
+        found = {part: list_images(folder, self.layout) for part, folder in folders.items()}
+        refuse_one_class(self, found["train"])
+        groups = found["train"].groups or None
+        data = assemble(self, {part: images.listing for part, images in found.items()}, groups)
+        remarks = [
+            remark_inner_classes(self, self.layout, found["train"], len(PARTS) - len(found)),
+            remark_other_data([root, *folders.values()]),
+            *(remark_unlabelled(part, "images that are in no folder of a class") for part in unlabelled),
+        ]
+        return replace(
+            data,
+            not_read=tuple(path for images in found.values() for path in images.not_read),
+            unused=tuple(_list_unused(root, folders | unlabelled)),
+            remarks=tuple(remark for remark in remarks if remark),
+        )
 
 
-def _find_parts(spec: ImageFolder, root: str) -> dict[str, str]:
-    """Return the folder of each part that has one; the root itself is `train` if it contains the classes.
+def _find_parts(spec: ImageFolder, root: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the folder of each part that has one, and those without labels, by their parts.
+
+    The root itself is `train` if it contains the classes.
 
     Raises:
         UserError: the folder is missing or empty, or parts and classes cannot be distinguished.
@@ -57,9 +86,20 @@ def _find_parts(spec: ImageFolder, root: str) -> dict[str, str]:
             what, "It must contain one subfolder per class, named after the class, with the images of that class."
         )
     parts = _assign_folders(spec, root, folders)
+    unlabelled = {part: folder for part, folder in parts.items() if part != "train" and _has_no_labels(folder)}
+    parts = {part: folder for part, folder in parts.items() if part not in unlabelled}
     for folder in parts.values():
-        _refuse_loose_images(spec, folder)
-    return parts
+        for place, _ in list_places(folder, spec.layout):
+            _refuse_loose_images(spec, place)
+    return parts, unlabelled
+
+
+def _has_no_labels(folder: str) -> bool:
+    """Return whether all images of a part lie in its folder itself, or in one folder of it whose name is no class's."""
+    folders = list_subfolders(folder)
+    if not folders:
+        return bool(list_loose_images(folder))
+    return len(folders) == 1 and (folders[0].lower() in _NO_CLASS or name_part(folders[0]) == "test")
 
 
 def _list_unused(root: str, parts: dict[str, str]) -> list[str]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import csv
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic import Field
 
 from training.contract.specs import FileData
 from training.data.files.images import PARTS, ImageData, ImageFiles, ImagePart, name_part
-from training.data.files.listing import find_bad_name
+from training.data.files.listing import find_bad_name, is_no_label
+from training.data.files.system_files import is_system_path
 from training.errors import printable
-from training.process.text_files import refuse_irregular
+from training.process.text_files import find_encoding, refuse_irregular
 
 _COLUMNS = ("path", "label", "split", "group")
 
@@ -44,10 +45,10 @@ class Manifest(FileData):
         """
         import numpy as np
 
-        from training.data.files.assembly import log_left_out
+        from training.data.files.assembly import log_left_out, remark_unlabelled
         from training.data.files.check import find_unreadable
 
-        rows = _read(self)
+        rows, unlabelled = _read(self)
         left_out: dict[str, str] = {}
         if self.skip_unreadable:
             left_out = find_unreadable([row.path for row in rows])
@@ -55,7 +56,9 @@ class Manifest(FileData):
             rows = [row for row in rows if row.path not in left_out]
         parts = {part: [row for row in rows if row.split == part] for part in PARTS}
         if not any(row.split for row in rows):
-            parts = _split(self, rows)
+            parts = _split(self, rows, ("test", "val"))
+        elif unlabelled:
+            parts |= _split(self, parts["train"], unlabelled)
         _check_parts(self, parts)
         classes = tuple(sorted({row.label for row in parts["train"]}))
         if bad := find_bad_name(classes):
@@ -65,25 +68,42 @@ class Manifest(FileData):
             part: ImagePart(np.array([number[row.label] for row in of], np.int64), ImageFiles([row.path for row in of]))
             for part, of in parts.items()
         }
-        return ImageData(self.name, classes, images["train"], images["val"], images["test"], left_out=tuple(left_out))
+        remarks = tuple(remark_unlabelled(part, "no label in any line") for part in unlabelled)
+        data = ImageData(self.name, classes, images["train"], images["val"], images["test"], remarks=remarks)
+        return replace(data, left_out=tuple(left_out))
 
 
-def _read(spec: Manifest) -> list[TableLine]:
+def _read(spec: Manifest) -> tuple[list[TableLine], tuple[str, ...]]:
+    """Return the lines, and the parts that have none because no line of theirs has a label."""
     path = os.path.abspath(os.path.expanduser(spec.path))
     root = os.path.abspath(os.path.expanduser(spec.root)) if spec.root else os.path.dirname(path)
     try:
         refuse_irregular(path)
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with open(path, encoding=find_encoding(path), newline="") as file:
             table = csv.DictReader(file)
             _check_columns(spec, table.fieldnames or [])
-            rows = [_read_row(spec, root, table.line_num, values) for values in table]
+            lines = [(table.line_num, values) for values in table]
+            rows = [_read_row(spec, root, *line) for line in lines if not is_system_path(line[1]["path"] or "", root)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
         spec.refuse(f"it cannot be read ({reason})", "Give a CSV file in UTF-8 with the columns path and label.")
     if not rows:
-        spec.refuse("it has no line below its header", "Add a line for each image.")
+        other = ", except of thumbnails, bins or snapshots, which are not read" if lines else ""
+        spec.refuse(f"it has no line below its header{other}", "Add a line for each image.")
+    unlabelled = _find_unlabelled(rows)
+    rows = [row for row in rows if row.split not in unlabelled]
     _check_rows(spec, rows)
-    return rows
+    return rows, unlabelled
+
+
+def _find_unlabelled(rows: list[TableLine]) -> tuple[str, ...]:
+    """Return those of test and val in which no line has a label, as in tables of public competitions."""
+    labels = {part: {row.label for row in rows if row.split == part} for part in PARTS}
+    return tuple(
+        part
+        for part in ("test", "val")
+        if labels[part] and all(map(is_no_label, labels[part])) and not labels[part] & (labels["train"] - {""})
+    )
 
 
 def _check_columns(spec: Manifest, columns: object) -> None:
@@ -102,9 +122,8 @@ def _check_columns(spec: Manifest, columns: object) -> None:
 
 def _read_row(spec: Manifest, root: str, line: int, values: dict[str, str | None]) -> TableLine:
     path, label, split, group = ((values.get(name) or "").strip() for name in _COLUMNS)
-    for name, value in (("path", path), ("label", label)):
-        if not value:
-            spec.refuse(f"line {line} has no {name}", "Fill it in, or remove the line.")
+    if not path:
+        spec.refuse(f"line {line} has no path", "Fill it in, or remove the line.")
     if split and not name_part(split):
         spec.refuse(f"line {line} has split={split}", f"Write {', '.join(PARTS[:-1])} or {PARTS[-1]}.")
     if None in values:
@@ -116,6 +135,8 @@ def _check_rows(spec: Manifest, rows: list[TableLine]) -> None:
     first: dict[str, TableLine] = {}
     part: dict[str, TableLine] = {}
     for row in rows:
+        if not row.label:
+            spec.refuse(f"line {row.line} has no label", "Fill it in, or remove the line.")
         if (before := first.setdefault(os.path.normpath(row.path), row)) is not row:
             spec.refuse(f"lines {before.line} and {row.line} name the same file", "Remove one of them.")
         if row.group and (before := part.setdefault(row.group, row)).split != row.split:
@@ -136,18 +157,16 @@ def _check_rows(spec: Manifest, rows: list[TableLine]) -> None:
         )
 
 
-def _split(spec: Manifest, rows: list[TableLine]) -> dict[str, list[TableLine]]:
-    """Draw validation and test by groups, stratified as far as the groups allow."""
+def _split(spec: Manifest, rows: list[TableLine], missing: tuple[str, ...]) -> dict[str, list[TableLine]]:
+    """Draw missing parts by groups, stratified as far as the groups allow; the rest is the training part."""
     import numpy as np
 
-    from training.data.files.assembly import HELD_OUT_SHARE
-    from training.data.splits import split_groups
+    from training.data.files.assembly import draw_missing
 
     labels = np.unique([row.label for row in rows], return_inverse=True)[1]
     groups = [row.group or f"line {row.line}" for row in rows]
-    chosen = split_groups(labels, groups, (HELD_OUT_SHARE, HELD_OUT_SHARE), spec.split_seed)
-    names = ("test", "val", "train")
-    return {name: [rows[index] for index in of] for name, of in zip(names, chosen, strict=True)}
+    chosen = draw_missing(labels, len(missing), spec, groups) if rows else [np.array([], int)] * (len(missing) + 1)
+    return {name: [rows[index] for index in of] for name, of in zip((*missing, "train"), chosen, strict=True)}
 
 
 def _check_parts(spec: Manifest, parts: dict[str, list[TableLine]]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
@@ -10,6 +12,8 @@ from pydantic import BaseModel, Field, ValidationError
 
 from training.contract.specs import FileData
 from training.data.files.images import ImageData
+from training.data.files.listing import is_no_label
+from training.data.files.system_files import is_system_path
 from training.errors import printable
 from training.process.text_files import parse_json
 
@@ -61,19 +65,45 @@ class Parquet(FileData):
         """
         from training.data.files.unpacked import load_packed
 
-        return load_packed(self, self.root, partial(_read, self), self.image_column, self.label_column)
+        has_labels = partial(_has_labels, self)
+        return load_packed(self, self.root, partial(_read, self), has_labels, self.image_column, self.label_column)
 
 
 def _read(spec: Parquet, file: str) -> Iterator[Sample]:
-    import pyarrow as pa
-
-    try:
+    with _faults_refused(spec, file):
         for batch in _list_batches(file):
             image_column, label_column = _find_columns(spec, file, batch.schema)
             names = _features(batch.schema).get(label_column, _Feature()).names
             labels = batch.column(label_column).to_pylist()
             for image, label in zip(batch.column(image_column).to_pylist(), labels, strict=True):
+                if isinstance(image, dict) and is_system_path(image.get("path") or ""):
+                    continue
                 yield _read_image(spec, file, image), _name(spec, file, label, names)
+
+
+def _has_labels(spec: Parquet, file: str) -> bool:
+    """Return whether a row has a label."""
+    with _faults_refused(spec, file):
+        return any(not is_no_label(label) for labels in _list_labels(spec, file) for label in labels.to_pylist())
+
+
+def _list_labels(spec: Parquet, file: str) -> Iterator[pa.Array]:
+    import pyarrow.parquet as pq
+
+    if not file.lower().endswith(".parquet"):  # an Arrow file is mapped, so that its images are not read
+        yield from (batch.column(_find_columns(spec, file, batch.schema)[1]) for batch in _list_batches(file))
+        return
+    with pq.ParquetFile(file) as table:
+        label_column = _find_columns(spec, file, table.schema_arrow)[1]
+        yield from (batch.column(0) for batch in table.iter_batches(_ROWS, columns=[label_column]))
+
+
+@contextmanager
+def _faults_refused(spec: Parquet, file: str) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
     except ValidationError:
         what = f"{printable(file)} describes its columns in another form than that of datasets"
         spec.refuse(what, "Write it again with datasets, or without this metadata.")
@@ -149,10 +179,16 @@ def _read_image(spec: Parquet, file: str, value: Any) -> bytes:
 
 
 def _name(spec: Parquet, file: str, label: object, names: list[str] | None) -> str:
+    if is_no_label(label):
+        what = f"a row of {printable(file)} has no label, and others of its part have one"
+        spec.refuse(what, "Write the data set again without such rows, and give its folder.")
+    if isinstance(label, float | Decimal) and label == int(label):
+        label = int(label)
+    if isinstance(label, bytes):
+        label = label.decode("utf-8", "replace")
     if isinstance(label, int) and 0 <= label < len(names or ()):
         return str((names or [])[label])
-    if label is None or label == "" or label == -1:
-        spec.refuse(f"a row of {printable(file)} has no label", "Move files without labels out of the folder.")
     if not isinstance(label, int | str):
-        spec.refuse(f"a label of {printable(file)} is {label!r}, neither a number nor a text", "Set data.label_column.")
+        what = f"a label of {printable(file)} is {label!r}, neither a whole number nor a text"
+        spec.refuse(what, "Set data.label_column.")
     return str(label)

@@ -1,20 +1,23 @@
-"""Tar files in the form of WebDataset (Aizman et al. 2019): the files of a sample have the same name up to its first dot."""
+"""Tar files in the form of WebDataset (Aizman et al. 2019): a sample's files have the same name up to its first dot."""
 
 from __future__ import annotations
 
 import os
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from itertools import islice
+from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn, Self
 
 from pydantic import Field
 
 from training.contract.specs import FileData
 from training.data.files.images import ImageData
-from training.data.files.listing import is_image_name
+from training.data.files.listing import is_image_name, is_no_label
+from training.data.files.system_files import is_system_path
 from training.errors import printable
+from training.process.text_files import encoding_of
 
 if TYPE_CHECKING:
     from training.data.files.unpacked import Sample
@@ -53,41 +56,115 @@ class WebDataset(FileData):
         """
         from training.data.files.unpacked import load_packed
 
-        return load_packed(self, self.root, partial(_read, self))
+        return load_packed(self, self.root, partial(_read, self), partial(_has_labels, self))
+
+
+class _Unpaired(Exception):
+    """The files of a sample, by the rule that is tried, are not one image and one label."""
 
 
 def _read(spec: WebDataset, file: str) -> Iterator[Sample]:
-    key, images, labels = "", list[bytes](), list[bytes]()
+    """Yield the samples by the names up to the first dot, or up to the last one, if only that pairs all files."""
+    count = 0
+    try:
+        for sample in _read_samples(spec, file, _first_dot):
+            yield sample
+            count += 1
+    except _Unpaired:
+        groups = _list_groups(spec, file, _last_dot)
+        if any(sorted(map(_is_label, names)) != [False, True] for names in groups.values()):
+            _refuse_unpaired(spec, file)
+        # If the last dot pairs all files, the samples so far are the same by both rules.
+        yield from islice(_read_samples(spec, file, _last_dot), count, None)
+
+
+def _has_labels(spec: WebDataset, file: str) -> bool:
+    """Return whether a file has a label; -1 and an empty text stand for none."""
+    labels = (content() for _, name, content in _list_files(spec, file) if _is_label(name))
+    return any(not is_no_label(_read_label(label)) for label in labels)
+
+
+def _first_dot(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _last_dot(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _is_label(name: str) -> bool:
+    return name.endswith(_LABEL)
+
+
+def _read_label(content: bytes) -> str:
+    return content.decode(encoding_of(content), "replace").strip()
+
+
+def _list_files(spec: WebDataset, file: str) -> Iterator[tuple[str, str, Callable[[], bytes]]]:
+    """Yield the folder, the name and the content of each image and label, in their order."""
     try:
         with tarfile.open(file, "r|*", tarinfo=_Member) as archive:
             for member in archive:
-                if not member.isfile():  # a link or a device is never followed
-                    continue
                 folder, name = os.path.split(member.name)
-                stem, dot, ending = name.partition(".")
-                if f"{folder}/{stem}" != key:
-                    yield from _pair(spec, file, key, images, labels)
-                    key, images, labels = f"{folder}/{stem}", [], []
-                if dot and (is_image_name(name) or f".{ending}" == _LABEL):
-                    stream = archive.extractfile(member)
-                    assert stream is not None
-                    (labels if f".{ending}" == _LABEL else images).append(stream.read())
+                # A link or a device is never followed.
+                if not member.isfile() or is_system_path(member.name) or not (is_image_name(name) or _is_label(name)):
+                    continue
+                stream = archive.extractfile(member)
+                assert stream is not None
+                yield folder, name, stream.read
     except (tarfile.TarError, EOFError, zlib.error) as error:
         reason = str(error) or type(error).__name__
         spec.refuse(f"{printable(file)} is not a complete tar file ({reason})", "Get the file again.")
-    yield from _pair(spec, file, key, images, labels)
 
 
-def _pair(spec: WebDataset, file: str, key: str, images: list[bytes], labels: list[bytes]) -> Iterator[Sample]:
-    if not images and not labels:
+def _read_samples(spec: WebDataset, file: str, stem: Callable[[str], str]) -> Iterator[Sample]:
+    key, found = "", dict[bool, bytes]()  # the label and the image of a sample
+    for folder, name, content in _list_files(spec, file):
+        if _is_label(name) and stem(name) + _LABEL != name:
+            continue  # by the first dot, `7.mask.cls` is another file of sample 7
+        if f"{folder}/{stem(name)}" != key:
+            yield from _pair(spec, file, key, found)
+            key, found = f"{folder}/{stem(name)}", {}
+        if _is_label(name) in found:
+            raise _Unpaired
+        found[_is_label(name)] = content()
+    yield from _pair(spec, file, key, found)
+
+
+def _pair(spec: WebDataset, file: str, key: str, found: dict[bool, bytes]) -> Iterator[Sample]:
+    if not found:
         return
-    name = printable(key.lstrip("/"))
-    if len(images) != 1 or len(labels) != 1:
-        spec.refuse(
-            f"the sample {name} of {printable(file)} has {len(images)} images and {len(labels)} {_LABEL} files",
-            "Each needs one of both, beside each other in the same tar file.",
-        )
-    label = labels[0].decode("utf-8", "replace").strip()
+    if len(found) != 2:
+        raise _Unpaired
+    label = _read_label(found[True])
     if not label:
+        name = printable(key.lstrip("/"))
         spec.refuse(f"{name}{_LABEL} in {printable(file)} is empty", "Write the class into it.")
-    yield images[0], label
+    yield found[False], label
+
+
+def _list_groups(spec: WebDataset, file: str, stem: Callable[[str], str]) -> dict[tuple[int, str], list[str]]:
+    """Return the names of the files beside each other that belong together, by their number and stem."""
+    groups: dict[tuple[int, str], list[str]] = {}
+    before = ""
+    for folder, name, _ in _list_files(spec, file):
+        key = f"{folder}/{stem(name)}"
+        groups.setdefault((len(groups) - (key == before), key), []).append(name)
+        before = key
+    return groups
+
+
+def _refuse_unpaired(spec: WebDataset, file: str) -> NoReturn:
+    key, names, images, labels = "", list[str](), list[str](), list[str]()
+    for (_, key), names in _list_groups(spec, file, _first_dot).items():  # noqa: B007
+        labels = [name for name in names if name == f"{_first_dot(name)}{_LABEL}"]
+        images = [name for name in names if not _is_label(name)]
+        if (len(images), len(labels)) not in ((1, 1), (0, 0)):
+            break
+    listed = ", ".join(map(printable, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    spec.refuse(
+        f"the sample {printable(key.lstrip('/'))} of {printable(file)} has {len(images)} images and {len(labels)} {_LABEL} "
+        f"files ({listed})",
+        "The files of a sample have the same name up to its first dot, and lie beside each other in the same tar file. "
+        "Each sample needs one image and one label.",
+    )

@@ -120,6 +120,16 @@ def test_a_data_set_is_read_by_its_name(hub):
     assert sizes("hf://datasets/we/pets") == [8, 4, 6]
 
 
+def test_parts_that_cannot_be_used_do_not_prevent_the_use_of_the_others(hub):
+    folder = hub.folder / "we/public" / COMMIT
+    write_parquet(folder / "data/train-00000-of-00001.parquet", rows(20))
+    write_parquet(folder / "data/test-00000-of-00001.parquet", [(image, -1) for image, _ in rows(6)])
+    write_parquet(folder / "data/unsupervised-00000-of-00001.parquet", [(image, -1) for image, _ in rows(6)])
+    assert sizes("hf://datasets/we/public") == [14, 3, 3]
+    said = [remark.short for remark in load_data(Parquet(root="hf://datasets/we/public")).remarks]
+    assert said == ["data/unsupervised-00000-of-00001.parquet not used", "test has no labels and is left out"]
+
+
 def test_tar_files_of_the_hub_are_read(hub):
     assert sizes("hf://datasets/we/shards", WebDataset) == [8, 4, 6]
 

@@ -163,7 +163,7 @@ def test_a_relative_root_is_resolved_where_the_command_runs(photos, monkeypatch)
         ({"cat/train": 5, "cat/val": 5, "dog/train": 5}, "class 'cat' is itself divided into train and val"),
         ({"train/a": 5, "train/b": 5, "val/a": 1, "Valid/a": 1}, "Valid and val both name its val part"),
         ({"cat": 5, "dog": 5, ".": 2}, "2 images lie in .*photos.* itself, outside the class folders.*Move each"),
-        ({"train/a": 5, "train/b": 5, "test": 1}, "an image lies in .*test itself"),
+        ({"train/a": 5, "train/b": 5, "test/a": 2, "test": 1}, "an image lies in .*test itself"),
     ],
 )
 def test_a_folder_that_cannot_be_used_is_refused_with_a_way_out(photos, counts, words):

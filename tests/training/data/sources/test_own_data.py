@@ -121,6 +121,7 @@ def fail():
         (lambda: {"test": (pictures(4), ["a"] * 4)}, "load returns the parts test"),
         (lambda: {"train": (pictures(4), ["a"] * 4), "extra": ([], [])}, "load returns the parts train, extra"),
         (lambda: (pictures(4), ["a"] * 3), "load raised ValueError"),
+        (lambda: (pictures(4), [0.5, 1.5] * 2), "load raised ValueError: the label 0.5 is not a whole number"),
         (lambda: (pictures(4), ["a"] * 4), "there is only one class, 'a'"),
         (lambda: ([*pictures(3), "a.png"], ["a", "b"] * 2), "load returns pixels for some images and paths for 1"),
         (lambda: ([image / 255 for image in pictures(4)], ["a", "b"] * 2), r"an image is float64 \(16, 16, 3\)"),

@@ -32,10 +32,10 @@ def draw(label, number, ending=".jpg"):
     return cv2.imencode(ending, pixels)[1].tobytes()
 
 
-def write_parquet(path, rows, names=NAMES, columns=("image", "label"), arrow=False):
+def write_parquet(path, rows, names=NAMES, columns=("image", "label"), arrow=False, kind=None):
     """Write rows of bytes and label in the form of `datasets`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    label_type = pa.int64() if names or not rows or isinstance(rows[0][1], int) else pa.string()
+    label_type = kind or (pa.int64() if names or not rows or isinstance(rows[0][1], int) else pa.string())
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     features = {columns[0]: {"_type": "Image"}}
     features[columns[1]] = {"_type": "ClassLabel", "names": names} if names else {"_type": "Value"}
@@ -209,6 +209,64 @@ def test_tar_files_that_cannot_be_used_are_refused(make, sentence, tmp_path):
     assert_nothing_is_unfinished()
 
 
+def write_entries(path, entries):
+    """Write files of these names and contents into a tar file."""
+    with tarfile.open(path, "w") as archive:
+        for name, content in entries:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def entries_of(names, label=lambda number: str(number % 2).encode()):
+    """Return an image and a label for each name, which has a hole for the ending."""
+    found = [(name, draw(number % 2, number % 7), label(number)) for number, name in enumerate(names)]
+    return [entry for name, image, text in found for entry in ((name.format("jpg"), image), (name.format("cls"), text))]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"img.{n}.{{}}" for n in range(20)],
+        [f"{n}.v2.{{}}" for n in range(20)],
+        [f"2024.11.{n:02}.{{}}" for n in range(20)],
+        [f"IMG_{n // 4}.{n % 4}.{{}}" for n in range(20)],
+        [f"{n:03}.{{}}" if n < 9 else f"{n:03}.b.{{}}" for n in range(20)],
+        [f"train.{n % 2}/img.{n}.{{}}" for n in range(20)],
+        [f"./cat.{n}.{{}}" for n in range(20)],
+        [f"photo...{n}.{{}}" for n in range(20)],
+    ],
+)
+def test_names_with_dots_are_paired_by_the_last_dot_if_that_pairs_all(names, tmp_path):
+    write_entries(tmp_path / "a.tar", entries_of(names))
+    data = load_data(WebDataset(root=str(tmp_path)))
+    assert sizes(data) == [14, 3, 3]
+    assert_labels_fit_the_colours(data)
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (
+            [("img.20.jpg", b"x")],
+            r"the sample img of .*a\.tar has 21 images and 0 \.cls files \(img\.0\.jpg, img\.0\.cls, ",
+        ),
+        ([("b.1.jpg", b"x"), ("b.1.mask.jpg", b"x"), ("b.1.cls", b"0")], "has 20 images and 0"),
+    ],
+)
+def test_names_with_dots_that_cannot_be_paired_are_named_with_the_rule(more, sentence, tmp_path):
+    write_entries(tmp_path / "a.tar", [*entries_of([f"img.{n}.{{}}" for n in range(20)]), *more])
+    with pytest.raises(UserError, match=rf"{sentence}.*the same name up to its first dot"):
+        load_data(WebDataset(root=str(tmp_path)))
+    assert_nothing_is_unfinished()
+
+
+def test_other_files_of_a_sample_do_not_matter(tmp_path):
+    more = [(f"{n}.{ending}", b"1") for n in range(20) for ending in ("json", "mask.cls", "txt")]
+    write_entries(tmp_path / "a.tar", sorted([*entries_of([f"{n}.{{}}" for n in range(20)]), *more]))
+    assert sizes(load_data(WebDataset(root=str(tmp_path)))) == [14, 3, 3]
+
+
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
@@ -218,7 +276,17 @@ def test_tar_files_that_cannot_be_used_are_refused(make, sentence, tmp_path):
             lambda root: write_parquet(root / "a.parquet", [(None, 0), (None, 1)]),
             "a row of .* has no bytes of an image",
         ),
-        (lambda root: write_parquet(root / "test.parquet", [(draw(0, 1), -1)]), "has no label"),
+        (lambda root: write_parquet(root / "a.parquet", [*rows(20), (draw(0, 1), -1)]), "has no label, and others"),
+        (
+            lambda root: write_parquet(root / "test.parquet", rows(9)),
+            "its files are those of test, and it has no train",
+        ),
+        (
+            lambda root: write_parquet(
+                root / "a.parquet", [(row[0], 0.5) for row in rows(9)], names=None, kind=pa.float64()
+            ),
+            r"a label of .* is 0\.5, neither a whole number nor a text",
+        ),
         (
             lambda root: write_parquet(root / "a.parquet", rows(9), columns=("image", "kind"), names=None),
             "data.label_column",
