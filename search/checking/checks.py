@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -12,23 +12,20 @@ from rich.text import Text
 from analysis.reading.store import SERVERS, sqlite_file
 from ledger.events import Dataset
 from ledger.folder import new_folder
-from ledger.formatting import format_seconds, mask_secrets, plural
+from ledger.formatting import mask_secrets, plural
 from ledger.settings import Settings
 from search.arguments import check_store
-from search.checking.earlier_times import estimate_seconds
 from search.display.tables.columns import make_console
 from search.request import SweepRequest
-from search.runner.machines.capacity import Capacity, Demand, plan_demand
+from search.runner.machines.capacity import Demand, plan_demand
 from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes, probe_cluster, this_machine
 from search.runner.machines.ray_process import start_ray
 from search.runner.start.early_checks import nearest_folder
-from spaces.space import Space
 from training.errors import UserError
 from training.process.writable import check_folder
 
 if TYPE_CHECKING:
-    from search.planning.sweep_plan import SweepPlan
-    from search.runner.machines.preparation import MachineFacts
+    pass
 
 SWEEP = "A sweep can start. Nothing was trained, and no file was written."
 PARTS = {"train": "training", "val": "validation", "test": "test"}
@@ -69,11 +66,8 @@ class Checker:
     """The checks of one sweep. Later checks use what earlier ones found."""
 
     request: SweepRequest
-    space: Space | None = None  # without options that the machines do not support
     demand: Demand | None = None
     nodes: list[Node] = field(default_factory=list)
-    facts: list[MachineFacts] = field(default_factory=list)  # of the machines of a cluster
-    dataset: Dataset | None = None
     remarks: list[str] = field(default_factory=list)
 
     @property
@@ -91,7 +85,6 @@ class Checker:
             "machines": self._check_machines,
             "weights": self._check_weights,
             "data": self._check_data if self.settings.address is None else self._check_data_on_cluster,
-            "time": self._estimate_time,
         }
         for name, part in parts.items():
             self.remarks = []
@@ -129,7 +122,7 @@ class Checker:
         nodes = [this_machine()] if is_local else list_nodes()
         can_grow = not is_local and settings.max_concurrent is not None
         demand = plan_demand(nodes, settings.named_cpus, settings.named_gpus, settings.accelerator, can_grow)
-        self.space, self.remarks = fit_to_cluster(
+        _, self.remarks = fit_to_cluster(
             self.request.space, can_bf16=True, has_gpus=demand.gpus > 0, devices=demand.devices
         )
         self.demand, self.nodes = demand, [node for node in nodes if demand.slots_on(node)]
@@ -165,8 +158,7 @@ class Checker:
         data = load_data(spec)
         check_images(data)
         self.remarks = [remark.sentence for remark in list_remarks(data)]
-        self.dataset = identify(data, spec)
-        return _describe_data(self.dataset)
+        return _describe_data(identify(data, spec))
 
     def _check_data_on_cluster(self) -> str:
         """Prepare each machine as a sweep would: it reads the data, the weights and the storage folder.
@@ -184,56 +176,10 @@ class Checker:
             facts = prepare_cluster(inputs, storage, self.nodes, self.demand.gpus, self.settings.copy_to)
         if problems := [f"{fact.host}: {fact.problem}" for fact in facts if fact.problem]:
             raise UserError(" ".join(problems))
-        self.facts = facts
-        self.dataset = next((fact.dataset for fact in facts if fact.dataset), None)
+        dataset = next((fact.dataset for fact in facts if fact.dataset), None)
         self.remarks = [*compare_versions(facts), *{fact.remark for fact in facts if fact.remark}]
-        about = f", {_describe_data(self.dataset)}" if self.dataset else ""
+        about = f", {_describe_data(dataset)}" if dataset else ""
         return f"{plural(len(facts), 'machine')} can read it{about}"
-
-    def _estimate_time(self) -> str:
-        if self.dataset is None or self.space is None or self.demand is None or not self.slots:
-            return "unknown, because the checks of the machines and of the data have to succeed first"
-        budget, storage = self.settings.time_budget_seconds, self.request.storage
-        end = f"; the time budget ends it after {format_seconds(budget)}" if budget else ""
-        if plan := self._recall_plan(self.space, self.demand, self.dataset):
-            is_early, full, seconds = plan.epochs < plan.epochs_full, plan.seconds_full, plan.seconds
-            reason = " `sweep plan` measured this space"
-        elif earlier := estimate_seconds(self.request.space, str(self.dataset["digest"]), storage, self.slots):
-            is_early, full, seconds = earlier.share < 1, earlier.full, earlier.seconds
-            reason = f" an epoch took {earlier.epoch_seconds:.3g} s in {', '.join(earlier.sweeps)}"
-        else:
-            return (
-                f"unknown, because no earlier sweep in {storage} has this data and this backbone; "
-                f"`sweep plan` measures it{end}"
-            )
-        early = f", {format_seconds(full)} if no trial is stopped early" if is_early else ""
-        return f"about {format_seconds(seconds)}{early}:{reason}{end}"
-
-    def _recall_plan(self, space: Space, demand: Demand, dataset: Dataset) -> SweepPlan | None:
-        """Return the forecast that the sweep would have in its ledger; None if its space was not measured."""
-        from search.planning.measured_space import file_of, recall
-        from search.planning.packing import find_room
-        from search.planning.sweep_plan import MOST_TRIALS, plan_sweep
-        from search.runner.machines.preparation import inputs_of, make_resolver, prepare_machine
-        from search.runner.start.plan import PreparedSweep
-
-        settings, storage = self.settings, self.request.storage
-        if settings.packs or space.search.trials > MOST_TRIALS:  # Ray, which may not run yet, counts the memory to pack
-            return None
-        look = None if settings.address is None else list_nodes
-        capacity = Capacity(demand, self.nodes, most=settings.max_concurrent, look=look)
-        plan = PreparedSweep(space, capacity, lambda recipe: recipe, {}, dataset, nodes=tuple(self.nodes))
-        if not (file := file_of(storage, plan)).exists():
-            return None
-        facts = self.facts
-        if not facts:
-            inputs = [recipe.model_dump() for recipe in inputs_of(space)]
-            facts = [prepare_machine(str(nearest_folder(storage)), inputs, demand.gpus)]
-            if facts[0].problem:
-                raise UserError(facts[0].problem)
-        plan = replace(plan, resolve=make_resolver(facts), gpu_mb=min(fact.gpu_mb for fact in facts))
-        measured = recall(plan, file)
-        return plan_sweep(plan, measured, find_room(plan)) if measured else None
 
 
 def _describe_data(dataset: Dataset) -> str:
