@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -81,6 +81,14 @@ class Message(TypedDict, total=False):
     reason: str
     node: str  # id of the node where it failed
     fatal: bool  # True if every other trial would fail too
+
+
+@dataclass(frozen=True)
+class WorkerMark:
+    """What `worker.json` in a trial's folder holds: where and when a worker last began the trial."""
+
+    host: str
+    kills: int  # processes that the system had killed for memory until then
 
 
 def run_trial(config: dict[str, Any]) -> None:
@@ -222,13 +230,17 @@ def killed_for_memory(folder: Path) -> bool:
 
     A worker that was killed in this way cannot report it.
     """
+    from pydantic import TypeAdapter
+
     from training.process.memory import count_memory_kills
+    from training.process.text_files import keep_json, recall_json
 
     mark = folder / "worker.json"
-    host, kills = socket.gethostname(), count_memory_kills()
-    before: dict[str, Any] = json.loads(mark.read_text()) if mark.exists() else {"host": host, "kills": kills}
-    mark.write_text(json.dumps({"host": host, "kills": kills}))
-    return before["host"] == host and before["kills"] < kills
+    now = WorkerMark(host=socket.gethostname(), kills=count_memory_kills())
+    before = recall_json(mark, TypeAdapter(WorkerMark)) or now
+    with suppress(OSError):  # a full disk is noticed by the training, and is no fault of this worker
+        keep_json(mark, asdict(now))
+    return before.host == now.host and before.kills < now.kills
 
 
 @contextmanager

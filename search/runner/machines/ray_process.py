@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -20,7 +19,7 @@ from search.runner.machines.cluster import probe_cluster
 from search.runner.machines.fork_start import name_fork_server, start_fork_server
 from search.runner.machines.ray_failures import describe_failure
 from training.errors import UserError
-from training.process.text_files import read_json
+from training.process.text_files import keep_json, recall_json
 
 # Ray reads these when it is imported or started: workers keep the driver's working folder for relative paths, write no
 # result files, get time to clean up after a stopped trial, and do not handle Ctrl-C.
@@ -245,16 +244,12 @@ def write_own(path: Path) -> None:
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # it has just ended
             processes.append((process.pid, process.create_time()))
-    path.write_text(json.dumps(processes))
+    keep_json(path, processes)
 
 
 def end_left(path: Path) -> None:
     """End the recorded processes of Ray that still live: its agents wait for a minute before they end by themselves."""
-    try:
-        recorded = RECORD.validate_python(read_json(path))
-    except (OSError, ValueError):  # nothing is recorded, or nothing that we wrote
-        return
-    for pid, began in recorded:
+    for pid, began in recall_json(path, RECORD) or ():
         with suppress(psutil.Error, OverflowError):  # it has ended, or its number belongs to another user now
             process = psutil.Process(pid)
             if process.create_time() == began and process.name().startswith("ray"):
