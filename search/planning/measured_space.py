@@ -25,7 +25,7 @@ from search.runner.machines.ray_failures import describe_failure
 from search.runner.start.plan import PreparedSweep
 from search.runner.worker import bootstrap, project_root, share_resources
 from spaces.parameters.domains import unparse
-from training.errors import UserError
+from training.errors import UserError, describe_error, first_line
 from training.process.text_files import keep_json, recall_json
 from training.recipe import Recipe, read_recipe
 
@@ -244,8 +244,7 @@ def run_measurement(
         return {"problem": str(error)}
     except Exception as error:  # noqa: BLE001 - whatever it was, the plan names it beside the recipe
         is_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
-        name = "out of memory" if is_memory else type(error).__name__
-        return {"problem": f"{name}: {str(error).partition(chr(10))[0]}"}
+        return {"problem": f"out of memory: {first_line(error)}".rstrip(": ") if is_memory else describe_error(error)}
     return {"cost": asdict(cost), "start_seconds": waited}
 
 

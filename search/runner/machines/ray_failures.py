@@ -36,7 +36,8 @@ def describe_death(trial: RayTrial) -> tuple[str, LossCause]:
     lines = [line.strip() for line in text.splitlines()]
     telling = [line.split(LOST, 1)[1] for line in lines if LOST in line]
     telling += [line for line in lines if any(word in line.lower() for word in TELLING)]
-    reason = (telling or lines or ["the worker died"])[0][:300]
+    # The first line is the time, and the last one the exception.
+    reason = (telling or list(filter(None, reversed(lines))) or ["the worker died"])[0][:300]
     if any(part in reason for part in MEMORY):
         return reason, "memory"
     return reason, "preemption" if any(part in text for part in PREEMPTED) else "worker"
