@@ -257,7 +257,7 @@ def killed_for_memory(folder: Path) -> bool:
 @contextmanager
 def _logged_to(path: Path) -> Iterator[None]:
     """Write the log of the training to a file."""
-    handler, logger = logging.FileHandler(path, delay=True), logging.getLogger("training")
+    handler, logger = logging.FileHandler(path, delay=True, errors="backslashreplace"), logging.getLogger("training")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
