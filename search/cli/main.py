@@ -24,6 +24,7 @@ from search.cli.output import guard_output, make_output_plain, report_lost_outpu
 from search.cli.run import running, submit, sweeps
 from search.runner.interrupt import Interrupted, leave_on_signals, listen
 from training.errors import UserError, describe_error, locate_fault, plain_reason
+from training.process.user import complete_user
 
 # Typer exports only a subclass of this class, which is the base of all errors about options and arguments.
 UsageError: Any = typer.BadParameter.__mro__[1]
@@ -121,6 +122,7 @@ for panel, commands in COMMANDS.items():
 
 def main() -> None:
     """Run the command; a user's mistake ends in one sentence and exit code 2."""
+    complete_user()
     guard_output()
     listen()
     mask_logs()

@@ -20,6 +20,7 @@ from search.runner.machines.fork_start import name_fork_server, start_fork_serve
 from search.runner.machines.ray_failures import describe_failure
 from training.errors import UserError
 from training.process.text_files import keep_json, recall_json
+from training.process.user import complete_user
 
 # Ray reads these when it is imported or started: workers keep the driver's working folder for relative paths, write no
 # result files, get time to clean up after a stopped trial, and do not handle Ctrl-C.
@@ -46,6 +47,7 @@ def start_ray(address: str | None) -> None:
     Raises:
         UserError: the cluster does not answer.
     """
+    complete_user()
     with added_variables(RAY_SETTINGS | NO_IDLE_WORKERS):
         import ray
 
