@@ -17,7 +17,7 @@ from pydantic import PositiveInt, TypeAdapter
 
 from search.runner.machines.cluster import probe_cluster
 from search.runner.machines.fork_start import name_fork_server, start_fork_server
-from search.runner.machines.ray_failures import describe_failure
+from search.runner.machines.ray_failures import describe_bad_place, describe_failure
 from training.errors import UserError
 from training.process.text_files import keep_json, recall_json
 from training.process.user import complete_user
@@ -121,6 +121,8 @@ def _init_ray(address: str | None) -> None:
             _keep_token_private()  # it may be new
             return
         except Exception as error:  # Ray raises the bare type
+            if address is None and (sentence := describe_bad_place(error)):
+                raise UserError(sentence) from error
             if not is_last:
                 continue
             reason = describe_failure(error).split(". ")[0]
