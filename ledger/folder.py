@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
-from pydantic import TypeAdapter
 
 from ledger.names import check_name
 from training.errors import UserError
@@ -158,7 +157,7 @@ class SweepFolder:
 
 def _name_holder(path: Path) -> str:
     """Return the process that has the lock, as far as the file beside the lock names it."""
-    holder = recall_json(path, TypeAdapter(Holder))
+    holder = recall_json(path, Holder)
     return f"process {holder.pid} on {holder.host}" if holder else "another process"
 
 

@@ -13,8 +13,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
-
 from ledger.formatting import plural
 from search.display.phases import Phases
 from search.planning.cost_model import CostModel, ModelError, epoch_seconds, measure_error
@@ -276,7 +274,7 @@ def save(measured: MeasuredSpace, file: Path) -> None:
 
 def recall(plan: PreparedSweep, file: Path) -> MeasuredSpace | None:
     """Return the measurements of an earlier `sweep plan` of the same space and data; None if there are none."""
-    kept = recall_json(file, TypeAdapter(KeptSpace))
+    kept = recall_json(file, KeptSpace)
     try:
         rows = [_read(row) for row in kept.measurements] if kept and kept.format == FORMAT else []
     except (TypeError, UserError):  # of another version: measure again

@@ -241,14 +241,12 @@ def killed_for_memory(folder: Path) -> bool:
 
     A worker that was killed in this way cannot report it.
     """
-    from pydantic import TypeAdapter
-
     from training.process.memory import count_memory_kills
     from training.process.text_files import keep_json, recall_json
 
     mark = folder / "worker.json"
     now = WorkerMark(host=socket.gethostname(), kills=count_memory_kills())
-    before = recall_json(mark, TypeAdapter(WorkerMark)) or now
+    before = recall_json(mark, WorkerMark) or now
     with suppress(OSError):  # a full disk is noticed by the training, and is no fault of this worker
         keep_json(mark, asdict(now))
     return before.host == now.host and before.kills < now.kills

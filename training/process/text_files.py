@@ -10,8 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter
-
 from training.errors import UserError
 
 LARGEST_BYTES = 2**18  # the largest bundled space takes 6 KB
@@ -73,10 +71,12 @@ def read_json(path: Path, largest_bytes: float = LARGEST_JSON_BYTES) -> Any:
     return parse_json(path.read_text(encoding="utf-8"))
 
 
-def recall_json(path: Path, shape: TypeAdapter[State], largest_bytes: float = LARGEST_JSON_BYTES) -> State | None:
+def recall_json(path: Path, shape: type[State], largest_bytes: float = LARGEST_JSON_BYTES) -> State | None:
     """Return what a state file of our own holds. None without one, and with one that is damaged: it is as good as none."""
+    from pydantic import TypeAdapter  # the command line starts without it
+
     try:
-        return shape.validate_python(read_json(path, largest_bytes))
+        return TypeAdapter(shape).validate_python(read_json(path, largest_bytes))
     except (OSError, ValueError):  # after a full disk, a kill or a power failure
         return None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pydantic import PositiveInt, TypeAdapter
+from pydantic import PositiveInt
 
 from search.runner.machines.cluster import probe_cluster
 from search.runner.machines.fork_start import name_fork_server, start_fork_server
@@ -38,7 +38,7 @@ RAY_SETTINGS = {
 # Ray starts an idle worker for each CPU, which is not ready when the first trials need one: theirs start beside it.
 NO_IDLE_WORKERS = {"RAY_num_prestart_python_workers": "0", "RAY_prestart_worker_first_driver": "0"}
 
-RECORD = TypeAdapter(list[tuple[PositiveInt, float]])
+RECORD = list[tuple[PositiveInt, float]]
 
 
 def start_ray(address: str | None) -> None:

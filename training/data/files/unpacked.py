@@ -14,7 +14,6 @@ from pathlib import Path
 
 from filelock import FileLock
 from platformdirs import user_cache_dir
-from pydantic import TypeAdapter
 
 from training.contract.specs import Data, FileData
 from training.data.files.assembly import assemble
@@ -26,7 +25,7 @@ from training.errors import printable
 from training.process.text_files import recall_json
 
 Sample = tuple[bytes, str]  # the content of an image file, and the name of its class
-INDEX = TypeAdapter(list[tuple[str, str]])  # the name and the class of each image
+INDEX = list[tuple[str, str]]  # the name and the class of each image
 LARGEST_INDEX_BYTES = 2**31  # ImageNet-21k's has a quarter of it
 _IN_A_FOLDER = 1000  # some file systems are slow with more
 

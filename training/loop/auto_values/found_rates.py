@@ -9,11 +9,11 @@ import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from filelock import FileLock
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from training.data.files.images import ImageData
 from training.data.identity import identify
@@ -25,7 +25,7 @@ from training.recipe import Recipe
 
 logger = logging.getLogger(__name__)
 
-RATE: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(gt=0, allow_inf_nan=False)])
+RATE: Any = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class FoundRates:
