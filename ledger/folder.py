@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from ledger.names import check_name
 from training.errors import UserError
-from training.process.text_files import read_json
+from training.process.text_files import keep_json, recall_json
 from training.process.writable import cannot_write, check_folder
 
 # `is_running` takes the lock for an instant, and a driver names itself just after it took the lock: both are waited for.
@@ -28,6 +27,14 @@ OURS = re.compile(
     r"|(confirm|ablate)\.(json|html)|worst\.png)(\.damaged-\d+|\.partial)?)"
 )
 OURS_INSIDE = {"trials": re.compile(r"\d{4,}(\.damaged-\d+)?"), "ray": re.compile(r"\d{8}-\d{6}.*")}
+
+
+@dataclass(frozen=True)
+class Holder:
+    """What `driver.json` holds: the process that has the lock."""
+
+    pid: int
+    host: str
 
 
 @dataclass(frozen=True)
@@ -111,13 +118,15 @@ class SweepFolder:
         except OSError as error:
             raise cannot_write("--storage", self.path, error) from None
         try:
-            holder.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+            with suppress(OSError):  # it only names the driver in a sentence; a full disk is noticed by the ledger
+                keep_json(holder, asdict(Holder(os.getpid(), socket.gethostname())))
             if self.stop_request.is_file():
                 self.stop_request.unlink(missing_ok=True)
             yield
         finally:
-            holder.unlink(missing_ok=True)
-            self.processes.unlink(missing_ok=True)
+            for path in (holder, self.processes):
+                with suppress(OSError):  # it is of no use to the next driver, which also reads over a damaged one
+                    path.unlink(missing_ok=True)
             lock.release()
 
     def is_running(self) -> bool:
@@ -153,11 +162,8 @@ class SweepFolder:
 
 def _name_holder(path: Path) -> str:
     """Return the process that has the lock, as far as the file beside the lock names it."""
-    try:
-        holder = read_json(path)
-        return f"process {holder['pid']} on {holder['host']}"
-    except (OSError, ValueError, TypeError, KeyError):
-        return "another process"
+    holder = recall_json(path, Holder)
+    return f"process {holder.pid} on {holder.host}" if holder else "another process"
 
 
 def new_folder(storage: Path, name: str | None, space_name: str) -> SweepFolder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -23,6 +22,7 @@ from search.arguments import (
 from search.sweep_options import ContinueOptions, SweepOptions
 from training.errors import UserError
 from training.process.text_files import read_text
+from training.process.user import name_user
 
 if TYPE_CHECKING:
     from ledger.folder import SweepFolder
@@ -100,7 +100,7 @@ def _read_settings(options: SweepOptions) -> Settings:
         **_read_shares(options),
         "time_budget_seconds": read_seconds(options.time_budget),
         "address": find_address(options.address),
-        "owner": options.owner if options.owner is not None else getpass.getuser(),
+        "owner": options.owner if options.owner is not None else name_user(),
         "tags": parse_tags(options.tags),
         "copy_to": check_uri("--copy-to", options.copy_to) if options.copy_to is not None else "",
     }

@@ -1,6 +1,10 @@
 """Errors that are no fault of the program: a mistake of the user, and a training that diverged."""
 
 import os
+import traceback
+
+LONGEST = 500  # characters of a reason
+OWN_FILES: set[str] = set()  # of plugins, as tracebacks name them
 
 
 class UserError(Exception):
@@ -45,3 +49,27 @@ def plain_reason(message: str) -> str:
 def printable(path: str) -> str:
     """Return a path as text that can be printed, even if the name is not valid UTF-8."""
     return os.fsencode(path).decode("utf-8", "replace")
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or an empty text; the `__str__` of a user's own error may fail itself."""
+    try:
+        text = str(error).encode("utf-8", "backslashreplace").decode()  # a ledger cannot hold half of a character
+    except Exception:  # noqa: BLE001 - any fault of the user's code
+        return "its message cannot be shown"
+    if not (lines := text.strip().splitlines()):
+        return ""
+    # What a loader's process raised is the last line; the first says which process.
+    line = lines[-1].strip() if lines[0].startswith("Caught ") and "Original Traceback" in text else lines[0]
+    return line[:LONGEST]
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the type of an error, and its message if it has one, in one line."""
+    return f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
+
+
+def locate_fault(error: BaseException) -> str | None:
+    """Return the line of a plugin that raised an error, or that called what raised it; None if no plugin did."""
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    return next((f"{frame.filename}, line {frame.lineno}" for frame in frames if frame.filename in OWN_FILES), None)

@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
-from training.errors import UserError
+from training.errors import OWN_FILES, UserError, describe_error
 from training.plugin_kinds import BASES, find_kinds, forget_kinds, is_kind, register
 
 GROUP = "technique_search.techniques"  # entry points of packages
@@ -67,6 +67,7 @@ def forget() -> None:
     """Remove everything that was loaded from the recipes of this process."""
     forget_kinds()
     _files.clear()
+    OWN_FILES.clear()
 
 
 def _load_source(source: PluginFile) -> None:
@@ -89,7 +90,7 @@ def _load_package(point: EntryPoint) -> None:
         loaded = point.load()
     except Exception as error:  # noqa: BLE001 - any fault of the package
         raise UserError(
-            f"The installed package {package} has a part that cannot be imported ({type(error).__name__}: {error}). "
+            f"The installed package {package} has a part that cannot be imported ({describe_error(error)}). "
             "Repair or remove the package."
         ) from None
     plugin_classes = list(find_kinds(loaded)) if isinstance(loaded, ModuleType) else [loaded]
@@ -99,6 +100,7 @@ def _load_package(point: EntryPoint) -> None:
                 f"The installed package {package}: {point.value} is neither derived from {BASES}, nor a module with such "
                 "classes. Repair or remove the package."
             )
+        OWN_FILES.add(inspect.getfile(plugin_class))
         text = inspect.getsource(sys.modules[plugin_class.__module__])
         register(plugin_class, _describe(point.dist.version if point.dist else None, _digest(text)), package)
 
@@ -120,6 +122,7 @@ def _run(source: PluginFile, digest: str) -> ModuleType:
     module = ModuleType(f"technique_search_own_{digest}")
     module.__file__ = source.file
     # For tracebacks and inspect on a machine that does not have the file; other modules find it by its name, as pickle does.
+    OWN_FILES.add(source.file)
     linecache.cache[source.file] = (len(source.text), None, source.text.splitlines(keepends=True), source.file)
     sys.modules[module.__name__] = module
     try:
@@ -129,7 +132,7 @@ def _run(source: PluginFile, digest: str) -> ModuleType:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - any fault of the file
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source.file]
         where = f"line {lines[-1]}" if lines else "it"
-        reason = f"{where} raised {type(error).__name__}: {str(error).partition(chr(10))[0]}".rstrip(": ")
+        reason = f"{where} raised {describe_error(error)}"
     else:
         return module
     del sys.modules[module.__name__]

@@ -17,7 +17,7 @@ from spaces.examples import list_examples
 from training import contract_checks
 from training.contract.part import CODE
 from training.contract.technique import Technique
-from training.errors import Diverged, UserError
+from training.errors import Diverged, UserError, describe_error
 from training.plugin_kinds import techniques_of
 from training.process.resources import ONE_CPU
 from training.recipe import Recipe, read_recipe
@@ -60,13 +60,12 @@ def _run(word: str, part: Callable[[], str], file: str) -> Check:
         sentence = str(error)
     except Diverged:
         sentence = "a small training of an example diverges: its loss is no number."
-    except Exception as error:  # noqa: BLE001 - any fault of the file
-        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}".rstrip(": ")
-        sentence = f"its code raised {reason}{_find_line(error, file)}."
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - any fault of the file
+        sentence = f"its code raised {describe_error(error)}{_find_line(error, file)}."
     return Check(word, False, sentence)
 
 
-def _find_line(error: Exception, file: str) -> str:
+def _find_line(error: BaseException, file: str) -> str:
     """Return where in the file an exception arose, as the end of a sentence."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return f" in line {lines[-1]}" if lines else ""

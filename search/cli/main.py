@@ -23,7 +23,8 @@ from search.cli.inspect import dashboard_command, mlflow_ui
 from search.cli.output import guard_output, make_output_plain, report_lost_output
 from search.cli.run import running, submit, sweeps
 from search.runner.interrupt import Interrupted, leave_on_signals, listen
-from training.errors import UserError, plain_reason
+from training.errors import UserError, describe_error, locate_fault, plain_reason
+from training.process.user import complete_user
 
 # Typer exports only a subclass of this class, which is the base of all errors about options and arguments.
 UsageError: Any = typer.BadParameter.__mro__[1]
@@ -121,6 +122,7 @@ for panel, commands in COMMANDS.items():
 
 def main() -> None:
     """Run the command; a user's mistake ends in one sentence and exit code 2."""
+    complete_user()
     guard_output()
     listen()
     mask_logs()
@@ -139,13 +141,17 @@ def _run_command() -> int:
     try:
         return app(standalone_mode=False) or 0
     except SystemExit as end:
+        if place := locate_fault(end):
+            return _say_fault(end, place)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except UsageError as error:
         if len(sys.argv) < 2:
             error.show()  # the help
             return 2
         return _say(_describe_usage(error, sys.argv[1:]), 2)
-    except typer.Abort:
+    except typer.Abort as error:
+        if isinstance(error.__cause__, EOFError):  # of a library that read a file: a question has no cause
+            return _show_fault(error.__cause__)
         return _say("the question was not answered, so nothing was done. Give --yes to skip the question.", 2)
     except UserError as error:
         return _say(str(error), error.exit_code)
@@ -154,8 +160,19 @@ def _run_command() -> int:
     except Exception as error:  # noqa: BLE001 - a fault of ours, shown whole
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             return _say(f"{error.filename}: the name of this file is too long. Shorten it.", 2)
-        print(remove_controls(mask_secrets(traceback.format_exc())), file=sys.stderr, end="")
-        return 1
+        return _show_fault(error)
+
+
+def _show_fault(error: Exception) -> int:
+    if place := locate_fault(error):
+        return _say_fault(error, place)
+    print(remove_controls(mask_secrets("".join(traceback.format_exception(error)))), file=sys.stderr, end="")
+    return 1
+
+
+def _say_fault(error: BaseException, place: str) -> int:
+    """Say what a plugin of the user's own has raised."""
+    return _say(f"{place}: it raised {describe_error(error)}. Correct the file.", 2)
 
 
 def _say(sentence: str, code: int) -> int:

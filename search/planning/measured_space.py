@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,23 +17,46 @@ from ledger.formatting import plural
 from search.display.phases import Phases
 from search.planning.cost_model import CostModel, ModelError, epoch_seconds, measure_error
 from search.planning.packing import Needs
-from search.planning.targets import CostTarget, choose_checks, choose_targets, draw_recipes, list_targets
+from search.planning.targets import CostTarget, Kind, choose_checks, choose_targets, draw_recipes, list_targets
 from search.runner.machines.capacity import Capacity
 from search.runner.machines.ray_failures import describe_failure
 from search.runner.start.plan import PreparedSweep
 from search.runner.worker import bootstrap, project_root, share_resources
 from spaces.parameters.domains import unparse
-from training.errors import UserError
-from training.process.text_files import read_json
+from training.errors import UserError, describe_error, first_line
+from training.process.text_files import keep_json, recall_json
 from training.recipe import Recipe, read_recipe
 
 if TYPE_CHECKING:
     from training.cost import Cost
 
+logger = logging.getLogger("search")
+
 FORMAT = 1
 LIMIT_SHARE, LEAST_LIMIT_SECONDS = 0.1, 60.0  # of the time of the sweep without early stopping
 DIED = "its worker died"
 WORDS = {"base": "the baseline", "check": "random draw", "heaviest": "most memory"}  # of targets, by their kind
+
+
+@dataclass(frozen=True)
+class KeptMeasurement:
+    """A measurement in a file."""
+
+    recipe: dict[str, Any]
+    level: str
+    kind: Kind
+    cost: dict[str, int | float] | None = None
+    problem: str = ""
+    start_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class KeptSpace:
+    """The measurements of a space in a file."""
+
+    format: int
+    left_out: list[str]
+    measurements: list[KeptMeasurement]
 
 
 @dataclass(frozen=True)
@@ -218,8 +242,7 @@ def run_measurement(
         return {"problem": str(error)}
     except Exception as error:  # noqa: BLE001 - whatever it was, the plan names it beside the recipe
         is_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
-        name = "out of memory" if is_memory else type(error).__name__
-        return {"problem": f"{name}: {str(error).partition(chr(10))[0]}"}
+        return {"problem": f"out of memory: {first_line(error)}".rstrip(": ") if is_memory else describe_error(error)}
     return {"cost": asdict(cost), "start_seconds": waited}
 
 
@@ -240,26 +263,26 @@ def file_of(storage: Path, plan: PreparedSweep) -> Path:
 
 
 def save(measured: MeasuredSpace, file: Path) -> None:
-    """Keep the measurements."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    """Keep the measurements, if the storage can be written to."""
     rows = [_write(measurement) for measurement in measured.measurements]
-    partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps({"format": FORMAT, "left_out": measured.left_out, "measurements": rows}))
-    partial.replace(file)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        keep_json(file, {"format": FORMAT, "left_out": measured.left_out, "measurements": rows})
+    except OSError as error:
+        logger.warning("%s: the measurements are not kept (%s).", file, error.strerror)
 
 
 def recall(plan: PreparedSweep, file: Path) -> MeasuredSpace | None:
     """Return the measurements of an earlier `sweep plan` of the same space and data; None if there are none."""
+    kept = recall_json(file, KeptSpace)
     try:
-        kept = read_json(file)
-        rows = [_read(row) for row in kept["measurements"]] if kept["format"] == FORMAT else []
-        left_out = list(kept["left_out"])
-    except (OSError, ValueError, TypeError, KeyError, UserError):  # of another version, or damaged: measure again
+        rows = [_read(row) for row in kept.measurements] if kept and kept.format == FORMAT else []
+    except (TypeError, UserError):  # of another version: measure again
         return None
-    if not any(measurement.cost for measurement in rows):
+    if kept is None or not any(measurement.cost for measurement in rows):
         return None
     candidates = list_targets(draw_recipes(plan.space, plan.resolve))
-    return MeasuredSpace(rows, left_out, plan.capacity.demand.gpus > 0, candidates)
+    return MeasuredSpace(rows, kept.left_out, plan.capacity.demand.gpus > 0, candidates)
 
 
 def _write(measurement: Measurement) -> dict[str, Any]:
@@ -272,5 +295,9 @@ def _write(measurement: Measurement) -> dict[str, Any]:
     return target | answer | {"start_seconds": measurement.start_seconds}
 
 
-def _read(row: dict[str, Any]) -> Measurement:
-    return read_answer(CostTarget(read_recipe(row["recipe"]), row["level"], row["kind"]), row)
+def _read(row: KeptMeasurement) -> Measurement:
+    from training.cost import Cost
+
+    cost = Cost(**row.cost) if row.cost else None  # type: ignore[arg-type]  # JSON keeps whole numbers whole
+    target = CostTarget(read_recipe(row.recipe), row.level, row.kind)
+    return Measurement(target, cost, row.problem, row.start_seconds)

@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -83,6 +83,14 @@ class Message(TypedDict, total=False):
     fatal: bool  # True if every other trial would fail too
 
 
+@dataclass(frozen=True)
+class WorkerMark:
+    """What `worker.json` in a trial's folder holds: where and when a worker last began the trial."""
+
+    host: str
+    kills: int  # processes that the system had killed for memory until then
+
+
 def run_trial(config: dict[str, Any]) -> None:
     """Train the recipe of a `TrialInput` in its folder, and report each epoch and the end to the driver.
 
@@ -113,7 +121,7 @@ def run_trial(config: dict[str, Any]) -> None:
 
 def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None:
     """Train and report each new epoch. Returns a message if the training ended before the last epoch."""
-    from training.errors import LostDevice, UserError
+    from training.errors import LostDevice, UserError, first_line, locate_fault
     from training.recipe import read_recipe
     from training.train import train
 
@@ -157,7 +165,7 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
         # As with a full disk below.
         return {"end": "interrupted", "reason": str(error), "fatal": True}
     except UserError as error:
-        return {"end": "failed", "reason": str(error)}
+        return {"end": "failed", "reason": str(error)} if first_line(error) else _describe_failure(error, folder)
     except OSError as error:
         if not folder.is_dir():
             raise LostDevice(f"{folder} was removed, so the trial begins again") from error
@@ -165,11 +173,14 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
             return _describe_failure(error, folder)
         # Every other trial would fail too, so the sweep must end; this trial continues later, when the disk has space.
         return {"end": "interrupted", "reason": f"{folder}: {error.strerror}", "fatal": True}
-    except Exception as error:  # noqa: BLE001 - whatever it was, it is this trial's and not the worker's
+    except BaseException as error:  # whatever it was, it is this trial's and not the worker's
         import torch
 
+        # Ray and the system end a worker with such an exception; an own technique may call `sys.exit`.
+        if not isinstance(error, Exception) and (isinstance(error, KeyboardInterrupt) or not locate_fault(error)):
+            raise
         if isinstance(error, torch.OutOfMemoryError | MemoryError):
-            return {"end": "out_of_memory", "reason": str(error).split("\n")[0] or "out of memory"}
+            return {"end": "out_of_memory", "reason": first_line(error) or "out of memory"}
         return _describe_failure(error, folder)
 
 
@@ -212,9 +223,17 @@ def _own_node() -> str:
     return str(ray.get_runtime_context().get_node_id())
 
 
-def _describe_failure(error: Exception, folder: Path) -> Message:
-    log = folder / "log.txt"
-    return {"end": "failed", "reason": f"{type(error).__name__}: {str(error).splitlines()[0]}; see {log}"}
+def _describe_failure(error: BaseException, folder: Path) -> Message:
+    """Return the type, the message and, of an error without a message or in a user's own code, the file and the line."""
+    from traceback import extract_tb
+
+    from training.errors import describe_error, first_line, locate_fault
+
+    place = locate_fault(error)
+    if place is None and not first_line(error) and (frames := extract_tb(error.__traceback__)):
+        place = f"{frames[-1].filename}, line {frames[-1].lineno}"
+    where = f" in {place}" if place else ""
+    return {"end": "failed", "reason": f"{describe_error(error)}{where}; see {folder / 'log.txt'}"}
 
 
 def killed_for_memory(folder: Path) -> bool:
@@ -223,25 +242,29 @@ def killed_for_memory(folder: Path) -> bool:
     A worker that was killed in this way cannot report it.
     """
     from training.process.memory import count_memory_kills
+    from training.process.text_files import keep_json, recall_json
 
     mark = folder / "worker.json"
-    host, kills = socket.gethostname(), count_memory_kills()
-    before: dict[str, Any] = json.loads(mark.read_text()) if mark.exists() else {"host": host, "kills": kills}
-    mark.write_text(json.dumps({"host": host, "kills": kills}))
-    return before["host"] == host and before["kills"] < kills
+    now = WorkerMark(host=socket.gethostname(), kills=count_memory_kills())
+    before = recall_json(mark, WorkerMark) or now
+    with suppress(OSError):  # a full disk is noticed by the training, and is no fault of this worker
+        keep_json(mark, asdict(now))
+    return before.host == now.host and before.kills < now.kills
 
 
 @contextmanager
 def _logged_to(path: Path) -> Iterator[None]:
     """Write the log of the training to a file."""
-    handler, logger = logging.FileHandler(path, delay=True), logging.getLogger("training")
+    handler, logger = logging.FileHandler(path, delay=True, errors="backslashreplace"), logging.getLogger("training")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
         yield
-    except Exception as error:
-        logger.error("%s: %s", type(error).__name__, error, exc_info=error)
+    except BaseException as error:
+        from training.errors import describe_error
+
+        logger.error("%s", describe_error(error), exc_info=error)
         raise
     finally:  # the folder may be gone, and the next trial of this process has another one
         logger.removeHandler(handler)

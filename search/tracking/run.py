@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
 import io
 import json
@@ -10,19 +11,25 @@ import logging
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ledger.events import Dataset, EpochReported
+from ledger.formatting import mask_secrets
 from ledger.trials import Trials
 from search.tracking.mlflow_store import is_outage
+from training.errors import describe_error
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import DatasetInput, Metric, Param, RunTag
 
 METRICS, PARAMS = 800, 100  # entries in one call; MLflow accepts 1000 in total
+# Errors of a folder on this machine, which no answer of a server raises.
+LOCAL = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST})
+LOCAL |= {errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG}
+MOST_FAILURES = 3  # of other kinds, such as a fault of the server that keeps the artifacts
 logger = logging.getLogger("search")
 
 STATUS = {
@@ -47,6 +54,27 @@ def compressed(file: Path) -> Iterator[Path]:
 
 
 @dataclass
+class ArtifactPlace:
+    """Whether the place of the artifacts takes files; the runs of a sweep share it, so that a refusal is said once.
+
+    A server without `--serve-artifacts` names a folder of its own machine, for example, which this one cannot write.
+    """
+
+    is_refused: bool = False
+    failures: int = 0  # in a row, while the server answered other requests
+
+    def refuses(self, error: Exception, client: MlflowClient, run: str) -> bool:
+        """Return whether an error is of this place alone, so that the same request would fail again."""
+        if not is_outage(error):
+            return True
+        if isinstance(error, OSError) and error.errno in LOCAL:
+            return True
+        client.get_run(run)  # raises if nothing answers
+        self.failures += 1
+        return self.failures >= MOST_FAILURES
+
+
+@dataclass
 class Run:
     """Updates one run. Every call may be repeated after a failure: nothing is stored twice."""
 
@@ -61,6 +89,7 @@ class Run:
     end_time: int | None = None
     start_time: int | None = None
     refused: int = 0
+    artifacts: ArtifactPlace = field(default_factory=ArtifactPlace)
 
     def write(
         self,
@@ -90,13 +119,15 @@ class Run:
         self.status, self.end_time = status, end_time
 
     def log_text(self, file: str, text: str) -> None:
-        with self._refusable(file):
-            self.client.log_text(self.id, text, file)
+        with self._for_artifact(file) as is_open:
+            if is_open:
+                self.client.log_text(self.id, text, file)
 
     def log_compressed(self, file: Path) -> None:
         """Copy a file to the run's artifacts, as `NAME.gz`; an earlier copy is replaced."""
-        with compressed(file) as packed, self._refusable(packed.name):
-            self.client.log_artifact(self.id, str(packed))
+        with compressed(file) as packed, self._for_artifact(packed.name) as is_open:
+            if is_open:
+                self.client.log_artifact(self.id, str(packed))
 
     def log_dataset(self, dataset: Dataset) -> None:
         """Log the data that the run was trained on. MLflow keeps one entry for all runs."""
@@ -119,8 +150,28 @@ class Run:
                 self.client.log_batch(self.id, **{kind: batch}, synchronous=True)
 
     @contextmanager
+    def _for_artifact(self, file: str) -> Iterator[bool]:
+        """Give whether artifacts are still sent. After a refusal they are not, and everything else is."""
+        try:
+            yield not self.artifacts.is_refused
+            self.artifacts.failures = 0
+        except Exception as error:
+            if not self.artifacts.refuses(error, self.client, self.id):
+                raise
+            self.refused += 1
+            self.artifacts.is_refused = True
+            place = mask_secrets(str(self.client.get_run(self.id).info.artifact_uri))
+            logger.error(
+                "MLflow does not take %s of %s, nor any other file: its artifacts are in %s, which cannot be written from "
+                "here (%s). Parameters and metrics arrive. Start its server with --serve-artifacts, or name a place that "
+                "this machine can write to.",
+                *(file, self.name, place, mask_secrets(describe_error(error))),
+            )
+            logger.debug("%s", file, exc_info=error)
+
+    @contextmanager
     def _refusable(self, what: str) -> Iterator[None]:
-        """Log that MLflow refused entries, and continue. For artifacts it may need credentials that metrics do not need."""
+        """Log that MLflow refused entries, and continue."""
         try:
             yield
         except Exception as error:

@@ -9,7 +9,7 @@ from typing import Any
 from analysis.reading.remote import TAG, Experiment
 from ledger.events import Dataset, RunOpened, SweepStarted
 from ledger.trials import UNFINISHED, Trial, Trials
-from search.tracking.run import STATUS, Run, leaderboard, metrics_of, summary, to_milliseconds
+from search.tracking.run import STATUS, ArtifactPlace, Run, leaderboard, metrics_of, summary, to_milliseconds
 from spaces.load import dump_recipe
 from spaces.reading.document import parse_document
 from training.recipe import flatten
@@ -40,6 +40,7 @@ class SweepRuns:
         self.tags: dict[str, str] = {}
         self.store: Experiment
         self.runs: dict[int, Run] = {}
+        self.artifacts = ArtifactPlace()
         self.notes: list[str] = []
         self.sent_notes = 0  # how many of them the tag has
         self.begun = False
@@ -181,7 +182,7 @@ class SweepRuns:
         except Exception:
             self.unsure = True  # perhaps only the answer was lost, and the run exists
             raise
-        self.runs[key] = Run(self.store.client, created.info.run_id, name, start_time=stamp)
+        self.runs[key] = Run(self.store.client, created.info.run_id, name, start_time=stamp, artifacts=self.artifacts)
         return self.runs[key]
 
     def _find(self) -> None:
@@ -201,6 +202,7 @@ class SweepRuns:
                     reason=tags.get("reason", ""),
                     end_time=info.end_time,
                     start_time=info.start_time,
+                    artifacts=self.artifacts,
                 )
             elif known.id != info.run_id and not run.data.metrics:
                 self.store.client.delete_run(info.run_id)

@@ -20,7 +20,7 @@ from training.data.files.images import PARTS, ImageData, ImageFiles, ImagePart
 from training.data.files.listing import has_class_folders, is_hidden
 from training.data.files.unpacked import Sample, store
 from training.data.splits import take
-from training.errors import UserError
+from training.errors import UserError, describe_error
 from training.recipe import Recipe
 
 
@@ -67,10 +67,10 @@ def _load(spec: Data) -> ImageData:
         return loaded if isinstance(loaded, ImageData) else _complete(spec, loaded)
     except UserError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if CODE not in type(spec).model_fields:  # it is bundled
             raise
-        spec.refuse(f"load raised {type(error).__name__}: {str(error).partition(chr(10))[0]}", "Correct it.")
+        spec.refuse(f"load raised {describe_error(error)}", "Correct it.")
 
 
 def _complete(spec: Data, loaded: Any) -> ImageData:

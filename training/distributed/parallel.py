@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from training.distributed.progress import open_table, recorded, watch
 from training.distributed.rank import Rank
-from training.errors import Diverged, LostDevice, UserError
+from training.errors import Diverged, LostDevice, UserError, first_line
 from training.loop.job import TrainingJob
 from training.process.memory import count_memory_kills
 
@@ -156,7 +156,7 @@ def _write_error(error: BaseException, rank: Rank) -> str:
         error_name = MemoryError.__name__
     note = f"On device {rank.number + 1} of {rank.count}:\n{traceback.format_exc()}"
     has_number = isinstance(error, OSError) and error.errno is not None
-    arguments = [error.errno, error.strerror, error.filename] if has_number else [str(error)]  # type: ignore[attr-defined]
+    arguments = [error.errno, error.strerror, error.filename] if has_number else [first_line(error)]  # type: ignore[attr-defined]
     return json.dumps({"kind": error_name, "arguments": arguments, "note": note}, default=str)
 
 

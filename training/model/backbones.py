@@ -14,7 +14,7 @@ from torch import nn
 from torchvision.ops import StochasticDepth
 
 from training.contract.specs import OWN_BACKBONES, Backbone, OwnBackbone
-from training.errors import UserError
+from training.errors import UserError, describe_error, locate_fault
 
 
 def check_backbone(backbone: Backbone) -> None:
@@ -121,9 +121,12 @@ def build_own(backbone: Backbone, class_count: int, image_size: int) -> nn.Modul
         model = own_backbone.build(class_count, image_size)
     except UserError:
         raise
-    except Exception as error:  # noqa: BLE001 - any fault of the user's code
-        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise UserError(f"backbone.name={backbone.name}: its build raised {reason}. Correct it.") from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - any fault of the user's code
+        place = locate_fault(error)
+        raise UserError(
+            f"backbone.name={backbone.name}: its build raised {describe_error(error)}{f' in {place}' if place else ''}. "
+            "Correct it."
+        ) from None
     if not isinstance(model, nn.Module):
         raise UserError(
             f"backbone.name={backbone.name}: its build returns a value of type {type(model).__name__}, not a torch module."

@@ -17,7 +17,8 @@ from training.errors import UserError
 from training.model.backbones import build_bare
 from training.model.letters import letters_weights
 from training.model.stages import head_of
-from training.model.weights import fetch_pretrained, read_weights
+from training.model.weight_files import match_names, read_weights
+from training.model.weights import fetch_pretrained
 from training.recipe import Recipe
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ def _load(model: nn.Module, weights: dict[str, torch.Tensor], origin: str, image
     """Load all weights except the head's, and log the keys that did not match."""
     head = {id(p) for p in head_of(model).parameters()}
     tensors = {name: p for name, p in model.state_dict(keep_vars=True).items() if id(p) not in head}
+    weights = match_names(weights, tensors)
     if any(name not in weights or weights[name].shape != value.shape for name, value in tensors.items()):
         weights = _adapt(model, weights, image_size)
     fitting = {name: value for name, value in weights.items() if name in tensors and tensors[name].shape == value.shape}

@@ -13,6 +13,7 @@ import torch
 import torchvision
 from filelock import FileLock
 from platformdirs import user_cache_dir
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -22,6 +23,7 @@ from training.errors import UserError
 from training.model.backbones import build_bare
 from training.model.stages import head_of
 from training.process.isolation import isolated_process
+from training.process.text_files import refuse_irregular
 
 VERSION = 3  # increase it after any change below that changes the weights
 IMAGES_PER_LETTER = 300
@@ -58,16 +60,25 @@ def letters_weights(backbone: Backbone) -> dict[str, torch.Tensor]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):
-            if not path.exists():
+            if (weights := _recall(path)) is None:
                 partial = path.with_suffix(".partial")
-                save_file(_pretrain(backbone), partial)
+                save_file(weights := _pretrain(backbone), partial)
                 partial.replace(path)
-    except OSError as error:
+            return weights
+    except (OSError, SafetensorError) as error:  # safetensors raises its own error on a full disk
         raise UserError(
             f"backbone.weights=letters: the weights are cached in {path.parent}, which cannot be written to "
-            f"({error.strerror}). Set XDG_CACHE_HOME to a folder that can."
+            f"({getattr(error, 'strerror', None) or error}). Set XDG_CACHE_HOME to a folder that can."
         ) from None
-    return load_file(path)
+
+
+def _recall(path: Path) -> dict[str, torch.Tensor] | None:
+    """Return the cached weights; None if there are none, or if a full disk or a kill has damaged the file."""
+    try:
+        refuse_irregular(path)
+        return load_file(path)
+    except (OSError, SafetensorError):
+        return None
 
 
 def render_letters(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

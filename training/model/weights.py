@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlparse
 
 import torch
@@ -17,6 +17,7 @@ import torch
 from training.contract.specs import Backbone, InputConfig
 from training.errors import UserError
 from training.model.backbones import own_pretrained
+from training.model.weight_files import read_cached, read_weights
 from training.process.optional import PACKAGED_BACKBONE, WEIGHTS_PACKAGE, install_line
 
 if TYPE_CHECKING:
@@ -26,39 +27,6 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 5.0
 
 
-def read_weights(path: Path, field: str) -> dict[str, torch.Tensor]:
-    """Read a state dict from a safetensors or torch file, without unpickling code.
-
-    Raises:
-        UserError: the file does not exist, or contains no weights. The message starts with `field`.
-    """
-    if not path.is_file():
-        raise UserError(f"{field}={path}: no such file. Give none, pretrained, letters, or a file of weights.")
-    try:
-        state = _read(path)
-    except Exception as error:  # noqa: BLE001 - each reader raises different errors for a file of another kind
-        reason = str(error).strip().split("\n")[0]
-        raise UserError(
-            f"{field}={path}: not a file of weights ({reason}). Give safetensors or a state dict."
-        ) from None
-    for key in ("state_dict", "model"):  # our checkpoints, Lightning's and others contain the state dict under a key
-        if isinstance(state, dict) and isinstance(state.get(key), dict):
-            state = state[key]
-    if not isinstance(state, dict):
-        raise UserError(
-            f"{field}={path}: not a file of weights (it holds a {type(state).__name__}). Give a state dict."
-        )
-    return {name.removeprefix("model."): value for name, value in state.items() if isinstance(value, torch.Tensor)}
-
-
-def _read(path: Path) -> Any:
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return load_file(path)
-    return torch.load(path, map_location="cpu", weights_only=True)
-
-
 def fetch_early(backbone: Backbone, say: Callable[[str], None]) -> None:
     """Fetch or check the weights before a sweep or training starts. `say` is called before a download.
 
@@ -66,7 +34,7 @@ def fetch_early(backbone: Backbone, say: Callable[[str], None]) -> None:
         UserError: the weights are not available.
     """
     if backbone.weights == "pretrained":
-        if backbone.source != "own" and _is_cached(backbone):
+        if backbone.source != "own" and _check_cached(backbone):
             return
         say(f"fetching the pretrained weights of {backbone.source}'s {backbone.name}")
         fetch_pretrained(backbone)
@@ -91,7 +59,7 @@ def locate_weights(backbone: Backbone) -> str:
         own_pretrained(backbone)
         return "the weights of its own file"
     published = _find_published(backbone)
-    if published.file:
+    if _check_cached(backbone):
         return "pretrained weights in the cache"
     _reach(published.address, backbone)
     return f"pretrained weights, to be fetched from {urlparse(published.address).hostname}"
@@ -108,11 +76,22 @@ def fetch_pretrained(backbone: Backbone) -> dict[str, torch.Tensor]:
     published = _find_published(backbone)
     if not published.file:
         _reach(published.address, backbone)
-    return published.read()
+    try:
+        return published.read()
+    except EOFError as error:  # an empty download: Typer would take it for a question without an answer
+        raise RuntimeError(f"{published.address}: the download is empty") from error
 
 
-def _is_cached(backbone: Backbone) -> bool:
-    return _find_published(backbone).file is not None
+def _check_cached(backbone: Backbone) -> bool:
+    """Return whether the weights are on this machine.
+
+    Raises:
+        UserError: they are, and the file is damaged.
+    """
+    published = _find_published(backbone)
+    if published.file:
+        published.read()
+    return published.file is not None
 
 
 def pretrained_config(backbone: Backbone) -> InputConfig | None:
@@ -152,15 +131,15 @@ class _Published(NamedTuple):
 def _find_published(backbone: Backbone) -> _Published:
     if backbone.source == "torchvision":
         weights = _torchvision_weights(backbone)
-        read = partial(weights.get_state_dict, progress=False, check_hash=True)
-        return _Published(weights.url, _hub_file(weights.url), read)
+        fetch = partial(weights.get_state_dict, progress=False, check_hash=True)
+        return _published(weights.url, _hub_file(weights.url), fetch)
     config = _timm_config(backbone)
     if not config.hf_hub_id:
         from torch.hub import load_state_dict_from_url
 
         address = str(config.url)
-        read = partial(load_state_dict_from_url, address, map_location="cpu", weights_only=True)
-        return _Published(address, _hub_file(address), read)
+        fetch = partial(load_state_dict_from_url, address, map_location="cpu", weights_only=True)
+        return _published(address, _hub_file(address), fetch)
     from huggingface_hub import constants
     from timm.models import load_state_dict_from_hf
 
@@ -168,7 +147,14 @@ def _find_published(backbone: Backbone) -> _Published:
     if file is None and (packaged := _find_packaged(config)):
         return _Published("", packaged, partial(_read_packaged, packaged))
     fetch = partial(load_state_dict_from_hf, config.hf_hub_id, weights_only=True)
-    return _Published(str(constants.ENDPOINT), file, partial(_read, file) if file else fetch)
+    return _published(str(constants.ENDPOINT), file, fetch)
+
+
+def _published(address: str, file: Path | None, fetch: Callable[[], dict[str, torch.Tensor]]) -> _Published:
+    if file is None:
+        return _Published(address, None, fetch)
+    real = file.resolve()  # the hub's cache has links, and would link to the damaged file again
+    return _Published(address, file, partial(read_cached, real, f"Remove it, so that it is fetched again: rm {real}"))
 
 
 def _find_packaged(config: PretrainedCfg) -> Path | None:
@@ -181,7 +167,8 @@ def _read_packaged(file: Path) -> dict[str, torch.Tensor]:
     """Read the weights of the package, which have other names, but the order and the shapes of timm's."""
     import timm
 
-    return dict(zip(timm.create_model(PACKAGED_BACKBONE).state_dict(), _read(file).values(), strict=True))
+    weights = read_cached(file, f"Install the package again: {install_line(WEIGHTS_PACKAGE)}.")
+    return dict(zip(timm.create_model(PACKAGED_BACKBONE).state_dict(), weights.values(), strict=True))
 
 
 def _timm_config(backbone: Backbone) -> PretrainedCfg:

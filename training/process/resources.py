@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from training.errors import UserError
@@ -39,8 +42,31 @@ ONE_CPU = Resources()
 
 
 def count_cpus() -> int:
-    """Return the number of CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of CPUs that this process may use, also by the quota of a container."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(min(count, *_list_quotas())))
+
+
+def _list_quotas(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> list[float]:
+    """Return the CPUs that the control groups of this process allow (cgroups(7)); infinity is always among them."""
+    quotas = [math.inf]
+    try:
+        lines = groups.read_text().splitlines()
+    except OSError:  # not Linux
+        return quotas
+    for line in lines:
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        is_second = not controllers
+        if not is_second and "cpu" not in controllers.split(","):
+            continue
+        top = root if is_second else root / "cpu"
+        # A container often sees its own group as the root. The groups above limit this one too.
+        for group in {top, *(top / part for part in (Path(path.strip("/")), *Path(path.strip("/")).parents))}:
+            names = ("cpu.max",) if is_second else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+            with suppress(OSError, ValueError, ZeroDivisionError):  # no file, or no limit: `max`
+                allowed, period = map(int, " ".join((group / name).read_text() for name in names).split())
+                quotas += [allowed / period] if allowed > 0 else []  # -1: no limit
+    return quotas
 
 
 def split_cpus(cpus: float, in_memory: bool) -> tuple[int, int]:

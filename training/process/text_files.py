@@ -1,4 +1,4 @@
-"""Read text files that a user names, and JSON from others. Folders, pipes and files that are too large are refused."""
+"""Read text files that a user names, and JSON from others or of our own. Folders, pipes and large files are refused."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import json
 import math
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from training.errors import UserError
 
 LARGEST_BYTES = 2**18  # the largest bundled space takes 6 KB
 LARGEST_JSON_BYTES = 2**26
+
+State = TypeVar("State")
 
 
 def read_text(path: Path, name: str, largest_bytes: int = LARGEST_BYTES) -> str:
@@ -73,15 +76,41 @@ def refuse_irregular(path: str | Path, largest_bytes: float = math.inf) -> None:
         raise OSError(f"larger than {largest_bytes / 1e6:.0f} MB")
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, largest_bytes: float = LARGEST_JSON_BYTES) -> Any:
     """Return the value of a JSON file that another program or another person wrote.
 
     Raises:
         OSError: it cannot be read, is not a regular file, or is too large.
         ValueError: as `parse_json`; also text that is not UTF-8.
     """
-    refuse_irregular(path, LARGEST_JSON_BYTES)
+    refuse_irregular(path, largest_bytes)
     return parse_json(path.read_text(encoding=find_encoding(path)))
+
+
+def recall_json(path: Path, shape: type[State], largest_bytes: float = LARGEST_JSON_BYTES) -> State | None:
+    """Return what a state file of our own holds. None without one, and with one that is damaged: it is as good as none."""
+    from pydantic import TypeAdapter  # the command line starts without it
+
+    try:
+        return TypeAdapter(shape).validate_python(read_json(path, largest_bytes))
+    except (OSError, ValueError):  # after a full disk, a kill or a power failure
+        return None
+
+
+def keep_json(path: Path, value: Any) -> None:
+    """Write a state file of our own, which is complete or as before, whatever ends this process.
+
+    Raises:
+        OSError: it cannot be written, because the disk is full, for example.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        partial.write_text(json.dumps(value), encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        with suppress(OSError):  # the first error says more
+            partial.unlink()
+        raise
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +14,7 @@ from search.arguments import change_places, check_store, take_in_files
 from search.cli.options import list_options
 from search.request import read_source
 from training.errors import UserError
+from training.process.user import name_user
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -39,7 +39,7 @@ def submit(
     check_name(name, "--name")
     from search.runner.start.submission import Job, follow_job, submit_job
 
-    owner = [] if given["owner"] else ["--owner", getpass.getuser()]
+    owner = [] if given["owner"] else ["--owner", name_user()]
     job = Job(name, space, [*list_options(run, NOT_SENT), *owner])
     job_id = submit_job(address, job)
     if given["check"]:

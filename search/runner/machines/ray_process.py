@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -14,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pydantic import PositiveInt, TypeAdapter
+from pydantic import PositiveInt
 
 from search.runner.machines.cluster import probe_cluster
 from search.runner.machines.fork_start import name_fork_server, start_fork_server
-from search.runner.machines.ray_failures import describe_failure
+from search.runner.machines.ray_failures import describe_bad_place, describe_failure
 from training.errors import UserError
-from training.process.text_files import read_json
+from training.process.text_files import keep_json, recall_json
+from training.process.user import complete_user
 
 # Ray reads these when it is imported or started: workers keep the driver's working folder for relative paths, write no
 # result files, get time to clean up after a stopped trial, and do not handle Ctrl-C.
@@ -38,7 +38,7 @@ RAY_SETTINGS = {
 # Ray starts an idle worker for each CPU, which is not ready when the first trials need one: theirs start beside it.
 NO_IDLE_WORKERS = {"RAY_num_prestart_python_workers": "0", "RAY_prestart_worker_first_driver": "0"}
 
-RECORD = TypeAdapter(list[tuple[PositiveInt, float]])
+RECORD = list[tuple[PositiveInt, float]]
 
 
 def start_ray(address: str | None) -> None:
@@ -47,6 +47,7 @@ def start_ray(address: str | None) -> None:
     Raises:
         UserError: the cluster does not answer.
     """
+    complete_user()
     with added_variables(RAY_SETTINGS | NO_IDLE_WORKERS):
         import ray
 
@@ -120,6 +121,8 @@ def _init_ray(address: str | None) -> None:
             _keep_token_private()  # it may be new
             return
         except Exception as error:  # Ray raises the bare type
+            if address is None and (sentence := describe_bad_place(error)):
+                raise UserError(sentence) from error
             if not is_last:
                 continue
             reason = describe_failure(error).split(". ")[0]
@@ -245,16 +248,12 @@ def write_own(path: Path) -> None:
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # it has just ended
             processes.append((process.pid, process.create_time()))
-    path.write_text(json.dumps(processes))
+    keep_json(path, processes)
 
 
 def end_left(path: Path) -> None:
     """End the recorded processes of Ray that still live: its agents wait for a minute before they end by themselves."""
-    try:
-        recorded = RECORD.validate_python(read_json(path))
-    except (OSError, ValueError):  # nothing is recorded, or nothing that we wrote
-        return
-    for pid, began in recorded:
+    for pid, began in recall_json(path, RECORD) or ():
         with suppress(psutil.Error, OverflowError):  # it has ended, or its number belongs to another user now
             process = psutil.Process(pid)
             if process.create_time() == began and process.name().startswith("ray"):

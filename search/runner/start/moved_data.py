@@ -6,6 +6,7 @@ import gzip
 import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ledger.events import DataMoved, Dataset
@@ -134,7 +135,8 @@ def keep_files(folder: SweepFolder, files: Mapping[str, str]) -> None:
     """Write the names, sizes and checksums of a sweep's images into its folder."""
     if files:
         text = "".join(f"{facts}\t{name}\0" for name, facts in files.items())
-        folder.images.write_bytes(gzip.compress(text.encode(errors="surrogateescape"), mtime=0))
+        with suppress(OSError):  # without it a refusal names no files; a full disk is noticed by the ledger
+            folder.images.write_bytes(gzip.compress(text.encode(errors="surrogateescape"), mtime=0))
 
 
 def read_files(folder: SweepFolder) -> dict[str, str]:

@@ -507,3 +507,54 @@ def test_results_after_the_trials_are_logged_to_the_sweeps_own_run(uri, sweep_id
     assert run.data.tags["mlflow.note.content"] == "90.0 %"
     assert read_history(uri, run, "test_accuracy") == [(0, 0.9, round(START * 1000))]
     assert read_artifact(run, "confirm.html").read_text() == "page"
+
+
+REFUSALS = {
+    "another user's folder": PermissionError(13, "Permission denied", "/srv/mlruns"),
+    "a disk that is read only": OSError(30, "Read-only file system", "/srv/mlruns"),
+    "a file in its place": FileExistsError(17, "File exists", "/srv/mlruns"),
+    "below a file": NotADirectoryError(20, "Not a directory", "/srv/mlruns"),
+    "a full disk": OSError(28, "No space left on device"),
+    "a store that needs another package": ModuleNotFoundError("No module named 'boto3'"),
+    "no credentials": ValueError("Unable to locate credentials"),
+    "a fault without a message": AssertionError(),
+    "a connection that is cut for this alone": ConnectionError("cut"),
+    "a server that cannot write them": "INTERNAL_ERROR",
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_without_a_place_for_artifacts_parameters_and_metrics_arrive(refusal, uri, sweep_id, line, caplog, tmp_path):
+    from mlflow.exceptions import MlflowException
+
+    error, tries = REFUSALS[refusal], []
+
+    def refuse(*_):
+        tries.append(1)
+        raise MlflowException("500") if isinstance(error, str) else error
+
+    line.log_text = line.log_artifact = refuse
+    (tmp_path / "ledger.jsonl").write_text("{}")
+    sent = send(
+        uri, sweep_id, timed(*trial(0, "completed", 1), *trial(1, "failed", 1)), ledger=tmp_path / "ledger.jsonl"
+    )
+    runs = read_runs(uri, sweep_id)
+    found = {
+        name: (run.info.status, run.data.params.get("epochs"), "val_accuracy" in run.data.metrics)
+        for name, run in runs.items()
+        if name != "quick-1"
+    }
+    assert found == {"0000": ("FINISHED", "10", True), "0001": ("FAILED", "10", True)}
+    (sentence,) = (record.message for record in caplog.records if record.levelno == logging.ERROR)
+    assert "MLflow does not take space.yaml of quick-1, nor any other file: its artifacts are in file:///" in sentence
+    assert "Start its server with --serve-artifacts" in sentence
+    assert "does not answer" not in caplog.text or refusal[:2] == "a "
+    assert (sent.refused, len(tries) <= 3) == (1, True)
+
+
+def test_a_folder_of_artifacts_that_cannot_be_made_is_said_once(sweep_id, tmp_path, caplog):
+    (tmp_path / "mlruns").write_text("a file")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    assert send(uri, sweep_id, timed(*trial(0, "completed", 1))).refused == 1
+    assert caplog.text.count("MLflow does not take space.yaml") == 1
+    assert "val_accuracy" in read_runs(uri, sweep_id)["0000"].data.metrics

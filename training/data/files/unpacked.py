@@ -25,8 +25,11 @@ from training.data.files.images import ImageData, Remark, name_part
 from training.data.files.listing import Listing, is_hidden
 from training.data.files.system_files import is_system_content
 from training.errors import printable
+from training.process.text_files import recall_json
 
 Sample = tuple[bytes, str]  # the content of an image file, and the name of its class
+INDEX = list[tuple[str, str]]  # the name and the class of each image
+LARGEST_INDEX_BYTES = 2**31  # ImageNet-21k's has a quarter of it
 _IN_A_FOLDER = 1000  # some file systems are slow with more
 
 logger = logging.getLogger(__name__)
@@ -138,10 +141,12 @@ def store(spec: Data, key: str, read: Callable[[], Iterator[Sample]]) -> list[tu
     try:
         home.mkdir(parents=True, exist_ok=True)
         with FileLock(home / f"{key}.lock"):
-            if not folder.exists():
+            index = recall_json(folder / "index.json", INDEX, LARGEST_INDEX_BYTES)
+            if index is None:
+                shutil.rmtree(folder, ignore_errors=True)
                 unfinished = home / f"{key}.tmp"
                 try:
-                    _write(unfinished, folder, read())
+                    index = _write(unfinished, folder, read())
                 finally:
                     shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as error:
@@ -150,12 +155,11 @@ def store(spec: Data, key: str, read: Callable[[], Iterator[Sample]]) -> list[tu
             f"its images are written once into {printable(str(home))}, which failed ({reason})",
             "Free space there, or set XDG_CACHE_HOME to another folder.",
         )
-    index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
     return [(str(folder / name), label) for name, label in index]
 
 
-def _write(unfinished: Path, folder: Path, samples: Iterator[Sample]) -> None:
-    """Write all images under another name, then rename the folder, so that it is complete."""
+def _write(unfinished: Path, folder: Path, samples: Iterator[Sample]) -> list[tuple[str, str]]:
+    """Write all images under another name, then rename the folder, so that it is complete. Returns its index."""
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
     index = []
@@ -169,6 +173,7 @@ def _write(unfinished: Path, folder: Path, samples: Iterator[Sample]) -> None:
     (unfinished / "index.json").write_text(json.dumps(index), encoding="utf-8")
     unfinished.rename(folder)
     logger.info("Unpacked %d images into %s.", len(index), folder)
+    return index
 
 
 def _ending(content: bytes) -> str:

@@ -7,20 +7,25 @@ import json
 import logging
 import socket
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
+from typing import Annotated, Any
 
 import torch
 from filelock import FileLock
+from pydantic import Field
 
 from training.data.files.images import ImageData
 from training.data.identity import identify
 from training.distributed.rank import Rank
 from training.model.teacher import find_file
 from training.process.resources import Resources
+from training.process.text_files import keep_json, recall_json
 from training.recipe import Recipe
 
 logger = logging.getLogger(__name__)
+
+RATE: Any = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class FoundRates:
@@ -53,16 +58,12 @@ class FoundRates:
             return nullcontext()
 
     def _read(self, key: str) -> float | None:
-        try:
-            return float((self.folder / key).read_text()) if self.folder else None
-        except (FileNotFoundError, ValueError):  # after a power failure, a file can be empty
-            return None
+        return recall_json(self.folder / key, RATE) if self.folder else None
 
     def _write(self, key: str, rate: float) -> None:
         if self.folder:
-            partial = self.folder / f"{key}.partial"
-            partial.write_text(f"{rate}\n")
-            partial.replace(self.folder / key)
+            with suppress(IsADirectoryError):  # nothing of ours: each training finds the rate again
+                keep_json(self.folder / key, float(rate))
 
 
 def identify_setup(simple: Recipe, data: ImageData, resources: Resources, rank: Rank) -> str:
