@@ -79,16 +79,18 @@ def split_groups(labels: np.ndarray, groups: Sequence[str], shares: tuple[float,
         The positions of each set, in ascending order.
     """
     names, group = np.unique(np.asarray(groups, dtype=object).astype(str), return_inverse=True)
-    counts = np.zeros((len(names), labels.max() + 1))
-    np.add.at(counts, (group, labels), 1)
-    wanted = np.outer([*shares, 1 - sum(shares)], counts.sum(axis=0))
+    members = np.split(labels[np.argsort(group, kind="stable")], np.cumsum(np.bincount(group))[:-1])
+    totals = np.bincount(labels).astype(float)
+    wanted = np.outer([*shares, 1 - sum(shares)], totals)
     held = np.zeros_like(wanted)
     owner = np.empty(len(names), int)
     # Place the largest groups first, while there is most room; the seed decides the order of groups of the same size.
     order = np.random.default_rng(seed).permutation(len(names))
-    for name in order[np.argsort(-counts[order].sum(axis=1), kind="stable")]:
-        owner[name] = _choose_part(counts[name], held, wanted)
-        held[owner[name]] += counts[name]
+    for name in order[np.argsort(-np.bincount(group)[order], kind="stable")]:
+        # One row at a time: a table of all groups and classes takes gigabytes for many of both.
+        count = np.bincount(members[name], minlength=len(totals)).astype(float)
+        owner[name] = _choose_part(count, held, wanted)
+        held[owner[name]] += count
     return [np.flatnonzero(owner[group] == part) for part in range(len(wanted))]
 
 

@@ -33,7 +33,8 @@ def assemble(spec: FileData, listings: dict[str, Listing], groups: Mapping[str, 
     """
     left_out: dict[str, str] = {}
     if spec.skip_unreadable:
-        left_out = find_unreadable([path for files in listings.values() for paths in files.values() for path in paths])
+        paths = [path for files in listings.values() for paths in files.values() for path in paths]
+        left_out = find_unreadable(paths, whole=True)  # a header does not show that the pixels are cut
         listings = {part: _without(files, left_out) for part, files in listings.items()}
     log_left_out(left_out)
     classes = tuple(sorted(listings["train"]))

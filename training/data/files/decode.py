@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import io
-import os
-import struct
 import warnings
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import IO
+from collections.abc import Callable, Iterator
+from typing import IO, TypeVar
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps
+from PIL import Image
 
+from training.data.files.formats import HEAD_BYTES, can_read_heic, describe_format, is_heic
+from training.data.files.grey_levels import Range, find_range, is_deep, scale_grey
+from training.data.files.metadata import turn_upright, upright_size, without_metadata
 from training.errors import UserError, printable
 from training.process.text_files import refuse_irregular
 
@@ -26,15 +25,15 @@ FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF
 _TOO_MANY = f"more than {MAX_PIXELS // 10**6} million pixels"
 _STRIP_PIXELS = 2**22
 
+Result = TypeVar("Result")
+
 # Pillow warns about images that it can read, such as those with damaged EXIF data or very large ones, which
 # `training.data.inspection.remarks` reports. The filter is global because images are decoded in threads.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
-# The errors that Pillow raises for broken files. A MemoryError is not among them.
-_BROKEN = (
-    *(OSError, SyntaxError, ValueError, TypeError, IndexError, KeyError, OverflowError),
-    *(struct.error, zlib.error, Image.DecompressionBombError),
-)
+
+class Refused(ValueError):
+    """An image that is too large by its header."""
 
 
 class UnreadableImage(UserError):
@@ -60,8 +59,7 @@ def read_image(path: str, reduce_to: int | None = None) -> np.ndarray:
     Raises:
         UnreadableImage: the file cannot be read; the message names it and a way out.
     """
-    with _opened(path) as image:
-        return _to_pixels(image, reduce_to)
+    return _read_file(path, lambda image: _to_pixels(image, reduce_to))
 
 
 def decode_image(content: bytes, reduce_to: int | None = None) -> np.ndarray:
@@ -71,13 +69,13 @@ def decode_image(content: bytes, reduce_to: int | None = None) -> np.ndarray:
         UnreadableImage: they are not an image, or are damaged.
     """
     try:
-        with open_image(io.BytesIO(content)) as image:
-            return _to_pixels(image, reduce_to)
-    except Image.UnidentifiedImageError:
-        reason = "not an image" if content else "empty file"
-    except _BROKEN as error:
-        reason = _name_reason("", error)
-    raise UnreadableImage(f"this image cannot be read ({reason}). Repair or remove it.")
+        return _decode(content, lambda image: _to_pixels(image, reduce_to))
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - decoders raise errors of any kind for a broken file
+        raise UnreadableImage(
+            f"this image cannot be read ({_name_reason(content, error)}). Repair or remove it."
+        ) from None
 
 
 def read_side(path: str) -> int:
@@ -86,8 +84,7 @@ def read_side(path: str) -> int:
     Raises:
         UnreadableImage: the header cannot be read; the message names the file and a way out.
     """
-    with _opened(path) as image:
-        return min(image.size)
+    return _read_file(path, lambda image: min(image.size))
 
 
 def read_size(path: str) -> tuple[int, int]:
@@ -96,48 +93,91 @@ def read_size(path: str) -> tuple[int, int]:
     Raises:
         UnreadableImage: the header cannot be read; the message names the file and a way out.
     """
-    with _opened(path) as image:
-        return upright_size(image)
+    return _read_file(path, upright_size)
 
 
-def open_image(file: str | IO[bytes]) -> Image.Image:
+def open_image(file: IO[bytes]) -> Image.Image:
     """Open an image, and refuse one that is too large by its header, before any pixel is decoded.
 
     Raises:
-        ValueError: the image is too large; the message has its size and the limit.
+        Refused: the image is too large; the message has its size and the limit.
         OSError: the file is not an image; Pillow raises other errors too.
     """
-    image = Image.open(file, formats=FORMATS)
+    try:
+        image = Image.open(file, formats=FORMATS)
+    except Image.UnidentifiedImageError:
+        if not (is_heic(_read_head(file)) and can_read_heic()):
+            raise
+        image = Image.open(file, formats=["HEIF"])
     width, height = image.size
     if width * height > MAX_PIXELS:
-        raise ValueError(f"{width}×{height} pixels, {_TOO_MANY}")
+        raise Refused(f"{width}×{height} pixels, {_TOO_MANY}")
     if max(image.size) > MAX_RATIO * min(image.size):
-        raise ValueError(f"{width}×{height} pixels, one side more than {MAX_RATIO} times the other")
+        raise Refused(f"{width}×{height} pixels, one side more than {MAX_RATIO} times the other")
     return image
 
 
-def upright_size(image: Image.Image) -> tuple[int, int]:
-    """Return height and width in pixels, after the orientation from the EXIF data is applied."""
-    width, height = image.size
-    return (width, height) if image.getexif().get(ExifTags.Base.Orientation, 1) > 4 else (height, width)
+def _read_head(file: str | bytes | IO[bytes]) -> bytes:
+    if isinstance(file, bytes):
+        return file[:HEAD_BYTES]
+    if isinstance(file, str):
+        with open(file, "rb") as stream:
+            return stream.read(HEAD_BYTES)
+    file.seek(0)
+    head = file.read(HEAD_BYTES)
+    file.seek(0)
+    return head
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[Image.Image]:
+def _read_file(path: str, use: Callable[[Image.Image], Result]) -> Result:
+    """Open a file, and return what `use` makes of the image.
+
+    Raises:
+        UnreadableImage: whatever the decoder raises; the message names the file and a way out.
+    """
     try:
         refuse_irregular(path)
-        with open_image(path) as image:
-            yield image
-    except _BROKEN as error:
+        return _decode(path, use)
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - decoders raise errors of any kind for a broken file
         raise UnreadableImage(
             f"{printable(path)}: this image cannot be read ({_name_reason(path, error)}). "
             "Repair or remove it, or set data.skip_unreadable=true to continue without such images."
         ) from None
 
 
-def _name_reason(path: str, error: Exception) -> str:
+def _decode(source: str | bytes, use: Callable[[Image.Image], Result]) -> Result:
+    """Open an image, and return what `use` makes of it; if that fails, try again without the image's metadata."""
+    try:
+        # Not by its path: Pillow maps an uncompressed TIFF file then, and applies its orientation wrongly.
+        with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file, open_image(file) as image:
+            return use(image)
+    except (MemoryError, Refused):
+        raise
+    except Exception as error:
+        plain = _read_plain(source)
+        if plain is None:
+            raise
+        try:
+            with open_image(io.BytesIO(plain)) as image:
+                return use(image)
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001 - the pixels are broken too
+            raise error from None
+
+
+def _read_plain(source: str | bytes) -> bytes | None:
+    if isinstance(source, bytes):
+        return without_metadata(source)
+    with open(source, "rb") as file:
+        return without_metadata(file.read())
+
+
+def _name_reason(source: str | bytes, error: Exception) -> str:
     if isinstance(error, Image.UnidentifiedImageError):
-        return "empty file" if os.path.getsize(path) == 0 else "not an image"
+        return describe_format(_read_head(source))
     if isinstance(error, Image.DecompressionBombError):
         return _TOO_MANY
     if isinstance(error, OSError) and error.strerror:
@@ -149,29 +189,30 @@ def _to_pixels(image: Image.Image, reduce_to: int | None) -> np.ndarray:
     if reduce_to is not None:
         factor = reduce_to / min(image.size)
         image.draft("RGB", (max(1, int(image.width * factor)), max(1, int(image.height * factor))))
-    ImageOps.exif_transpose(image, in_place=True)
-    rows = max(1, _STRIP_PIXELS // image.width)
-    if image.height <= rows:
-        return _to_rgb(image)
-    pixels = np.empty((image.height, image.width, 3), np.uint8)
-    for top in range(0, image.height, rows):  # a conversion of the whole image would need several copies of it
-        strip = image.crop((0, top, image.width, min(top + rows, image.height)))
-        pixels[top : top + rows] = _to_rgb(strip)
+    upright = turn_upright(image)
+    levels = find_range(image, _cut(upright)) if is_deep(upright) else None
+    pixels = np.empty((upright.height, upright.width, 3), np.uint8)
+    top = 0
+    for strip in _cut(upright):  # a conversion of the whole image would need several copies of it
+        pixels[top : top + strip.height] = _to_rgb(strip, levels)
+        top += strip.height
     return pixels
 
 
-def _to_rgb(image: Image.Image) -> np.ndarray:
-    if image.mode.startswith(("I", "F")):
-        return np.repeat(_scale_grey(np.asarray(image))[..., None], 3, axis=2)
+def _cut(image: Image.Image) -> Iterator[Image.Image]:
+    rows = max(1, _STRIP_PIXELS // image.width)
+    if image.height <= rows:
+        yield image
+        return
+    for top in range(0, image.height, rows):
+        yield image.crop((0, top, image.width, min(top + rows, image.height)))
+
+
+def _to_rgb(image: Image.Image, levels: Range | None) -> np.ndarray:
+    if levels is not None:
+        return np.repeat(scale_grey(np.asarray(image), levels)[..., None], 3, axis=2)
     if image.has_transparency_data:
         layered = image.convert("RGBA")
         white = Image.new("RGBA", layered.size, (255, 255, 255, 255))
         image = Image.alpha_composite(white, layered)
     return np.array(image if image.mode == "RGB" else image.convert("RGB"))
-
-
-def _scale_grey(values: np.ndarray) -> np.ndarray:
-    """Scale deep grey levels to 8 bits. Pillow clips them at 255, which turns most 16-bit images white."""
-    # Floating-point images have levels in [0, 1] by convention, integers up to 65,535 = 257 · 255.
-    levels = np.nan_to_num(values) * 255.0 if values.dtype.kind == "f" else values / 257.0
-    return np.clip(np.rint(levels), 0, 255).astype(np.uint8)

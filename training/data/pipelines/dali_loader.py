@@ -11,8 +11,9 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from training.data.files.decode import open_image, read_image, upright_size
+from training.data.files.decode import open_image, read_image
 from training.data.files.images import ImageFiles, ImagePart
+from training.data.files.metadata import upright_size
 from training.data.pipelines.dali_pipeline import make_inputs, make_pipeline
 from training.data.pipelines.sampling import Draw, ShareBatches
 from training.data.preprocessing.transform import is_fitting
@@ -137,7 +138,7 @@ def read_encoded(path: str) -> tuple[np.ndarray, tuple[int, int]]:
             with open_image(io.BytesIO(content)) as image:
                 if image.mode in _USUAL_MODES:
                     return np.frombuffer(content, np.uint8), upright_size(image)
-    except (OSError, SyntaxError, ValueError):  # read_image below raises an error with the reason
+    except Exception:  # noqa: BLE001, S110 - read_image below raises an error with the reason, or reads the pixels
         pass
     pixels = read_image(path)
     height, width = pixels.shape[:2]

@@ -79,7 +79,7 @@ def measure(part: ImagePart) -> tuple[int, list[float], list[float]]:
         counts = sum((count_levels(part.images[batch]) for batch in batches), np.zeros((3, 256), np.int64))
         return min(part.images.shape[1:3]), *summarise(counts)
     paths = [part.images.paths[index] for index in chosen]
-    key = key_of_files(paths, "colours", 2)
+    key = key_of_files(paths, "colours", 3)
     side, mean, std = cached("colours", key, lambda: _measure_files(paths))
     return side, mean, std
 

@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 KEPT_BYTES = 256 * 2**20  # larger sets of images are prepared in every epoch, smaller ones once
 
+_WHOLE_PIXELS = 2**22  # larger images are resized in strips; a photograph has fewer pixels in the model's size
+
 _RESAMPLING = {
     "nearest": Image.Resampling.NEAREST,
     "bilinear": Image.Resampling.BILINEAR,
@@ -43,8 +45,35 @@ def fit(image: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
         scale_x, scale_y = width / size[0], height / size[1]
         box = (left * scale_x, top * scale_y, (left + side) * scale_x, (top + side) * scale_y)
         return np.asarray(whole.resize((side, side), resampling, box))
+    if size[0] * size[1] > _WHOLE_PIXELS and min(size) >= side:
+        return _fit_thin(whole, size, (left, top), side, resampling)
     square = Image.new("RGB", (side, side), fill_colour(preprocessing))
     square.paste(whole.resize(size, resampling), (-left, -top))
+    return np.asarray(square)
+
+
+def _fit_thin(
+    image: Image.Image, size: tuple[int, int], corner: tuple[int, int], side: int, resampling: Image.Resampling
+) -> np.ndarray:
+    """Resize and crop as `fit` does, to the same pixels, without the whole resized image, most of which is cut off.
+
+    Pillow resizes the rows, then the columns, and each row or column alone. So strips of them give the same.
+    """
+    (width, height), (left, top) = size, corner
+    rows = max(1, _WHOLE_PIXELS // width)
+    narrow = Image.new("RGB", (side, image.height))
+    for start in range(0, image.height, rows):
+        strip = image.crop((0, start, image.width, min(start + rows, image.height))).resize(
+            (width, min(rows, image.height - start)), resampling
+        )
+        narrow.paste(strip.crop((left, 0, left + side, strip.height)), (0, start))
+    columns = max(1, _WHOLE_PIXELS // height)
+    square = Image.new("RGB", (side, side))
+    for start in range(0, side, columns):
+        strip = narrow.crop((start, 0, min(start + columns, side), image.height)).resize(
+            (min(columns, side - start), height), resampling
+        )
+        square.paste(strip.crop((0, top, strip.width, top + side)), (start, 0))
     return np.asarray(square)
 
 
@@ -106,7 +135,7 @@ def decode_all(
                 pool.shutdown(cancel_futures=True)
                 raise
 
-    key = key_of_files(images.paths, "pixels", 1, side, images.reduce_to, *map(repr, settings))
+    key = key_of_files(images.paths, "pixels", 2, side, images.reduce_to, *map(repr, settings))
     return shared_array(key, (len(images), side, side, 3), fill)
 
 

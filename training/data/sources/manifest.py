@@ -51,7 +51,7 @@ class Manifest(FileData):
         rows, unlabelled = _read(self)
         left_out: dict[str, str] = {}
         if self.skip_unreadable:
-            left_out = find_unreadable([row.path for row in rows])
+            left_out = find_unreadable([row.path for row in rows], whole=True)
             log_left_out(left_out)
             rows = [row for row in rows if row.path not in left_out]
         parts = {part: [row for row in rows if row.split == part] for part in PARTS}

@@ -9,6 +9,7 @@ from training.data.files.decode import read_image
 from training.data.files.images import ImageData, ImageFiles, ImagePart
 from training.data.load_data import load_data
 from training.data.pipelines.datasets import EvalImages
+from training.data.preprocessing import transform
 from training.data.preprocessing.defaults import measure, resolve_preprocessing
 from training.data.preprocessing.transform import fit, normalise
 from training.data.sources.digits import Digits
@@ -213,3 +214,28 @@ def test_large_photographs_are_decoded_no_larger_than_needed(tmp_path):
     assert min(dataset.images[0].shape[:2]) in range(2 * 73, 4 * 73)
     whole, reduced = (fit(images[0], preprocessing).astype(float) for images in (part.images, dataset.images))
     assert np.abs(whole - reduced).max() <= 3
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
+@pytest.mark.parametrize("shape", [(20, 2900), (2900, 20), (40, 1500), (300, 310), (7, 1000)])
+def test_a_thin_image_is_resized_in_strips_to_the_same_pixels(shape, interpolation, monkeypatch):
+    image = np.random.default_rng(0).integers(0, 255, (*shape, 3), dtype=np.uint8)
+    values = {"image_size": 224, "crop": 0.875, "crop_mode": "center", "mean": [0.5] * 3, "std": [0.5] * 3}
+    preprocessing = Preprocessing(**values, interpolation=interpolation)
+    monkeypatch.setattr(transform, "_WHOLE_PIXELS", 10**9)
+    whole = transform.fit(image, preprocessing)
+    monkeypatch.setattr(transform, "_WHOLE_PIXELS", 10_000)
+    assert transform.fit(image, preprocessing).tolist() == whole.tolist()
+
+
+def test_a_thin_image_is_never_enlarged_as_a_whole(monkeypatch):
+    sizes, resize = [], Image.Image.resize
+
+    def watch(image, size, *arguments, **named):
+        sizes.append(size[0] * size[1])
+        return resize(image, size, *arguments, **named)
+
+    monkeypatch.setattr(Image.Image, "resize", watch)
+    values = {"image_size": 224, "crop": 0.875, "crop_mode": "center", "mean": [0.5] * 3, "std": [0.5] * 3}
+    transform.fit(np.zeros((2900, 20, 3), np.uint8), Preprocessing(**values, interpolation="bicubic"))
+    assert max(sizes) <= 2**22

@@ -1,10 +1,12 @@
+import tracemalloc
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from training.data.load_data import load_data
 from training.data.sources.digits import Digits
-from training.data.splits import allocate, split_stratified
+from training.data.splits import allocate, split_groups, split_stratified
 
 
 @given(st.lists(st.integers(3, 60), min_size=2, max_size=12), st.integers(0, 5))
@@ -43,3 +45,12 @@ def test_a_smaller_training_part_leaves_the_others_as_they_are():
     assert np.bincount(few.train.labels).min() >= 19
     known = {image.tobytes() for image in whole.train.images}
     assert [image for image in few.train.images if image.tobytes() not in known] == []
+
+
+def test_the_memory_of_a_split_by_groups_does_not_grow_with_groups_times_classes():
+    labels, groups = np.repeat(np.arange(1500), 2), [str(number) for number in range(3000)]
+    tracemalloc.start()
+    split_groups(labels, groups, (0.15, 0.15), 0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 * 2**20  # a table of all would take 36 MB

@@ -1,0 +1,179 @@
+"""Files that no decoder reads, files of other formats, and grey levels of another depth."""
+
+import io
+import sys
+from contextlib import suppress
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from training.data.files import check, decode, formats
+from training.data.files.check import find_unreadable
+from training.data.files.decode import UnreadableImage, decode_image, read_image
+from training.data.pipelines.dali_loader import read_encoded
+
+PIXELS = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+ERRORS = [RuntimeError, AttributeError, ZeroDivisionError, AssertionError, LookupError, ArithmeticError, EOFError]
+
+
+def encoded(kind):
+    stream = io.BytesIO()
+    Image.fromarray(PIXELS).save(stream, kind)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["AVIF", "JPEG", "PNG", "WEBP", "GIF", "TIFF", "JPEG2000"])
+@pytest.mark.parametrize("damage", ["cut", "zeros"])
+def test_a_damaged_file_of_each_format_is_unreadable_or_read(tmp_path, kind, damage):
+    content = encoded(kind)
+    half = len(content) // 2
+    content = content[:half] + (bytes(half) if damage == "zeros" else b"")
+    path = tmp_path / "damaged.png"
+    path.write_bytes(content)
+    for read in (lambda: read_image(str(path)), lambda: decode_image(content), lambda: read_encoded(str(path))):
+        with suppress(UnreadableImage):  # nothing else
+            read()
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_whatever_a_decoder_raises_is_unreadable(tmp_path, monkeypatch, error):
+    def fail(*arguments):
+        raise error("wrong")
+
+    path = tmp_path / "image.gif"
+    path.write_bytes(encoded("GIF"))
+    monkeypatch.setattr(decode, "turn_upright", fail)
+    with pytest.raises(UnreadableImage, match=r"cannot be read \('?wrong"):
+        read_image(str(path))
+    with pytest.raises(UnreadableImage, match=r"cannot be read \('?wrong"):
+        decode_image(path.read_bytes())
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt, SystemExit])
+def test_memory_and_interrupts_pass(monkeypatch, error):
+    def fail(*arguments):
+        raise error
+
+    monkeypatch.setattr(decode, "turn_upright", fail)
+    with pytest.raises(error):
+        decode_image(encoded("PNG"))
+
+
+def box(brand, *others):
+    body = b"ftyp" + brand + bytes(4) + b"".join(others)
+    return (4 + len(body)).to_bytes(4, "big") + body + bytes(100)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (box(b"heic", b"mif1"), "a HEIC image, .*pip install pillow-heif"),
+        (box(b"mif1", b"heic"), "a HEIC image"),
+        (box(b"crx "), "a raw file of a camera"),
+        (box(b"isom", b"mp41"), "a video"),
+        (box(b"avif", b"mif1"), "[Ii]nvalid|AVIF|failed"),
+        (b"\xff\x0a" + bytes(50), "a JPEG XL image"),
+        (b"\0\0\0\x0cJXL \r\n\x87\n", "a JPEG XL image"),
+        (b"FUJIFILMCCD-RAW 0201", "a raw file of a camera"),
+        (b"%PDF-1.4\n", "a PDF document, not an image"),
+        (b'<?xml version="1.0"?>\n<svg xmlns="">', "an SVG drawing"),
+        (b"<!DOCTYPE html><html>404", "a page in HTML"),
+        (b'{"error": "not found"}', "a text in JSON"),
+        (b"<Error><Code>AccessDenied</Code>", "a text in XML"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
+        (b"PK\x03\x04" + bytes(30), "a ZIP archive"),
+        (b"8BPS\0\1" + bytes(30), "a Photoshop file"),
+        (bytes(128) + b"DICM", "a DICOM file"),
+        (bytes(300), "only zero bytes"),
+        (b"\xff\xd8\xff\xe0", "a damaged JPEG file"),
+        (b"", "empty file"),
+        (b"no image at all", "not an image"),
+    ],
+)
+def test_a_file_of_another_format_is_named(tmp_path, content, words):
+    path = tmp_path / "photo.jpg"
+    path.write_bytes(content)
+    with pytest.raises(UnreadableImage, match=rf"photo\.jpg: this image cannot be read \(.*({words})"):
+        read_image(str(path))
+    with pytest.raises(UnreadableImage, match=rf"this image cannot be read \(.*({words})"):
+        decode_image(content)
+
+
+def test_heic_is_read_by_pillow_heif_where_it_is_installed(monkeypatch):
+    class Heif(Image.Image):
+        pass
+
+    def register():
+        Image.register_open("HEIF", lambda file, name: Image.new("RGB", (4, 4), (9, 8, 7)))
+
+    monkeypatch.setitem(sys.modules, "pillow_heif", SimpleNamespace(register_heif_opener=register))
+    monkeypatch.setattr(Image, "OPEN", dict(Image.OPEN))
+    monkeypatch.setattr(Image, "ID", list(Image.ID))
+    assert formats.can_read_heic()
+    assert decode_image(box(b"heic"))[0, 0].tolist() == [9, 8, 7]
+
+
+def test_skipping_unreadable_images_decodes_all_of_a_large_set(tmp_path, monkeypatch):
+    from training.contract.specs import FileData
+    from training.recipe import Recipe
+
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for number in range(6):
+            Image.fromarray(PIXELS).save(tmp_path / name / f"{number}.jpg", quality=50 + number)
+    cut = tmp_path / "cat" / "0.jpg"
+    cut.write_bytes(cut.read_bytes()[:-500])
+    monkeypatch.setattr(check, "DECODED_IMAGES", 5)
+    assert find_unreadable([str(cut)] * 6) == {}
+    spec = Recipe.kinds("data")["image_folder"](root=str(tmp_path), skip_unreadable=True)
+    assert isinstance(spec, FileData)
+    assert spec.load().left_out == (str(cut),)
+
+
+GREY = np.linspace(0, 255, 64 * 64).reshape(64, 64).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("levels", "tolerance"),
+    [
+        (GREY.astype(np.float32), 0),
+        (GREY.astype(np.float32) / 255, 0),
+        (GREY.astype(np.float32) * 257, 0),
+        (np.rint(GREY / 255 * 4095).astype(np.uint16), 1),
+        (GREY.astype(np.uint16) * 257, 0),
+        (GREY.astype(np.int32), 0),
+        (GREY.astype(np.int32) * 257, 0),
+        (GREY.astype(np.int32) * 10 - 1000, 0),
+        (GREY.astype(np.float32) * 10 - 1000, 0),
+        (GREY.astype(np.float32) * 1e6, 0),
+    ],
+    ids=[
+        "float 255",
+        "float 1",
+        "float 65535",
+        "12 bits",
+        "16 bits",
+        "8 in 32",
+        "16 in 32",
+        "signed",
+        "below 0",
+        "large",
+    ],
+)
+def test_grey_levels_of_any_depth_become_8_bits(tmp_path, levels, tolerance):
+    path = str(tmp_path / "grey.tiff")
+    Image.fromarray(levels).save(path)
+    seen = read_image(path)[..., 0].astype(int)
+    assert int(np.abs(seen - GREY).max()) <= tolerance
+
+
+def test_infinite_and_missing_levels_leave_the_others_as_they_are(tmp_path):
+    levels = GREY.astype(np.float32)
+    levels[0, :3] = np.nan, np.inf, -np.inf
+    path = str(tmp_path / "grey.tiff")
+    Image.fromarray(levels).save(path)
+    seen = read_image(path)[..., 0]
+    assert seen[0, :3].tolist() == [0, 255, 0]
+    assert seen[1:].tolist() == GREY[1:].tolist()

@@ -1,0 +1,73 @@
+"""Grey levels of more than 8 bits: where black and white are, and their scaling. Pillow clips them at 255."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from PIL import Image, TiffImagePlugin
+
+Range = tuple[float, float]  # the levels of black and of white
+
+_WHITE_IS_ZERO = 0  # of the TIFF tag PhotometricInterpretation
+_FULL = (2.0**8 - 1, 2.0**12 - 1, 2.0**16 - 1)  # 12 bits in 16 are usual in microscopes and medicine
+
+
+def is_deep(image: Image.Image) -> bool:
+    return image.mode.startswith(("I", "F"))
+
+
+def find_range(image: Image.Image, strips: Iterator[Image.Image]) -> Range:
+    """Return the levels of black and white of a decoded deep image: what its file says, else what fits its levels.
+
+    Args:
+        image: The image.
+        strips: The same image in parts.
+    """
+    extremes = [extreme for strip in strips if (extreme := _extremes(np.asarray(strip))) is not None]
+    low, high = min((low for low, _ in extremes), default=0.0), max((high for _, high in extremes), default=0.0)
+    black, white = _read_range(image) or fit_range(low, high, image.mode == "F")
+    return (white, black) if _is_inverted(image) else (black, white)
+
+
+def fit_range(low: float, high: float, is_float: bool) -> Range:
+    """Return the usual levels of black and white for levels from `low` to `high`."""
+    if low < 0:
+        return (-1.0, 1.0) if is_float and low >= -1 and high <= 1 else (low, max(high, low + 1))
+    if is_float and high <= 1:
+        return 0.0, 1.0
+    return 0.0, next((full for full in _FULL if high <= full), high)
+
+
+def scale_grey(values: np.ndarray, levels: Range) -> np.ndarray:
+    """Scale deep grey levels to 8 bits."""
+    black, white = levels
+    scaled = (np.nan_to_num(values, posinf=max(levels), neginf=min(levels)) - black) * (255.0 / (white - black))
+    return np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
+
+
+def _extremes(values: np.ndarray) -> Range | None:
+    finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values
+    return (float(finite.min()), float(finite.max())) if finite.size else None
+
+
+def _read_range(image: Image.Image) -> Range | None:
+    """Return the range that the tags of a TIFF file name: SMinSampleValue and SMaxSampleValue, or the bits of a level."""
+    tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else {}
+    low, high = (_read_number(tags.get(tag)) for tag in (340, 341))
+    if high is not None and high > (low or 0.0):
+        return low or 0.0, high
+    bits = _read_number(tags.get(258))
+    return (0.0, 2**bits - 1) if bits is not None and 8 < bits < 16 else None
+
+
+def _is_inverted(image: Image.Image) -> bool:
+    if not isinstance(image, TiffImagePlugin.TiffImageFile):
+        return False
+    return _read_number(image.tag_v2.get(262)) == _WHITE_IS_ZERO
+
+
+def _read_number(value: object) -> float | None:
+    """Return the number of a tag, which can have any type."""
+    first = value[0] if isinstance(value, tuple) and value else value
+    return float(first) if isinstance(first, int | float) and abs(first) < 2**32 else None
