@@ -154,7 +154,6 @@ def _make_files(home: Path) -> None:
         "tag.yaml": "format: 1\nrecipe: {epochs: !mine 3}\n",
         "binary.yaml": bytes(range(256)),
         "nul.yaml": b"format: 1\nrecipe: {epochs: 3\0}\n",
-        "utf16.yaml": SPACE.encode("utf-16"),
         "latin.yaml": "format: 1\n# caf\xe9\nrecipe: {}\n".encode("latin-1"),
         "json.yaml": '{"format": 1, "recipe": {"epochs": 3,}, "serach": {}}\n',
         "no_format.yaml": "recipe: {epochs: 3}\n",

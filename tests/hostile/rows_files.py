@@ -23,7 +23,6 @@ FILES = {
     "a tag of one's own": ("train bad/tag.yaml", "bad/tag.yaml:2", "epochs"),
     "bytes that are no text": ("run bad/binary.yaml", "bad/binary.yaml", "Save it as UTF-8"),
     "a NUL in a file": ("run bad/nul.yaml", "bad/nul.yaml", "not YAML"),
-    "UTF-16": ("run bad/utf16.yaml", "bad/utf16.yaml", "Save it as UTF-8"),
     "Latin-1": ("run bad/latin.yaml", "bad/latin.yaml", "Save it as UTF-8"),
     "JSON with a misspelt section": ("run bad/json.yaml", "bad/json.yaml:1", "serach", "Did you mean search?"),
     "no format": ("run bad/no_format.yaml", "bad/no_format.yaml", "format: 1"),

@@ -90,7 +90,7 @@ def epochs_of(labels, epoch_size, epochs, seed=0):
 def test_a_balanced_sampler_loads_every_class_and_within_it_every_image_equally_often(epoch_size):
     labels = np.repeat([0, 1, 3], [14, 5, 2])  # no image of class 2
     drawn = epochs_of(labels, epoch_size, 60)
-    assert [epoch for epoch in drawn if len(epoch) != epoch_size or 21] == []
+    assert {len(epoch) for epoch in drawn} == {epoch_size or 21}
     stream = np.concatenate(drawn)
     for end in range(3, len(stream), 3):
         counts = np.bincount(labels[stream[:end]], minlength=4)
