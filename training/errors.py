@@ -23,6 +23,14 @@ class LostResults(UserError):
     exit_code = 1
 
 
+class DataAway(UserError):
+    """Images that were there cannot be reached, perhaps with their disk. The training can continue when they are back."""
+
+    def __init__(self, message: str) -> None:
+        # torch rebuilds the exception of a loader worker from its traceback: keep only the sentence in the last line.
+        super().__init__(message.strip().rpartition("DataAway: ")[2])
+
+
 class LostDevice(RuntimeError):
     """The process of another device died or hangs. The training can continue from its last checkpoint."""
 

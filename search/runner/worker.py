@@ -121,7 +121,8 @@ def run_trial(config: dict[str, Any]) -> None:
 
 def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None:
     """Train and report each new epoch. Returns a message if the training ended before the last epoch."""
-    from training.errors import LostDevice, UserError, first_line, locate_fault
+    from training.data.files.away import find_places, wait_while_away
+    from training.errors import DataAway, LostDevice, UserError, first_line, locate_fault
     from training.recipe import read_recipe
     from training.train import train
 
@@ -155,13 +156,14 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
                 fetch_trial(place, folder, given.is_new)
         with _logged_to(folder / "log.txt"), watch:
             recipe = read_recipe(given.recipe)
+            wait_while_away(lambda: find_places(recipe.data))
             resources = share_resources(recipe, given.cpus, given.gpus, given.uses_share)
             shared: dict[str, Any] = {"metric": given.metric, "score": given.score, "cache": Path(given.cache)}
             outcome = train(recipe, folder, resources=resources, on_report=on_report, **shared)
         return {"end": "diverged", "reason": "the loss became infinite or NaN"} if outcome.state == "diverged" else None
     except LostDevice:
         raise
-    except StoreError as error:
+    except (StoreError, DataAway) as error:
         # As with a full disk below.
         return {"end": "interrupted", "reason": str(error), "fatal": True}
     except UserError as error:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from training.distributed.progress import open_table, recorded, watch
 from training.distributed.rank import Rank
-from training.errors import Diverged, LostDevice, UserError, first_line
+from training.errors import DataAway, Diverged, LostDevice, UserError, first_line
 from training.loop.job import TrainingJob
 from training.process.memory import count_memory_kills
 
@@ -36,7 +36,10 @@ PATIENCE = timedelta(minutes=30)
 READY = "ready/{}"
 GRACE_SECONDS = 10.0  # time that the first rank waits for the others to end or to report their error
 # Callers handle these errors differently, so they keep their type between processes. Others become a RuntimeError.
-ERRORS: dict[str, type[Exception]] = {error.__name__: error for error in (UserError, Diverged, MemoryError, OSError)}
+# A subclass stands before its base.
+ERRORS: dict[str, type[Exception]] = {
+    error.__name__: error for error in (DataAway, UserError, Diverged, MemoryError, OSError)
+}
 
 
 @contextmanager

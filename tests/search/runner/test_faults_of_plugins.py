@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from types import SimpleNamespace
 
 import pytest
@@ -83,6 +84,8 @@ def told(tmp_path, monkeypatch):
         recorded = []
         monkeypatch.setattr(ray.tune, "report", lambda message: recorded.append(json.loads(message["message"])))
         monkeypatch.setattr(worker, "_own_node", lambda: "here")
+        # pytest-xdist cannot send a log with half of a character.
+        monkeypatch.setattr(logging.getLogger("training"), "propagate", False)
         monkeypatch.setattr("training.train.train", lambda recipe, *_, **__: recipe.shaky.apply(None))
         run_trial({**CONFIG, "recipe": recipe.model_dump(), "folder": str(tmp_path / "0000"), "crashes": 0})
         return recorded

@@ -14,8 +14,8 @@ import torch
 import training.train
 from search.runner import worker
 from search.runner.worker import bootstrap, killed_for_memory, run_trial
-from training.errors import LostDevice, UserError
-from training.recipe import Recipe
+from training.errors import DataAway, LostDevice, UserError
+from training.recipe import Recipe, read_recipe
 
 CONFIG = {"trial": 0, "recipe": Recipe().model_dump(), "gpus": 0, "cpus": 1.0, "uses_share": False, "reported": 0}
 CONFIG |= {"metric": "val_accuracy", "score": "best", "cache": "rates", "avoided": [], "resources": {"cpu": 1}}
@@ -57,6 +57,28 @@ def test_a_worker_reports_how_a_training_ended(how, end, reason, tmp_path, monke
     place = {"node": "here"} if end == "failed" else {}
     expected = {"end": end, "reason": reason.format(folder=tmp_path), **place}
     assert have_it_end(how, tmp_path, monkeypatch) == [expected]
+
+
+def test_a_trial_whose_images_are_away_can_go_on_and_the_sweep_ends(tmp_path, monkeypatch):
+    away = DataAway("photos/1.png: this image is away, perhaps with its disk (Stale file handle).")
+    expected = {"end": "interrupted", "reason": str(away), "fatal": True}
+    assert have_it_end(away, tmp_path, monkeypatch) == [expected]
+
+
+def test_a_trial_that_begins_while_its_folder_is_away_waits_for_it(tmp_path, monkeypatch):
+    slept = []
+    monkeypatch.setattr("training.data.files.away.time", SimpleNamespace(sleep=slept.append))
+    recipe = read_recipe({"data": {"name": "image_folder", "root": str(tmp_path / "photos")}})
+    monkeypatch.setitem(CONFIG, "recipe", recipe.model_dump())
+    (message,) = have_it_end("completed", tmp_path / "trial", monkeypatch)
+    assert message == {
+        "end": "interrupted",
+        "reason": f"{tmp_path}/photos: the images are no longer there.",
+        "fatal": True,
+    }
+    assert sum(slept) == 60
+    (tmp_path / "photos").mkdir()
+    assert have_it_end("completed", tmp_path / "trial", monkeypatch) == []
 
 
 def test_a_worker_adds_no_message_if_the_reports_show_the_end(tmp_path, monkeypatch):

@@ -10,10 +10,11 @@ from typing import IO, TypeVar
 import numpy as np
 from PIL import Image
 
+from training.data.files.away import is_away
 from training.data.files.formats import HEAD_BYTES, can_read_heic, describe_format, is_heic
 from training.data.files.grey_levels import Range, find_range, is_deep, scale_grey
 from training.data.files.metadata import turn_upright, upright_size, without_metadata
-from training.errors import UserError, printable
+from training.errors import DataAway, UserError, printable
 from training.process.text_files import refuse_irregular
 
 # The limits of every image that is read: folders, packed files, uploads, predictions. A file of 10 KB can have 10^8
@@ -133,6 +134,7 @@ def _read_file(path: str, use: Callable[[Image.Image], Result]) -> Result:
     """Open a file, and return what `use` makes of the image.
 
     Raises:
+        DataAway: the file is away with its disk.
         UnreadableImage: whatever the decoder raises; the message names the file and a way out.
     """
     try:
@@ -141,6 +143,8 @@ def _read_file(path: str, use: Callable[[Image.Image], Result]) -> Result:
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - decoders raise errors of any kind for a broken file
+        if is_away(path, error):
+            raise DataAway(f"{printable(path)}: this image is away, perhaps with its disk ({error}).") from None
         raise UnreadableImage(
             f"{printable(path)}: this image cannot be read ({_name_reason(path, error)}). "
             "Repair or remove it, or set data.skip_unreadable=true to continue without such images."

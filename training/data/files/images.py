@@ -40,14 +40,16 @@ class ImageFiles(Sequence["np.ndarray"]):
         return len(self.paths)
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        """Decode one image, uint8 (height, width, 3).
+        """Decode one image, uint8 (height, width, 3). An image that is away is waited for, because it was there.
 
         Raises:
+            DataAway: it is away for more than a minute.
             UnreadableImage: the file cannot be read; the message names it.
         """
+        from training.data.files.away import wait_while_away
         from training.data.files.decode import read_image
 
-        return read_image(self.paths[index], self.reduce_to)
+        return wait_while_away(lambda: read_image(self.paths[index], self.reduce_to))
 
 
 @dataclass(frozen=True, eq=False)
