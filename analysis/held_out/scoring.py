@@ -16,6 +16,9 @@ from sklearn.metrics import confusion_matrix
 from analysis.effects.intervals import share_interval
 
 WORST = 24
+MOST_CONFUSED = (
+    1000  # With more classes no confusion matrix is kept: nobody could read it, and it grows with their square.
+)
 BINS = 15
 _RANGE = (0.05, 20.0)  # Without a mistake in validation, the best temperature would be 0.
 
@@ -63,7 +66,7 @@ class WorstError(TypedDict):
 class TestScore(TypedDict):
     """The score on the test split, in the form in which the ledger and an export's summary store it.
 
-    `confusion` has a row for each true class and a column for each predicted one.
+    `confusion` has a row for each true class and a column for each predicted one; it is empty with more than 1,000 classes.
     """
 
     images: int
@@ -86,18 +89,17 @@ def score_test(val: Predicted, test: Predicted, classes: tuple[str, ...]) -> Tes
         classes: The names of the classes.
     """
     logits, labels = test
-    table = confusion_matrix(labels, logits.argmax(axis=1), labels=range(len(classes)))
-    correct = int(np.trace(table))
+    count, predicted = len(classes), logits.argmax(axis=1)
+    is_small = count <= MOST_CONFUSED
+    found = np.bincount(labels[predicted == labels], minlength=count)
+    correct = int(found.sum())
     temperature = fit_temperature(*val)
     return {
         "images": len(labels),
         "correct": correct,
         "accuracy": _share(correct, len(labels)),
-        "confusion": table.tolist(),
-        "recall": [
-            _recall(name, int(row[label]), int(row.sum()))
-            for label, (name, row) in enumerate(zip(classes, table, strict=True))
-        ],
+        "confusion": confusion_matrix(labels, predicted, labels=range(count)).tolist() if is_small else [],
+        "recall": list(map(_recall, classes, found.tolist(), np.bincount(labels, minlength=count).tolist())),
         "temperature": temperature,
         "calibration": compare_temperatures(logits, labels, temperature),
         "reliability": {"before": reliability(logits, labels), "after": reliability(logits / temperature, labels)},
@@ -143,9 +145,10 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 def measure_calibration(logits: np.ndarray, labels: np.ndarray) -> Calibration:
     """The calibration of logits (N, classes) against labels (N,)."""
     probabilities = softmax(logits.astype(np.float64), axis=1)
-    truth = np.eye(logits.shape[1])[labels]
+    of_label = probabilities[np.arange(len(labels)), labels]
+    brier = (probabilities**2).sum(axis=1) - 2 * of_label + 1
     gaps = [share * abs(right - sure) for share, right, sure in _bins(probabilities, labels)]
-    return Calibration(float(sum(gaps)), float(((probabilities - truth) ** 2).sum(axis=1).mean()), _nll(logits, labels))
+    return Calibration(float(sum(gaps)), float(brier.mean()), _nll(logits, labels))
 
 
 def reliability(logits: np.ndarray, labels: np.ndarray) -> list[Bin]:

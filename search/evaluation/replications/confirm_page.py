@@ -35,13 +35,17 @@ def render(replicated: Replicated, confirmation: Confirmation) -> str:
     from analysis.held_out.score_figures import draw_confusion, draw_reliability
 
     results, classes = confirmation.test.results, confirmation.test.classes
-    confusion = Chart(
-        "confusion",
-        "Confusion matrix: rows are true classes, and the colour is the share of their images",
-        {"classes": list(classes), "table": results["confusion"]},
-        height=150 + 26 * min(len(classes), 30),
-        picture=draw_confusion(results["confusion"], classes),
-    )
+    confusion = [
+        Chart(
+            "confusion",
+            "Confusion matrix: rows are true classes, and the colour is the share of their images",
+            {"classes": list(classes), "table": table},
+            height=150 + 26 * min(len(classes), 30),
+            picture=draw_confusion(table, classes),
+        )
+        for table in [results["confusion"]]
+        if table  # there is none with very many classes
+    ]
     reliability = Chart(
         "reliability",
         "Reliability on the test split: the area of a mark is its share of the images",
@@ -56,7 +60,7 @@ def render(replicated: Replicated, confirmation: Confirmation) -> str:
         Section(text=[judge(confirmation), *confirmation.notes], verdict=find_verdict(confirmation)),
         Section("Recipes on fresh seeds", [METHOD.format(count=len(confirmation.recipes))], [chart], *table),
         Section("Test split", [*describe_test(confirmation), TEST_METHOD], [reliability], *_calibration_table(results)),
-        Section("Classes", (), [confusion], recall, _recall_rows(results), pictures),
+        Section("Classes", (), confusion, recall, _recall_rows(results), pictures),
     ]
     return render_page(f"{replicated.event.of}, confirmed", sections)
 

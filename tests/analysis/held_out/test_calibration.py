@@ -1,12 +1,14 @@
 """Calibration compared with reference libraries, and with a known temperature."""
 
+import tracemalloc
+
 import numpy as np
 import torch
 from scipy.special import softmax
 from sklearn.metrics import brier_score_loss, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from analysis.held_out.scoring import compare_temperatures, fit_temperature, measure_calibration
+from analysis.held_out.scoring import compare_temperatures, fit_temperature, measure_calibration, score_test
 
 
 def draw(count=4000, classes=5, temperature=1.0):
@@ -33,3 +35,16 @@ def test_the_temperature_of_overconfident_logits_is_found_and_improves_the_calib
     assert abs(temperature - 3.0) < 0.15
     found = compare_temperatures(logits, labels, temperature)
     assert found["after"]["ece"] < 0.03 < 0.1 < found["before"]["ece"]
+
+
+def test_the_memory_of_a_score_does_not_grow_with_the_square_of_the_classes():
+    rng = np.random.default_rng(0)
+    labels, logits = rng.integers(0, 3000, 50), rng.normal(0, 1, (50, 3000))
+    logits[np.arange(0, 50, 2), labels[::2]] = 9
+    tracemalloc.start()
+    score = score_test((logits, labels), (logits, labels), tuple(map(str, range(3000))))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 25 * 2**20  # a table of classes by classes would take 69 MB
+    assert (score["correct"], score["confusion"], len(score["recall"])) == (25, [], 3000)
+    assert sum(recall["found"] for recall in score["recall"]) == 25
