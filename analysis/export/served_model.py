@@ -16,12 +16,21 @@ import numpy as np
 import pandas as pd
 import torch
 from mlflow.exceptions import MlflowException
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image
 from safetensors.torch import load_file
 
 BATCH = 64
 # The limits of training/data/files/decode.py, where the reasons are.
 MAX_PIXELS, MAX_RATIO, STRIP_PIXELS = 160_000_000, 150, 2**22
+TURNS = {  # by EXIF orientation
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF")
 
 
@@ -80,8 +89,7 @@ class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
                 )
             factor = 2 * shorter / min(image.size)
             image.draft("RGB", (max(1, int(image.width * factor)), max(1, int(image.height * factor))))
-            ImageOps.exif_transpose(image, in_place=True)
-            photo = to_rgb(image)
+            photo = to_rgb(turn_upright(image))
         if photo.size != (side, side) or self.summary["crop"] != 1.0:
             mode, factor = self.summary.get("crop_mode", "center"), shorter / min(photo.size)
             size = tuple(max(shorter, int(length * factor)) for length in photo.size)
@@ -99,8 +107,20 @@ class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
         return torch.from_numpy(pixels.astype(np.float32).transpose(2, 0, 1).copy())
 
 
+def turn_upright(image):
+    """The decoded image, turned by its EXIF data if these can be read. Pillow turns TIFF files when it decodes them."""
+    try:
+        turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
+    except Exception:  # noqa: BLE001 - whatever Pillow raises for damaged metadata, the pixels can be read
+        turn = None
+    image.load()
+    return image if turn is None or image.format == "TIFF" else image.transpose(turn)
+
+
 def to_rgb(image):
     """An RGB image, converted in strips, because several copies of a large image take much memory."""
+    if image.mode.startswith(("I", "F")):
+        image = to_grey(image)
     rgb, rows = Image.new("RGB", image.size), max(1, STRIP_PIXELS // image.width)
     for top in range(0, image.height, rows):
         strip = image.crop((0, top, image.width, min(top + rows, image.height)))
@@ -108,12 +128,36 @@ def to_rgb(image):
     return rgb
 
 
+def to_grey(image):
+    """An image of 8 bits from deep grey levels, scaled as in training/data/files/grey_levels.py."""
+    values = np.asarray(image)
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    is_float, tags = image.mode == "F", getattr(image, "tag_v2", {})
+    if low < 0:
+        black, white = (-1.0, 1.0) if is_float and low >= -1 and high <= 1 else (low, max(high, low + 1))
+    else:
+        full = [1.0] * is_float + [255.0, 4095.0, 65535.0]
+        black, white = 0.0, next((level for level in full if high <= level), high)
+    least, most, bits = (read_number(tags.get(tag)) for tag in (340, 341, 258))
+    if most is not None and most > (least or 0.0):
+        black, white = least or 0.0, most
+    elif bits is not None and 8 < bits < 16:
+        black, white = 0.0, 2.0**bits - 1
+    values = np.nan_to_num(values, posinf=white, neginf=black)
+    if read_number(tags.get(262)) == 0:  # white is zero
+        black, white = white, black
+    return Image.fromarray(np.clip(np.rint((values - black) * (255.0 / (white - black))), 0, 255).astype(np.uint8))
+
+
+def read_number(value):
+    """The number of a tag, which can have any type."""
+    first = value[0] if isinstance(value, tuple) and value else value
+    return float(first) if isinstance(first, int | float) and abs(first) < 2**32 else None
+
+
 def strip_to_rgb(image):
-    """An RGB image: transparent pixels become white, and deep greys become 8 bits."""
-    if image.mode.startswith(("I", "F")):
-        values = np.asarray(image)
-        levels = np.nan_to_num(values) * 255.0 if values.dtype.kind == "f" else values / 257.0
-        return Image.fromarray(np.clip(np.rint(levels), 0, 255).astype(np.uint8)).convert("RGB")
+    """An RGB image: transparent pixels become white."""
     if image.has_transparency_data:
         layered = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", layered.size, (255, 255, 255, 255)), layered)

@@ -397,10 +397,11 @@ def test_the_model_in_the_registry_has_the_limits_and_the_pixels_of_the_other_re
 
     from analysis.export import served_model
     from analysis.export.classifier import load_classifier
-    from training.data.files import decode
+    from training.data.files import decode, metadata
 
     for name in ("MAX_PIXELS", "MAX_RATIO", "FORMATS"):
         assert getattr(served_model, name) == getattr(decode, name)
+    assert served_model.TURNS == metadata.TURNS
     served = served_model.ServedClassifier()
     served.summary = read_export(exported).summary
     pixels = np.random.default_rng(0).integers(0, 256, (70, 50, 4), dtype=np.uint8)
@@ -415,6 +416,41 @@ def test_the_model_in_the_registry_has_the_limits_and_the_pixels_of_the_other_re
     Image.new("L", (151, 1)).save(stream, "PNG")
     with pytest.raises(MlflowException, match="151×1 pixels"):
         served.prepare(stream.getvalue())
+
+
+ODD_IMAGES = {  # the pixels, and how they are saved
+    "12 bits in 16": (lambda ramp: (ramp * 4095).astype(np.uint16), {}),
+    "16 bits": (lambda ramp: (ramp * 65535).astype(np.uint16), {}),
+    "12 bits, as the file says": (lambda ramp: (ramp * 900).astype(np.uint16), {"tiffinfo": {341: 4095}}),
+    "floats up to 1": (lambda ramp: ramp.astype(np.float32), {}),
+    "floats up to 255": (lambda ramp: (ramp * 255).astype(np.float32), {}),
+    "signed levels": (lambda ramp: (ramp * 2000 - 1000).astype(np.int32), {}),
+    "floats with gaps": (lambda ramp: np.where(ramp < 0.1, np.nan, ramp * 255).astype(np.float32), {}),
+    "turned": (lambda ramp: (ramp * 255).astype(np.uint8), {"exif": {274: 6}}),
+}
+
+
+@pytest.mark.parametrize("name", ODD_IMAGES)
+def test_the_model_in_the_registry_reads_odd_images_as_the_other_readers_do(exported, name):
+    import io
+
+    from analysis.export.classifier import load_classifier
+    from training.data.files.decode import decode_image
+
+    make, options = ODD_IMAGES[name]
+    image, stream = Image.fromarray(make(np.linspace(0, 1, 70 * 50).reshape(70, 50))), io.BytesIO()
+    if fields := options.get("exif"):
+        exif = Image.Exif()
+        exif.update(fields)
+        image.save(stream, "JPEG", quality=95, exif=exif)
+    else:
+        image.save(stream, "TIFF", **options)
+    served, classifier = ServedClassifier(), load_classifier(exported, device="cpu")
+    served.summary = read_export(exported).summary
+    pixels = classifier.prepare(decode_image(stream.getvalue()))
+    expected = normalise(pixels[None], classifier.recipe.evaluation_preprocessing)[0]
+    assert np.unique(pixels).size > 30
+    torch.testing.assert_close(served.prepare(stream.getvalue()), expected, atol=1e-6, rtol=0)
 
 
 def test_names_and_paths_are_text_on_the_card_and_neither_html_nor_links(exported, tmp_path):

@@ -7,7 +7,7 @@ from PIL import ExifTags, Image, TiffImagePlugin
 from training.data.files.formats import is_avif
 
 _UPRIGHT = 1
-_TURNS = {
+TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -55,7 +55,7 @@ def turn_upright(image: Image.Image) -> Image.Image:
         image.load()  # applies the orientation
         return image
     image.load()
-    turn = _TURNS.get(orientation)
+    turn = TURNS.get(orientation)
     return image if turn is None else image.transpose(turn)
 
 
