@@ -99,7 +99,7 @@ def test_a_storage_below_a_file_is_refused(laptop, tmp_path):
 
 
 def test_missing_weights_are_fetched_first_with_a_line_and_a_time_limit(laptop, tmp_path, monkeypatch):
-    monkeypatch.setattr(weights, "_is_cached", lambda backbone: False)
+    monkeypatch.setattr(weights, "_check_cached", lambda backbone: False)
     monkeypatch.setattr(weights, "CONNECT_SECONDS", 0.01)
     monkeypatch.setattr(weights.socket, "create_connection", Mock(side_effect=OSError("no network")))
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *names: None)
