@@ -1,6 +1,5 @@
 """`sweep submit` sends the program, the space and the options of `sweep run` to a cluster."""
 
-import getpass
 import os
 import shlex
 import shutil
@@ -16,6 +15,7 @@ from search.cli.main import app
 from search.runner.start import submission
 from spaces.load import load_space
 from training.errors import UserError
+from training.process.user import name_user
 
 AT = ["--address", "http://127.0.0.1:1"]
 STORE = ["--storage", "/shared/sweeps", "--tracking-uri", "http://mlflow:5000"]
@@ -62,7 +62,7 @@ def test_the_job_gets_the_program_the_space_and_the_given_options(client, capsys
     options = " ".join(words[11:])
     assert options == (
         "--trials 5 --storage /shared/sweeps --tracking-uri http://mlflow:5000 --tag a=b --tag c=d "
-        f"--owner {getpass.getuser()}"
+        f"--owner {name_user()}"
     )
     assert {"search/cli/main.py", "training/train.py", "spaces/load.py", "ledger/formatting.py"} <= set(client.files)
     assert "spaces/quick.yaml" in client.files

@@ -23,6 +23,7 @@ from search.runner.machines.ray_process import RAY_SETTINGS, start_ray, without_
 from spaces.load import load_space
 from training.errors import UserError
 from training.process.resources import split_cpus
+from training.process.user import complete_user
 from training.recipe import Recipe, read_recipe
 
 LAPTOP = [Node("a", "laptop", 8, 0)]
@@ -238,6 +239,7 @@ def test_the_variables_of_a_sweep_do_not_change_what_its_process_runs_later(monk
 
     monkeypatch.setenv("TUNE_WARN_THRESHOLD_S", "7")
     monkeypatch.delenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", raising=False)
+    complete_user()  # it sets variables for good where the system does not know the user
     before, during = dict(os.environ), {}
     monkeypatch.setattr(ray, "init", lambda **_: during.update(os.environ))
     start_ray(None)
