@@ -36,9 +36,6 @@ def load(
             latest sweep with this name is taken, and its ledger may be half a minute old.
         experiment: The experiment in that store.
         storage: The folder that holds the sweeps.
-
-    Raises:
-        UserError: There is no such sweep, or its ledger cannot be read.
     """
     if tracking_uri is None:
         record = SweepRecord.open(open_folder(Path(storage).absolute(), name))

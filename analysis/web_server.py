@@ -63,11 +63,7 @@ class _Server(uvicorn.Server):
 
 
 def open_socket(host: str, port: int, ports: int = 1) -> socket.socket:
-    """Listen on the first free one of `ports` ports, starting at `port`; with `port` 0 on any free one.
-
-    Raises:
-        UserError: the host is not one of this machine, or no port is free.
-    """
+    """Listen on the first free one of `ports` ports, starting at `port`; with `port` 0 on any free one."""
     if not host.isprintable():  # a half character or a NUL, which socket answers with a TypeError
         raise UserError(f"--host={host!a}: a character is no part of an address. Use 127.0.0.1.")
     if not host.strip():  # the system would take it for all addresses

@@ -343,11 +343,7 @@ def decode(line: bytes) -> AnyEvent:
 
 
 def encode(event: AnyEvent) -> bytes:
-    """Return an event as one line of a ledger, with the newline.
-
-    Raises:
-        UserError: a text of it is not valid Unicode.
-    """
+    """Return an event as one line of a ledger, with the newline."""
     try:
         return event.model_dump_json().encode() + b"\n"
     except PydanticSerializationError:

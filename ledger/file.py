@@ -22,11 +22,7 @@ class Ledger:
     """An append-only file of events; `append` returns when the event is on the disk."""
 
     def __init__(self, path: Path, events: Iterable[AnyEvent] | None = None) -> None:
-        """Open a ledger, or begin one. An incomplete last line is removed. With `events` the file is not read again.
-
-        Raises:
-            UserError: the file is not a ledger, or is damaged before its last line.
-        """
+        """Open a ledger, or begin one. An incomplete last line is removed. With `events` the file is not read again."""
         self.path = path
         self.was_removed = False  # True after the file was removed while it was open, and written again
         is_new = not path.exists()
@@ -84,11 +80,7 @@ def first_line(time: float) -> bytes:
 
 
 def read_events(path: Path, is_copy: bool = False) -> Iterator[AnyEvent]:
-    """Read the events of a ledger, or of the copy of one from an MLflow store, without an incomplete last line.
-
-    Raises:
-        UserError: the file cannot be read, has another format, or is damaged before its last line.
-    """
+    """Read the events of a ledger, or of the copy of one from an MLflow store, without an incomplete last line."""
     lines = read_lines(path)
     if not lines:
         raise _describe_damage(path, "", "the ledger is empty", is_copy)
@@ -115,11 +107,7 @@ def _describe_damage(path: Path, place: str, fault: str, is_copy: bool) -> UserE
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """Read the complete lines of a file, without the newlines and without an incomplete last line.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+    """Read the complete lines of a file, without the newlines and without an incomplete last line."""
     try:
         return path.read_bytes().split(b"\n")[:-1]  # after the last newline there is nothing or an incomplete line
     except OSError as error:
@@ -143,11 +131,7 @@ def is_format_line(line: bytes) -> bool:
 
 
 def check_format(path: Path, line: bytes, is_copy: bool = False) -> None:
-    """Refuse a ledger of another format than this version reads.
-
-    Raises:
-        UserError: the first line names another format or no format.
-    """
+    """Refuse a ledger of another format than this version reads."""
     if not is_format_line(line):
         raise damage_at(path, 1, is_copy)
     if (number := parse_json(line)["format"]) != FORMAT:
@@ -155,11 +139,7 @@ def check_format(path: Path, line: bytes, is_copy: bool = False) -> None:
 
 
 def find_header(path: Path, events: Iterable[AnyEvent], is_copy: bool = False) -> SweepStarted:
-    """Find the event that describes the sweep.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Find the event that describes the sweep."""
     for event in events:
         if isinstance(event, SweepStarted):
             return event
@@ -190,11 +170,7 @@ class LedgerTail:
         self.share = 1.0  # of the file that was read
 
     def read(self) -> list[AnyEvent] | None:
-        """Return the next new events; None if the file was replaced, as by a repair, and must be read from its beginning.
-
-        Raises:
-            UserError: the file cannot be read, has another format, or is damaged.
-        """
+        """Return the next new events; None if the file was replaced, as by a repair, and must be read from its beginning."""
         try:
             with self.path.open("rb") as file:
                 status = self.path.stat()

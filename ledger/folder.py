@@ -102,11 +102,7 @@ class SweepFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the sweep for one driver. The lock is released when the process ends in any way.
-
-        Raises:
-            UserError: another driver has the lock.
-        """
+        """Lock the sweep for one driver. The lock is released when the process ends in any way."""
         lock = FileLock(self.path / "lock")
         holder = self.path / "driver.json"
         try:
@@ -146,11 +142,7 @@ class SweepFolder:
         return False
 
     def remove(self) -> None:
-        """Delete the folder; if it is a link, only the link.
-
-        Raises:
-            UserError: the system does not allow it.
-        """
+        """Delete the folder; if it is a link, only the link."""
         try:
             if self.path.is_symlink():
                 self.path.unlink()
@@ -167,11 +159,7 @@ def _name_holder(path: Path) -> str:
 
 
 def new_folder(storage: Path, name: str | None, space_name: str) -> SweepFolder:
-    """Return the folder of a new sweep without creating it.
-
-    Raises:
-        UserError: the name is taken or invalid, or the storage cannot be written to.
-    """
+    """Return the folder of a new sweep without creating it."""
     check_folder("--storage", storage)
     if name is None:
         number = 1
@@ -189,11 +177,7 @@ def new_folder(storage: Path, name: str | None, space_name: str) -> SweepFolder:
 
 
 def open_folder(storage: Path, name: str, field: str = "") -> SweepFolder:
-    """Return the folder of an existing sweep that has its ledger; `field` is the option that named it.
-
-    Raises:
-        UserError: there is no such sweep.
-    """
+    """Return the folder of an existing sweep that has its ledger; `field` is the option that named it."""
     folder = find_folder(storage, name, field)
     if not folder.ledger.is_file():
         raise UserError(describe_loss(folder))
@@ -201,11 +185,7 @@ def open_folder(storage: Path, name: str, field: str = "") -> SweepFolder:
 
 
 def find_folder(storage: Path, name: str, field: str = "") -> SweepFolder:
-    """Return the folder of an existing sweep, which may be damaged.
-
-    Raises:
-        UserError: there is no such sweep.
-    """
+    """Return the folder of an existing sweep, which may be damaged."""
     folder = SweepFolder(storage / check_name(name, field))
     if not _is_sweep(folder.path):
         known = [sweep.name for sweep in list_folders(storage)]
@@ -215,11 +195,7 @@ def find_folder(storage: Path, name: str, field: str = "") -> SweepFolder:
 
 
 def list_folders(storage: Path) -> list[SweepFolder]:
-    """Return all sweeps in a storage folder, also damaged ones, sorted by name.
-
-    Raises:
-        UserError: the storage is not a folder, or cannot be read.
-    """
+    """Return all sweeps in a storage folder, also damaged ones, sorted by name."""
     try:
         paths = sorted(storage.iterdir())
     except FileNotFoundError:
@@ -230,11 +206,7 @@ def list_folders(storage: Path) -> list[SweepFolder]:
 
 
 def find_latest(storage: Path) -> SweepFolder:
-    """Return the sweep whose ledger was written last: a running one, if there is one.
-
-    Raises:
-        UserError: there is no sweep.
-    """
+    """Return the sweep whose ledger was written last: a running one, if there is one."""
     folders = [folder for folder in list_folders(storage) if folder.ledger.is_file()]
     if not folders:
         raise UserError(f"--storage={storage}: there is no sweep. Start one with sweep run, or name another folder.")

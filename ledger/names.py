@@ -14,11 +14,7 @@ FOLLOW_UPS = ("-confirm", "-ablate")  # commands append these to a name, which m
 
 
 def check_name(name: str, field: str = "") -> str:
-    """Return the name if it is valid; `field` is the option that it came from.
-
-    Raises:
-        UserError: the name has other characters, begins with a dot or a dash, or is too long.
-    """
+    """Return the name if it is valid; `field` is the option that it came from."""
     shown = f"{field}{'=' * bool(field)}{name if len(name) <= LONGEST else name[:LONGEST] + '…'}"
     if not PATTERN.fullmatch(name):
         path = " To use sweeps in another folder, give --storage." if "/" in name and not field else ""

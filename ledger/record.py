@@ -42,11 +42,7 @@ class SweepRecord:
 
     @classmethod
     def open(cls, folder: SweepFolder) -> SweepRecord:
-        """Read a sweep's ledger.
-
-        Raises:
-            UserError: the ledger is missing, damaged, or of another format.
-        """
+        """Read a sweep's ledger."""
         if not folder.ledger.is_file():
             raise UserError(describe_loss(folder))
         record = cls(folder, list(read_events(folder.ledger, folder.is_copy)))
@@ -68,11 +64,7 @@ class SweepRecord:
 
     @cached_property
     def header(self) -> SweepStarted:
-        """The event that describes the sweep.
-
-        Raises:
-            UserError: the ledger does not have it.
-        """
+        """The event that describes the sweep."""
         return find_header(self.folder.ledger, self.events, self.folder.is_copy)
 
     @property
@@ -83,11 +75,7 @@ class SweepRecord:
 
     @cached_property
     def settings(self) -> Settings:
-        """The settings of the last driver.
-
-        Raises:
-            UserError: its store needs a password that is not in the environment.
-        """
+        """The settings of the last driver."""
         return self.recorded_settings.completed()
 
     @cached_property
@@ -173,11 +161,7 @@ class SweepRecord:
         return isinstance(last, RunsRecorded) and not last.undelivered
 
     def append(self, event: AnyEvent) -> None:
-        """Write one event to the ledger.
-
-        Raises:
-            UserError: a driver runs the sweep.
-        """
+        """Write one event to the ledger."""
         with self.folder.locked():
             ledger = Ledger(self.folder.ledger, self.events)
             ledger.append(event)

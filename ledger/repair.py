@@ -13,11 +13,7 @@ from training.errors import UserError
 
 
 def repair_sweep(folder: SweepFolder) -> str:
-    """Keep every complete line of the ledger, restore `space.yaml`, and return sentences about what was done.
-
-    Raises:
-        UserError: a driver runs the sweep, or the line that describes it is lost.
-    """
+    """Keep every complete line of the ledger, restore `space.yaml`, and return sentences about what was done."""
     with folder.locked():
         lines = read_lines(folder.ledger) if folder.ledger.is_file() else []
         has_format = bool(lines) and is_format_line(lines[0])

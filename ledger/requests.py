@@ -13,11 +13,7 @@ from training.process.writable import cannot_write
 
 
 def send_request(folder: SweepFolder, event: AnyRequest) -> None:
-    """Leave a request for the driver, which looks for one twice a second.
-
-    Raises:
-        UserError: the folder cannot be written.
-    """
+    """Leave a request for the driver, which looks for one twice a second."""
     partial = folder.requests / f".{event.request}"
     try:
         folder.requests.mkdir(exist_ok=True)

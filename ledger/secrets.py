@@ -15,11 +15,7 @@ URI, USERNAME, PASSWORD = "MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "ML
 
 
 def refuse_secret(uri: str) -> str:
-    """Return an address from the command line or the environment unchanged.
-
-    Raises:
-        UserError: it has a password and is on the command line.
-    """
+    """Return an address from the command line or the environment unchanged."""
     if has_secret(uri) and uri != os.environ.get(URI):
         raise UserError(
             f"--tracking-uri {mask_secrets(uri)}: every user of this machine can read a password on the command line. "
@@ -34,11 +30,7 @@ def has_secret(uri: str) -> bool:
 
 
 def complete_uri(uri: str) -> str:
-    """Add the secrets from the environment to the address that a ledger keeps.
-
-    Raises:
-        UserError: the environment does not have them.
-    """
+    """Add the secrets from the environment to the address that a ledger keeps."""
     if MASK not in uri:
         return uri
     if mask_secrets(given := os.environ.get(URI, "")) == uri:

@@ -52,21 +52,13 @@ class Settings:
         return replace(self, tracking_uri=mask_secrets(self.tracking_uri))
 
     def completed(self) -> Settings:
-        """Return settings from a ledger, with the password from the environment.
-
-        Raises:
-            UserError: the environment does not have it, or this user has not named the store.
-        """
+        """Return settings from a ledger, with the password from the environment."""
         kept, uri = self.tracking_uri, complete_uri(self.tracking_uri)
         check_trusted("--tracking-uri", kept if is_trusted("--tracking-uri", kept) else uri)
         return replace(self, tracking_uri=uri)
 
     def for_driver(self) -> Settings:
-        """Return settings from a ledger, as `completed`, to run trials with them.
-
-        Raises:
-            UserError: as in `completed`, also for the cluster and the place of the copies.
-        """
+        """Return settings from a ledger, as `completed`, to run trials with them."""
         check_trusted("--address", self.address)
         check_trusted("--copy-to", self.copy_to)
         return self.completed()

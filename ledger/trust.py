@@ -62,11 +62,7 @@ def is_trusted(option: str, place: str | None) -> bool:
 
 
 def check_trusted(option: str, place: str | None) -> None:
-    """Refuse a place from a ledger that this user has not named, and remember one that is named by its variable.
-
-    Raises:
-        UserError: it is not known.
-    """
+    """Refuse a place from a ledger that this user has not named, and remember one that is named by its variable."""
     if is_trusted(option, place):
         trust(place)
         return

@@ -47,7 +47,6 @@ def run(options: SweepOptions) -> Result:
     call. A Ray that this process has initialised already is used as it is.
 
     Raises:
-        UserError: something is wrong with the space, the data, the machines or the store; nothing was made.
         KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
     """
     console = options.console or new_console()
@@ -83,9 +82,6 @@ def check(options: SweepOptions) -> Iterator[Check]:
 
     Yields:
         The result of each check, also after one that failed.
-
-    Raises:
-        UserError: an argument or the space is wrong, so that nothing can be checked.
     """
     _load(options.plugins)
     from search.checking.checks import Checker
@@ -98,7 +94,6 @@ def plan(options: PlanOptions) -> SweepPlan:
     """Train a few batches of some recipes, and forecast what `run` with the same arguments will need.
 
     Raises:
-        UserError: an argument or the space is wrong, or no recipe can be trained here.
         KeyboardInterrupt: Ctrl-C.
     """
     console = options.console or new_console()
@@ -122,7 +117,6 @@ def resume(options: ResumeOptions) -> Result:
     `plugins` gives the files of own techniques again, unchanged: the sweep records a hash of them and no code.
 
     Raises:
-        UserError: there is no such sweep, it is completed, or another driver runs it.
         KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
     """
     _load(options.plugins)
@@ -143,7 +137,6 @@ def extend(options: ExtendOptions) -> Result:
     The other arguments are those of `resume`.
 
     Raises:
-        UserError: there is no such sweep, or another driver runs it.
         KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
     """
     _load(options.plugins)
@@ -152,11 +145,7 @@ def extend(options: ExtendOptions) -> Result:
 
 @takes(ReadOptions)
 def open(options: ReadOptions) -> Result:
-    """Open an existing sweep, also while it runs. Weights are not available through a store.
-
-    Raises:
-        UserError: there is no such sweep, or its ledger is damaged.
-    """
+    """Open an existing sweep, also while it runs. Weights are not available through a store."""
     _load(options.plugins)
     from ledger.folder import open_folder
     from ledger.names import check_name
@@ -192,11 +181,7 @@ def _read(options: SweepOptions, console: Console) -> SweepRequest:
 
 
 def _resume_same(folder: SweepFolder, request: SweepRequest, console: Console) -> Result:
-    """Continue the sweep of an earlier `run` with the same arguments, or return it if it is completed.
-
-    Raises:
-        UserError: the sweep has another space.
-    """
+    """Continue the sweep of an earlier `run` with the same arguments, or return it if it is completed."""
     from ledger.record import SweepRecord
 
     record, space, settings = SweepRecord.open(folder), request.space, request.settings

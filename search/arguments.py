@@ -49,11 +49,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_tags(texts: Iterable[str]) -> dict[str, str]:
-    """Return the names and values of tags such as `team=vision`.
-
-    Raises:
-        UserError: a text has no name or no value, or its name has other characters than MLflow allows.
-    """
+    """Return the names and values of tags such as `team=vision`."""
     tags = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -64,11 +60,7 @@ def parse_tags(texts: Iterable[str]) -> dict[str, str]:
 
 
 def absolute_uri(uri: str) -> str:
-    """Make the path of a database file absolute, so that it does not depend on the working folder of a process.
-
-    Raises:
-        UserError: this is not the address of an MLflow store.
-    """
+    """Make the path of a database file absolute, so that it does not depend on the working folder of a process."""
     from ledger.secrets import refuse_secret
 
     check_address(uri)
@@ -77,11 +69,7 @@ def absolute_uri(uri: str) -> str:
 
 
 def check_store(uri: str, experiment: str) -> None:
-    """Check an MLflow store as far as possible without importing MLflow.
-
-    Raises:
-        UserError: this is not an MLflow store, or its database cannot be written.
-    """
+    """Check an MLflow store as far as possible without importing MLflow."""
     from training.process.writable import check_file
 
     if not experiment.strip():
@@ -97,11 +85,7 @@ def check_store(uri: str, experiment: str) -> None:
 
 
 def check_address(uri: str) -> None:
-    """Refuse an address that MLflow cannot use.
-
-    Raises:
-        UserError: this is not the address of a store, or its database needs a package that is missing.
-    """
+    """Refuse an address that MLflow cannot use."""
     from ledger.formatting import mask_secrets
 
     shown = f"--tracking-uri={mask_secrets(uri)}"
@@ -124,11 +108,7 @@ def check_address(uri: str) -> None:
 
 
 def check_database(uri: str) -> None:
-    """Refuse an existing file that is not an SQLite database. Other stores are not checked.
-
-    Raises:
-        UserError: this is a folder or another kind of file, or it cannot be read.
-    """
+    """Refuse an existing file that is not an SQLite database. Other stores are not checked."""
     from training.process.writable import cannot_write
 
     file = Path(uri.removeprefix("sqlite:///").partition("?")[0])
@@ -194,21 +174,13 @@ def _take_in_policy(augmentation: Any) -> Any:
 
 
 def check_number(option: str, value: float | None, *, least: float = 1, most: float = MOST_OF_ANYTHING) -> None:
-    """Refuse a value that is not a number from `least` to `most`. None, for an option that was not given, is accepted.
-
-    Raises:
-        UserError: the value is outside, infinite or not a number.
-    """
+    """Refuse a value that is not a number from `least` to `most`. None, for an option that was not given, is accepted."""
     if value is not None and not least <= value <= most:  # comparisons with nan are false
         raise UserError(f"{option}={value}: give a number from {least:g} to {most:,}.")
 
 
 def read_share(option: str, value: float | str | None, *, or_zero: bool = False) -> Share | None:
-    """Return the CPUs or GPUs of a trial as a number, or `auto`.
-
-    Raises:
-        UserError: the value is neither.
-    """
+    """Return the CPUs or GPUs of a trial as a number, or `auto`."""
     if value == "auto":
         return "auto"
     try:
@@ -222,11 +194,7 @@ def read_share(option: str, value: float | str | None, *, or_zero: bool = False)
 
 
 def check_share(option: str, value: float | None, *, or_zero: bool = False) -> None:
-    """Refuse a value that is not a finite number above 0.
-
-    Raises:
-        UserError: the value is not such a number.
-    """
+    """Refuse a value that is not a finite number above 0."""
     if value is None or 0 < value <= MOST_OF_ANYTHING or (value == 0 and or_zero):
         return
     raise UserError(

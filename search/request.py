@@ -54,11 +54,7 @@ class SweepRequest:
 
 
 def read_request(options: SweepOptions, say: Callable[[str], object] = lambda sentence: None) -> SweepRequest:
-    """Load the space of a sweep and make its settings; `say` gets what takes time.
-
-    Raises:
-        UserError: an option or the space is wrong.
-    """
+    """Load the space of a sweep and make its settings; `say` gets what takes time."""
     name, preset = options.name, options.preset
     space, overrides = read_source(options.space, options.overrides, preset, options.address)
     from ledger.folder import open_folder
@@ -116,11 +112,7 @@ def _read_shares(options: SweepOptions | ContinueOptions) -> dict[str, Any]:
 
 
 def read_changes(options: ContinueOptions) -> dict[str, Any]:
-    """Return the settings that a resume changes.
-
-    Raises:
-        UserError: an option is wrong.
-    """
+    """Return the settings that a resume changes."""
     changes = {name: share for name, share in _read_shares(options).items() if share is not None}
     if options.tracking_uri is not None:
         check_store(options.tracking_uri, EXPERIMENT)
@@ -151,11 +143,7 @@ def _use_preset(
 def read_source(
     space: str | Path | None, overrides: Sequence[str] | None, preset: str | None, address: str | None
 ) -> tuple[str | Path | None, list[str]]:
-    """Return the space and the values to set; with a preset there is no space, and the first word is such a value.
-
-    Raises:
-        UserError: there is neither a space nor a preset, or both, or a preset for a cluster.
-    """
+    """Return the space and the values to set; with a preset there is no space, and the first word is such a value."""
     values = list(overrides or [])
     if preset is None:
         if space is None:
@@ -184,11 +172,7 @@ def find_address(address: str | None) -> str | None:
 
 
 def read_seconds(time_budget: str | float | None) -> float | None:
-    """Return a time budget in seconds, which may be text such as `2h`.
-
-    Raises:
-        UserError: it is not a time.
-    """
+    """Return a time budget in seconds, which may be text such as `2h`."""
     if isinstance(time_budget, str):
         return parse_duration(time_budget)
     check_number("--time-budget", time_budget)

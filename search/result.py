@@ -92,9 +92,6 @@ class Result:
 
         Returns:
             The folder.
-
-        Raises:
-            UserError: there is no such trial, or the folder cannot be written.
         """
         from search.evaluation.trial_export import Extras, export_trial
 
@@ -104,11 +101,7 @@ class Result:
         return exported.folder
 
     def report(self, out: str | Path | None = None) -> Path:
-        """Write the page with the effect of each technique, and return its path, `reports/NAME.html` by default.
-
-        Raises:
-            UserError: no trial completed, or the page cannot be written.
-        """
+        """Write the page with the effect of each technique, and return its path, `reports/NAME.html` by default."""
         page = choose_page(self.name, out)
         from search.evaluation.report import report_sweep
 
@@ -124,7 +117,6 @@ class Result:
             final: Then train the winner on training and validation images, and export it.
 
         Raises:
-            UserError: no trial completed, or the sweep is running.
             KeyboardInterrupt: it was interrupted; the same call continues it.
         """
         from search.evaluation.replications.confirmation import confirm
@@ -147,10 +139,6 @@ class Result:
             with_start: Average one trial with its pretrained start in place of other trials (WiSE-FT).
             trial: That trial; None: the best one.
             alpha: The share of its weights; None: the one with the best validation score.
-
-        Raises:
-            UserError: fewer than two trials have weights that can be averaged, or the sweep is running; with `with_start`:
-                the trial has no weights, or no pretrained start.
         """
         from search.evaluation.replications.replication import check_searched
         from search.evaluation.soup import cook_soup, mix_start
@@ -168,7 +156,6 @@ class Result:
         """Train the winner without each of its techniques, and the baseline with it, on the same fresh seeds.
 
         Raises:
-            UserError: no trial completed, or the sweep is running.
             KeyboardInterrupt: it was interrupted; the same call continues it.
         """
         from search.evaluation.replications.ablation import ablate
@@ -178,11 +165,7 @@ class Result:
 
 
 def choose_page(name: str, out: str | Path | None) -> Path:
-    """Return the file for a sweep's report, `reports/NAME.html` by default.
-
-    Raises:
-        UserError: the file cannot be written, or the name is not one of a sweep.
-    """
+    """Return the file for a sweep's report, `reports/NAME.html` by default."""
     from ledger.names import check_name
     from training.process.writable import check_file
 

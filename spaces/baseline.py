@@ -20,9 +20,6 @@ def build_baselines(tree: dict[str, Tree], chosen: Recipe) -> list[Recipe]:
     Args:
         tree: A recipe with its domains.
         chosen: The section `search.baseline`; only the fields that its file sets are used.
-
-    Raises:
-        UserError: Its techniques conflict.
     """
     base = _build(tree, chosen.model_dump(exclude_unset=True))
     lr = base.optimizer.lr

@@ -37,28 +37,17 @@ def load_space(source: str | Path, overrides: Sequence[str] = ()) -> Space:
     Args:
         source: The name or the path.
         overrides: Values in the form `path=value`, applied in order.
-
-    Raises:
-        UserError: The space is wrong; the message names the file and line or the override, the reason and the remedy.
     """
     return _make_space(read_document(*_find(source)), Path(source).stem, overrides)
 
 
 def parse_space(text: str, name: str, overrides: Sequence[str] = ()) -> Space:
-    """Load the space in a YAML text, with overrides as in `load_space`; errors use `name` for it.
-
-    Raises:
-        UserError: As in `load_space`.
-    """
+    """Load the space in a YAML text, with overrides as in `load_space`; errors use `name` for it."""
     return _make_space(parse_document(text, name), Path(name).stem, overrides)
 
 
 def parse_recorded_space(text: str, name: str, sweep: str) -> Space:
-    """Load the resolved space of a sweep; errors use `name` for it.
-
-    Raises:
-        UserError: As in `load_space`, or the sweep has a technique of the user's own that is not loaded.
-    """
+    """Load the resolved space of a sweep; errors use `name` for it."""
     document = parse_document(text, name)
     recipe = document.tree.get("recipe")
     if isinstance(recipe, dict) and (missing := [field for field in recipe if field not in Recipe.model_fields]):
@@ -92,9 +81,6 @@ def load_baseline(source: str | Path, overrides: Sequence[str] = ()) -> tuple[Re
 
     Returns:
         The recipe, and whether the file is a space.
-
-    Raises:
-        UserError: As in `load_space`; or an override belongs to the section `search`.
     """
     for override in filter(is_of_search, overrides):
         raise UserError(
@@ -110,20 +96,12 @@ def load_baseline(source: str | Path, overrides: Sequence[str] = ()) -> tuple[Re
 
 
 def load_recipe(source: str | Path, overrides: Sequence[str] = (), base: Recipe | None = None) -> Recipe:
-    """Load the recipe in a YAML file. Parts that the file does not have are those of `base`, else they are off.
-
-    Raises:
-        UserError: As in `load_space`; or a field holds a domain instead of a value.
-    """
+    """Load the recipe in a YAML file. Parts that the file does not have are those of `base`, else they are off."""
     return _make_recipe(_complete(read_document(*_find(source)), base), overrides)
 
 
 def parse_recipe(text: str, name: str, base: Recipe | None = None) -> Recipe:
-    """Load the recipe in a YAML text, as in `load_recipe`; errors use `name` for it.
-
-    Raises:
-        UserError: As in `load_recipe`.
-    """
+    """Load the recipe in a YAML text, as in `load_recipe`; errors use `name` for it."""
     return _make_recipe(_complete(parse_document(text, name), base), [])
 
 
@@ -135,11 +113,7 @@ def _complete(document: Document, base: Recipe | None) -> Document:
 
 
 def change_recipe(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
-    """A recipe with other values, which are given as for a space: `optimizer.lr=0.01`.
-
-    Raises:
-        UserError: As in `load_recipe`.
-    """
+    """A recipe with other values, which are given as for a space: `optimizer.lr=0.01`."""
     return _make_recipe(parse_document(dump_recipe(recipe), "the baseline"), overrides)
 
 

@@ -58,11 +58,7 @@ class Space:
         return trial.used
 
     def grid(self) -> list[Params]:
-        """The parameters of every point of the space.
-
-        Raises:
-            UserError: A domain is continuous, or there are too many points.
-        """
+        """The parameters of every point of the space."""
         if self.count() > GRID_LIMIT:
             raise UserError(
                 f"search.sampler=grid would list {self.count():,} combinations, more than {GRID_LIMIT:,}: "
@@ -78,9 +74,6 @@ class Space:
         """The baseline at its learning rate, then at ⅓ and 3 times that rate.
 
         It has the fixed values, the choices of `search.baseline`, and the recipe's default for every other search parameter.
-
-        Raises:
-            UserError: Its techniques conflict.
         """
         return build_baselines(self.recipe, self.search.baseline)
 
@@ -93,11 +86,7 @@ class Space:
         return dump_yaml({"format": 1, "recipe": unparse(self.recipe), "search": self.search.model_dump()})
 
     def without(self, path: str, values: Collection[object]) -> Space:
-        """This space without these values in the choices at `path`, such as `precision.mode`.
-
-        Raises:
-            UserError: No value would be left.
-        """
+        """This space without these values in the choices at `path`, such as `precision.mode`."""
         return replace(self, recipe=prune(self.recipe, path, values))
 
     def values_of(self, path: str) -> set[Any]:

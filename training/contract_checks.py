@@ -35,7 +35,6 @@ def changes_setup(name: str, values: Values, device: str = "cpu") -> bool:
     """Apply the techniques of a recipe to a small model, and return whether this one changed the set-up.
 
     Raises:
-        UserError: the recipe is not legal, or this machine does not support one of its techniques.
         ValueError: two techniques set one slot of the set-up.
     """
     import timm

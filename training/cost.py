@@ -57,7 +57,6 @@ def measure_cost(recipe: Recipe, level: str, resources: Resources) -> Cost:
         resources: The CPUs and GPUs of a trial.
 
     Raises:
-        UserError: this machine cannot train the recipe.
         torch.OutOfMemoryError: the memory of the GPU is too small.
     """
     floor = psutil.Process().memory_info().rss / MB

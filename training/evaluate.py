@@ -44,11 +44,7 @@ def _select(weights: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Te
 
 
 def load_same_data(recipe: Recipe, classes: tuple[str, ...]) -> ImageData:
-    """Load the data that a model was trained on.
-
-    Raises:
-        UserError: the classes have changed since the training, so the labels have another meaning.
-    """
+    """Load the data that a model was trained on."""
     data = load_data(recipe.data)
     if data.classes != classes:
         changed = ", ".join(sorted(set(data.classes) ^ set(classes))) or "their order"

@@ -58,9 +58,6 @@ def probe_features(recipe: Recipe, metric: str, threads: int) -> ProbeResult:
     """Fit classifiers on the frozen features of a recipe's backbone, on a CPU. The test split is not used.
 
     Only the data, preprocessing, backbone and seed of the recipe matter. At most 2,000 images of each part are used.
-
-    Raises:
-        UserError: the data or the backbone's weights are not available.
     """
     began = time.perf_counter()
     data = load_data(recipe.data)

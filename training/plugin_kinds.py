@@ -47,9 +47,6 @@ def register(plugin_class: type[Any], code: str, origin: str) -> None:
         plugin_class: The class; its name in snake case is the name in recipes.
         code: The version and the hash of its source.
         origin: The file or the package that it is from.
-
-    Raises:
-        UserError: the name exists already, or the class lacks something.
     """
     field, name = _find_place(plugin_class)
     key = f"{field}.{name}" if field else name

@@ -31,11 +31,7 @@ _files: dict[str, PluginFile] = {}  # by the hash of the text
 
 
 def load(files: Iterable[str | Path] = ()) -> None:
-    """Add what installed packages and these files define to the recipes of this process.
-
-    Raises:
-        UserError: a file cannot be read or run, defines nothing for a recipe, or uses a name that exists already.
-    """
+    """Add what installed packages and these files define to the recipes of this process."""
     for point in entry_points(group=GROUP):
         _load_package(point)
     for file in files:
@@ -114,11 +110,7 @@ def _describe(version: object, digest: str) -> str:
 
 
 def _run(source: PluginFile, digest: str) -> ModuleType:
-    """Run a file as a module of its own.
-
-    Raises:
-        UserError: it is not Python, or raised an exception.
-    """
+    """Run a file as a module of its own."""
     module = ModuleType(f"technique_search_own_{digest}")
     module.__file__ = source.file
     # For tracebacks and inspect on a machine that does not have the file; other modules find it by its name, as pickle does.

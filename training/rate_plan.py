@@ -56,11 +56,7 @@ class RatePlan:
 
 
 def plan_rates(recipe: Recipe) -> RatePlan:
-    """Build a training as `train` does, and read the rate of each step. No weights are fetched.
-
-    Raises:
-        UserError: the data or the backbone is not available, the recipe has `batch_size=auto`, or too few steps.
-    """
+    """Build a training as `train` does, and read the rate of each step. No weights are fetched."""
     data = load_data(recipe.data)
     resolved = resolve_recipe(recipe, data, "cpu")
     notes = _list_notes(resolved)

@@ -286,11 +286,7 @@ def find_other_code(values: object) -> str | None:
 
 
 def read_recipe(values: Mapping[str, object]) -> Recipe:
-    """Build a recipe from plain values.
-
-    Raises:
-        UserError: a field is wrong; the message names each such field, its value and the reason.
-    """
+    """Build a recipe from plain values."""
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:

@@ -24,12 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def resolve_recipe(recipe: Recipe, data: ImageData, device: str) -> Recipe:
-    """Replace every `auto` whose value follows from this data and this device without training.
-
-    Raises:
-        UserError: the backbone is unknown or has no pretrained weights, the augmentation file cannot be used, or
-            `batch_size=auto` is set on a CPU.
-    """
+    """Replace every `auto` whose value follows from this data and this device without training."""
     if recipe.batch_size == "auto" and device == "cpu":
         raise UserError(
             "batch_size=auto is found by filling the memory of a GPU, and this machine has none: give a number."

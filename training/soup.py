@@ -63,9 +63,6 @@ def cook(ingredients: Sequence[Ingredient], classes: tuple[str, ...], metric: st
         classes: The names of the classes.
         metric: The validation metric that decides.
         device: Where the predictions are computed.
-
-    Raises:
-        UserError: the data's classes have changed since the training.
     """
     first = ingredients[0]
     evaluate = partial(_evaluate, load_same_data(first.recipe, classes), len(classes), metric, device)
@@ -89,9 +86,6 @@ def mix_with_start(
         metric: The validation metric that chooses alpha, the smallest one among equals.
         alpha: The share of the trained weights; None: the best of 0, 0.1, … 1.
         device: Where the predictions are computed.
-
-    Raises:
-        UserError: the training has no pretrained start, or trained nothing but the head; the data's classes have changed.
     """
     start = read_start(trained, len(classes))
     data = load_same_data(trained.recipe, classes)
@@ -107,11 +101,7 @@ def mix_with_start(
 
 
 def read_start(trained: Ingredient, class_count: int) -> Ingredient:
-    """Return the weights from which a training started. Its head started at random, so this is the trained one.
-
-    Raises:
-        UserError: the backbone started at random too, or did not change.
-    """
+    """Return the weights from which a training started. Its head started at random, so this is the trained one."""
     recipe, weights = trained.recipe, trained.weights
     if recipe.backbone.weights == "none":
         raise UserError(

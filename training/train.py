@@ -72,7 +72,6 @@ def train(
         val_images: Evaluate on so many validation images only, to measure the speed; None: on all of them.
 
     Raises:
-        UserError: the data, the weights, the machine or the content of the folder do not allow this recipe.
         LostDevice: the process of another device died or hangs.
         MemoryError: the system killed the process of another device for memory.
     """

@@ -39,11 +39,7 @@ class Exported:
 
 
 def check_out(out: Path) -> None:
-    """Check that an export can be written to `out`, and leave nothing there.
-
-    Raises:
-        UserError: It is a file, holds files that are not an export, or cannot be written to.
-    """
+    """Check that an export can be written to `out`, and leave nothing there."""
     check_folder("--out", out)
     if not out.is_dir() or not any(out.iterdir()):
         return
@@ -68,11 +64,7 @@ def _is_written_here(recipe: Path) -> bool:
 
 
 def export_recipe(recipe: Recipe, out: Path) -> None:
-    """Write `recipe.yaml` into `out`.
-
-    Raises:
-        UserError: As in `check_out`.
-    """
+    """Write `recipe.yaml` into `out`."""
     check_out(out)
     out.mkdir(parents=True, exist_ok=True)
     (out / "recipe.yaml").write_text(dump_recipe(recipe))
@@ -88,9 +80,6 @@ def export_model(recipe: Recipe, state: Mapping[str, torch.Tensor], source: Prov
         state: The weights of epoch `source.best_epoch`.
         source: The training that they come from.
         out: The folder.
-
-    Raises:
-        UserError: As in `check_out`.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -126,11 +115,7 @@ def write_summary(recipe: Recipe, summary: Summary, out: Path) -> None:
 
 
 def check_export(folder: Path, form: Form = "torch") -> None:
-    """Check that a folder has the files of an export in one form, without reading them.
-
-    Raises:
-        UserError: A file is missing.
-    """
+    """Check that a folder has the files of an export in one form, without reading them."""
     model = file_of(folder, form)
     for path in (folder / "recipe.yaml", folder / "summary.json", *([model] if form == "torch" else [])):
         if not os.path.isfile(path):
@@ -144,11 +129,7 @@ def check_export(folder: Path, form: Form = "torch") -> None:
 
 
 def read_export(folder: Path) -> Exported:
-    """Read an export and build its model; nothing is unpickled.
-
-    Raises:
-        UserError: The folder is not a complete export, or is damaged.
-    """
+    """Read an export and build its model; nothing is unpickled."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -167,11 +148,7 @@ def read_export(folder: Path) -> Exported:
 
 
 def read_facts(folder: Path, form: Form = "torch") -> tuple[Recipe, Summary]:
-    """Read the recipe and the summary of an export that has the given form.
-
-    Raises:
-        UserError: The folder is not a complete export, or is damaged.
-    """
+    """Read the recipe and the summary of an export that has the given form."""
     check_export(folder, form)
     try:
         summary = read_json(folder / "summary.json")

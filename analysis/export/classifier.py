@@ -42,11 +42,7 @@ class ExportedClassifier:
         return fit(image, self.recipe.evaluation_preprocessing)
 
     def classify(self, images: list[np.ndarray]) -> np.ndarray:
-        """Probabilities, float64 (N, classes), of images that `prepare` returned.
-
-        Raises:
-            UserError: A logit is infinite or not a number.
-        """
+        """Probabilities, float64 (N, classes), of images that `prepare` returned."""
         logits = self.logits(normalise(np.stack(images), self.recipe.evaluation_preprocessing)).double()
         if not logits.isfinite().all():
             raise UserError(
@@ -63,9 +59,6 @@ def load_classifier(export: Path, form: Form = "torch", device: str = "auto") ->
         export: The folder of the export.
         form: `torch`, `onnx` (`model.onnx`) or `int8` (`model.int8.onnx`).
         device: `cpu`, `cuda`, `cuda:1`, `mps`, or `auto` for a GPU if there is one.
-
-    Raises:
-        UserError: There is no such export, form or device, or the export is damaged.
     """
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", device):
         raise UserError(f"--device={device}: there is no such device. Use auto, cpu, cuda, cuda:0 or mps.")

@@ -53,11 +53,7 @@ def write_config(recipe: Recipe, summary: Summary, path: Path) -> None:
 
 
 def check_repository(repository: str, recipe: Recipe) -> None:
-    """Check that a recipe's export can be a repository of that name.
-
-    Raises:
-        UserError: The hub does not accept the name, or timm cannot load the export.
-    """
+    """Check that a recipe's export can be a repository of that name."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
@@ -78,11 +74,7 @@ def check_repository(repository: str, recipe: Recipe) -> None:
 
 
 def create_repository(repository: str) -> str:
-    """Create a private repository, if there is none of that name; returns its address.
-
-    Raises:
-        UserError: The hub cannot be reached, or refuses it.
-    """
+    """Create a private repository, if there is none of that name; returns its address."""
     from huggingface_hub import HfApi
 
     with _explained(repository):
@@ -90,11 +82,7 @@ def create_repository(repository: str) -> str:
 
 
 def push_export(folder: Path, repository: str) -> None:
-    """Upload the files of an export to a repository.
-
-    Raises:
-        UserError: The hub cannot be reached, or refuses them.
-    """
+    """Upload the files of an export to a repository."""
     from huggingface_hub import HfApi
 
     with _explained(repository):

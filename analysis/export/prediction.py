@@ -54,9 +54,6 @@ def predict_images(
 
     Returns:
         The number of images with a label, and a description of each file that could not be read.
-
-    Raises:
-        UserError: There is no such export or no image, or the file cannot be written.
     """
     names = {path: path for path in images} if isinstance(images, list) else _list_images(images)
     classifier = load_classifier(export, options.form, options.device)

@@ -18,11 +18,7 @@ NEEDED = ("mlflow", "torch", "torchvision", "timm", "safetensors", "pillow", "nu
 
 
 def check_model_name(name: str) -> None:
-    """Check a model's name for MLflow's registry.
-
-    Raises:
-        UserError: MLflow does not accept the name.
-    """
+    """Check a model's name for MLflow's registry."""
     if not name.strip() or re.search(r"[/:]", name):
         raise UserError(f"--register={name}: the name of a model cannot be empty or contain / or :.")
 
@@ -39,9 +35,6 @@ def register(exported: Exported, data: ImageData, *, name: str, tracking_uri: st
 
     Returns:
         The model's address, such as `models:/name/1`.
-
-    Raises:
-        UserError: MLflow does not accept the name.
     """
     import mlflow
     import pandas as pd

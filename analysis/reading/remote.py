@@ -86,11 +86,7 @@ class Experiment:
                 return
 
     def find(self, name: str) -> RemoteSweep:
-        """Return the latest sweep with this name.
-
-        Raises:
-            UserError: there is none.
-        """
+        """Return the latest sweep with this name."""
         sweeps = [RemoteSweep(run) for run in self.search(SWEEPS)]
         for sweep in sweeps:
             if sweep.name == name:
@@ -111,11 +107,7 @@ class Experiment:
 
 @contextmanager
 def open_experiment(uri: str, name: str) -> Iterator[Experiment]:
-    """Open an experiment of a store that exists; nothing is created. Errors of the store become one sentence.
-
-    Raises:
-        UserError: the store cannot be read, or the experiment was deleted.
-    """
+    """Open an experiment of a store that exists; nothing is created. Errors of the store become one sentence."""
     if not uri.startswith(SERVERS):
         check_database(uri)
     client = open_client(make_absolute(uri))
@@ -129,11 +121,7 @@ def open_experiment(uri: str, name: str) -> Iterator[Experiment]:
 def list_sweeps(
     uri: str, experiment: str, owner: str | None = None, tags: Mapping[str, str] | None = None
 ) -> list[RemoteSweep]:
-    """Return the sweeps of an experiment, the latest first, with this owner and these tags.
-
-    Raises:
-        UserError: the store cannot be read.
-    """
+    """Return the sweeps of an experiment, the latest first, with this owner and these tags."""
     with open_experiment(uri, experiment) as opened:
         sweeps = [RemoteSweep(run) for run in opened.search(SWEEPS)]
     wanted = tags or {}
@@ -141,11 +129,7 @@ def list_sweeps(
 
 
 def fetch_record(uri: str, experiment: str, name: str) -> SweepRecord:
-    """Read the latest sweep with this name from the ledger that its driver copies to MLflow.
-
-    Raises:
-        UserError: there is no such sweep, or it cannot be read.
-    """
+    """Read the latest sweep with this name from the ledger that its driver copies to MLflow."""
     with tempfile.TemporaryDirectory() as folder:
         return SweepRecord.open(fetch_ledger(uri, experiment, name, Path(folder)))
 
@@ -154,9 +138,6 @@ def fetch_ledger(uri: str, experiment: str, name: str, out: Path) -> SweepFolder
     """Copy the ledger of the latest sweep with this name into `out/NAME`, and return that folder.
 
     If its run has none, as in the first seconds of a sweep and in those of earlier versions, it is rebuilt from the runs.
-
-    Raises:
-        UserError: there is no such sweep, or it cannot be read.
     """
     with open_experiment(uri, experiment) as opened:
         sweep = opened.find(name)

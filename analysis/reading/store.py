@@ -43,7 +43,6 @@ def open_client(uri: str) -> MlflowClient:
 
     Raises:
         ServerAway: the server does not answer.
-        UserError: the address is not that of a store.
     """
     if uri.startswith(SERVERS):
         probe_server(uri)
@@ -62,7 +61,6 @@ def connect(uri: str) -> Iterator[Connection]:
 
     Raises:
         ServerAway: Its server does not answer.
-        UserError: There is no such database, or it is not MLflow's.
     """
     shown, file = mask_secrets(uri), sqlite_file(uri)
     if file is not None and not file.exists():
@@ -94,11 +92,7 @@ def connect(uri: str) -> Iterator[Connection]:
 
 
 def check_database(uri: str) -> None:
-    """Refuse a database of something else, in which MLflow's client would create its tables.
-
-    Raises:
-        UserError: it is none of MLflow's, or as in `connect`.
-    """
+    """Refuse a database of something else, in which MLflow's client would create its tables."""
     with connect(uri) as connection:
         import sqlalchemy
 
@@ -120,11 +114,7 @@ def import_client() -> None:
 
 
 def refuse_deleted(stage: str, experiment: str) -> None:
-    """Refuse an experiment that is in MLflow's trash.
-
-    Raises:
-        UserError: it was deleted.
-    """
+    """Refuse an experiment that is in MLflow's trash."""
     if stage != "active":
         raise UserError(f"--experiment {experiment}: it was deleted in MLflow. Restore it there or name another.")
 

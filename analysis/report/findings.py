@@ -64,11 +64,7 @@ class Winner:
 
 
 def find(sweep: Sweep) -> Findings:
-    """Compute the findings of a sweep.
-
-    Raises:
-        UserError: No trial completed, or the space has no search parameters.
-    """
+    """Compute the findings of a sweep."""
     if not list_parameters(sweep.space.recipe):
         raise UserError(
             f"{sweep.name}: its space has no search parameters, so its trials do not differ in anything searched."

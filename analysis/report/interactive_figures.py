@@ -45,11 +45,7 @@ class Figure:
         return render_template("figure.html.j2", title=self.title, figure=self, data=to_json(self.sweep, self.effects))
 
     def save(self, path: str | Path) -> Path:
-        """Write the page, and return its path.
-
-        Raises:
-            UserError: The file cannot be written.
-        """
+        """Write the page, and return its path."""
         out = Path(path)
         with complete_file("path", out) as complete:
             complete.write_text(self.to_html(), encoding="utf-8")
@@ -91,9 +87,6 @@ class Plots:
         Args:
             by: The groups: `state`, or a search parameter such as `unfreeze.level`.
             log: Draw the score on a log scale; for accuracies, the error.
-
-        Raises:
-            UserError: The space has no such search parameter.
         """
         self._check("by", by, ("state",))
         settings = {"by": by, "log": log}
@@ -108,9 +101,6 @@ class Plots:
 
         Args:
             over: `seconds`, `memory_mb`, `ece`, or a search parameter such as `optimizer.lr`.
-
-        Raises:
-            UserError: The space has no such search parameter.
         """
         self._check("over", over, tuple(column.name for column in list_columns("pages") if column.title))
         return Figure("scores", f"Scores of {self.sweep.name}", collect_sweep(self.sweep), settings={"over": over})

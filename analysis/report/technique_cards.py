@@ -95,11 +95,7 @@ def read_cards() -> list[Card]:
 
 
 def find_card(name: str) -> Card:
-    """The card of one technique.
-
-    Raises:
-        UserError: There is no such technique.
-    """
+    """The card of one technique."""
     names = technique_names()
     if name not in names:
         raise UserError(

@@ -42,11 +42,7 @@ class Check:
 
 
 def print_checks(checks: Iterable[Check], end: str = SWEEP) -> None:
-    """Print each check as soon as it is made, and `end` if none failed.
-
-    Raises:
-        UserError: one of them failed.
-    """
+    """Print each check as soon as it is made, and `end` if none failed."""
     console = make_console()
     is_file = not console.is_interactive  # a terminal would break words
     failed = []
@@ -161,11 +157,7 @@ class Checker:
         return _describe_data(identify(data, spec))
 
     def _check_data_on_cluster(self) -> str:
-        """Prepare each machine as a sweep would: it reads the data, the weights and the storage folder.
-
-        Raises:
-            UserError: trials cannot run on one of them.
-        """
+        """Prepare each machine as a sweep would: it reads the data, the weights and the storage folder."""
         from search.runner.machines.preparation import compare_versions, inputs_of, prepare_cluster
         from training.process.writable import made_for_now
 

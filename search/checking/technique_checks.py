@@ -28,11 +28,7 @@ ALL = 10**9  # more images than a data set has, so that all are evaluated
 
 
 def check_file(file: str) -> Iterator[Check]:
-    """Check each technique that a file defines, which must be loaded already; one check after the other.
-
-    Raises:
-        UserError: the file defines no technique.
-    """
+    """Check each technique that a file defines, which must be loaded already; one check after the other."""
     if not (names := techniques_of(file)):
         raise UserError(f"--check={file}: it defines no technique. Train with other classes instead: sweep train.")
     for name in names:

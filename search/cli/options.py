@@ -90,11 +90,7 @@ def _read_field(field: Parameter) -> Parameter:
 
 
 def name_latest(place: Mapping[str, Any], console: Console) -> str:
-    """Return the name of a sweep that the user gave, else that of the latest sweep, which is printed.
-
-    Raises:
-        UserError: there is no sweep, or the store may have several.
-    """
+    """Return the name of a sweep that the user gave, else that of the latest sweep, which is printed."""
     if (name := place["name"]) is not None:
         return str(name)
     if (uri := place["tracking_uri"]) is not None:
@@ -107,11 +103,7 @@ def name_latest(place: Mapping[str, Any], console: Console) -> str:
 
 
 def check_form(as_json: bool, as_csv: bool) -> None:
-    """Refuse both forms together.
-
-    Raises:
-        UserError: both were given.
-    """
+    """Refuse both forms together."""
     if as_json and as_csv:
         raise UserError("--json and --csv: give one of them.")
 

@@ -75,11 +75,7 @@ def predict(
 
 
 def choose_images(images: Path | None, list_: Path | None) -> Path | list[str]:
-    """Return the folder or image as it is, else the paths that a list has; empty lines are skipped.
-
-    Raises:
-        UserError: Both or none are given, or the list cannot be read or is empty.
-    """
+    """Return the folder or image as it is, else the paths that a list has; empty lines are skipped."""
     if (images is None) == (list_ is None):
         problem = "no images are named" if images is None else f"{images} and --list={list_} cannot be combined"
         raise UserError(f"{problem}. Name a folder, an image, - for standard input, or a list: --list files.txt.")

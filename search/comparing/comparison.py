@@ -98,11 +98,7 @@ class ComparedSweep:
 
 
 def read_sources(names: Sequence[str], storage: Path, uris: Sequence[str], experiment: str) -> list[ComparedSweep]:
-    """Read the sweeps from the storage folder; with stores, each from every store that has it.
-
-    Raises:
-        UserError: a sweep is not there, or fewer than two were found.
-    """
+    """Read the sweeps from the storage folder; with stores, each from every store that has it."""
     if uris:
         sources = [source for name in names for source in _read_from_stores(check_name(name), uris, experiment)]
     else:

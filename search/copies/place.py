@@ -97,11 +97,7 @@ def _copy(source: Any, source_files: FileSystem, target: Any, target_files: File
 
 
 def check_uri(option: str, uri: str) -> str:
-    """Return an address without a trailing slash, if it is a URI.
-
-    Raises:
-        UserError: it is no URI, or it has a password.
-    """
+    """Return an address without a trailing slash, if it is a URI."""
     from ledger.formatting import mask_secrets
 
     shown = mask_secrets(uri)
@@ -120,11 +116,7 @@ def check_uri(option: str, uri: str) -> str:
 
 
 def check_place(option: str, uri: str) -> None:
-    """Write a file there, and remove it.
-
-    Raises:
-        UserError: the store refuses, or this machine cannot reach it.
-    """
+    """Write a file there, and remove it."""
     import tempfile
 
     place = CopyPlace(uri)
@@ -141,11 +133,7 @@ def check_place(option: str, uri: str) -> None:
 
 
 def has_sweep(option: str, uri: str, name: str) -> bool:
-    """Return whether there is a copy of a sweep with this name.
-
-    Raises:
-        UserError: the store cannot be read.
-    """
+    """Return whether there is a copy of a sweep with this name."""
     try:
         return CopyPlace(uri).child(name).has("ledger.jsonl")
     except (OSError, ValueError, ImportError) as error:
@@ -153,11 +141,7 @@ def has_sweep(option: str, uri: str, name: str) -> bool:
 
 
 def copy_output(uri: str, sweep: str, path: Path) -> str:
-    """Copy a report or the folder of an export to `uri/SWEEP/NAME`, and return a sentence.
-
-    Raises:
-        UserError: it is no URI, or the store refuses.
-    """
+    """Copy a report or the folder of an export to `uri/SWEEP/NAME`, and return a sentence."""
     place = CopyPlace(check_uri("--copy-to", uri)).child(sweep)
     try:
         (place.child(path.name) if path.is_dir() else place).write_all(path)
@@ -213,11 +197,7 @@ def fetch_trial(place: CopyPlace, folder: Path, is_new: bool) -> None:
 
 
 def fetch_sweep(uri: str, path: Path, option: str = "--from") -> None:
-    """Copy the space and the ledger of a sweep from `uri/NAME` to a new folder.
-
-    Raises:
-        UserError: the folder exists, or the URI has no such sweep.
-    """
+    """Copy the space and the ledger of a sweep from `uri/NAME` to a new folder."""
     if path.exists():
         raise UserError(f"{option}={uri}: {path} exists already. Leave {option} out to continue it, or remove it.")
     if not has_sweep(option, uri, path.name):

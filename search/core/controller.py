@@ -174,11 +174,7 @@ class Controller:
                 self.end(number, "stopped", STOPPED)
 
     def propose(self) -> Trial | None:
-        """Start the next trial; None if the budget is used up, or each recipe of the space has its trial.
-
-        Raises:
-            UserError: no recipe without conflicts could be drawn.
-        """
+        """Start the next trial; None if the budget is used up, or each recipe of the space has its trial."""
         if len(self.trials) >= self.budget:
             return None
         number = self.trials.next_number()

@@ -19,7 +19,7 @@ class LiveState:
     """The trials with their rungs, the best of them, and the version at which each changed."""
 
     def __init__(self, folder: SweepFolder) -> None:
-        self.stateer = folder
+        self.folder = folder
         self.events: list[AnyEvent] = []
         self.version = 0
         self.rows: TrialRows | None = None  # None until the ledger describes the sweep
@@ -50,7 +50,7 @@ class LiveState:
         self.changed |= {trial.number: self.version for trial in self.trials if trial.state == "running"}
 
     def _begin(self, event: SweepStarted) -> None:
-        record = SweepRecord(self.stateer, [event])
+        record = SweepRecord(self.folder, [event])
         self.trials = Trials(record.space.search.metric)
         self.rows = TrialRows(record.space)
         self.asha = make_asha(record.space)

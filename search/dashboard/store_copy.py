@@ -17,11 +17,7 @@ FETCH_SECONDS = 10.0  # between two looks at a store; the driver copies its ledg
 
 
 def follow_store(uri: str, experiment: str, name: str, files: Sequence[str] = ()) -> LiveSweep:
-    """Fetch the ledger of a sweep, and go on fetching it in a thread; `files` have own techniques.
-
-    Raises:
-        UserError: the store has no such sweep, or its ledger is not there yet.
-    """
+    """Fetch the ledger of a sweep, and go on fetching it in a thread; `files` have own techniques."""
     folder = SweepFolder(Path(tempfile.mkdtemp(prefix="sweep-dashboard-")) / name, known_running=False)
     folder.path.mkdir()
     live = LiveSweep(folder, files, uri, experiment)

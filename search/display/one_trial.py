@@ -22,11 +22,7 @@ LOG_LINES = 10
 
 
 def find_trial(record: SweepRecord, text: str) -> Trial:
-    """Return the trial that the user named, such as `0007` or `7`.
-
-    Raises:
-        UserError: there is no such trial.
-    """
+    """Return the trial that the user named, such as `0007` or `7`."""
     trials = record.trials.by_number
     if text.isascii() and text.isdecimal() and len(text) < 20 and int(text) in trials:
         return trials[int(text)]

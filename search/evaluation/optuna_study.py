@@ -15,11 +15,7 @@ from training.process.optional import require_driver
 
 
 def write_study(record: SweepRecord, url: str) -> str:
-    """Write all trials, with epochs as steps, and return a sentence that names the storage.
-
-    Raises:
-        UserError: the storage cannot be opened, or has a study of that name.
-    """
+    """Write all trials, with epochs as steps, and return a sentence that names the storage."""
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 

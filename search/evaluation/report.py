@@ -49,9 +49,6 @@ def report_sweep(
     """Write the page, print a summary, attach the page to the sweep's run in MLflow, and return what it shows.
 
     `uri` is the store that the sweep was read from, if it is not that of its settings.
-
-    Raises:
-        UserError: none of its trials completed, or the file cannot be written.
     """
     findings = find(make_tables(record))
     text = render_report(findings)

@@ -35,11 +35,7 @@ class Target:
 
     @classmethod
     def find(cls, storage: Path, name: str, uri: str | None, experiment: str) -> Target:
-        """Find a sweep in the storage folder, or in a store if one is named.
-
-        Raises:
-            UserError: there is no such sweep.
-        """
+        """Find a sweep in the storage folder, or in a store if one is named."""
         if uri is None:
             return cls(SweepRecord.open(open_folder(storage, name)), None, experiment)
         from analysis.reading.remote import fetch_record
@@ -47,11 +43,7 @@ class Target:
         return cls(fetch_record(uri, experiment, check_name(name)), uri, experiment)
 
     def hand_over(self, event: AnyRequest) -> str:
-        """Hand over a request, and return when it takes effect as the end of a sentence.
-
-        Raises:
-            UserError: the store or the folder cannot be written.
-        """
+        """Hand over a request, and return when it takes effect as the end of a sentence."""
         record = self.record
         if self.uri is not None:
             from search.tracking.own_run import send_request as send_by_store
@@ -69,19 +61,12 @@ def request_trial(target: Target, values: Sequence[str], full: bool = False) -> 
     """Ask for one more trial, by a recipe's file and overrides, or by overrides of the baseline; return a sentence.
 
     What the file does not have is as in the baseline. With `full` ASHA does not stop the trial.
-
-    Raises:
-        UserError: the recipe is wrong or has other data, or the sweep cannot take it.
     """
     return _request_recipe(target, lambda space: read_added(space, values), full)
 
 
 def request_text(target: Target, text: str) -> str:
-    """Ask for one more trial with a recipe in YAML, or with overrides of the baseline, one on each line.
-
-    Raises:
-        UserError: as in `request_trial`.
-    """
+    """Ask for one more trial with a recipe in YAML, or with overrides of the baseline, one on each line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         raise UserError("the recipe is empty. Write a recipe in YAML, or values such as optimizer.lr=0.01.")
@@ -110,11 +95,7 @@ def _request_recipe(target: Target, read: Callable[[Space], Recipe], full: bool 
 
 
 def _check_recipe(record: SweepRecord, recipe: Recipe, is_here: bool) -> Recipe:
-    """Return a recipe with absolute paths. Weights that no trial has are looked for, where the sweep runs on this machine.
-
-    Raises:
-        UserError: its backbone is unknown, or its weights are not available.
-    """
+    """Return a recipe with absolute paths. Weights that no trial has are looked for, where the sweep runs on this machine."""
     given = absolute_paths(replace(record.space, recipe=recipe.model_dump()))
     check_backbones(given.recipe)
     recipe = read_recipe(given.recipe)
@@ -127,11 +108,7 @@ def _check_recipe(record: SweepRecord, recipe: Recipe, is_here: bool) -> Recipe:
 
 
 def add_note(target: Target, text: str) -> str:
-    """Add a note to a sweep, and return a sentence for the user.
-
-    Raises:
-        UserError: the note is empty or too long, or the sweep's store is not known.
-    """
+    """Add a note to a sweep, and return a sentence for the user."""
     line = mask_secrets(" ".join(text.split()))
     if not 0 < len(line) <= LONGEST_NOTE:
         raise UserError(f"the note has {len(line)} characters. Write 1 to {LONGEST_NOTE}.")
@@ -147,22 +124,14 @@ def add_note(target: Target, text: str) -> str:
 
 
 def read_added(space: Space, values: Sequence[str]) -> Recipe:
-    """Return the recipe for a sweep with this space.
-
-    Raises:
-        UserError: the recipe is wrong, or its data is not that of the sweep.
-    """
+    """Return the recipe for a sweep with this space."""
     first, *rest = values
     is_file, base = "=" not in first, space.baselines()[0]
     return _with_data(space, load_recipe(first, rest, base) if is_file else change_recipe(base, values), first)
 
 
 def _with_data(space: Space, recipe: Recipe, name: str) -> Recipe:
-    """Return the recipe with the data of the space.
-
-    Raises:
-        UserError: it has other data.
-    """
+    """Return the recipe with the data of the space."""
     from training.data.load_data import absolute
 
     baseline = space.baselines()[0]
@@ -175,11 +144,7 @@ def _with_data(space: Space, recipe: Recipe, name: str) -> Recipe:
 
 
 def request_stop(target: Target, text: str) -> str:
-    """Ask the driver to end a trial, and return a sentence for the user.
-
-    Raises:
-        UserError: there is no such trial, or it has ended.
-    """
+    """Ask the driver to end a trial, and return a sentence for the user."""
     record = target.record
     trial = find_trial(record, text)
     if trial.state not in UNFINISHED:
@@ -189,11 +154,7 @@ def request_stop(target: Target, text: str) -> str:
 
 
 def request_extension(target: Target, trials: int) -> str:
-    """Ask for more trials, and return a sentence for the user.
-
-    Raises:
-        UserError: the number is not positive, or the sweep is a replication.
-    """
+    """Ask for more trials, and return a sentence for the user."""
     check_number("trials", trials)
     record = target.record
     if record.replication is not None:
@@ -203,11 +164,7 @@ def request_extension(target: Target, trials: int) -> str:
 
 
 def request_pause(target: Target, is_paused: bool) -> str:
-    """Ask a running sweep to start no new trials, or to start them again, and return a sentence for the user.
-
-    Raises:
-        UserError: the sweep is not running.
-    """
+    """Ask a running sweep to start no new trials, or to start them again, and return a sentence for the user."""
     record = target.record
     if not record.folder.is_running():
         if record.is_done and record.replication is not None:
@@ -223,11 +180,7 @@ def request_pause(target: Target, is_paused: bool) -> str:
 
 
 def request_end(storage: Path, name: str, uri: str | None, experiment: str) -> str:
-    """Ask the driver of a sweep to end it, through its folder or through a store, and return a sentence for the user.
-
-    Raises:
-        UserError: there is no such sweep, or it is not running.
-    """
+    """Ask the driver of a sweep to end it, through its folder or through a store, and return a sentence for the user."""
     if uri is not None:
         from search.tracking.own_run import request_stop as request_by_store
 

@@ -31,9 +31,6 @@ def cook_soup(record: SweepRecord, out: Path | None, console: Console) -> Soup:
     """Average trials, compare the mean with the best single trial on the validation part, and export it.
 
     Nothing is exported if no other trial improves the best one. The test split is not read.
-
-    Raises:
-        UserError: fewer than two trials have weights that can be averaged, or the export cannot be written.
     """
     from training.soup import cook
 
@@ -60,9 +57,6 @@ def mix_start(record: SweepRecord, name: str | None, alpha: float | None, out: P
         alpha: The share of its weights; None: the one with the best validation score, and the trial alone is not exported.
         out: The folder to write. Default: `exports/NAME-with-start`.
         console: Where it prints.
-
-    Raises:
-        UserError: there is no such trial, or it has no weights, no pretrained start, or a backbone that did not change.
     """
     from training.soup import Ingredient, mix_with_start
 
@@ -100,11 +94,7 @@ def _export(soup: Soup, recipe: Recipe, cooked: Cooked, source: Provenance, cons
 
 
 def gather(record: SweepRecord) -> tuple[Trial, tuple[str, ...], list[Ingredient], list[str]]:
-    """Return the best trial with weights, its classes, what can be averaged with it, and sentences about the rest.
-
-    Raises:
-        UserError: there are fewer than two such trials.
-    """
+    """Return the best trial with weights, its classes, what can be averaged with it, and sentences about the rest."""
     from training.soup import Ingredient
 
     chosen: list[tuple[Trial, Ingredient]] = []

@@ -52,9 +52,6 @@ def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras
     """Export the best trial, or the one named.
 
     For a confirmation, the best trial is the one that was scored on the test split.
-
-    Raises:
-        UserError: there is no such trial, none completed, or an extra cannot be made; nothing is written then.
     """
     trials, test = record.trials, record.test
     trial = trials.by_number[test.trial] if test and name is None else choose_trial(trials, name, record.name)
@@ -205,11 +202,7 @@ def _add(record: SweepRecord, out: Path, extras: Extras) -> str:
 
 
 def choose_trial(trials: Trials, name: str | None, sweep: str) -> Trial:
-    """Return the trial of this number, or the best one.
-
-    Raises:
-        UserError: there is no such trial, or none completed.
-    """
+    """Return the trial of this number, or the best one."""
     if name is None:
         if (best := trials.best()) is None:
             raise UserError(f"{sweep} has no completed trial, so it has no best one. Name a trial: --trial 0000.")

@@ -15,11 +15,7 @@ RECIPES_PER_SWEEP = 3
 
 
 def collect_warm_starts(space: Space, sweeps: Iterable[SweepRecord]) -> tuple[Recipe, ...]:
-    """Return the best completed recipes of each sweep that lie in this space, without duplicates, best first.
-
-    Raises:
-        UserError: a sweep has no such recipe.
-    """
+    """Return the best completed recipes of each sweep that lie in this space, without duplicates, best first."""
     recipes: list[Recipe] = []
     for sweep in sweeps:
         completed = [trial for trial in sweep.trials.ranked() if trial.state == "completed"]

@@ -32,11 +32,7 @@ class _NoStore:
 def make_sweep_plan(
     space: Space, settings: Settings, storage: Path, price: float | None, console: Console
 ) -> SweepPlan:
-    """Measure some recipes of a space, keep that in the storage folder, and forecast the sweep.
-
-    Raises:
-        UserError: the space, the data or the machines are not usable, or no recipe can be trained here.
-    """
+    """Measure some recipes of a space, keep that in the storage folder, and forecast the sweep."""
     if space.search.trials > MOST_TRIALS:
         raise UserError(
             f"search.trials={space.search.trials}: a plan is for at most {MOST_TRIALS} trials. PreparedSweep with fewer trials."
@@ -64,11 +60,7 @@ def _check_price(price: float | None, has_gpus: bool) -> None:
 
 
 def pack_and_forecast(plan: PreparedSweep, settings: Settings, storage: Path, phases: Phases) -> list[AnyEvent]:
-    """Pack the trials if the user wants so, and return the forecast of a sweep as an event, if its space was measured.
-
-    Raises:
-        UserError: trials cannot be packed here.
-    """
+    """Pack the trials if the user wants so, and return the forecast of a sweep as an event, if its space was measured."""
     measured = recall(plan, file_of(storage, plan))
     if settings.packs:
         check_packing(settings, plan.capacity.demand.gpus > 0)
@@ -80,11 +72,7 @@ def pack_and_forecast(plan: PreparedSweep, settings: Settings, storage: Path, ph
 
 
 def measure(plan: PreparedSweep, settings: Settings, storage: Path, phases: Phases) -> MeasuredSpace:
-    """Measure a space, and keep that in the storage folder.
-
-    Raises:
-        UserError: no recipe can be trained here.
-    """
+    """Measure a space, and keep that in the storage folder."""
     measured = measure_space(plan, settings.named_cpus is None, phases)
     save(measured, file_of(storage, plan))
     return measured

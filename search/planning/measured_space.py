@@ -114,9 +114,6 @@ def measure_space(plan: PreparedSweep, uses_share: bool, phases: Phases) -> Meas
     """Measure a few recipes of every branch, then the one that seems to need most memory, and some to check the model.
 
     That takes a minute, or a tenth of the time of the sweep if that is more; what is then not measured is left out.
-
-    Raises:
-        UserError: no recipe can be trained here.
     """
     began = time.monotonic()
     candidates = list_targets(draw_recipes(plan.space, plan.resolve))

@@ -87,11 +87,7 @@ def find_room(plan: PreparedSweep) -> Room | None:
 
 
 def pack_trials(plan: PreparedSweep, needs: Needs) -> None:
-    """Change the demand of the trials so that as many as fit run at the same time, and say how many and why.
-
-    Raises:
-        UserError: there is no machine yet.
-    """
+    """Change the demand of the trials so that as many as fit run at the same time, and say how many and why."""
     room, demand = find_room(plan), plan.capacity.demand
     if room is None:
         raise UserError(

@@ -55,11 +55,7 @@ class LocalMachine:
 
 
 def read_data(spec: Data, preset: str) -> DataFacts:
-    """Count the images.
-
-    Raises:
-        UserError: the images cannot be read, or are too few for a search.
-    """
+    """Count the images."""
     data = load_data(spec)
     check_images(data)
     train, val = spec.epoch_size or len(data.train), len(data.val)
@@ -74,11 +70,7 @@ def read_data(spec: Data, preset: str) -> DataFacts:
 
 
 def read_machine(spec: Data, cpus: float | None, gpus: float | None) -> LocalMachine:
-    """Return what this machine has; `cpus` and `gpus` are those of one trial, if the user names them.
-
-    Raises:
-        UserError: the machine has fewer.
-    """
+    """Return what this machine has; `cpus` and `gpus` are those of one trial, if the user names them."""
     import torch
 
     node = this_machine()

@@ -79,9 +79,6 @@ def make_preset(
         cpus: The CPUs of each trial, if the user names them.
         gpus: The GPUs of each trial, if the user names them.
         say: Gets the name of each step that takes time.
-
-    Raises:
-        UserError: there is no such preset, no data, or too few images, or nothing can be trained here.
     """
     preset = find_preset(name)
     spec, others = _divide(preset, overrides)
@@ -111,22 +108,14 @@ def make_preset(
 
 
 def reread_preset(text: str, name: str, overrides: Sequence[str]) -> Space:
-    """Return the space of an earlier preset for the same command again; another `data` shows as a difference.
-
-    Raises:
-        UserError: the overrides name no data, or are wrong.
-    """
+    """Return the space of an earlier preset for the same command again; another `data` shows as a difference."""
     spec, others = _divide(find_preset(name), overrides)
     space = parse_space(text, name, others)
     return replace(space, recipe={**space.recipe, "data": describe_data(absolute(spec))})
 
 
 def _divide(preset: Preset, overrides: Sequence[str]) -> tuple[Data, list[str]]:
-    """Return the data that overrides name, and the other overrides. The kind of data follows from its files if not given.
-
-    Raises:
-        UserError: they name no data, or are wrong.
-    """
+    """Return the data that overrides name, and the other overrides. The kind of data follows from its files if not given."""
     of_data = [override for override in overrides if _part_of(override) == "data"]
     others = [override for override in overrides if _part_of(override) != "data"]
     if not of_data:
@@ -218,11 +207,7 @@ def _list_available(names: Sequence[str]) -> tuple[list[Backbone], str]:
 
 
 def _measure(draft: Draft, others: Sequence[str]) -> TimedDraft:
-    """Train a few batches of the baseline.
-
-    Raises:
-        UserError: it cannot be trained here, for another reason than memory.
-    """
+    """Train a few batches of the baseline."""
     import torch
 
     from search.planning.cost_model import epoch_seconds

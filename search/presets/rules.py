@@ -52,11 +52,7 @@ STOPPED_SHARE = 0.5  # of its epochs that a trial trains, as early stopping ends
 
 
 def find_preset(name: str) -> Preset:
-    """Return a preset by its name.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Return a preset by its name."""
     if name not in PRESETS:
         raise UserError(
             f"--preset={name}: there is no such preset.{did_you_mean(name, PRESETS)} Choose {', '.join(PRESETS)}."

@@ -71,9 +71,6 @@ class TrialTable:
             sort: A column; with a minus before it, the largest value comes first. None keeps the order of the ranks.
             filters: Conditions such as `optimizer.lr>0.01`.
             columns: Names with commas; by default some facts and the columns of the other arguments.
-
-        Raises:
-            UserError: there is no such column, or a condition has another form.
         """
         self.table = table
         self.named = columns
@@ -133,11 +130,7 @@ class TrialTable:
         return Condition(self._find("--filter", column), sign, value)
 
     def _find(self, option: str, name: str) -> str:
-        """Return the name of a column; the prefix that CSV gives to values of recipes may be there or not.
-
-        Raises:
-            UserError: no trial has it.
-        """
+        """Return the name of a column; the prefix that CSV gives to values of recipes may be there or not."""
         column = name.removeprefix("recipe.")
         if column not in self.known:
             raise UserError(

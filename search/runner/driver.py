@@ -55,7 +55,6 @@ def drive(
     """Run trials until none is left, the time is over or a signal comes; then close the ledger and the MLflow runs.
 
     Raises:
-        UserError: nothing more could be written.
         Interrupted: the process must end at once.
     """
     budget = settings.time_budget_seconds
@@ -153,7 +152,6 @@ def _refuse_failure(folder: SweepFolder, controller: Controller, crash: Exceptio
     """Raise what ended the sweep before its time, with the command that continues it.
 
     Raises:
-        UserError: nothing more could be written.
         Exception: `crash`, an error of the program.
     """
     if controller.ledger.was_removed and folder.ledger.exists() and not folder.space.exists():
@@ -189,11 +187,7 @@ def _close(controller: Controller, tracking: Tracking, state: SweepState, reques
 
 
 def _start_copy(folder: SweepFolder, uri: str) -> LedgerCopy | None:
-    """Begin to copy a sweep to `uri/NAME`; None without a URI.
-
-    Raises:
-        UserError: the store refuses, or does not answer.
-    """
+    """Begin to copy a sweep to `uri/NAME`; None without a URI."""
     if not uri:
         return None
     check_place("--copy-to", uri)

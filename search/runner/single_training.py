@@ -47,11 +47,7 @@ def train_single(
     experiment: str,
     console: Console,
 ) -> None:
-    """Train, log one run to MLflow, and export the best weights into `out`.
-
-    Raises:
-        UserError: the recipe, the data or the machine do not allow it.
-    """
+    """Train, log one run to MLflow, and export the best weights into `out`."""
     from training.data.identity import identify
     from training.data.inspection.remarks import list_remarks, summarise_remarks
 

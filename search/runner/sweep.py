@@ -53,9 +53,6 @@ def run_sweep(
     `opening` has the ledger's first events after its header: warm starts, or all trials of a replication. `forecast` looks
     at the prepared sweep before its first trial, and returns more such events. `preset` is the text of the space that a
     preset made; the folder keeps it.
-
-    Raises:
-        UserError: the space, the data, the machines or the tracking server are not usable; no sweep was created.
     """
     settings.remember()
     probe_cluster(settings.address)
@@ -116,9 +113,6 @@ def resume_sweep(
 
     `more_trials` extends it. `changes` has settings that are other than before, such as the cluster or the MLflow store.
     `forecast` is that of `run_sweep`. `is_restart` is whether Ray was started again already.
-
-    Raises:
-        UserError: another driver runs it, it is completed, or its space file was changed.
     """
     with folder.locked():
         end_left(folder.processes)
@@ -170,11 +164,7 @@ def resume_sweep(
 
 
 def _deliver(record: SweepRecord, tracking: Tracking, is_moved: bool) -> SweepEnd:
-    """Send the missing events to MLflow for a sweep whose trials have all ended; a new store gets all of them.
-
-    Raises:
-        UserError: MLflow already has all events.
-    """
+    """Send the missing events to MLflow for a sweep whose trials have all ended; a new store gets all of them."""
     if record.is_delivered and not is_moved:
         raise UserError(
             f"{record.name} is completed: all {len(record.trials)} trials have ended. To run more trials: "
@@ -197,11 +187,7 @@ def make_header(
 
 
 def create_folder(folder: SweepFolder, header: SweepStarted, *events: AnyEvent, preset: str = "") -> None:
-    """Create a sweep's folder with its space and the first events of its ledger, completely or not at all.
-
-    Raises:
-        UserError: a sweep that started at the same time has this name.
-    """
+    """Create a sweep's folder with its space and the first events of its ledger, completely or not at all."""
     partial = SweepFolder(folder.path.with_name(f".{folder.name}-{header.id}"))
     partial.path.mkdir(parents=True)
     partial.space.write_text(header.space)
@@ -223,11 +209,7 @@ def create_folder(folder: SweepFolder, header: SweepStarted, *events: AnyEvent, 
 
 
 def check_frozen_space(record: SweepRecord) -> None:
-    """Refuse to continue a sweep whose `space.yaml` was changed since it started.
-
-    Raises:
-        UserError: the file was changed; the message names the first line that differs.
-    """
+    """Refuse to continue a sweep whose `space.yaml` was changed since it started."""
     folder = record.folder
     try:
         refuse_irregular(folder.space)

@@ -26,7 +26,6 @@ def open_store(uri: str, experiment: str) -> Experiment:
 
     Raises:
         ServerAway: the server does not answer.
-        UserError: the experiment was deleted.
     """
     folder = None
     if file := sqlite_file(uri):

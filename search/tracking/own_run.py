@@ -71,11 +71,7 @@ def send_notes(record: SweepRecord, settings: Settings) -> bool:
 
 
 def fetch_export(uri: str, experiment: str, name: str, out: Path) -> None:
-    """Copy the export that `sweep run --publish` attached to the sweep's run.
-
-    Raises:
-        UserError: there is no such sweep, or it has no export.
-    """
+    """Copy the export that `sweep run --publish` attached to the sweep's run."""
     with open_experiment(uri, experiment) as opened, tempfile.TemporaryDirectory() as folder:
         sweep = opened.find(name)
         with artifact_errors(uri, EXPORT):
@@ -91,11 +87,7 @@ def fetch_export(uri: str, experiment: str, name: str, out: Path) -> None:
 
 
 def publish_export(record: SweepRecord, folder: Path) -> None:
-    """Attach an export to the sweep's run.
-
-    Raises:
-        UserError: the store cannot be written.
-    """
+    """Attach an export to the sweep's run."""
     settings = record.settings
     with open_experiment(settings.tracking_uri, settings.experiment) as opened:
         if run_id := opened.find_own_run(record.header.id):
@@ -103,21 +95,13 @@ def publish_export(record: SweepRecord, folder: Path) -> None:
 
 
 def request_stop(uri: str, experiment: str, name: str) -> None:
-    """Ask the driver of a sweep to end it; it looks for such a request every few seconds.
-
-    Raises:
-        UserError: there is no such sweep, or it is not running.
-    """
+    """Ask the driver of a sweep to end it; it looks for such a request every few seconds."""
     with open_experiment(uri, experiment) as opened:
         opened.client.set_tag(_find_running(opened, name).run.info.run_id, STOP, "yes")
 
 
 def send_request(uri: str, experiment: str, name: str, event: AnyRequest) -> None:
-    """Leave a request for the driver of a running sweep; it looks for one every few seconds.
-
-    Raises:
-        UserError: there is no such sweep, it is not running, or the recipe is too long for a tag.
-    """
+    """Leave a request for the driver of a running sweep; it looks for one every few seconds."""
     text = encode(event).decode()
     if len(text) > LONGEST_TAG:
         raise UserError(

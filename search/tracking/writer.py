@@ -96,11 +96,7 @@ class Tracking:
         self._thread.start()
 
     def wait_ready(self) -> None:
-        """Wait until runs can be written.
-
-        Raises:
-            UserError: the store cannot be opened, or the server does not answer and `patient` is off.
-        """
+        """Wait until runs can be written."""
         self._ready.wait()
         if self._error is not None:
             raise self._error

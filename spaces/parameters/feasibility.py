@@ -21,11 +21,7 @@ DRAWS = 64
 
 
 def check_feasible(space: Space, document: Document) -> None:
-    """Refuse a space that no search could use.
-
-    Raises:
-        UserError: The space cannot be searched; the message names the field and the reason.
-    """
+    """Refuse a space that no search could use."""
     _check_first_rung(space, document)
     _check_group(space, document)
     if space.search.sampler == "grid":

@@ -76,9 +76,6 @@ def prune(tree: dict[str, Tree], path: str, values: Collection[object]) -> dict[
         tree: A recipe with its domains.
         path: The field, such as `precision.mode`.
         values: The values to remove from each choice there.
-
-    Raises:
-        UserError: No value would be left there.
     """
     left = _prune_part(tree, Recipe, path.split("."), values)
     if isinstance(left, _Gone):

@@ -28,11 +28,7 @@ from training.recipe import Recipe
 
 
 def check_part(tree: dict[str, Tree], part: type[BaseModel], steps: Steps, document: Document) -> None:
-    """Check the mapping of one part and everything inside it.
-
-    Raises:
-        UserError: A name is unknown or a value illegal; the message names the place, the reason and the nearest name.
-    """
+    """Check the mapping of one part and everything inside it."""
     for field, value in tree.items():
         if field not in part.model_fields:
             raise document.error((*steps, field), _unknown(field, part, steps))

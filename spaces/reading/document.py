@@ -40,11 +40,7 @@ def _pack(text: str) -> str:
 
 
 def read_document(path: Path, name: str) -> Document:
-    """Read a YAML file; errors use `name` for it.
-
-    Raises:
-        UserError: The file cannot be read, is empty or is not a YAML mapping.
-    """
+    """Read a YAML file; errors use `name` for it."""
     try:
         text = read_text(path, name)
     except FileNotFoundError:
@@ -54,11 +50,7 @@ def read_document(path: Path, name: str) -> Document:
 
 
 def parse_document(text: str, name: str) -> Document:
-    """Read a YAML text; errors use `name` for it.
-
-    Raises:
-        UserError: The text is empty or is not a YAML mapping.
-    """
+    """Read a YAML text; errors use `name` for it."""
     places: dict[Steps, Place] = {}
     tree = parse_yaml(text, name, places)
     if tree is None:

@@ -18,11 +18,7 @@ _MOST = 1000  # With more combinations of backbones, a trial reports a wrong one
 
 
 def check_backbones(recipe: dict[str, Tree]) -> None:
-    """Refuse a backbone that its library does not have.
-
-    Raises:
-        UserError: A backbone is unknown; the message names it and the nearest names.
-    """
+    """Refuse a backbone that its library does not have."""
     for backbone in dict.fromkeys(_list_backbones(recipe)):
         if not _is_defined(backbone):
             from training.model.backbones import check_backbone

@@ -21,11 +21,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {"recipe": Recipe, "search": Search}
 
 
 def apply_overrides(document: Document, overrides: Sequence[str]) -> Document:
-    """The document with every override applied in order; its values are checked later.
-
-    Raises:
-        UserError: An override is malformed, or sets a field inside a domain.
-    """
+    """The document with every override applied in order; its values are checked later."""
     for override in overrides:
         path, equals, text = override.partition("=")
         names = path.strip().split(".")

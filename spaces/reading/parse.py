@@ -27,9 +27,6 @@ def parse(values: Tree, steps: Steps, document: Document) -> Tree:
         values: Plain values of a file.
         steps: The steps that lead to them, for errors.
         document: The file, for errors.
-
-    Raises:
-        UserError: A domain is malformed.
     """
     if not isinstance(values, dict):
         return values

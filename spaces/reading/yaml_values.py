@@ -38,9 +38,6 @@ def parse_yaml(text: str, name: str, places: dict[Steps, Place] | None = None) -
         text: The YAML.
         name: Its name in errors.
         places: The place of each value is added to it.
-
-    Raises:
-        UserError: The text is not YAML, holds a key twice, or is too deep or too large.
     """
     try:
         yaml = YAML(typ="safe", pure=True)

@@ -17,11 +17,7 @@ class Technique(Part):
     keeps_features: ClassVar[bool] = False
 
     def apply(self, setup: TrainingSetup) -> None:
-        """Change the set-up. This is called only if the technique is on.
-
-        Raises:
-            UserError: this machine or this model does not support the technique.
-        """
+        """Change the set-up. This is called only if the technique is on."""
         raise NotImplementedError(f"{type(self).__name__}.apply")
 
     @property

@@ -25,11 +25,7 @@ from training.recipe import Recipe
 
 
 def load_data(spec: Data) -> ImageData:
-    """Load the data of a recipe; the split depends on `split_seed` alone.
-
-    Raises:
-        UserError: the data is missing, broken or too small; or the code of data that are not bundled failed.
-    """
+    """Load the data of a recipe; the split depends on `split_seed` alone."""
     fields = absolute(spec).model_dump_json(exclude={"epoch_size"})
     # Files are listed each time, because they may have changed.
     data = _load(spec) if spec.reads_files else _load_once(type(spec), fields)

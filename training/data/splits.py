@@ -43,11 +43,7 @@ def allocate(counts: np.ndarray, total: int) -> np.ndarray:
 
 
 def take(data: ImageData, train_size: int | None, seed: int) -> ImageData:
-    """Return the data with `train_size` training images, stratified; None means all.
-
-    Raises:
-        UserError: there are fewer images than `train_size`, or more classes.
-    """
+    """Return the data with `train_size` training images, stratified; None means all."""
     if train_size is None or train_size == len(data.train):
         return data
     if train_size > len(data.train):

@@ -70,11 +70,7 @@ class FeatureUse(pl.Callback):
             self.stopwatch.stop()
 
     def prepare_images(self) -> None:
-        """Prepare the images that are needed now, not during an epoch.
-
-        Raises:
-            UserError: this machine does not support the backend, or an image cannot be read.
-        """
+        """Prepare the images that are needed now, not during an epoch."""
         for loader in (self.train, self.val):
             if loader.features is None:
                 loader.find_images()

@@ -29,9 +29,6 @@ def read_checkpoint(path: Path, keys: Sequence[str] = BEST, mmap: bool = False) 
     """Read a checkpoint without unpickling code. `keys` must be in it; the default is those of `best.ckpt`.
 
     `best.ckpt` contains the weights as `state_dict`, the resolved `recipe`, the names of the `classes` and the `epoch`.
-
-    Raises:
-        UserError: the file is damaged or lacks one of the keys.
     """
     try:
         refuse_irregular(path)

@@ -58,11 +58,7 @@ class EpochReporter(pl.Callback):
         self.stopwatch = Stopwatch()
 
     def resume(self) -> Path | None:
-        """Report the epochs in `last.ckpt`, and return its path; None if there is nothing to resume from.
-
-        Raises:
-            UserError: the checkpoint belongs to another recipe or metric.
-        """
+        """Report the epochs in `last.ckpt`, and return its path; None if there is nothing to resume from."""
         path = self.folder / "last.ckpt"
         if path.exists() and (saved := self._read(path)):
             self._refuse_another(saved, path)

@@ -18,11 +18,7 @@ from training.errors import UserError, describe_error, locate_fault
 
 
 def check_backbone(backbone: Backbone) -> None:
-    """Refuse a name that does not exist in its library, and suggest the nearest ones.
-
-    Raises:
-        UserError: the name is unknown, or the model needs a special training loop.
-    """
+    """Refuse a name that does not exist in its library, and suggest the nearest ones."""
     if backbone.source == "own" and backbone.name not in OWN_BACKBONES:
         loaded = f"loaded are {', '.join(OWN_BACKBONES)}" if OWN_BACKBONES else "none is loaded"
         raise UserError(f"backbone.name={backbone.name} with source=own: {loaded}. Give its file with --plugin.")
@@ -54,11 +50,7 @@ def _list_known(backbone: Backbone) -> list[str]:
 
 
 def build_bare(backbone: Backbone, class_count: int, image_size: int, **arguments: Any) -> nn.Module:
-    """Build a backbone with random weights, which depend on torch's global seed; `arguments` go to timm.
-
-    Raises:
-        UserError: the backbone is unknown, or does not accept images of this size (image_size × image_size pixels).
-    """
+    """Build a backbone with random weights, which depend on torch's global seed; `arguments` go to timm."""
     check_backbone(backbone)
     try:
         if backbone.source == "own":
@@ -111,11 +103,7 @@ def _switch_dropping_off(model: nn.Module) -> None:
 
 
 def build_own(backbone: Backbone, class_count: int, image_size: int) -> nn.Module:
-    """Build a backbone of the user's own, with random weights and with timm's methods for its head and stages.
-
-    Raises:
-        UserError: its `build` fails, or a declared name is not one of its modules.
-    """
+    """Build a backbone of the user's own, with random weights and with timm's methods for its head and stages."""
     own_backbone, _ = OWN_BACKBONES[backbone.name]
     try:
         model = own_backbone.build(class_count, image_size)
@@ -144,11 +132,7 @@ def build_own(backbone: Backbone, class_count: int, image_size: int) -> nn.Modul
 
 
 def own_pretrained(backbone: Backbone) -> dict[str, torch.Tensor]:
-    """Return the pretrained weights of a backbone of the user's own.
-
-    Raises:
-        UserError: it has none.
-    """
+    """Return the pretrained weights of a backbone of the user's own."""
     weights = OWN_BACKBONES[backbone.name][0].pretrained()
     if weights is None:
         raise UserError(

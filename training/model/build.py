@@ -30,9 +30,6 @@ def build_model(backbone: Backbone, class_count: int, image_size: int) -> nn.Mod
     Returns:
         A model from float images (N, 3, image_size, image_size) to logits (N, class_count). Its attribute
         `missing_weights` is the share of the backbone's tensors that its weights lack; absent if they were not asked for.
-
-    Raises:
-        UserError: the backbone is unknown or does not accept such images, or its weights are not available or do not fit.
     """
     if backbone.weights == "pretrained" and backbone.source == "timm":
         # timm adapts its weights to the model: it renames old keys and resizes position embeddings.
@@ -52,9 +49,6 @@ def refuse_single_images(recipe: Recipe, model: nn.Module, image_size: int) -> N
     """Refuse batches of one image if BatchNorm would then see a single value per channel.
 
     A backbone without BatchNorm, a frozen one and larger images are accepted.
-
-    Raises:
-        UserError: BatchNorm would see a single value per channel.
     """
     if recipe.batch_size != 1:
         return
@@ -121,11 +115,7 @@ def _adapt(model: nn.Module, weights: dict[str, torch.Tensor], image_size: int) 
 
 @torch.no_grad()
 def refuse_size(model: nn.Module, side: int, field: str) -> None:
-    """Refuse images (3, side, side) that the model cannot classify.
-
-    Raises:
-        UserError: the model needs images of one size. `field` is the field of the recipe with its value.
-    """
+    """Refuse images (3, side, side) that the model cannot classify."""
     modes = {module: module.training for module in model.modules()}
     try:
         model.eval()(torch.zeros(1, 3, side, side))

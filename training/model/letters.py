@@ -49,9 +49,6 @@ def letters_weights(backbone: Backbone) -> dict[str, torch.Tensor]:
 
     They are trained once per machine and then cached. If several processes need them at the same time, one trains and the
     others wait for its file.
-
-    Raises:
-        UserError: the cache folder cannot be written to.
     """
     versions = (VERSION, *(library.__version__ for library in (torch, timm, torchvision, cv2)))
     code = [backbone.code] if backbone.code else []

@@ -58,9 +58,6 @@ def stages_of(model: nn.Module) -> list[list[nn.Parameter]]:
     """Return the parameters of each stage between stem and head.
 
     Norms and projections after the last block belong to the last stage.
-
-    Raises:
-        UserError: the stages of this model are not known.
     """
     matcher = _matcher_of(model, coarse=True)
     if matcher is None:
@@ -116,9 +113,6 @@ def layers_of(model: nn.Module) -> dict[nn.Parameter, int]:
     """Return the layer of each parameter, from 0 for the stem up to the head.
 
     A layer is a block in timm's models, and a stage in torchvision's.
-
-    Raises:
-        UserError: the layers of this model are not known.
     """
     matcher = _matcher_of(model, coarse=False)
     if matcher is None:

@@ -64,11 +64,7 @@ class TrainedTeacher:
 
 
 def find_file(path: Path) -> Path:
-    """Return the file of weights that a teacher's path means: itself, or one in that folder.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Return the file of weights that a teacher's path means: itself, or one in that folder."""
     weights_file = next((file for file in (path / CHECKPOINT, path / EXPORT, path) if file.is_file()), None)
     if weights_file is None:
         raise UserError(
@@ -84,10 +80,6 @@ def read_teacher(path: str, student: Recipe, classes: tuple[str, ...]) -> Traine
         path: A `best.ckpt`, the folder of a trial, or the folder of an export.
         student: The resolved recipe of the training.
         classes: The names of its classes.
-
-    Raises:
-        UserError: the file is missing or damaged, its classes are others, or it may have learnt the images on which the
-            student is validated or tested.
     """
     from training.evaluate import restore_model
 

@@ -32,11 +32,7 @@ DEPTH = 4  # of keys in keys, and of names in front of a model's own
 
 
 def read_weights(path: Path, field: str) -> State:
-    """Read a state dict from a safetensors or torch file, without unpickling code.
-
-    Raises:
-        UserError: the file does not exist, or contains no weights. The message starts with `field`.
-    """
+    """Read a state dict from a safetensors or torch file, without unpickling code."""
     if not path.is_file():
         reason = "this is not a file" if path.exists() else "no such file"
         raise UserError(f"{field}={path}: {reason}. Give none, pretrained, letters, or a file of weights.")
@@ -47,11 +43,7 @@ def read_weights(path: Path, field: str) -> State:
 
 
 def read_cached(path: Path, way_out: str) -> State:
-    """Read the weights that a library has stored on this machine, as they are: the library may change their names.
-
-    Raises:
-        UserError: the file is damaged, as a download that was cut leaves it.
-    """
+    """Read the weights that a library has stored on this machine, as they are: the library may change their names."""
     try:
         state = _read(path)
         _find_state(state)

@@ -28,11 +28,7 @@ CONNECT_SECONDS = 5.0
 
 
 def fetch_early(backbone: Backbone, say: Callable[[str], None]) -> None:
-    """Fetch or check the weights before a sweep or training starts. `say` is called before a download.
-
-    Raises:
-        UserError: the weights are not available.
-    """
+    """Fetch or check the weights before a sweep or training starts. `say` is called before a download."""
     if backbone.weights == "pretrained":
         if backbone.source != "own" and _check_cached(backbone):
             return
@@ -43,11 +39,7 @@ def fetch_early(backbone: Backbone, say: Callable[[str], None]) -> None:
 
 
 def locate_weights(backbone: Backbone) -> str:
-    """Return a phrase that says where the weights would come from; nothing is fetched.
-
-    Raises:
-        UserError: the weights are not available.
-    """
+    """Return a phrase that says where the weights would come from; nothing is fetched."""
     if backbone.weights == "none":
         return "random weights"
     if backbone.weights == "letters":
@@ -66,11 +58,7 @@ def locate_weights(backbone: Backbone) -> str:
 
 
 def fetch_pretrained(backbone: Backbone) -> dict[str, torch.Tensor]:
-    """Return the weights that the backbone's library publishes, from its cache or its server.
-
-    Raises:
-        UserError: the library has none, or they are not cached and the server cannot be reached.
-    """
+    """Return the weights that the backbone's library publishes, from its cache or its server."""
     if backbone.source == "own":
         return own_pretrained(backbone)
     published = _find_published(backbone)
@@ -83,11 +71,7 @@ def fetch_pretrained(backbone: Backbone) -> dict[str, torch.Tensor]:
 
 
 def _check_cached(backbone: Backbone) -> bool:
-    """Return whether the weights are on this machine.
-
-    Raises:
-        UserError: they are, and the file is damaged.
-    """
+    """Return whether the weights are on this machine."""
     published = _find_published(backbone)
     if published.file:
         published.read()
@@ -95,11 +79,7 @@ def _check_cached(backbone: Backbone) -> bool:
 
 
 def pretrained_config(backbone: Backbone) -> InputConfig | None:
-    """Return the input that the pretrained weights were trained with; None without pretrained weights.
-
-    Raises:
-        UserError: the library publishes no weights for this backbone.
-    """
+    """Return the input that the pretrained weights were trained with; None without pretrained weights."""
     if backbone.weights != "pretrained" or backbone.source == "own":
         return None
     if backbone.source == "timm":

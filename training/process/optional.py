@@ -53,9 +53,6 @@ def require(wanted: str, *modules: str, otherwise: str = "") -> None:
         wanted: the field or option as the user wrote it.
         modules: libraries of `EXTRAS`.
         otherwise: a sentence with another way out.
-
-    Raises:
-        UserError: one of them is missing; the message has the command that installs it.
     """
     for module in modules:
         if not is_installed(module):
@@ -66,10 +63,6 @@ def require(wanted: str, *modules: str, otherwise: str = "") -> None:
 
 
 def require_driver(wanted: str, url: str) -> None:
-    """Refuse the address of a PostgreSQL database where its driver is not installed.
-
-    Raises:
-        UserError: it is missing.
-    """
+    """Refuse the address of a PostgreSQL database where its driver is not installed."""
     if re.match(r"postgresql(\+psycopg)?://", url):
         require(wanted, "psycopg")

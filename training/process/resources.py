@@ -23,11 +23,7 @@ class Resources:
     gpu_share: float = 1.0  # part of each GPU's memory that this training may fill
 
     def divide(self, devices: int) -> Resources:
-        """Return what the process of each of several devices may use.
-
-        Raises:
-            UserError: there are fewer GPUs, or without GPUs fewer CPUs, than devices.
-        """
+        """Return what the process of each of several devices may use."""
         cpus = self.threads + self.workers
         if devices > (self.gpus if self.device == "cuda" else cpus):
             has, option = (f"{self.gpus} GPU", "gpus") if self.device == "cuda" else (f"{cpus} CPU", "cpus")

@@ -24,7 +24,6 @@ def read_text(path: Path, name: str, largest_bytes: int = LARGEST_BYTES) -> str:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        UserError: this is not a file, or it is too large, unreadable or not in UTF-8.
     """
     try:
         size = path.stat().st_size

@@ -19,9 +19,6 @@ def check_folder(field: str, folder: Path, shown: Path | None = None) -> None:
         field: The option that named it, for the error.
         folder: The folder; it need not exist.
         shown: The path as the user wrote it, for the error.
-
-    Raises:
-        UserError: It is a file, or nothing can be written there.
     """
     try:
         with made_for_now(folder):
@@ -60,9 +57,6 @@ def check_file(field: str, file: Path) -> None:
     Args:
         field: The option that named it, for the error.
         file: The file; it need not exist.
-
-    Raises:
-        UserError: It is a folder, or its folder cannot be written to.
     """
     try:
         is_folder = file.is_dir()
@@ -83,9 +77,6 @@ def complete_files(field: str, folder: Path, shown: Path | None = None) -> Itera
         field: The option that named the folder, for the error.
         folder: The folder; it need not exist.
         shown: The path as the user wrote it, for the error.
-
-    Raises:
-        UserError: A file cannot be written.
     """
     try:
         with made_for_now(folder), TemporaryDirectory(dir=folder, prefix=".partial-") as partial:
@@ -104,11 +95,7 @@ def complete_files(field: str, folder: Path, shown: Path | None = None) -> Itera
 
 @contextmanager
 def complete_file(field: str, out: Path) -> Iterator[Path]:
-    """Give a path to write one file to, as in `complete_files`. A device or a pipe is written to as it is.
-
-    Raises:
-        UserError: The file cannot be written.
-    """
+    """Give a path to write one file to, as in `complete_files`. A device or a pipe is written to as it is."""
     if os.path.exists(out) and not (os.path.isfile(out) or os.path.isdir(out)):
         yield out
         return

@@ -54,11 +54,7 @@ def dashboard(
 def _find_app(
     name: str | None, storage: Path, uri: str | None, experiment: str, files: list[str]
 ) -> tuple[str, ASGIApp]:
-    """Return what is shown, as words, and its application.
-
-    Raises:
-        UserError: there is no such sweep, or none at all.
-    """
+    """Return what is shown, as words, and its application."""
     from ledger.folder import list_folders, open_folder
     from ledger.names import check_name
     from search.dashboard.app import make_app

@@ -30,9 +30,6 @@ def show_data(
 
     With `check`, read all image files and name the broken ones instead. With `speed`, measure the backends as well.
     Return what was printed, as plain values.
-
-    Raises:
-        UserError: the data or an option is wrong.
     """
     recipe = find_recipe(source, overrides)
     from training.data.load_data import load_data

@@ -40,11 +40,7 @@ def ui(
 
 
 def serve_ui(uri: str, port: int) -> None:
-    """Serve the UI of a database on 127.0.0.1 until Ctrl-C; for a server, print its address.
-
-    Raises:
-        UserError: there is no such store, no free port, or the UI ended by itself.
-    """
+    """Serve the UI of a database on 127.0.0.1 until Ctrl-C; for a server, print its address."""
     if uri.startswith(("http", "databricks")):
         print(f"{mask_secrets(uri)} is a tracking server and has its own UI: open it in a browser.")
         return
@@ -100,11 +96,7 @@ def _end_group(server: subprocess.Popen[bytes]) -> None:
 
 
 def find_free_port(first: int) -> int:
-    """Return the first free port, starting at `first`.
-
-    Raises:
-        UserError: `first` is not a port, or none of the next ports is free.
-    """
+    """Return the first free port, starting at `first`."""
     if not 1 <= first <= LAST_PORT:
         raise UserError(f"--port={first}: a port is a number from 1 to {LAST_PORT}. The default is 5000.")
     from analysis.web_server import open_socket

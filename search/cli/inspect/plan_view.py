@@ -24,11 +24,7 @@ LISTED = 30  # epochs and groups that are listed at most
 
 
 def show_plan(recipe: Recipe, picture: Path | None, console: Console) -> None:
-    """Print the plan of a recipe, and draw it into a file if one is named.
-
-    Raises:
-        UserError: the plan cannot be made, or the file cannot be written.
-    """
+    """Print the plan of a recipe, and draw it into a file if one is named."""
     from training.rate_plan import plan_rates
 
     plan = plan_rates(recipe)

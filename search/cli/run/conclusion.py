@@ -31,7 +31,6 @@ def conclude(result: Result, publish: bool = False, dashboard: bool = False) -> 
 
     Raises:
         typer.Exit: the sweep was interrupted, or no trial completed.
-        UserError: the export cannot be attached.
     """
     record, trials, console = result.record, result.record.trials, result.console
     if record.replication is not None:

@@ -65,11 +65,7 @@ def _read_run_options(context: typer.Context) -> typer.Context:
 
 
 def _load(given: dict[str, Any]) -> Space:
-    """Read the space here, so that a mistake in it is found before anything is sent.
-
-    Raises:
-        UserError: the space is wrong, or an option has no meaning on the cluster.
-    """
+    """Read the space here, so that a mistake in it is found before anything is sent."""
     source, overrides = read_source(given["space"], given["overrides"], given["preset"], "a cluster")
     storage, uri = given["storage"], given["tracking_uri"]
     if given["dashboard"]:

@@ -50,7 +50,6 @@ def ablate(source: SweepRecord, seeds: int | None, console: Console) -> Ablation
     """Train the winner and the baseline with one technique switched at a time, or continue an existing ablation.
 
     Raises:
-        UserError: nothing completed, too few seeds, or no technique to switch.
         Interrupted: it was interrupted.
     """
 
@@ -71,9 +70,6 @@ def _build_variants(winner: Recipe, baseline: Recipe, sweep: str) -> tuple[list[
 
     Returns:
         The techniques, and the recipes with `winner` and `baseline` first.
-
-    Raises:
-        UserError: there is no such technique.
     """
     recipes, notes, techniques = {WINNER: winner, BASELINE: baseline}, [], []
     for field, value, off in _switches(winner, baseline):
@@ -122,11 +118,7 @@ def _exchange(recipe: Recipe, field: str, value: Any) -> Recipe | str:
 
 
 def _find_winner(source: SweepRecord) -> Trial:
-    """Find the trial whose recipe `sweep confirm` found best; without a confirmation, the best of the search.
-
-    Raises:
-        UserError: no trial completed.
-    """
+    """Find the trial whose recipe `sweep confirm` found best; without a confirmation, the best of the search."""
     trials = source.trials
     best = choose_best(trials, source.name, 1)[0]
     folder = replication_folder(source.folder, "confirm")
@@ -137,11 +129,7 @@ def _find_winner(source: SweepRecord) -> Trial:
 
 
 def conclude_ablation(replicated: Replicated, console: Console) -> Ablation:
-    """Print the effect of each technique, best first, then write and log the page.
-
-    Raises:
-        UserError: neither the winner nor the baseline completed on every seed.
-    """
+    """Print the effect of each technique, best first, then write and log the page."""
     ablation = measure_worth(replicated)
     metric, rows = ablation.metric, _list_rows(ablation)
     first = f"The effect of each technique on {metric}, on {len(ablation.seeds)} fresh seeds, with 95 % intervals:"

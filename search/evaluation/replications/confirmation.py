@@ -46,7 +46,6 @@ def confirm(source: SweepRecord, top: int | None, seeds: int | None, final: bool
     With `final`, the winner is then trained on training and validation images.
 
     Raises:
-        UserError: nothing completed, too few seeds, or a confirmation with another number of seeds exists.
         Interrupted: it was interrupted.
     """
 
@@ -67,11 +66,7 @@ def confirm(source: SweepRecord, top: int | None, seeds: int | None, final: bool
 
 
 def conclude_confirmation(replicated: Replicated, console: Console) -> Confirmation:
-    """Compare the recipes on fresh seeds, score the winner once on the test split, then write, export and log the results.
-
-    Raises:
-        UserError: no recipe completed on every seed.
-    """
+    """Compare the recipes on fresh seeds, score the winner once on the test split, then write, export and log the results."""
     from search.evaluation.replications.confirm_page import describe, render, show
 
     record = replicated.record
@@ -102,11 +97,7 @@ def conclude_confirmation(replicated: Replicated, console: Console) -> Confirmat
 
 
 def compare(replicated: Replicated) -> list[ConfirmedRecipe]:
-    """Return means, intervals and ranks of the recipes that completed on every seed, best first.
-
-    Raises:
-        UserError: none did.
-    """
+    """Return means, intervals and ranks of the recipes that completed on every seed, best first."""
     scores, sign = replicated.scores(), replicated.trials.sign
     if not scores:
         raise UserError(
@@ -144,11 +135,7 @@ def _searched(source: Trials, label: str) -> float | None:
 
 
 def _score_test(replicated: Replicated, trial: Trial) -> TestScored:
-    """Score the winner on the test split. The ledger of the searched sweep counts how often this was done.
-
-    Raises:
-        UserError: the trial's weights are gone.
-    """
+    """Score the winner on the test split. The ledger of the searched sweep counts how often this was done."""
     from analysis.held_out.scoring import score_test
     from training.evaluate import load_same_data, predict_part, restore_model
 
@@ -196,7 +183,6 @@ def _train_release(replicated: Replicated, console: Console) -> Path:
     """Train the recipe that `sweep confirm` scored, export its last epoch, and return the folder of the export.
 
     Raises:
-        UserError: the confirmed weights are gone, or the training diverged.
         Interrupted: a signal ended it.
     """
     import torch

@@ -100,7 +100,6 @@ def replicate(
     """Train what `choose` returns on seeds that `source` never used, as a new sweep; one that exists is finished.
 
     Raises:
-        UserError: the sweep is running, is not a search, or its replication has another number of seeds.
         Interrupted: it was interrupted.
     """
     from search.runner.driver import SweepEnd
@@ -144,11 +143,7 @@ def publish(
 
 
 def check_searched(record: SweepRecord) -> None:
-    """Refuse a sweep that is running, or that is not a search.
-
-    Raises:
-        UserError: it is running, or a replication.
-    """
+    """Refuse a sweep that is running, or that is not a search."""
     name = record.name
     if record.folder.is_running():
         raise UserError(f"{name} is running: its best recipe is not known yet. Wait, or stop it: sweep stop {name}.")
@@ -192,20 +187,12 @@ def replication_folder(source: SweepFolder, kind: ReplicationKind) -> SweepFolde
 
 
 def read_replication(record: SweepRecord, source: SweepRecord | None = None) -> Replicated:
-    """Return the trials of a replication; `source` is the sweep whose recipes these are, where it is open already.
-
-    Raises:
-        UserError: the sweep is no replication.
-    """
+    """Return the trials of a replication; `source` is the sweep whose recipes these are, where it is open already."""
     return Replicated(record, _replication_of(record), source)
 
 
 def _open_replication(source: SweepRecord, kind: ReplicationKind, seeds: int | None) -> SweepRecord | None:
-    """Return the replication of this kind that exists already; None where it is to be made.
-
-    Raises:
-        UserError: it has another number of seeds, or too few or too many are asked for.
-    """
+    """Return the replication of this kind that exists already; None where it is to be made."""
     folder = replication_folder(source.folder, kind)
     if not folder.ledger.exists():
         if seeds is not None and seeds < FEWEST_SEEDS:
@@ -229,11 +216,7 @@ def _replication_of(record: SweepRecord) -> Replication:
 
 
 def choose_best(trials: Trials, sweep: str, count: int) -> list[Trial]:
-    """Return the best completed trials with different recipes, best first.
-
-    Raises:
-        UserError: none completed.
-    """
+    """Return the best completed trials with different recipes, best first."""
     chosen: list[Trial] = []
     for trial in trials.ranked():
         if trial.state == "completed" and trial.recipe not in [other.recipe for other in chosen]:
@@ -246,11 +229,7 @@ def choose_best(trials: Trials, sweep: str, count: int) -> list[Trial]:
 
 
 def choose_baseline(trials: Trials, sweep: str) -> Trial:
-    """Return the best completed baseline. Baselines differ in their learning rate.
-
-    Raises:
-        UserError: none completed.
-    """
+    """Return the best completed baseline. Baselines differ in their learning rate."""
     baselines = [trial for trial in trials.ranked() if trial.origin == "baseline" and trial.state == "completed"]
     if not baselines:
         raise UserError(f"{sweep} has no completed baseline to compare with. Continue with: sweep resume {sweep}.")

@@ -80,9 +80,6 @@ def plan_demand(
     The share is the smallest of all nodes, so that no GPU stays idle; a trial on a larger node uses its share of that node.
     `cpus` and `gpus` are those that the user names. With `can_grow` machines may join later, so that the demand may exceed
     what is there.
-
-    Raises:
-        UserError: no machine has enough.
     """
     if accelerator and not can_grow and accelerator not in {node.accelerator for node in nodes}:
         types = ", ".join(sorted({node.accelerator for node in nodes if node.accelerator})) or "none that Ray names"

@@ -46,11 +46,7 @@ class Node:
 def probe_cluster(
     address: str | None, way_out: str = "Give host:port of its head node, or leave it out to run on this machine."
 ) -> None:
-    """Check within seconds that the head node answers; Ray itself would wait for minutes.
-
-    Raises:
-        UserError: the head node does not answer.
-    """
+    """Check within seconds that the head node answers; Ray itself would wait for minutes."""
     if address in (None, "auto", "local"):
         return
     parts = urlparse(address if "://" in address else f"ray://{address}")
@@ -93,9 +89,6 @@ def fit_to_cluster(
 
     `can_bf16` is whether all GPUs have bfloat16 and TF32 arithmetic, `some_can` whether some have. Returns the space, and a
     sentence for each removal.
-
-    Raises:
-        UserError: nothing would be left.
     """
     space, notes = _fit_devices(space, devices, "gpu" if has_gpus else "cpu")
     for (path, value), library in NEEDED_BY.items():

@@ -96,11 +96,7 @@ def input_key(recipe: Recipe) -> str:
 
 
 def check_recipe(recipe: Recipe, device: str) -> tuple[ImageData, Recipe]:
-    """Load the data of a recipe, check every image, and replace every `auto` in the recipe.
-
-    Raises:
-        UserError: the data or the backbone is not available, or they do not fit each other.
-    """
+    """Load the data of a recipe, check every image, and replace every `auto` in the recipe."""
     from training.resolve import resolve_recipe
 
     data = load_checked(recipe)
@@ -209,11 +205,7 @@ def compare_versions(facts: list[MachineFacts]) -> list[str]:
 def prepare_cluster(
     inputs: list[dict[str, Any]], storage: Path, nodes: list[Node], gpus: float, copy_to: str = ""
 ) -> list[MachineFacts]:
-    """Prepare all machines of a cluster at the same time, each by a task there. The results are in the order of the nodes.
-
-    Raises:
-        UserError: no trial can run on any machine.
-    """
+    """Prepare all machines of a cluster at the same time, each by a task there. The results are in the order of the nodes."""
     answers = [start_preparing(inputs, storage, node, gpus, copy_to) for node in nodes]
     facts = [_await_facts(node.host, answer) for node, answer in zip(nodes, answers, strict=True)]
     if all(fact.problem for fact in facts):

@@ -42,11 +42,7 @@ RECORD = list[tuple[PositiveInt, float]]
 
 
 def start_ray(address: str | None) -> None:
-    """Start Ray on this machine, or connect to a cluster.
-
-    Raises:
-        UserError: the cluster does not answer.
-    """
+    """Start Ray on this machine, or connect to a cluster."""
     complete_user()
     with added_variables(RAY_SETTINGS | NO_IDLE_WORKERS):
         import ray
@@ -172,9 +168,6 @@ def _join(address: str) -> list[str]:
     `ray start` uses a token that it finds, but a driver does not. A driver must not use it without need: nodes without a
     token cannot answer a driver that has one. Without this check `ray.init` would repeat a refusal for 20 seconds and then
     blame the address.
-
-    Raises:
-        UserError: the cluster does not answer at the place where Ray looks for it, or needs another token.
     """
     from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
     from ray._private.services import canonicalize_bootstrap_address_or_die

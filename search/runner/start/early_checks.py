@@ -22,11 +22,7 @@ WAY_OUT = f"Give the backbone weights, or use {LEVEL}=full."
 def check_early(
     space: Space, storage: Path, cpus: float | None, gpus: float | None, say: Callable[[str], None]
 ) -> None:
-    """Refuse a sweep that cannot run on this machine, and fetch the weights, with a line about it.
-
-    Raises:
-        UserError: there are too few CPUs or GPUs, the storage cannot be written, or the weights are not available.
-    """
+    """Refuse a sweep that cannot run on this machine, and fetch the weights, with a line about it."""
     demand = plan_demand([this_machine()], cpus, gpus)
     fit_to_cluster(space, can_bf16=True, has_gpus=demand.gpus > 0, devices=demand.devices)
     folder = nearest_folder(storage)
@@ -42,20 +38,12 @@ def check_early(
 
 
 def check_data(space: Space) -> None:
-    """Check the data before anything is started. Data is never a search parameter.
-
-    Raises:
-        UserError: the data is missing, too small to split, or has unreadable images.
-    """
+    """Check the data before anything is started. Data is never a search parameter."""
     load_checked(space.baselines()[0])
 
 
 def check_packing(settings: Settings, has_gpus: bool) -> None:
-    """Refuse `auto` for a device that trials do not use.
-
-    Raises:
-        UserError: there is no GPU, or the CPUs follow from the GPUs.
-    """
+    """Refuse `auto` for a device that trials do not use."""
     if settings.gpus_per_trial == "auto" and not has_gpus:
         raise UserError("--gpus-per-trial=auto: there is no GPU here. Give --cpus-per-trial auto, or leave it out.")
     if settings.packs and settings.gpus_per_trial != "auto" and has_gpus:

@@ -26,11 +26,7 @@ NAMED = 3  # files of each change that a refusal names
 
 
 def move_data(record: SweepRecord, overrides: Sequence[str], console: Console) -> SweepRecord:
-    """Note the place of the images that `data.root=FOLDER` names, and return the sweep with it.
-
-    Raises:
-        UserError: another field is set, the images there are not those of the sweep, or a driver runs it.
-    """
+    """Note the place of the images that `data.root=FOLDER` names, and return the sweep with it."""
     if not overrides:
         return record
     for override in overrides:
@@ -66,9 +62,6 @@ def check_images(record: SweepRecord, address: str | None) -> None:
     """Refuse to train where the images of a sweep are no longer at their place, or are others.
 
     The machines of a cluster look at their images when they are prepared, see `check_same`.
-
-    Raises:
-        UserError: they are not there, or they have changed; the message has the way out.
     """
     if address is not None:
         return
@@ -107,9 +100,6 @@ def check_same(record: SweepRecord, here: Dataset, list_here: Callable[[], Mappi
     """Refuse images that are not those with which a sweep began; another place and other times are no difference.
 
     `here` describes the images, and `list_here` returns their files.
-
-    Raises:
-        UserError: they are others; the message names what differs and the way out.
     """
     known = record.header.dataset
     if known is None or known["digest"] == here["digest"]:

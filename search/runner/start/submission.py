@@ -50,11 +50,7 @@ class Job:
 
 
 def submit_job(address: str, job: Job) -> str:
-    """Send a job to the head node, and return its id.
-
-    Raises:
-        UserError: the head node does not answer, or refuses the job.
-    """
+    """Send a job to the head node, and return its id."""
     client = _connect(address)
     with tempfile.TemporaryDirectory() as folder:
         _pack(Path(folder), job.space)

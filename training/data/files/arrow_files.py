@@ -22,9 +22,6 @@ def choose_arrow_files(spec: Data, files: Sequence[Path]) -> list[Path]:
 
     In each folder these are the files that `state.json` lists, else those named after a split of `dataset_info.json`, else
     all but caches.
-
-    Raises:
-        UserError: `state.json` is damaged, lists a file that is missing, or means only some rows of the files.
     """
     of_folder: dict[Path, list[Path]] = {}
     for file in files:

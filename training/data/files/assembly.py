@@ -27,9 +27,6 @@ def assemble(spec: FileData, listings: dict[str, Listing], groups: Mapping[str, 
         spec: The data.
         listings: The files of each class, by part.
         groups: The group of each file, if there are some: none is divided.
-
-    Raises:
-        UserError: there are too few images or classes, or the parts do not have the same classes.
     """
     left_out: dict[str, str] = {}
     if spec.skip_unreadable:

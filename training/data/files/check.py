@@ -19,11 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_images(data: ImageData) -> None:
-    """Read every image of all parts: up to 20,000 images completely, otherwise only the headers. The result is cached.
-
-    Raises:
-        UserError: images cannot be read; the message names the first one and the number of others.
-    """
+    """Read every image of all parts: up to 20,000 images completely, otherwise only the headers. The result is cached."""
     parts = (part.images for part in (data.train, data.val, data.test))
     bad = find_unreadable([path for images in parts if isinstance(images, ImageFiles) for path in images.paths])
     if not bad:

@@ -23,9 +23,6 @@ def download(spec: Data, root: str, endings: tuple[str, ...]) -> str:
 
     What is complete on this machine is not asked for again, so that the trials of a sweep see the same files, also
     without a network.
-
-    Raises:
-        UserError: the address is not one of a data set, there is no such data set, or it cannot be downloaded.
     """
     from huggingface_hub.errors import HfHubHTTPError, HTTPError, LocalEntryNotFoundError, RevisionNotFoundError
 

@@ -42,9 +42,6 @@ def find_files(folder: str) -> tuple[list[str], list[str]]:
     Links are followed, and hidden files and those of a system are skipped. A file without an extension is an image if its
     content is one. A path that is not a regular file, such as a named pipe, is never an image. A broken link counts as an
     image, so that reading it reports the path.
-
-    Raises:
-        UserError: a folder cannot be read.
     """
     return _tell_apart(_walk(folder, set()))
 

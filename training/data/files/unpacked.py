@@ -50,9 +50,6 @@ def load_packed(
         read: Yields the samples of a file.
         has_labels: Returns whether a file has a label. A part without labels is left out, unless it is the training part.
         settings: Everything else that the samples depend on.
-
-    Raises:
-        UserError: there is no such file, one cannot be read, or the images cannot be written.
     """
     found, remarks = _find_packed(spec, root)
     for part in [part for part in found if part != "train"]:
@@ -82,9 +79,6 @@ def _find_packed(spec: Data, root: str) -> tuple[dict[str, list[str]], list[Rema
     """Return the files below the root with one of the data's endings, by the part that they or their folders name.
 
     Without such names, all files are the training part. Of the hub, files of other parts are left out with a remark.
-
-    Raises:
-        UserError: there is no such folder or file, only some of the files of a folder name a part, or none names train.
     """
     endings = spec.endings
     folder = Path(download(spec, root, endings) if root.startswith(HUB) else os.path.abspath(os.path.expanduser(root)))
@@ -131,11 +125,7 @@ def _name_part(path: Path) -> str:
 
 
 def store(spec: Data, key: str, read: Callable[[], Iterator[Sample]]) -> list[tuple[str, str]]:
-    """Return the path and the class of each sample, in order; `key` is a digest of everything that they depend on.
-
-    Raises:
-        UserError: the images cannot be written.
-    """
+    """Return the path and the class of each sample, in order; `key` is a digest of everything that they depend on."""
     home = Path(user_cache_dir("technique-search")) / "unpacked"
     folder = home / key
     try:

@@ -32,9 +32,6 @@ def make_pipeline(recipe: Recipe, *, encoded: bool, fitting: bool, threads: int,
         fitting: The images have the size of the model's input.
         threads: The number of DALI's threads.
         device: "cpu" or "cuda".
-
-    Raises:
-        UserError: DALI is not installed.
     """
     require(
         "augmentation.backend=dali",

@@ -95,10 +95,6 @@ def make_loaders(
         device: "cpu" or "cuda".
         rank: This process among those of the training.
         batch_sizes: The images of each training batch on all ranks together; None: those of a model without BatchNorm.
-
-    Raises:
-        UserError: there are too few images for the devices. If this machine does not support the backend, or an image
-            cannot be read, the loader raises it when it is used first.
     """
     assert isinstance(recipe.batch_size, int)  # resolved
     cv2.setNumThreads(1)  # a pool of threads does not help for a single image

@@ -49,11 +49,7 @@ class _Cifar(Data):
     root: str = Field("data", min_length=1, description="Folder of the download.")
 
     def load(self) -> ImageData:
-        """Load the images from `root`; download them first if they are missing. All processes of a machine share one copy.
-
-        Raises:
-            UserError: the download fails, or `train_size` is larger than the training part.
-        """
+        """Load the images from `root`; download them first if they are missing. All processes of a machine share one copy."""
         import numpy as np
 
         from training.data.files.cache import cached, key_of_files
@@ -216,11 +212,7 @@ def _list_binary(root: Path, form: BinaryForm) -> list[Path] | None:
 
 
 def _read_binary(root: Path, form: BinaryForm) -> tuple[tuple[str, ...], ImagePart, ImagePart]:
-    """Return the classes, all training images and all test images.
-
-    Raises:
-        UserError: a file is truncated, or has a label without a name.
-    """
+    """Return the classes, all training images and all test images."""
     import numpy as np
 
     folder = root / form.folder

@@ -41,11 +41,7 @@ class ImageFolder(FileData):
     )
 
     def load(self) -> ImageData:
-        """List the images, and split off the parts that have no folder. They are read only to skip unreadable ones.
-
-        Raises:
-            UserError: the folder is missing, empty, or too small to split.
-        """
+        """List the images, and split off the parts that have no folder. They are read only to skip unreadable ones."""
         from training.data.files.assembly import assemble, remark_unlabelled
 
         root = os.path.abspath(os.path.expanduser(self.root))
@@ -71,9 +67,6 @@ def _find_parts(spec: ImageFolder, root: str) -> tuple[dict[str, str], dict[str,
     """Return the folder of each part that has one, and those without labels, by their parts.
 
     The root itself is `train` if it contains the classes.
-
-    Raises:
-        UserError: the folder is missing or empty, or parts and classes cannot be distinguished.
     """
     if not os.path.isdir(root):
         where = "" if spec.root == root else f" (looked in {printable(root)})"

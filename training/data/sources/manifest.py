@@ -38,11 +38,7 @@ class Manifest(FileData):
     )
 
     def load(self) -> ImageData:
-        """List the images, and split them if the table has no split; groups are not divided.
-
-        Raises:
-            UserError: the table cannot be used; the message names the wrong line or what is missing.
-        """
+        """List the images, and split them if the table has no split; groups are not divided."""
         import numpy as np
 
         from training.data.files.assembly import log_left_out, remark_unlabelled

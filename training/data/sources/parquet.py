@@ -58,11 +58,7 @@ class Parquet(FileData):
     )
 
     def load(self) -> ImageData:
-        """Unpack the images of all rows; labels that are numbers get the names that the files have for them.
-
-        Raises:
-            UserError: the folder has no such file, one is damaged, or a column is missing or of another kind.
-        """
+        """Unpack the images of all rows; labels that are numbers get the names that the files have for them."""
         from training.data.files.unpacked import load_packed
 
         has_labels = partial(_has_labels, self)

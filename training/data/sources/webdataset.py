@@ -49,11 +49,7 @@ class WebDataset(FileData):
     )
 
     def load(self) -> ImageData:
-        """Unpack the images of all tar files; the name of a class is the text of its `.cls` files.
-
-        Raises:
-            UserError: the folder has no tar file, one is damaged, or a sample lacks its image or its label.
-        """
+        """Unpack the images of all tar files; the name of a class is the text of its `.cls` files."""
         from training.data.files.unpacked import load_packed
 
         return load_packed(self, self.root, partial(_read, self), partial(_has_labels, self))

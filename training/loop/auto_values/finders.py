@@ -115,9 +115,6 @@ def find_lr(recipe: Recipe, prepare: Prepare, loaders: Loaders, threads: int, re
         loaders: The loaders of the training.
         threads: The threads of the test.
         recall: Gets the recipe of the test and the test, and returns the result, which may be known already.
-
-    Raises:
-        UserError: the loss does not fall at any rate.
     """
     asked = recipe.optimizer.lr
     if not isinstance(asked, str):
@@ -144,9 +141,6 @@ def find_batch_size(recipe: Recipe, prepare: Prepare, threads: int, image_count:
     Each test takes two steps and an evaluation, with the average of the weights if there is one. It uses the last level
     that unfreeze reaches, so that the size also fits after every milestone. The size is at most `image_count`, the number
     of images in an epoch.
-
-    Raises:
-        UserError: the memory is too small for two images.
     """
     if recipe.batch_size != "auto":
         return recipe

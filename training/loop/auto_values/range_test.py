@@ -79,11 +79,7 @@ class RangeTest(pl.Callback):
 
 
 def run_range_test(classifier: Classifier, batches: Iterable[Batch]) -> float:
-    """Train a model at rising rates, and return the one at which its loss falls fastest.
-
-    Raises:
-        UserError: the loss does not fall at any rate.
-    """
+    """Train a model at rising rates, and return the one at which its loss falls fastest."""
     test = RangeTest(list_rates(classifier.recipe.optimizer, classifier.epoch_steps[0]))
     trainer = make_trainer(classifier, [test], max_steps=len(test.lrs), max_epochs=-1, limit_val_batches=0)
     fit_quietly(trainer, classifier, batches)

@@ -38,11 +38,7 @@ class FromFile(Policy):
         return [_build(self.pipeline)]
 
     def resolve(self, image_size: int) -> Self:
-        """Copy the content of the file into the recipe, and check that its pipeline works on the model's images.
-
-        Raises:
-            UserError: the file cannot be read, or its pipeline fails or changes the size or type of an image.
-        """
+        """Copy the content of the file into the recipe, and check that its pipeline works on the model's images."""
         pipeline = self.pipeline or read_pipeline(self.path or "")
         _try(pipeline, image_size, self.path)
         return self.model_copy(update={"pipeline": pipeline})
@@ -54,11 +50,7 @@ class FromFile(Policy):
 
 
 def read_pipeline(path: str) -> str:
-    """Return the content of a file as JSON.
-
-    Raises:
-        UserError: the file does not exist, is neither JSON nor YAML, or is too large or too deep.
-    """
+    """Return the content of a file as JSON."""
     import yaml
 
     name = f"augmentation.path={path}"

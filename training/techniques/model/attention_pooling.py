@@ -42,11 +42,7 @@ class AttentionPooling(Technique):
 
 
 def attach_head(model: nn.Module, class_count: int, heads: int, image_size: int) -> nn.Module:
-    """Put timm's attention pooling and a new linear layer in the place of the pooling and the head of a model of timm.
-
-    Raises:
-        UserError: the model has no positions to pool, or several heads, or its width is not a multiple of `heads`.
-    """
+    """Put timm's attention pooling and a new linear layer in the place of the pooling and the head of a model of timm."""
     import torch
 
     from training.model.attentive_head import AttentiveHead

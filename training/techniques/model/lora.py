@@ -153,11 +153,7 @@ def leave_out_dropout(frozen: list[nn.Module]) -> list[nn.Module]:
 
 
 def refuse_zero_rows(model: nn.Module, names: list[str]) -> None:
-    """Refuse layers in which all weights of an output are zero: such a row has no direction.
-
-    Raises:
-        UserError: one of the named layers has such a row.
-    """
+    """Refuse layers in which all weights of an output are zero: such a row has no direction."""
     for name in names:
         weight = model.get_submodule(name).weight
         if not weight.flatten(1).any(1).all():  # type: ignore[operator, union-attr]

@@ -46,11 +46,7 @@ class Schedule(Part):
         return LambdaLR(optimizer, self.curve(epoch_steps))
 
     def curve(self, epoch_steps: Sequence[int]) -> Curve:
-        """Return the factor on lr after each optimizer step, a function of the step alone.
-
-        Raises:
-            UserError: the training has too few steps for this schedule.
-        """
+        """Return the factor on lr after each optimizer step, a function of the step alone."""
         total = sum(epoch_steps)
         warmup = self.warmup_steps(epoch_steps)
         after = self.after_warmup(total - warmup, warmup)
@@ -167,11 +163,7 @@ class CosineRestarts(Schedule):
         return [warmup + end for end in self.cycle_ends(sum(epoch_steps) - warmup)]
 
     def cycle_ends(self, steps: int) -> list[int]:
-        """Return the optimizer step at which each cycle ends, counted from the end of the warm-up; the last is `steps`.
-
-        Raises:
-            UserError: a cycle would be shorter than a step.
-        """
+        """Return the optimizer step at which each cycle ends, counted from the end of the warm-up; the last is `steps`."""
         shares = [self.cycle_factor**i for i in range(self.cycles)]
         ends = [round(steps * sum(shares[: i + 1]) / sum(shares)) for i in range(self.cycles)]
         if len({0, *ends}) <= self.cycles:
