@@ -44,9 +44,9 @@ gpu:
 	PYTHONPATH=. $(PYTHON) -m pytest -q -m gpu $$(grep -rl --include="*.py" "mark[.]gpu" tests/training)
 	PYTHONPATH=. $(PYTHON) benchmarks/gpu.py
 
-# This page is generated from docstrings, the full space and measured costs.
+# The table of docs/techniques.md is generated from docstrings.
 docs: setup
-	$(VENV)/bin/sweep techniques --markdown > docs/techniques.md
+	$(VENV)/bin/python docs/technique_pages.py
 
 # Also generates the pages of the commands, of the output for programs, and of the ledger.
 docs-site: setup

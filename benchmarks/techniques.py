@@ -35,8 +35,7 @@ from rich.table import Table
 from torch.profiler import ProfilerActivity, profile
 
 from analysis.effects.intervals import Interval, paired_interval
-from analysis.report.technique_cards import COSTS, technique_names
-from analysis.report.technique_page import describe_gain, describe_times
+from analysis.report.technique_cards import COSTS, describe_gain, describe_times, technique_names
 from ledger.formatting import plural
 from spaces.examples import list_examples
 from training.errors import UserError

@@ -7,6 +7,8 @@ from typing import Any
 
 from sphinx.util.typing import stringify_annotation
 
+sys.path.insert(0, str(Path(__file__).parent))
+
 project = "Technique Search"
 author = "Technique Search"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
@@ -26,6 +28,7 @@ myst_heading_anchors = 3
 
 def setup(app: Any) -> None:
     app.connect("builder-inited", write_commands)
+    app.connect("builder-inited", write_techniques)
     app.connect("autodoc-process-docstring", describe_fields)
     app.connect("autodoc-process-signature", hide_signature)
 
@@ -35,6 +38,12 @@ def write_commands(_app: Any) -> None:
     page.parent.mkdir(exist_ok=True)
     command = ["-m", "typer", "search.cli.main", "utils", "docs", "--name", "sweep", "--output", str(page)]
     subprocess.run([sys.executable, *command], check=True, capture_output=True)
+
+
+def write_techniques(_app: Any) -> None:
+    from technique_pages import write_pages
+
+    write_pages()
 
 
 def describe_fields(_app: Any, _kind: str, _name: str, documented: Any, _options: Any, lines: list[str]) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from statistics import median
 from types import UnionType
 from typing import Annotated, Literal, TypedDict, Union, get_args, get_origin
 
@@ -27,6 +28,7 @@ from training.recipe import Recipe
 
 COSTS = Path(__file__).parent / "costs.json"  # written by benchmarks/techniques.py --save
 SPACE = "full"
+NOT_MEASURED = "Not measured yet."
 
 _DOCSTRING = re.compile(r"(?P<title>[^:]+): (?P<effect>.+) \((?P<source>[^()]*\d{4}[^()]*)\)\.")
 _SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
@@ -201,3 +203,37 @@ def full_space() -> dict[str, Tree]:
 def read_costs() -> Costs:
     """The results of the last saved benchmark: one cost for each value of a technique on each model."""
     return json.loads(COSTS.read_text()) if COSTS.exists() else {"machine": "", "costs": []}
+
+
+def share_fields(card: Card) -> list[tuple[str, Hyperparameter]]:
+    """The hyperparameters, each with the names of its kinds; kinds with the same bounds and default share an entry."""
+    shared: dict[tuple[str, ...], list[Hyperparameter]] = {}
+    for field in card.hyperparameters:
+        shared.setdefault((field.name, field.legal, field.default, field.description), []).append(field)
+    return [(_name_kinds([field.kind for field in fields], card), fields[0]) for fields in shared.values()]
+
+
+def _name_kinds(kinds: list[str], card: Card) -> str:
+    return "all" if kinds == list(card.kinds) and len(kinds) > 1 else ", ".join(kinds)
+
+
+def describe_measurement() -> str:
+    """How the costs of a card were measured."""
+    return (
+        f"relative to the baseline, with no other value tuned, as measured on {read_costs()['machine']}; accuracy with "
+        "its 95 % interval over seeds."
+    )
+
+
+def describe_gain(gain: Gain | None) -> str:
+    """A difference in accuracy in points; a dash if it was not measured."""
+    if gain is None:
+        return "–"
+    return f"{100 * gain['mean']:+.1f} ± {50 * (gain['high'] - gain['low']):.1f} points"
+
+
+def describe_times(values: Sequence[float]) -> str:
+    """The median and, with several rounds, the range: another process can slow down one round."""
+    if len(values) < 2:
+        return f"{values[0]:.2f}×" if values else "–"
+    return f"{median(values):.2f}× ({min(values):.2f}-{max(values):.2f})"

@@ -11,7 +11,6 @@ import typer
 from ledger import EXPERIMENT, TRACKING_URI
 from search.arguments import MOST_THREADS, absolute_uri, check_number, check_store
 from search.cli.options import (
-    AsCsv,
     AsJson,
     Experiment,
     Overrides,
@@ -19,7 +18,6 @@ from search.cli.options import (
     Preset,
     TimeBudget,
     TrackingUri,
-    check_form,
 )
 from search.request import read_seconds, read_source
 from training.errors import UserError
@@ -67,11 +65,7 @@ def space(
 
 def techniques(
     name: Annotated[str | None, typer.Argument(help="Name of a technique. Default: list all.")] = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print Markdown: one card, or all of them, as in docs/techniques.md.")
-    ] = False,
     as_json: AsJson = False,
-    as_csv: AsCsv = False,
     check: Annotated[
         str | None,
         typer.Option(
@@ -84,7 +78,7 @@ def techniques(
 ) -> None:
     """List all techniques, or show the card of one: what it does, its fields, domain, interactions and cost."""
     if check is not None:
-        if name is not None or markdown or as_json or as_csv:
+        if name is not None or as_json:
             raise UserError(f"--check={check}: it prints its own lines. Give no name and no other form beside it.")
         from search.checking.checks import print_checks
         from search.checking.technique_checks import check_file
@@ -94,20 +88,13 @@ def techniques(
         print_checks(check_file(check), "The file keeps the contract of a technique.")
         return
     from analysis.report.technique_cards import find_card, read_cards
-    from analysis.report.technique_page import format_card, format_page
     from search.cli.inspect.technique_view import show_card, show_index
     from search.display.tables.columns import make_console
 
-    check_form(as_json, as_csv)
-    if as_json or as_csv:
-        from search.records.output import print_result
-        from search.records.rows import TechniqueRow
+    if as_json:
+        from search.records.output import to_json
 
-        cards = read_cards() if name is None else [find_card(name)]
-        print_result(cards if name is None else cards[0], cards, TechniqueRow, as_json)
-        return
-    if markdown:
-        print(format_card(find_card(name)) if name is not None else format_page(read_cards()), end="")
+        print(to_json(read_cards() if name is None else find_card(name)))
         return
     console = make_console()
     console.print(show_card(find_card(name), console.width) if name is not None else show_index(read_cards()))
@@ -124,25 +111,20 @@ def data(
     ] = False,
     speed: Annotated[bool, typer.Option("--speed", help="Also measure the images per second of each backend.")] = False,
     as_json: AsJson = False,
-    as_csv: AsCsv = False,
     plugins: Plugins = None,
 ) -> None:
     """Show a recipe's data: classes, split, anomalies, statistics, and a picture of augmented training images."""
     from search.cli.inspect.data_command import show_data
     from search.display.tables.columns import make_console
-    from search.records.data_rows import ClassRow, DataResult, FileRow
-    from search.records.output import print_result
+    from search.records.data_rows import FilesResult
+    from search.records.output import to_json
 
-    check_form(as_json, as_csv)
     console = make_console()
-    console.quiet = as_json or as_csv
+    console.quiet = as_json
     result = show_data(source, overrides or [], out, check, speed, console)
-    if as_json or as_csv:
-        if isinstance(result, DataResult):
-            print_result(result, result.classes, ClassRow, as_json)
-        else:
-            print_result(result, result.unreadable, FileRow, as_json)
-    if not isinstance(result, DataResult) and result.unreadable:
+    if as_json:
+        print(to_json(result))
+    if isinstance(result, FilesResult) and result.unreadable:
         raise typer.Exit(1)
 
 

@@ -13,13 +13,11 @@ from ledger.names import check_name
 from search.arguments import absolute_uri
 from search.cli.options import (
     STORAGE,
-    AsCsv,
     AsJson,
     CopyTo,
     Experiment,
     Plugins,
     Storage,
-    check_form,
     complete_name,
     name_latest,
     options_of,
@@ -36,7 +34,6 @@ def report(
     *,
     out: Annotated[Path | None, typer.Option(help="The page to write. Default: reports/NAME.html.")] = None,
     as_json: AsJson = False,
-    as_csv: AsCsv = False,
     copy_to: CopyTo = None,
     **place: Any,
 ) -> None:
@@ -44,12 +41,11 @@ def report(
 
     Without a name it is that of the latest sweep.
     """
-    check_form(as_json, as_csv)
-    from search.records.output import apart, print_result
-    from search.records.rows import EffectRow, describe_findings
+    from search.records.output import apart, to_json
+    from search.records.rows import describe_findings
     from search.result import choose_page
 
-    with apart(as_json or as_csv) as console:
+    with apart(as_json) as console:
         place["name"] = name_latest(place, console)
         page = choose_page(place["name"], out)
         record = search.open(**place, console=console).record
@@ -58,9 +54,8 @@ def report(
         findings = report_sweep(record, page, console, place["tracking_uri"], place["experiment"])
         if copy_to is not None:
             console.print(copy_output(copy_to, record.name, page), markup=False)
-    if as_json or as_csv:
-        result = describe_findings(findings, page)
-        print_result(result, result.effects, EffectRow, as_json)
+    if as_json:
+        print(to_json(describe_findings(findings, page)))
 
 
 @options_of(ReadOptions, only=HERE)
@@ -74,19 +69,15 @@ def confirm(
         bool, typer.Option("--final", help="Then train the winner on training and validation images, and export it.")
     ] = False,
     as_json: AsJson = False,
-    as_csv: AsCsv = False,
     **place: Any,
 ) -> None:
     """Train the best recipes and the baseline on fresh seeds, then score the winner once on the test split."""
-    check_form(as_json, as_csv)
-    from search.records.output import apart, print_result
+    from search.records.output import apart, to_json
 
-    with apart(as_json or as_csv) as console:
+    with apart(as_json) as console:
         confirmation = search.open(**place, console=console).confirm(top, seeds, final=final)
-    if as_json or as_csv:
-        from search.records.rows import ConfirmedRow, list_confirmed
-
-        print_result(confirmation.to_json(), list_confirmed(confirmation), ConfirmedRow, as_json)
+    if as_json:
+        print(to_json(confirmation.to_json()))
 
 
 @options_of(ReadOptions, only=HERE)
@@ -94,19 +85,15 @@ def ablate(
     *,
     seeds: Annotated[int | None, typer.Option(help="Number of fresh seeds of each recipe. Default: 5.")] = None,
     as_json: AsJson = False,
-    as_csv: AsCsv = False,
     **place: Any,
 ) -> None:
     """Measure each technique: train the winner without it and the baseline with it, on the same fresh seeds."""
-    check_form(as_json, as_csv)
-    from search.records.output import apart, print_result
+    from search.records.output import apart, to_json
 
-    with apart(as_json or as_csv) as console:
+    with apart(as_json) as console:
         ablation = search.open(**place, console=console).ablate(seeds)
-    if as_json or as_csv:
-        from search.records.rows import WorthRow, list_worths
-
-        print_result(ablation.to_json(), list_worths(ablation), WorthRow, as_json)
+    if as_json:
+        print(to_json(ablation.to_json()))
 
 
 @options_of(ReadOptions, only=HERE)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.report.findings import Findings
-    from search.evaluation.replications.findings import Ablation, Confirmation
 
 Row = TypeVar("Row", "EffectRow", "InteractionRow")
 
@@ -53,57 +52,6 @@ def describe_sweep(record: SweepRecord) -> SweepTable:
         rows.append(TrialRow(**values, rank=rank, recipe=trial.recipe.flat()))
     notes = [note.text for note in record.notes]
     return SweepTable(record.name, record.state, record.trials.metric, record.budget, rows, notes)
-
-
-@dataclass(frozen=True)
-class ConfirmedRow:
-    """One recipe on fresh seeds: its mean score and what it is ahead of the baseline, each with its 95 % interval."""
-
-    recipe: str
-    searched: float | None
-    mean: float
-    low: float
-    high: float
-    best_rank: int
-    worst_rank: int
-    ahead: float | None
-    ahead_low: float | None
-    ahead_high: float | None
-
-
-@dataclass(frozen=True)
-class WorthRow:
-    """The effect of one technique in one recipe, `winner` or `baseline`, with its 95 % interval; positive is better."""
-
-    technique: str
-    value: str
-    recipe: str
-    effect: float
-    low: float
-    high: float
-    proven: bool
-    likely: bool
-
-
-def list_confirmed(confirmation: Confirmation) -> list[ConfirmedRow]:
-    """Return a row for each recipe, best first."""
-    rows = []
-    for recipe in confirmation.recipes:
-        mean, ahead = recipe.interval, recipe.ahead_of_baseline
-        gain = (ahead.mean, ahead.low, ahead.high) if ahead else (None, None, None)
-        rows.append(ConfirmedRow(recipe.label, recipe.searched, mean.mean, mean.low, mean.high, *recipe.ranks, *gain))
-    return rows
-
-
-def list_worths(ablation: Ablation) -> list[WorthRow]:
-    """Return a row for each effect that was measured."""
-    return [
-        WorthRow(row.technique, row.value, recipe, gap.mean, gap.low, gap.high, worth.proven, worth.likely)
-        for row in ablation.techniques
-        for recipe, worth in (("winner", row.in_winner), ("baseline", row.in_baseline))
-        if worth is not None
-        for gap in (worth.interval,)
-    ]
 
 
 @dataclass(frozen=True)
@@ -182,13 +130,3 @@ def describe_findings(findings: Findings, page: Path) -> ReportResult:
 def _read_rows(table: pd.DataFrame, row_class: type[Row]) -> list[Row]:
     """Return the rows of a table with a column for each field of `row_class`."""
     return [row_class(**row) for row in table[[field.name for field in fields(row_class)]].to_dict("records")]
-
-
-@dataclass(frozen=True)
-class TechniqueRow:
-    """One technique: its field in a recipe, its title, what it does, and its source."""
-
-    name: str
-    title: str
-    effect: str
-    source: str

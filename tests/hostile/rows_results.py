@@ -97,7 +97,7 @@ RESULTS = {
     "the UI on a far too high port": ("ui --tracking-uri sqlite:///store.db --port 99999999", "--port=99999999", "65535"),
     "the UI on half a port": ("ui --tracking-uri sqlite:///store.db --port 50.5", "--port=50.5", "whole number"),
     "the UI of a sweep": ("ui done-1", "done-1", "sweep ui --help"),
-    "a misspelt technique in Markdown": ("techniques mixpu --markdown", "mixpu", "Did you mean mixup?"),
+    "a misspelt technique in JSON": ("techniques mixpu --json", "mixpu", "Did you mean mixup?"),
     "predict a named pipe": ("predict exports/good pipe", "pipe"),
     "predict into a named pipe": ("predict exports/good photos --out pipe/labels.csv", "--out=pipe/labels.csv"),
     "the UI of an SQL Server": ("ui --tracking-uri mssql://ana@h/x", "needs the Python package pyodbc"),

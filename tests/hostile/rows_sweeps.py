@@ -113,7 +113,6 @@ SWEEPS = {
     "a negative price": ("plan quick --price-per-gpu-hour=-2", "--price-per-gpu-hour=-2", "above 0"),
     "a plan of too many trials": ("plan quick --trials 5000", "search.trials=5000", "at most 2000 trials"),
     "a plan of no known space": ("plan quikc", "quikc"),
-    "a plan as JSON and CSV": ("plan quick --json --csv", "--json and --csv"),
     "a negative seed of the search": ("run quick --seed=-1", "--seed=-1", "greater than or equal to 0"),
     "a seed in words": ("run quick --seed lucky", "--seed=lucky", "whole number"),
     "a seed that does not fit": ("run quick --seed 99999999999999999999", "--seed=99999999999999999999"),

@@ -8,9 +8,9 @@ from textwrap import wrap
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from analysis.report.technique_cards import Card
-from analysis.report.technique_page import (
+from analysis.report.technique_cards import (
     NOT_MEASURED,
+    Card,
     describe_gain,
     describe_measurement,
     describe_times,

@@ -35,7 +35,7 @@ PLANNED = (
     *("max_concurrent", "accelerator", "storage", "plugins", "price_per_gpu_hour"),
 )
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the results only, no progress.")]
-NOT_RUN = ("space", "overrides", "price_per_gpu_hour", "as_json", "as_csv")  # of a plan, but no options of its sweep
+NOT_RUN = ("space", "overrides", "price_per_gpu_hour", "as_json")  # of a plan, but no options of its sweep
 
 
 @options_of(SweepOptions, tracking_uri=TRACKING_URI)
@@ -63,21 +63,19 @@ def run(
 
 
 @options_of(PlanOptions, only=PLANNED)
-def plan(*, context: typer.Context, as_json: AsJson = False, as_csv: AsCsv = False, **given: Any) -> None:
+def plan(*, context: typer.Context, as_json: AsJson = False, **given: Any) -> None:
     """Forecast what a sweep will need: time, memory, concurrent trials and cost; some recipes are trained briefly.
 
     It trains a few batches of the baseline, of one recipe for each other choice that changes the cost, and of some random
     recipes, which show the error of the plan. `sweep run` with the same space and data, and its report, use the plan.
     """
-    from search.planning.sweep_plan import RecipeRow
     from search.planning.view import describe_plan
-    from search.records.output import apart, print_result
+    from search.records.output import apart, to_json
 
-    check_form(as_json, as_csv)
-    with apart(as_json or as_csv) as console:
+    with apart(as_json) as console:
         forecast = search.plan(**given, console=console)
-    if as_json or as_csv:
-        print_result(forecast, forecast.recipes, RecipeRow, as_json)
+    if as_json:
+        print(to_json(forecast))
     else:
         console.print(describe_plan(forecast))
         words = [*filter(None, (given["space"], *(given["overrides"] or ()))), *list_options(context, NOT_RUN)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from analysis.report.technique_cards import find_card, full_space, read_cards, technique_names
-from analysis.report.technique_page import format_card, format_page
 from search.cli.inspect.technique_view import show_card
 from search.cli.main import app
 from spaces.parameters.domains import find_parameters
@@ -20,7 +20,9 @@ from training.contract.technique import Technique
 from training.errors import UserError
 from training.recipe import Recipe
 
-PAGE = Path(__file__).parents[3] / "docs" / "techniques.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGES = runpy.run_path(str(DOCS / "technique_pages.py"))
+format_card, format_index = PAGES["format_card"], PAGES["format_index"]
 
 
 @pytest.mark.parametrize("name", technique_names())
@@ -60,7 +62,7 @@ def test_a_card_has_the_measured_costs():
 
 
 def test_the_page_is_up_to_date():
-    assert PAGE.read_text() == format_page(read_cards()), "run `make docs`"
+    assert (DOCS / "techniques.md").read_text() == format_index(read_cards()), "run `make docs`"
 
 
 def test_an_unknown_technique_is_refused_with_the_nearest_name():
@@ -88,9 +90,7 @@ def test_a_card_fits_80_columns_with_every_value_whole(name):
         assert [word for word in cost["values"].split() if word not in text.split()] == []
 
 
-def test_a_piped_card_is_plain_text_and_with_the_option_markdown(capsys):
+def test_a_piped_card_is_plain_text(capsys):
     app(["techniques", "optimizer"], standalone_mode=False)
     shown = capsys.readouterr().out
     assert not re.search(r"\*\*|`|^#|\| ---| $", shown, re.MULTILINE)
-    app(["techniques", "optimizer", "--markdown"], standalone_mode=False)
-    assert capsys.readouterr().out == format_card(find_card("optimizer"))

@@ -1,7 +1,5 @@
-"""`--json` and `--csv`: names that stay, values that are exact, and nothing else on the standard output."""
+"""`--json`: names that stay, values that are exact, and nothing else on the standard output."""
 
-import csv
-import io
 import json
 import pydoc
 import re
@@ -16,7 +14,6 @@ from search.cli.main import app
 from search.evaluation.replications.findings import Ablation, Confirmation, ConfirmedRecipe, Soup, TechniqueWorth, Worth
 from search.records.output import apart
 from search.result import Result
-from training.errors import UserError
 
 # Programs of users read these names: add new ones at the end, and never change one.
 NAMES = {
@@ -30,11 +27,9 @@ NAMES = {
     "InteractionRow": "one other effect low high clear",
     "Confirmation": "sweep of metric seeds recipes notes test",
     "ConfirmedRecipe": "label searched scores interval ranks ahead_of_baseline",
-    "ConfirmedRow": "recipe searched mean low high best_rank worst_rank ahead ahead_low ahead_high",
     "Ablation": "sweep of metric seeds comparisons techniques recipes notes",
     "TechniqueWorth": "technique value in_winner in_baseline",
     "Worth": "interval proven likely",
-    "WorthRow": "technique value recipe effect low high proven likely",
     "Soup": "trials metric score single gain folder sentences alpha",
     "Comparison": "sweeps differences curves effects notes",
     "Side": "label store state metric trials best score standard_error",
@@ -56,7 +51,6 @@ NAMES = {
     "FileRow": "path reason",
     "Card": "name title effect source interactions kinds hyperparameters example domain costs",
     "Hyperparameter": "kind name legal default description",
-    "TechniqueRow": "name title effect source",
 }
 GAIN = Interval(1 / 3, 0.1, 0.5)
 TEST = TestScored(trial=1, openings_before=0, classes=("a",), results={"accuracy": {"mean": float("nan")}}, time=0.0)
@@ -108,23 +102,15 @@ def test_the_names_of_all_fields_are_stable_and_documented():
     assert {kind.__name__: " ".join(field.name for field in fields(kind)) for kind in kinds} == NAMES
 
 
-def test_confirm_prints_the_content_of_its_file_or_a_row_for_each_recipe(opened, capsys):
+def test_confirm_prints_the_content_of_its_file(opened, capsys):
     plain = json.loads(call(capsys, "confirm", "tiny", "--json"))
     assert list(plain) == ["format", *NAMES["Confirmation"].split()]
     assert plain["recipes"][0]["interval"]["mean"] == 1 / 3
     assert plain["test"]["results"]["accuracy"]["mean"] is None  # JSON has no NaN
-    rows = list(csv.DictReader(io.StringIO(call(capsys, "confirm", "tiny", "--csv"))))
-    assert [(row["recipe"], row["worst_rank"], row["ahead_low"]) for row in rows] == [
-        ("0003", "2", "0.1"),
-        ("baseline", "2", ""),
-    ]
-    assert float(rows[0]["mean"]) == 1 / 3
 
 
 def test_ablate_and_soup_print_their_results(opened, capsys):
     assert json.loads(call(capsys, "ablate", "tiny", "--json"))["techniques"][0]["in_winner"]["proven"] is True
-    [row] = csv.DictReader(io.StringIO(call(capsys, "ablate", "tiny", "--csv")))
-    assert (row["technique"], row["recipe"], float(row["effect"])) == ("mixup", "winner", 1 / 3)
     cooked = json.loads(call(capsys, "soup", "tiny", "--json"))
     assert (cooked["score"], cooked["folder"]) == (2 / 3, "exports/mean")
 
@@ -141,10 +127,8 @@ def test_messages_go_to_standard_error_if_the_output_is_for_programs(capsys):
     assert (shown.out, shown.err) == ("", "progress\na library prints\n")
 
 
-def test_techniques_are_rows_and_cards(capsys):
+def test_techniques_are_cards(capsys):
     cards = json.loads(call(capsys, "techniques", "--json"))
-    rows = list(csv.DictReader(io.StringIO(call(capsys, "techniques", "--csv"))))
-    assert [card["name"] for card in cards] == [row["name"] for row in rows]
     card = json.loads(call(capsys, "techniques", "mixup", "--json"))
     assert card["hyperparameters"][0]["name"] == "alpha"
     assert card in cards
@@ -155,8 +139,6 @@ def test_data_are_counted_by_class(tmp_path, capsys):
     found = json.loads(call(capsys, *arguments, "--json"))
     assert sum(row["train"] for row in found["classes"]) == 64
     assert (found["input"]["backend"], len(found["mean"])) == ("tensor", 3)
-    rows = list(csv.DictReader(io.StringIO(call(capsys, *arguments, "--csv"))))
-    assert [int(row["train"]) for row in rows] == [row["train"] for row in found["classes"]]
 
 
 def test_broken_files_are_rows_and_the_exit_code_stays(tmp_path, capsys):
@@ -171,9 +153,3 @@ def test_broken_files_are_rows_and_the_exit_code_stays(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert (found["images"], len(found["unreadable"])) == (18, 1)
     assert found["unreadable"][0]["path"].endswith("cat/0.png")
-
-
-@pytest.mark.parametrize("command", ["confirm", "ablate", "report", "data", "techniques"])
-def test_both_forms_together_are_refused(command):
-    with pytest.raises(UserError, match="--json and --csv: give one of them"):
-        app([command, "digits", "--json", "--csv"], standalone_mode=False)
