@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ledger import EXPERIMENT
 from ledger.folder import open_folder
 from ledger.record import SweepRecord
 from ledger.tables import Sweep, make_tables
@@ -25,16 +24,13 @@ class LoadedSweep(Sweep):
         return Plots(self)
 
 
-def load(
-    name: str, tracking_uri: str | None = None, experiment: str = EXPERIMENT, storage: str | Path = "sweeps"
-) -> LoadedSweep:
+def load(name: str, tracking_uri: str | None = None, storage: str | Path = "sweeps") -> LoadedSweep:
     """Read a sweep from its ledger, in its folder or in MLflow.
 
     Args:
         name: The name of the sweep.
         tracking_uri: An MLflow store to read the ledger from, where this machine does not have the sweep's folder. The
             latest sweep with this name is taken, and its ledger may be half a minute old.
-        experiment: The experiment in that store.
         storage: The folder that holds the sweeps.
     """
     if tracking_uri is None:
@@ -42,5 +38,5 @@ def load(
     else:
         from analysis.reading.remote import fetch_record
 
-        record = fetch_record(tracking_uri, experiment, name)
+        record = fetch_record(tracking_uri, name)
     return LoadedSweep(**vars(make_tables(record)))

@@ -2,3 +2,4 @@
 
 TRACKING_URI = "sqlite:///mlflow.db"
 EXPERIMENT = "technique-search"
+OWNER = "owner"  # the tag of a sweep that MLflow has as the user of its run

@@ -16,12 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.arguments import absolute_uri, check_store
+from search.arguments import absolute_uri, check_number, check_store
 from search.request import SweepRequest, read_changes, read_request, read_seconds
 from search.result import Result, library_signals, new_console
 from search.sweep_options import (
-    ContinueOptions,
-    ExtendOptions,
     PlanOptions,
     ReadOptions,
     ResumeOptions,
@@ -127,20 +125,27 @@ def resume(options: ResumeOptions) -> Result:
 
         changes["copy_to"] = check_uri("--from", options.copy)
         fetch_sweep(changes["copy_to"], Path(options.storage).absolute() / check_name(options.name))
-    return _go_on(options, changes)
+    seconds = read_seconds(options.time_budget)
+    from ledger.folder import open_folder
+
+    folder, console = open_folder(Path(options.storage).absolute(), options.name), options.console or new_console()
+    if options.overrides:
+        from ledger.record import SweepRecord
+        from search.runner.start.moved_data import move_data
+
+        move_data(SweepRecord.open(folder), options.overrides, console)
+    return _continue(folder, changes, seconds, options.trials, options, console)
 
 
-@takes(ExtendOptions)
-def extend(options: ExtendOptions) -> Result:
-    """Run `trials` additional trials; the sampler uses the results of all earlier trials.
-
-    The other arguments are those of `resume`.
+@takes(ResumeOptions)
+def extend(options: ResumeOptions) -> Result:
+    """Run `trials` additional trials; the sampler uses the results of all earlier trials. It is `resume` with `trials`.
 
     Raises:
         KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
     """
-    _load(options.plugins)
-    return _go_on(options, read_changes(options), options.trials)
+    check_number("--trials", options.trials)
+    return resume(**vars(options))
 
 
 @takes(ReadOptions)
@@ -159,8 +164,8 @@ def open(options: ReadOptions) -> Result:
 
         uri = absolute_uri(options.tracking_uri)
         if options.overrides:
-            raise UserError(f"{options.overrides[0]}: through a store a sweep is only read. Leave --tracking-uri out.")
-        record = fetch_record(uri, options.experiment, check_name(options.name))
+            raise UserError(f"{options.overrides[0]}: through a store a sweep is only read. Leave --from out.")
+        record = fetch_record(uri, check_name(options.name))
     console = options.console or new_console()
     return Result(move_data(record, options.overrides, console), record.state, 0, console)
 
@@ -201,25 +206,12 @@ def _resume_same(folder: SweepFolder, request: SweepRequest, console: Console) -
     return _continue(folder, changes, settings.time_budget_seconds, 0, request.options, console)
 
 
-def _go_on(options: ContinueOptions, changes: dict[str, Any], more: int = 0) -> Result:
-    seconds = read_seconds(options.time_budget)
-    from ledger.folder import open_folder
-
-    folder, console = open_folder(Path(options.storage).absolute(), options.name), options.console or new_console()
-    if options.overrides:
-        from ledger.record import SweepRecord
-        from search.runner.start.moved_data import move_data
-
-        move_data(SweepRecord.open(folder), options.overrides, console)
-    return _continue(folder, changes, seconds, more, options, console)
-
-
 def _continue(
     folder: SweepFolder,
     changes: dict[str, Any],
     seconds: float | None,
     more: int,
-    options: SweepOptions | ContinueOptions,
+    options: SweepOptions | ResumeOptions,
     console: Console,
 ) -> Result:
     from search.planning.make import pack_and_forecast

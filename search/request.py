@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ledger import EXPERIMENT, TRACKING_URI
+from ledger import EXPERIMENT, OWNER, TRACKING_URI
 from ledger.secrets import URI
 from search.arguments import (
     absolute_paths,
@@ -19,7 +19,7 @@ from search.arguments import (
     parse_tags,
     read_share,
 )
-from search.sweep_options import ContinueOptions, SweepOptions
+from search.sweep_options import ResumeOptions, SweepOptions
 from training.errors import UserError
 from training.process.text_files import read_text
 from training.process.user import name_user
@@ -91,27 +91,28 @@ def _read_settings(options: SweepOptions) -> Settings:
     from search.copies.place import check_uri
 
     uri = options.tracking_uri if options.tracking_uri is not None else os.environ.get(URI, TRACKING_URI)
+    tags = parse_tags(options.tags)
     read: dict[str, Any] = {
         "tracking_uri": absolute_uri(uri),
         **_read_shares(options),
         "time_budget_seconds": read_seconds(options.time_budget),
         "address": find_address(options.address),
-        "owner": options.owner if options.owner is not None else name_user(),
-        "tags": parse_tags(options.tags),
+        "owner": tags.pop(OWNER, None) or name_user(),
+        "tags": tags,
         "copy_to": check_uri("--copy-to", options.copy_to) if options.copy_to is not None else "",
     }
     names = [field.name for field in fields(Settings) if field.name not in read]
     return Settings(**read, **{name: getattr(options, name) for name in names})
 
 
-def _read_shares(options: SweepOptions | ContinueOptions) -> dict[str, Any]:
+def _read_shares(options: SweepOptions | ResumeOptions) -> dict[str, Any]:
     return {
         "cpus_per_trial": read_share("--cpus-per-trial", options.cpus_per_trial),
         "gpus_per_trial": read_share("--gpus-per-trial", options.gpus_per_trial, or_zero=True),
     }
 
 
-def read_changes(options: ContinueOptions) -> dict[str, Any]:
+def read_changes(options: ResumeOptions) -> dict[str, Any]:
     """Return the settings that a resume changes."""
     changes = {name: share for name, share in _read_shares(options).items() if share is not None}
     if options.tracking_uri is not None:

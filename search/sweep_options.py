@@ -101,11 +101,12 @@ TIME_BUDGET = typer.Option(help="Stop after this time, such as `90s`, `15m` or `
 STORAGE_FOLDER = typer.Option(help="Folder that holds the sweeps.", envvar="SWEEP_STORAGE")
 STORE = typer.Option(help="MLflow store: a database or a server.", envvar="MLFLOW_TRACKING_URI", show_envvar=True)
 FROM_STORE = typer.Option(
+    "--from",
     "--tracking-uri",
-    help="Read the sweep from this MLflow store, not from the storage folder.",
+    help="Read from this MLflow store, not from the storage folder.",
     callback=lambda uri: None if uri is None else absolute_uri(uri),
 )
-EXPERIMENT_NAME = typer.Option(help="MLflow experiment.")
+EXPERIMENT_NAME = typer.Option(help="MLflow experiment.", envvar="MLFLOW_EXPERIMENT_NAME")
 DASHBOARD = typer.Option("--dashboard", help="Serve the sweep's dashboard on 127.0.0.1 while the command runs.")
 PLUGIN = typer.Option(
     "--plugin",
@@ -162,10 +163,12 @@ class SweepOptions:
         "Earlier sweeps; this one begins with their best recipes.",
     ] = ()
     keep_best: Annotated[int, typer.Option(min=1, help="Number of completed trials that keep their weights.")] = 5
-    owner: Annotated[str | None, typer.Option(help="Owner of the sweep. Default: the current user.")] = None
     tags: Annotated[
         Iterable[str],
-        typer.Option("--tag", help="Tag of the sweep in MLflow, such as `team=vision`; may be repeated."),
+        typer.Option(
+            "--tag",
+            help="Tag of the sweep in MLflow, such as `team=vision`; may be repeated. `owner=ada`: its user there.",
+        ),
         'Texts such as `"team=vision"`, for `sweep list --tag`.',
     ] = ()
     or_resume: Annotated[
@@ -190,8 +193,6 @@ class SweepOptions:
         check_number("--trials", self.trials)
         check_number("--seed", self.seed, least=0, most=LARGEST_SEED)
         check_number("--keep-best", self.keep_best)
-        if self.owner is not None and not self.owner.isprintable():
-            raise UserError(f"--owner={self.owner!a}: a name is one line of text. Give another one.")
         if self.or_resume and self.name is None:
             raise UserError("--or-resume: give the name of the sweep with --name, or leave --or-resume out.")
         if self.accelerator is not None and self.address in (None, "local"):
@@ -216,10 +217,11 @@ class PlanOptions(SweepOptions):
 
 
 @dataclass(frozen=True)
-class ContinueOptions:
+class ResumeOptions:
     """The options of a sweep that continues; without them, it keeps its settings."""
 
     name: Annotated[str, NAME]
+    trials: Annotated[int, typer.Option(help="Number of additional trials.")] = 0
     _: KW_ONLY
     overrides: Annotated[Sequence[str], MOVED] = ()
     storage: Annotated[Path | str, STORAGE_FOLDER] = STORAGE
@@ -234,30 +236,16 @@ class ContinueOptions:
     tracking_uri: Annotated[
         str | None, typer.Option(help="Log to another MLflow store; the earlier trials are copied to it.")
     ] = None
-    dashboard: Annotated[bool, DASHBOARD] = False
-    plugins: Annotated[Iterable[str | Path], PLUGIN, FILES] = ()
-    console: Annotated[Console | None, CONSOLE] = None
-
-
-@dataclass(frozen=True)
-class ResumeOptions(ContinueOptions):
-    """The options of a sweep that was interrupted."""
-
-    _: KW_ONLY
     copy: Annotated[
         str | None,
         typer.Option("--from", help="Fetch the sweep from this URI, which was given as `--copy-to`.", metavar="URI"),
     ] = None
-
-
-@dataclass(frozen=True)
-class ExtendOptions(ContinueOptions):
-    """The options of a sweep that gets more trials."""
-
-    trials: Annotated[int, typer.Option(help="Number of additional trials.")]
+    dashboard: Annotated[bool, DASHBOARD] = False
+    plugins: Annotated[Iterable[str | Path], PLUGIN, FILES] = ()
+    console: Annotated[Console | None, CONSOLE] = None
 
     def __post_init__(self) -> None:
-        check_number("--trials", self.trials)
+        check_number("--trials", self.trials, least=0)
 
 
 @dataclass(frozen=True)
@@ -268,7 +256,6 @@ class SweepPlace:
     _: KW_ONLY
     storage: Annotated[Path | str, STORAGE_FOLDER] = STORAGE
     tracking_uri: Annotated[str | None, FROM_STORE] = None
-    experiment: Annotated[str, EXPERIMENT_NAME] = EXPERIMENT
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from analysis.reading.store import (
     open_client,
     refuse_deleted,
 )
+from ledger import OWNER
 from ledger.events import encode
 from ledger.file import first_line
 from ledger.folder import SweepFolder
@@ -38,6 +40,7 @@ LEDGER, PLAIN_LEDGER = (
 GZIP = b"\x1f\x8b"  # the first bytes of a compressed file (RFC 1952, section 2.3.1)
 SWEEPS = "tags.sweep != '' AND tags.trial IS NULL"  # the runs of trials have both tags
 TAG = "tag."  # begins the names of tags that the user gave
+ONE = "MLFLOW_EXPERIMENT_NAME"  # the variable of MLflow that names the only experiment to read
 
 
 @dataclass(frozen=True)
@@ -66,20 +69,23 @@ class RemoteSweep:
 
 
 @dataclass(frozen=True)
-class Experiment:
-    """The runs of one experiment in a store."""
+class Store:
+    """The runs of a store, in some of its experiments."""
 
     client: MlflowClient
     uri: str
-    name: str
-    id: str | None  # None if the store does not have it
+    experiments: Sequence[str]  # their ids
 
     def search(self, condition: str) -> Iterator[Run]:
         """Return the runs that meet a condition in MLflow's language, the latest first."""
         token = None
-        while self.id is not None:
+        while self.experiments:
             page = self.client.search_runs(
-                [self.id], condition, max_results=1000, order_by=["attributes.start_time DESC"], page_token=token
+                list(self.experiments),
+                condition,
+                max_results=1000,
+                order_by=["attributes.start_time DESC"],
+                page_token=token,
             )
             yield from page
             if not (token := page.token):
@@ -92,7 +98,8 @@ class Experiment:
             if sweep.name == name:
                 return sweep
         known = ", ".join(dict.fromkeys(sweep.name for sweep in sweeps[:10]))
-        hint = f"There are: {known}." if known else f"There are none in the experiment {self.name}."
+        narrowed = f" in the experiment {os.environ[ONE]}" if ONE in os.environ else ""
+        hint = f"There are: {known}." if known else f"There are none{narrowed}."
         raise UserError(f"{name}: no such sweep in {mask_secrets(self.uri)}. {hint}")
 
     def find_own_run(self, sweep_id: str) -> str | None:
@@ -106,40 +113,56 @@ class Experiment:
 
 
 @contextmanager
-def open_experiment(uri: str, name: str) -> Iterator[Experiment]:
-    """Open an experiment of a store that exists; nothing is created. Errors of the store become one sentence."""
+def open_experiments(uri: str, name: str | None = None) -> Iterator[Store]:
+    """Open a store that exists; nothing is created. Errors of the store become one sentence.
+
+    Args:
+        uri: Its address.
+        name: An experiment, which may be missing. Default: that of `MLFLOW_EXPERIMENT_NAME` if it is set, else all.
+    """
     if not uri.startswith(SERVERS):
         check_database(uri)
     client = open_client(make_absolute(uri))
     with mlflow_errors(uri):
+        yield Store(client, uri, _list_experiments(client, name or os.environ.get(ONE) or None))
+
+
+def _list_experiments(client: MlflowClient, name: str | None) -> list[str]:
+    """Return the id of an experiment, or those of all that are not deleted."""
+    if name is not None:
         experiment = client.get_experiment_by_name(name)
-        if experiment is not None:
-            refuse_deleted(experiment.lifecycle_stage, name)
-        yield Experiment(client, uri, name, experiment.experiment_id if experiment else None)
+        if experiment is None:
+            return []
+        refuse_deleted(experiment.lifecycle_stage, name)
+        return [experiment.experiment_id]
+    found, token = [], None
+    while True:
+        page = client.search_experiments(max_results=1000, page_token=token)
+        found += [experiment.experiment_id for experiment in page]
+        if not (token := page.token):
+            return found
 
 
-def list_sweeps(
-    uri: str, experiment: str, owner: str | None = None, tags: Mapping[str, str] | None = None
-) -> list[RemoteSweep]:
-    """Return the sweeps of an experiment, the latest first, with this owner and these tags."""
-    with open_experiment(uri, experiment) as opened:
+def list_sweeps(uri: str, tags: Mapping[str, str] | None = None) -> list[RemoteSweep]:
+    """Return the sweeps of a store, the latest first, with these tags; `owner` is one of them."""
+    with open_experiments(uri) as opened:
         sweeps = [RemoteSweep(run) for run in opened.search(SWEEPS)]
-    wanted = tags or {}
-    return [sweep for sweep in sweeps if owner in (None, sweep.owner) and wanted.items() <= dict(sweep.tags).items()]
+    wanted = (tags or {}).items()
+    return [sweep for sweep in sweeps if wanted <= {**sweep.tags, OWNER: sweep.owner}.items()]
 
 
-def fetch_record(uri: str, experiment: str, name: str) -> SweepRecord:
+def fetch_record(uri: str, name: str) -> SweepRecord:
     """Read the latest sweep with this name from the ledger that its driver copies to MLflow."""
     with tempfile.TemporaryDirectory() as folder:
-        return SweepRecord.open(fetch_ledger(uri, experiment, name, Path(folder)))
+        return SweepRecord.open(fetch_ledger(uri, name, Path(folder)))
 
 
-def fetch_ledger(uri: str, experiment: str, name: str, out: Path) -> SweepFolder:
+def fetch_ledger(uri: str, name: str, out: Path) -> SweepFolder:
     """Copy the ledger of the latest sweep with this name into `out/NAME`, and return that folder.
 
     If its run has none, as in the first seconds of a sweep and in those of earlier versions, it is rebuilt from the runs.
     """
-    with open_experiment(uri, experiment) as opened:
+    with open_experiments(uri) as opened:
         sweep = opened.find(name)
         copy = SweepFolder(out / name, known_running=sweep.state == "running")
         copy.path.mkdir(exist_ok=True)
@@ -156,7 +179,7 @@ def fetch_ledger(uri: str, experiment: str, name: str, out: Path) -> SweepFolder
         return copy
 
 
-def _rebuild_ledger(opened: Experiment, sweep: RemoteSweep) -> bytes:
+def _rebuild_ledger(opened: Store, sweep: RemoteSweep) -> bytes:
     """Return the ledger of a sweep whose run has none, as in its first seconds and in those of earlier versions."""
     from analysis.reading.runs import rebuild_events
 

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from analysis.reading.remote import Experiment, RemoteSweep
+from analysis.reading.remote import RemoteSweep, Store
 from ledger.events import AnyEvent, EpochReported, Noted, SweepStarted, TrialEnded, TrialStarted
 from ledger.settings import Settings
 from spaces.load import parse_recipe
@@ -18,7 +18,7 @@ SCORE = ("score", "standard_error", "best_epoch")
 STEPS = ("step_lr", "step_train_loss")  # their steps are those of the optimizer, not epochs
 
 
-def rebuild_events(opened: Experiment, sweep: RemoteSweep) -> Iterator[AnyEvent]:
+def rebuild_events(opened: Store, sweep: RemoteSweep) -> Iterator[AnyEvent]:
     """Return the events of a sweep, trial after trial.
 
     Raises:
@@ -26,7 +26,7 @@ def rebuild_events(opened: Experiment, sweep: RemoteSweep) -> Iterator[AnyEvent]
     """
     info, tags = sweep.run.info, sweep.run.data.tags
     began = info.start_time / 1000
-    settings = Settings(opened.uri, opened.name)
+    settings = Settings(opened.uri)
     space = _read_file(opened, info.run_id, "space.yaml")
     yield SweepStarted(time=began, name=sweep.name, id=tags["sweep_id"], space=space, settings=settings)
     for text in tags.get("notes", "").splitlines():
@@ -50,6 +50,6 @@ def rebuild_events(opened: Experiment, sweep: RemoteSweep) -> Iterator[AnyEvent]
             yield TrialEnded(time=ended, trial=number, state=state, reason=tags.get("reason", ""))
 
 
-def _read_file(opened: Experiment, run_id: str, name: str) -> str:
+def _read_file(opened: Store, run_id: str, name: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         return Path(opened.client.download_artifacts(run_id, name, folder)).read_text(encoding="utf-8")

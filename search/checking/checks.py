@@ -99,15 +99,15 @@ class Checker:
         return f"{new_folder(storage, name, self.request.space.name).path} can be written, {free}"
 
     def _check_tracking(self) -> str:
-        from analysis.reading.remote import open_experiment
+        from analysis.reading.remote import open_experiments
 
         uri, experiment = self.settings.tracking_uri, self.settings.experiment
         check_store(uri, experiment)
         shown, file = mask_secrets(uri), sqlite_file(uri)
         if file is not None and not file.exists():
             return f"{shown} will be created"
-        with open_experiment(uri, experiment) as opened:
-            state = "exists" if opened.id else "will be created"
+        with open_experiments(uri, experiment) as opened:
+            state = "exists" if opened.experiments else "will be created"
         return f"{shown} {'answers' if uri.startswith(SERVERS) else 'can be read'}; the experiment {experiment} {state}"
 
     def _check_machines(self) -> str:

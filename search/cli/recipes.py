@@ -25,20 +25,22 @@ from training.errors import UserError
 
 def space(
     space: Annotated[
-        str | None, typer.Argument(help="A bundled space (`quick`, `card`, `full`) or a YAML file.")
+        str | None,
+        typer.Argument(
+            help="A bundled space (`quick`, `card`, `full`) or a YAML file; `default`: the recipe with every technique off."
+        ),
     ] = None,
     overrides: Overrides = None,
-    default: Annotated[bool, typer.Option("--default", help="Print the default recipe: every technique off.")] = False,
     preset: Preset = None,
     time_budget: TimeBudget = None,
     plugins: Plugins = None,
 ) -> None:
     """Show a space as a table of search parameters, domains and conditions; with --preset, print its YAML file."""
-    from spaces.load import dump_recipe, load_space
+    from spaces.load import change_recipe, dump_recipe, load_space
     from training.recipe import Recipe
 
-    if default:
-        print(dump_recipe(Recipe()), end="")
+    if space == "default" and not Path(space).exists():
+        print(dump_recipe(change_recipe(Recipe(), overrides or [])), end="")
         return
     if preset is not None:
         from search.display.tables.columns import make_console
@@ -52,7 +54,7 @@ def space(
         print(made.text, end="")
         return
     if space is None:
-        raise UserError("Name a bundled space or a file, or give --preset or --default.")
+        raise UserError("Name a bundled space or a file, or give --preset.")
     from search.display.tables.columns import make_console
     from search.display.tables.space_table import space_table
     from spaces.reading.known_backbones import check_backbones

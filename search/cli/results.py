@@ -8,14 +8,12 @@ from typing import Annotated, Any
 import typer
 
 import search
-from ledger import EXPERIMENT
 from ledger.names import check_name
 from search.arguments import absolute_uri
 from search.cli.options import (
     STORAGE,
     AsJson,
     CopyTo,
-    Experiment,
     Plugins,
     Storage,
     complete_name,
@@ -51,7 +49,7 @@ def report(
         record = search.open(**place, console=console).record
         from search.evaluation.report import report_sweep
 
-        findings = report_sweep(record, page, console, place["tracking_uri"], place["experiment"])
+        findings = report_sweep(record, page, console, place["tracking_uri"])
         if copy_to is not None:
             console.print(copy_output(copy_to, record.name, page), markup=False)
     if as_json:
@@ -136,9 +134,12 @@ def compare(
     storage: Storage = STORAGE,
     tracking_uri: Annotated[
         list[str] | None,
-        typer.Option(help="Read the sweeps from this MLflow store, not from the storage folder; may be repeated."),
+        typer.Option(
+            "--from",
+            "--tracking-uri",
+            help="Read the sweeps from this MLflow store, not from the storage folder; may be repeated.",
+        ),
     ] = None,
-    experiment: Experiment = EXPERIMENT,
     as_json: AsJson = False,
     plugins: Plugins = None,
 ) -> None:
@@ -153,7 +154,7 @@ def compare(
     from search.records.output import to_json
 
     uris = [absolute_uri(uri) for uri in tracking_uri or []]
-    comparison = compare_sources(read_sources(names, storage.absolute(), uris, experiment))
+    comparison = compare_sources(read_sources(names, storage.absolute(), uris))
     if as_json:
         print(to_json(comparison))
     else:
@@ -186,7 +187,7 @@ def export(
     if place["tracking_uri"] is not None:
         if onnx or int8 or any(value is not None for value in (trial, register, optuna, push_to_hub)):
             raise UserError(
-                f"--tracking-uri: the store has the export of the best trial only. For other trials and forms, export "
+                f"--from: the store has the export of the best trial only. For other trials and forms, export "
                 f"{name} where its storage folder is."
             )
         from analysis.export.bundle import check_out
@@ -194,7 +195,7 @@ def export(
 
         folder = out or Path("exports") / check_name(name)
         check_out(folder)
-        fetch_export(place["tracking_uri"], place["experiment"], name, folder)
+        fetch_export(place["tracking_uri"], name, folder)
         print(f"Copied the export of {name}'s best trial to {folder}.")
     else:
         from ledger.folder import open_folder

@@ -97,24 +97,24 @@ class ComparedSweep:
     store: str
 
 
-def read_sources(names: Sequence[str], storage: Path, uris: Sequence[str], experiment: str) -> list[ComparedSweep]:
+def read_sources(names: Sequence[str], storage: Path, uris: Sequence[str]) -> list[ComparedSweep]:
     """Read the sweeps from the storage folder; with stores, each from every store that has it."""
     if uris:
-        sources = [source for name in names for source in _read_from_stores(check_name(name), uris, experiment)]
+        sources = [source for name in names for source in _read_from_stores(check_name(name), uris)]
     else:
         records = [SweepRecord.open(open_folder(storage, name)) for name in names]
         sources = [ComparedSweep(record, str(record.folder.path)) for record in records]
     if len(sources) < 2:
-        raise UserError(f"{names[0]}: a comparison needs two sweeps. Name another one, or another --tracking-uri.")
+        raise UserError(f"{names[0]}: a comparison needs two sweeps. Name another one, or another store with --from.")
     return sources
 
 
-def _read_from_stores(name: str, uris: Sequence[str], experiment: str) -> list[ComparedSweep]:
+def _read_from_stores(name: str, uris: Sequence[str]) -> list[ComparedSweep]:
     from analysis.reading.remote import fetch_record, list_sweeps
 
-    has_it = [uri for uri in uris if name in {sweep.name for sweep in list_sweeps(uri, experiment)}]
+    has_it = [uri for uri in uris if name in {sweep.name for sweep in list_sweeps(uri)}]
     # If no store has the sweep, reading it from the first one gives the error with the names that it has.
-    return [ComparedSweep(fetch_record(uri, experiment, name), mask_secrets(uri)) for uri in has_it or uris[:1]]
+    return [ComparedSweep(fetch_record(uri, name), mask_secrets(uri)) for uri in has_it or uris[:1]]
 
 
 def compare(sources: Sequence[ComparedSweep]) -> Comparison:

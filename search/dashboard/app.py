@@ -116,7 +116,7 @@ def _carry_out(live: LiveSweep, body: bytes) -> str:
         values = None
     if not isinstance(values, dict):
         raise UserError("the request is not a JSON object, as the dashboard's own page sends it. Load the page again.")
-    target = requests.Target(live.read_whole(), live.uri, live.experiment)
+    target = requests.Target(live.read_whole(), live.uri)
     match values.get("action"):
         case "stop":
             return requests.request_stop(target, str(values.get("trial")))
@@ -130,7 +130,7 @@ def _carry_out(live: LiveSweep, body: bytes) -> str:
                 raise UserError(f"trials={trials}: give a whole number.")
             return requests.request_extension(target, trials)
         case "end":
-            return requests.request_end(live.folder.path.parent, live.folder.name, live.uri, live.experiment)
+            return requests.request_end(live.folder.path.parent, live.folder.name, live.uri)
     raise UserError(f"action={values.get('action')}: choose one of stop, add, pause, continue, extend, end.")
 
 

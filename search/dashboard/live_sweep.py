@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Sequence
 
 from analysis.report.sweep_data import choose_rungs
-from ledger import EXPERIMENT
 from ledger.columns import describe_pages
 from ledger.events import DriverStarted
 from ledger.file import LedgerTail
@@ -30,11 +29,9 @@ MOST = 1000  # trials in one answer, or slightly more: a page of a large sweep s
 class LiveSweep:
     """Follows the ledger of a sweep, which may not have begun yet. Its methods may be called by several threads."""
 
-    def __init__(
-        self, folder: SweepFolder, files: Sequence[str] = (), uri: str | None = None, experiment: str = EXPERIMENT
-    ) -> None:
+    def __init__(self, folder: SweepFolder, files: Sequence[str] = (), uri: str | None = None) -> None:
         """Follow a folder; `files` have own techniques. If it is a copy, `uri` is the MLflow store that it comes from."""
-        self.folder, self.files, self.uri, self.experiment = folder, files, uri, experiment
+        self.folder, self.files, self.uri = folder, files, uri
         self.problem = ""  # the reason why the ledger cannot be read
         self.source_problem = ""  # the reason why the ledger is not the newest, for a copy
         self.findings = LiveFindings(folder, self.count_completed, files)

@@ -16,11 +16,11 @@ from training.errors import UserError
 FETCH_SECONDS = 10.0  # between two looks at a store; the driver copies its ledger there about twice a minute
 
 
-def follow_store(uri: str, experiment: str, name: str, files: Sequence[str] = ()) -> LiveSweep:
+def follow_store(uri: str, name: str, files: Sequence[str] = ()) -> LiveSweep:
     """Fetch the ledger of a sweep, and go on fetching it in a thread; `files` have own techniques."""
     folder = SweepFolder(Path(tempfile.mkdtemp(prefix="sweep-dashboard-")) / name, known_running=False)
     folder.path.mkdir()
-    live = LiveSweep(folder, files, uri, experiment)
+    live = LiveSweep(folder, files, uri)
     fetch(live)
     threading.Thread(target=_go_on, args=(live,), daemon=True).start()
     return live
@@ -30,7 +30,7 @@ def fetch(live: LiveSweep) -> None:
     """Append what is new in the store to the copy of the ledger."""
     assert live.uri is not None
     with tempfile.TemporaryDirectory() as place:
-        copy = fetch_ledger(live.uri, live.experiment, live.folder.name, Path(place))
+        copy = fetch_ledger(live.uri, live.folder.name, Path(place))
         new, ledger = copy.ledger.read_bytes(), live.folder.ledger
         old = ledger.read_bytes() if ledger.exists() else b""
     if new.startswith(old):

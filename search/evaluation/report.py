@@ -22,7 +22,6 @@ from analysis.report.findings import (
 )
 from analysis.report.sentences import describe_lead, describe_probe
 from analysis.report.sweep_report import render_report
-from ledger import EXPERIMENT
 from ledger.formatting import format_effect, format_score
 from ledger.record import SweepRecord
 from ledger.tables import make_tables
@@ -43,9 +42,7 @@ COLUMNS = [
 ]
 
 
-def report_sweep(
-    record: SweepRecord, out: Path, console: Console, uri: str | None = None, experiment: str = EXPERIMENT
-) -> Findings:
+def report_sweep(record: SweepRecord, out: Path, console: Console, uri: str | None = None) -> Findings:
     """Write the page, print a summary, attach the page to the sweep's run in MLflow, and return what it shows.
 
     `uri` is the store that the sweep was read from, if it is not that of its settings.
@@ -72,7 +69,7 @@ def report_sweep(
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "report.html")
         shutil.copy(out, page)
-        log_results(record, {}, [page], [], time.time(), console, None if uri is None else (uri, experiment))
+        log_results(record, {}, [page], [], time.time(), console, uri)
     return findings
 
 

@@ -31,16 +31,15 @@ class Target:
 
     record: SweepRecord
     uri: str | None
-    experiment: str
 
     @classmethod
-    def find(cls, storage: Path, name: str, uri: str | None, experiment: str) -> Target:
+    def find(cls, storage: Path, name: str, uri: str | None) -> Target:
         """Find a sweep in the storage folder, or in a store if one is named."""
         if uri is None:
-            return cls(SweepRecord.open(open_folder(storage, name)), None, experiment)
+            return cls(SweepRecord.open(open_folder(storage, name)), None)
         from analysis.reading.remote import fetch_record
 
-        return cls(fetch_record(uri, experiment, check_name(name)), uri, experiment)
+        return cls(fetch_record(uri, check_name(name)), uri)
 
     def hand_over(self, event: AnyRequest) -> str:
         """Hand over a request, and return when it takes effect as the end of a sentence."""
@@ -48,7 +47,7 @@ class Target:
         if self.uri is not None:
             from search.tracking.own_run import send_request as send_by_store
 
-            send_by_store(self.uri, self.experiment, record.name, event)
+            send_by_store(self.uri, record.name, event)
             return "when its driver has read the request, within about 10 seconds."
         if record.folder.is_running():
             send_request(record.folder, event)
@@ -173,18 +172,18 @@ def request_pause(target: Target, is_paused: bool) -> str:
         raise UserError(f"{record.name} is not running. Continue it with: sweep {way_on}.")
     when = target.hand_over(SweepPaused(request=uuid.uuid4().hex, is_paused=is_paused))
     if is_paused:
-        store = f" --tracking-uri {mask_secrets(target.uri)}" if target.uri else ""
+        store = f" --from {mask_secrets(target.uri)}" if target.uri else ""
         way_on = f"sweep unpause {record.name}{store}"
         return f"{record.name} starts no new trials {when} Running trials finish. Continue with: {way_on}"
     return f"{record.name} starts new trials again {when}"
 
 
-def request_end(storage: Path, name: str, uri: str | None, experiment: str) -> str:
+def request_end(storage: Path, name: str, uri: str | None) -> str:
     """Ask the driver of a sweep to end it, through its folder or through a store, and return a sentence for the user."""
     if uri is not None:
         from search.tracking.own_run import request_stop as request_by_store
 
-        request_by_store(uri, experiment, check_name(name))
+        request_by_store(uri, check_name(name))
         return f"{name} will end when its driver has read the request, within about 10 seconds."
     folder = open_folder(storage, name)
     if not folder.is_running():

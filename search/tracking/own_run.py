@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.reading.remote import Experiment, RemoteSweep, open_experiment
+from analysis.reading.remote import RemoteSweep, Store, open_experiments
 from analysis.reading.store import artifact_errors
 from ledger.events import AnyRequest, encode
 from ledger.formatting import mask_secrets
@@ -31,19 +31,18 @@ def log_results(
     sentences: Sequence[str],
     stamp: float,
     console: Console,
-    store: tuple[str, str] | None = None,
+    uri: str | None = None,
 ) -> None:
     """Log to the sweep's own run, with sentences as its description.
 
     If MLflow does not answer, or may not be asked, a line is printed and nothing fails: the files have the same content.
-    Logging again with the same `stamp`, in seconds since 1970, changes nothing. `store` has the address and the experiment,
-    if they are not those of the sweep's settings.
+    Logging again with the same `stamp`, in seconds since 1970, changes nothing. `uri` is the store, if it
+    is not that of the sweep's settings.
     """
     from mlflow.entities import Metric
 
     try:
-        settings = record.settings if store is None else Settings(*store)
-        with open_experiment(settings.tracking_uri, settings.experiment) as opened:
+        with open_experiments(uri or record.settings.tracking_uri) as opened:
             if (run_id := opened.find_own_run(record.header.id)) is None:
                 console.print("MLflow does not have this sweep's run; the results are only in its folder.")
                 return
@@ -60,7 +59,7 @@ def log_results(
 def send_notes(record: SweepRecord, settings: Settings) -> bool:
     """Write the notes and the ledger of a sweep that is not running to its own run. Returns False without an answer."""
     try:
-        with open_experiment(settings.tracking_uri, settings.experiment) as opened:
+        with open_experiments(settings.tracking_uri) as opened:
             if run_id := opened.find_own_run(record.header.id):
                 opened.client.set_tag(run_id, NOTES, join_notes([note.text for note in record.notes]))
                 with compressed(record.folder.ledger) as packed:
@@ -70,9 +69,9 @@ def send_notes(record: SweepRecord, settings: Settings) -> bool:
     return True
 
 
-def fetch_export(uri: str, experiment: str, name: str, out: Path) -> None:
+def fetch_export(uri: str, name: str, out: Path) -> None:
     """Copy the export that `sweep run --publish` attached to the sweep's run."""
-    with open_experiment(uri, experiment) as opened, tempfile.TemporaryDirectory() as folder:
+    with open_experiments(uri) as opened, tempfile.TemporaryDirectory() as folder:
         sweep = opened.find(name)
         with artifact_errors(uri, EXPORT):
             has_export = opened.has(sweep, EXPORT)
@@ -89,18 +88,18 @@ def fetch_export(uri: str, experiment: str, name: str, out: Path) -> None:
 def publish_export(record: SweepRecord, folder: Path) -> None:
     """Attach an export to the sweep's run."""
     settings = record.settings
-    with open_experiment(settings.tracking_uri, settings.experiment) as opened:
+    with open_experiments(settings.tracking_uri) as opened:
         if run_id := opened.find_own_run(record.header.id):
             opened.client.log_artifacts(run_id, str(folder), EXPORT)
 
 
-def request_stop(uri: str, experiment: str, name: str) -> None:
+def request_stop(uri: str, name: str) -> None:
     """Ask the driver of a sweep to end it; it looks for such a request every few seconds."""
-    with open_experiment(uri, experiment) as opened:
+    with open_experiments(uri) as opened:
         opened.client.set_tag(_find_running(opened, name).run.info.run_id, STOP, "yes")
 
 
-def send_request(uri: str, experiment: str, name: str, event: AnyRequest) -> None:
+def send_request(uri: str, name: str, event: AnyRequest) -> None:
     """Leave a request for the driver of a running sweep; it looks for one every few seconds."""
     text = encode(event).decode()
     if len(text) > LONGEST_TAG:
@@ -108,11 +107,11 @@ def send_request(uri: str, experiment: str, name: str, event: AnyRequest) -> Non
             f"{name}: the recipe has {len(text):,} characters, and a tag in MLflow at most {LONGEST_TAG:,}. Add it where the "
             "storage folder of the sweep is."
         )
-    with open_experiment(uri, experiment) as opened:
+    with open_experiments(uri) as opened:
         opened.client.set_tag(_find_running(opened, name).run.info.run_id, f"{REQUEST}{event.request}", text)
 
 
-def _find_running(opened: Experiment, name: str) -> RemoteSweep:
+def _find_running(opened: Store, name: str) -> RemoteSweep:
     sweep = opened.find(name)
     if sweep.state != "running":
         raise UserError(f"{name} is not running: its state in {mask_secrets(opened.uri)} is {sweep.state}.")

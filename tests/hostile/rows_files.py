@@ -49,7 +49,7 @@ FILES = {
     "a domain inside a domain in the seed": ("run bad/domain_in_seed.yaml", "bad/domain_in_seed.yaml:3", "seed cannot be searched"),
     "a domain inside a list": ("run bad/mapping_in_list.yaml", "bad/mapping_in_list.yaml:2", "preprocessing.mean"),
     "a broken file to look at": ("space bad/open.yaml", "bad/open.yaml", "not YAML"),
-    "no space to look at": ("space", "--default"),
+    "no space to look at": ("space", "--preset"),
     "a recipe of no file to look at": ("space recipe", "recipe", "recipe.yaml"),
     "a mapping 3,000 deep": ("run bad/deeper.yaml", "bad/deeper.yaml", "nested more than 50"),
     "a list 3,000 deep": ("train bad/deep_list.yaml", "bad/deep_list.yaml", "nested more than 50"),

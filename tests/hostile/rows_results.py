@@ -75,7 +75,7 @@ RESULTS = {
     "a report from an empty database": ("report done-1 --tracking-uri sqlite:///empty.db", "empty.db"),
     "a report from another database": ("report done-1 --tracking-uri sqlite:///other.db", "other.db"),
     "a report of an unknown sweep": ("report nothing --tracking-uri sqlite:///store.db", "nothing: no such sweep", "store.db"),
-    "a report of an unknown experiment": ("report done-1 --tracking-uri sqlite:///store.db --experiment birds", "birds"),
+    "a report of an unknown experiment": ("report done-1 --tracking-uri sqlite:///birds.db", "birds"),
     "a report from a path": ("report done-1 --tracking-uri store.db", "--tracking-uri", "sqlite:///"),
     "a report from nothing": ("report done-1 --tracking-uri ''", "--tracking-uri", "sqlite:///"),
     "a report from a silent server": ("report done-1 --tracking-uri http://127.0.0.1:9", "http://127.0.0.1:9"),

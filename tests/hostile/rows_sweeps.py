@@ -153,7 +153,7 @@ SWEEPS = {
     "a store that is a folder": ("run quick --tracking-uri sqlite:///folder.db", "--tracking-uri", "folder.db"),
     "a store that is no database": ("run quick --tracking-uri sqlite:///junk.db", "--tracking-uri", "junk.db"),
     "a store from the environment": ("MLFLOW_TRACKING_URI=junk run quick", "junk", "sqlite:///mlflow.db"),
-    "an owner with half a character": ("run quick --owner 'a\ud800'", "--owner=", "one line of text"),
+    "an owner with half a character": ("run quick --tag 'owner=a\ud800'", "--tag=owner=", "name=value"),
     "a tag with half a character": ("run quick --tag 'team=a\ud800'", "--tag=team=", "name=value"),
     "an empty experiment": ("run quick --experiment ''", "--experiment", "name"),
     "a storage that is a file": ("run quick --storage notes.txt", "notes.txt", "cannot be written to", "Name another place"),

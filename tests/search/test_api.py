@@ -99,7 +99,7 @@ def test_a_completed_sweep_moves_to_another_store(home, trained_sweep):
     assert again.settings.tracking_uri == f"sqlite:///{home}/other.db"
     assert set(again.run_ids) == set(before.run_ids)
     assert not set(again.run_ids.values()) & set(before.run_ids.values())
-    sweep = load("tiny", again.settings.tracking_uri, again.settings.experiment)
+    sweep = load("tiny", again.settings.tracking_uri)
     assert [round(score, 9) for score in sweep.trials.score] == [round(trial.score, 9) for trial in before.trials]
     assert moved.plot.parallel().sweep.trials["trial"] == sweep.trials.trial.tolist()
     with pytest.raises(UserError, match="--address=127.0.0.1:9: no Ray cluster answers there"):
@@ -170,7 +170,7 @@ def test_a_note_on_a_sweep_that_ended_reaches_the_store_and_the_report(home, cap
     for text in ("first", "a <second> one"):
         app(["note", "tiny", text], standalone_mode=False)
     assert "tiny has the note." in capsys.readouterr().out
-    sweep = load("tiny", settings.tracking_uri, settings.experiment)
+    sweep = load("tiny", settings.tracking_uri)
     assert sweep.notes == ("first", "a <second> one")
     page = search.open("tiny", console=QUIET).report()
     assert "<li>a &lt;second&gt; one</li>" in page.read_text()

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger import EXPERIMENT
 from search.arguments import absolute_uri
-from search.cli.options import STORAGE, Experiment, FromStore, Plugins, Storage, complete_name
+from search.cli.options import STORAGE, FromStore, Plugins, Storage, complete_name
 from search.runner.interrupt import Interrupted
 from training.errors import UserError
 
@@ -33,7 +32,6 @@ def dashboard(
     ] = 8270,
     storage: Storage = STORAGE,
     tracking_uri: FromStore = None,
-    experiment: Experiment = EXPERIMENT,
     plugins: Plugins = None,
 ) -> None:
     """Show a sweep in the browser while it runs: trials, workers, curves, logs; stop, add, pause, extend and end.
@@ -43,7 +41,7 @@ def dashboard(
     from analysis.web_server import open_socket
     from search.dashboard.serve import PORTS, serve
 
-    what, app = _find_app(name, storage.absolute(), tracking_uri, experiment, plugins or [])
+    what, app = _find_app(name, storage.absolute(), tracking_uri, plugins or [])
     try:
         serve(app, what, open_socket(host, port, PORTS))
     except Interrupted as end:
@@ -51,9 +49,7 @@ def dashboard(
             raise
 
 
-def _find_app(
-    name: str | None, storage: Path, uri: str | None, experiment: str, files: list[str]
-) -> tuple[str, ASGIApp]:
+def _find_app(name: str | None, storage: Path, uri: str | None, files: list[str]) -> tuple[str, ASGIApp]:
     """Return what is shown, as words, and its application."""
     from ledger.folder import list_folders, open_folder
     from ledger.names import check_name
@@ -65,10 +61,10 @@ def _find_app(
         if uri is None:
             live = LiveSweep(open_folder(storage, name), files)
         else:
-            live = follow_store(absolute_uri(uri), experiment, check_name(name), files)
+            live = follow_store(absolute_uri(uri), check_name(name), files)
         return f"Dashboard of {name}", make_app(live)
     if uri is not None:
-        raise UserError(f"--tracking-uri={uri}: name the sweep; sweep list --tracking-uri {uri} shows them.")
+        raise UserError(f"--from={uri}: name the sweep; sweep list --from {uri} shows them.")
     from search.dashboard.sweeps_page import make_sweeps_app
 
     if not list_folders(storage):

@@ -23,7 +23,7 @@ def stop(
     ] = None,
     **place: Any,
 ) -> None:
-    """Stop a running sweep as Ctrl-C does, or one of its trials. With --tracking-uri also from another machine.
+    """Stop a running sweep as Ctrl-C does, or one of its trials. With --from also from another machine.
 
     A sweep that was ended can be resumed. A trial that was ended counts as stopped.
     """
@@ -32,14 +32,14 @@ def stop(
     if trial is not None:
         print(request_stop(_find(**place), trial))
     else:
-        print(request_end(place["storage"].absolute(), place["name"], place["tracking_uri"], place["experiment"]))
+        print(request_end(place["storage"].absolute(), place["name"], place["tracking_uri"]))
 
 
 @options_of(SweepPlace)
 def pause(**place: Any) -> None:
     """Pause a running sweep: no new trial starts, and running trials finish. `sweep unpause` ends the pause.
 
-    With --tracking-uri also from another machine. A resume ends the pause too.
+    With --from also from another machine. A resume ends the pause too.
     """
     from search.evaluation.requests import request_pause
 
@@ -48,7 +48,7 @@ def pause(**place: Any) -> None:
 
 @options_of(SweepPlace)
 def unpause(**place: Any) -> None:
-    """Let a paused sweep start new trials again. With --tracking-uri also from another machine."""
+    """Let a paused sweep start new trials again. With --from also from another machine."""
     from search.evaluation.requests import request_pause
 
     print(request_pause(_find(**place), False))
@@ -69,7 +69,7 @@ def add(
     plugins: Plugins = None,
     **place: Any,
 ) -> None:
-    """Add one recipe to a sweep as one more trial, also while it runs. With --tracking-uri also from another machine.
+    """Add one recipe to a sweep as one more trial, also while it runs. With --from also from another machine.
 
     The recipe may lie outside the space, but it has the data of the sweep.
     """
@@ -82,13 +82,13 @@ def add(
 def note(
     *, text: Annotated[str, typer.Argument(help="The note; `list`, `show` and `report` show it.")], **place: Any
 ) -> None:
-    """Add a note to a sweep, also while it runs. With --tracking-uri also from another machine."""
+    """Add a note to a sweep, also while it runs. With --from also from another machine."""
     from search.evaluation.requests import add_note
 
     print(add_note(_find(**place), text))
 
 
-def _find(name: str, storage: Path, tracking_uri: str | None, experiment: str) -> Target:
+def _find(name: str, storage: Path, tracking_uri: str | None) -> Target:
     from search.evaluation.requests import Target
 
-    return Target.find(storage.absolute(), name, tracking_uri, experiment)
+    return Target.find(storage.absolute(), name, tracking_uri)

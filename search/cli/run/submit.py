@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ledger import OWNER
 from ledger.names import check_name
 from ledger.secrets import has_secret
-from search.arguments import change_places, check_store, take_in_files
+from search.arguments import change_places, check_store, parse_tags, take_in_files
 from search.cli.options import list_options
 from search.request import read_source
 from training.errors import UserError
@@ -39,13 +40,14 @@ def submit(
     check_name(name, "--name")
     from search.runner.start.submission import Job, follow_job, submit_job
 
-    owner = [] if given["owner"] else ["--owner", name_user()]
+    has_owner = OWNER in parse_tags(given["tags"] or [])
+    owner = [] if has_owner else ["--tag", f"{OWNER}={name_user()}"]
     job = Job(name, space, [*list_options(run, NOT_SENT), *owner])
     job_id = submit_job(address, job)
     if given["check"]:
         print(f"Submitted the checks of sweep {name} as job {job_id}. It trains nothing.")
     else:
-        watch = f"sweep show {name} --tracking-uri {given['tracking_uri']}"
+        watch = f"sweep show {name} --from {given['tracking_uri']}"
         print(f"Submitted sweep {name} as job {job_id}. Watch it: {watch}")
     print(f"Its output: ray job logs --follow {job_id} --address {address}")
     if follow and not follow_job(address, job_id):
@@ -71,7 +73,7 @@ def _load(given: dict[str, Any]) -> Space:
     if given["dashboard"]:
         raise UserError(
             "--dashboard: it would be served on the cluster, not here. Leave it out, and watch the job from here: sweep "
-            "dashboard NAME --tracking-uri URI."
+            "dashboard NAME --from URI."
         )
     if not Path(storage).is_absolute():
         raise UserError(

@@ -10,14 +10,14 @@ from typing import Annotated, Any
 import typer
 
 import search
-from ledger import EXPERIMENT, TRACKING_URI
+from ledger import TRACKING_URI
 from ledger.formatting import remove_controls
-from search.arguments import absolute_uri, check_number, parse_tags
+from search.arguments import check_number, parse_tags
 from search.cli.options import (
     STORAGE,
     AsCsv,
     AsJson,
-    Experiment,
+    FromStore,
     Name,
     Plugins,
     Storage,
@@ -26,7 +26,7 @@ from search.cli.options import (
     name_latest,
     options_of,
 )
-from search.sweep_options import ExtendOptions, OpenOptions, PlanOptions, ResumeOptions, SweepOptions, complete_trial
+from search.sweep_options import OpenOptions, PlanOptions, ResumeOptions, SweepOptions, complete_trial
 from training.errors import UserError
 
 # The options of a sweep that its plan depends on.
@@ -88,9 +88,9 @@ def resume(*, quiet: Quiet = False, **given: Any) -> None:
     _search(search.resume, given, quiet)
 
 
-@options_of(ExtendOptions)
+@options_of(ResumeOptions, trials=...)
 def extend(*, quiet: Quiet = False, **given: Any) -> None:
-    """Add trials to a sweep; the sampler uses the results of all earlier trials."""
+    """Add trials to a sweep, as `sweep resume --trials` does; the sampler uses the results of all earlier trials."""
     _search(search.extend, given, quiet)
 
 
@@ -109,13 +109,10 @@ def _search(function: Callable[..., search.Result], given: dict[str, Any], quiet
 
 def list_(
     storage: Storage = STORAGE,
-    tracking_uri: Annotated[
-        str | None, typer.Option(help="List the sweeps in this MLflow store, not those in the storage folder.")
-    ] = None,
-    experiment: Experiment = EXPERIMENT,
-    owner: Annotated[str | None, typer.Option(help="Only the sweeps of this user; needs --tracking-uri.")] = None,
+    tracking_uri: FromStore = None,
     tag: Annotated[
-        list[str] | None, typer.Option(help="Only sweeps with this tag, such as `team=vision`; needs --tracking-uri.")
+        list[str] | None,
+        typer.Option(help="With --from: only sweeps with this tag, such as `team=vision` or `owner=ada`."),
     ] = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -138,15 +135,15 @@ def list_(
     if tracking_uri is not None:
         from analysis.reading.remote import list_sweeps
 
-        stored = list_sweeps(absolute_uri(tracking_uri), experiment, owner, parse_tags(tag or []))
+        stored = list_sweeps(tracking_uri, parse_tags(tag or []))
         remote = [describe_remote(sweep) for sweep in stored]
         if is_plain:
             print_result(remote, remote, RemoteRow, as_json)
         else:
             make_console().print(remote_table(remote))
         return
-    if owner is not None or tag:
-        raise UserError("--owner and --tag: these are in the MLflow store. Name it with --tracking-uri.")
+    if tag:
+        raise UserError("--tag: tags are in the MLflow store. Name it with --from.")
     from ledger.folder import list_folders
 
     console = make_console()

@@ -45,7 +45,7 @@ class SweepRow:
 
 @dataclass(frozen=True)
 class RemoteRow:
-    """One row of `sweep list --tracking-uri`. `started` is in seconds since 1970."""
+    """One row of `sweep list --from`. `started` is in seconds since 1970."""
 
     name: str
     state: str

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from analysis.loading import load
-from analysis.reading.remote import open_experiment
+from analysis.reading.remote import open_experiments
 from analysis.report.cautions import list_cautions
 from analysis.report.findings import describe_costs, find
 from analysis.report.plots.rate_plots import STEPS, plan_factors, plot_winner_rates
@@ -160,7 +160,7 @@ def test_the_page_is_logged_to_the_sweeps_own_run(record, uri, tmp_path):
     import mlflow
 
     report_sweep(record, tmp_path / "r.html", Console(quiet=True), uri)
-    with open_experiment(uri, "technique-search") as opened:
+    with open_experiments(uri) as opened:
         run = opened.find("made-up-1").run
     assert mlflow.artifacts.load_text(f"{run.info.artifact_uri}/report.html") == (tmp_path / "r.html").read_text()
 

@@ -161,7 +161,7 @@ def test_the_default_recipe_is_printed_and_loads_again(tmp_path, capsys):
     from spaces.load import load_recipe
     from training.recipe import Recipe
 
-    call("space", "--default")
+    call("space", "default")
     (tmp_path / "default.yaml").write_text(capsys.readouterr().out)
     assert load_recipe(tmp_path / "default.yaml") == Recipe()
 

@@ -18,7 +18,7 @@ COMMANDS = (
     "--help",
     "list",
     "space quick",
-    "space --default",
+    "space default",
     "techniques",
     "techniques mixup",
     "show nothing",
@@ -52,7 +52,7 @@ def test_a_full_output_gives_one_sentence(command, tmp_path):
 
 
 def test_a_pipe_whose_reader_ends_is_no_failure(tmp_path):
-    done = call("space --default", "| head -1", tmp_path)
+    done = call("space default", "| head -1", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -77,7 +77,7 @@ def send_sweep(home, name, seed):
 
 @pytest.fixture(scope="module")
 def found(home):
-    return compare(read_sources(["a", "b"], home / "sweeps", [], EXPERIMENT))
+    return compare(read_sources(["a", "b"], home / "sweeps", []))
 
 
 @pytest.mark.parametrize("kind", NAMES)
@@ -137,7 +137,7 @@ def test_the_lead_of_each_sweep_has_the_words_of_its_report(home, found):
 
 def test_the_same_sweep_in_two_stores_has_no_difference(home):
     uris = [f"sqlite:///{home}/mlflow.db", f"sqlite:///{home}/other.db"]
-    found = compare(read_sources(["b"], home, uris, EXPERIMENT))
+    found = compare(read_sources(["b"], home, uris))
     assert [(side.label, side.store) for side in found.sweeps] == [("b (1)", uris[0]), ("b (2)", uris[1])]
     assert found.differences == []
     assert [pair for pair in found.effects if pair.effects[0] != pair.effects[1]] == []
@@ -156,7 +156,7 @@ def test_the_tables_fit_the_width(found, width):
 
 def test_sweeps_for_which_a_narrow_terminal_has_no_room_follow_in_a_second_table(home):
     uris = [f"sqlite:///{home}/mlflow.db", f"sqlite:///{home}/other.db"]
-    found = compare(read_sources(["a", "b"], home, uris, EXPERIMENT))
+    found = compare(read_sources(["a", "b"], home, uris))
     assert len(found.sweeps) == 4
     out = StringIO()
     print_comparison(found, Console(file=out, width=80))

@@ -216,13 +216,13 @@ def test_a_sweep_of_another_machine_is_followed_through_its_store(make_sweep, ev
 
     away, states = make_sweep(events[:40]), [True, False]
 
-    def fetch(uri, experiment, name, out):
+    def fetch(uri, name, out):
         copy = SweepFolder(out / name, known_running=states.pop(0))
         shutil.copytree(away.path, copy.path)
         return copy
 
     monkeypatch.setattr(store_copy, "fetch_ledger", fetch)
-    page = Page(store_copy.follow_store("http://host:5000", "technique-search", "mine"))
+    page = Page(store_copy.follow_store("http://host:5000", "mine"))
     assert page.ask()["head"]["state"] == "running"
     session = page.session
     append(away, events[40:])

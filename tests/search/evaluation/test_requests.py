@@ -45,7 +45,7 @@ def drive(folder):
 
 
 def find(folder):
-    return Target.find(folder.path.parent, folder.name, None, "")
+    return Target.find(folder.path.parent, folder.name, None)
 
 
 def finish(controller, trial):
@@ -327,7 +327,7 @@ def test_the_way_out_of_a_pause_names_the_store_without_its_password(folder, mon
     away = replace(find(folder), uri="http://ada:secret@mlflow:5000")
     with folder.locked():
         sentence = request_pause(away, True)
-    assert sentence.endswith("sweep unpause mine --tracking-uri http://ada:***@mlflow:5000")
+    assert sentence.endswith("sweep unpause mine --from http://ada:***@mlflow:5000")
 
 
 def test_a_typed_recipe_is_yaml_or_changes_of_the_baseline(folder):

@@ -46,10 +46,11 @@ class Running:
         self.folder.path.mkdir(parents=True)
         self.ledger = Ledger(self.folder.ledger)
         sweep_id = uuid.uuid4().hex
+        stored = Settings(uri, **settings)
         self.tracking = Tracking(
-            uri, EXPERIMENT, sweep=name, sweep_id=sweep_id, metric="val_accuracy", ledger=self.folder.ledger
+            uri, stored.experiment, sweep=name, sweep_id=sweep_id, metric="val_accuracy", ledger=self.folder.ledger
         )
-        self.record(SweepStarted(name=name, id=sweep_id, space=SPACE, settings=Settings(uri, **settings)))
+        self.record(SweepStarted(name=name, id=sweep_id, space=SPACE, settings=stored))
         self.tracking.start()
         self.tracking.wait_ready()
         self.record(event="start", trial=0, recipe=Recipe().model_dump(), params=None, origin="baseline")
@@ -80,45 +81,45 @@ def test_a_running_sweep_is_read_from_the_ledger_that_its_driver_copies(uri, tmp
 
     def seen() -> SweepRecord | None:
         try:
-            return fetch_record(uri, EXPERIMENT, "alpha")
+            return fetch_record(uri, "alpha")
         except UserError as error:
             assert "cannot be read" in str(error) or "no such sweep" in str(error)  # noqa: PT017 - both are right here
             return None
 
     wait(lambda: (found := seen()) is not None and len(found.trials) and found.trials.by_number[0].epoch == 1)
-    record = fetch_record(uri, EXPERIMENT, "alpha")
+    record = fetch_record(uri, "alpha")
     assert (record.state, record.budget) == ("running", 3)
-    [listed] = list_sweeps(uri, EXPERIMENT, owner="ada", tags={"team": "vision"})
+    [listed] = list_sweeps(uri, {"owner": "ada", "team": "vision"})
     assert (listed.name, listed.state, listed.owner, listed.tags) == ("alpha", "running", "ada", {"team": "vision"})
     sweep.report(2, 0.75)
     sweep.end()
-    record = fetch_record(uri, EXPERIMENT, "alpha")
+    record = fetch_record(uri, "alpha")
     assert record.state != "running"
     assert record.trials.best().score == 0.75
     assert record.events == sweep.ledger.events
-    [listed] = list_sweeps(uri, EXPERIMENT, owner="ada")
+    [listed] = list_sweeps(uri, {"owner": "ada"})
     assert (listed.state, listed.run.data.metrics["best_val_accuracy"]) == ("completed", 0.75)
 
 
 def test_sweeps_are_listed_by_owner_and_tag_and_trials_are_not(uri, tmp_path):
     for name, owner, tags in (("beta", "ben", {"team": "speech"}), ("gamma", "ben", {}), ("delta", "dan", {})):
         Running(uri, tmp_path, name, owner=owner, tags=tags).end()
-    names = [sweep.name for sweep in list_sweeps(uri, EXPERIMENT, owner="ben")]
+    names = [sweep.name for sweep in list_sweeps(uri, {"owner": "ben"})]
     assert names == ["gamma", "beta"], "the latest is first"
-    assert [sweep.name for sweep in list_sweeps(uri, EXPERIMENT, tags={"team": "speech"})] == ["beta"]
-    assert not list_sweeps(uri, EXPERIMENT, owner="ben", tags={"team": "vision"})
-    assert {"beta", "gamma", "delta"} <= {sweep.name for sweep in list_sweeps(uri, EXPERIMENT)}
+    assert [sweep.name for sweep in list_sweeps(uri, {"team": "speech"})] == ["beta"]
+    assert not list_sweeps(uri, {"owner": "ben", "team": "vision"})
+    assert {"beta", "gamma", "delta"} <= {sweep.name for sweep in list_sweeps(uri)}
 
 
 def test_a_request_to_stop_reaches_the_driver_and_a_later_driver_does_not_see_it(uri, tmp_path):
     sweep = Running(uri, tmp_path, "epsilon")
-    wait(lambda: any(found.name == "epsilon" for found in list_sweeps(uri, EXPERIMENT)))
+    wait(lambda: any(found.name == "epsilon" for found in list_sweeps(uri)))
     assert not sweep.tracking.stop_requested
-    own_run.request_stop(uri, EXPERIMENT, "epsilon")
+    own_run.request_stop(uri, "epsilon")
     wait(lambda: sweep.tracking.stop_requested)
     sweep.end("interrupted")
     with pytest.raises(UserError, match="epsilon is not running: its state in .* is interrupted"):
-        own_run.request_stop(uri, EXPERIMENT, "epsilon")
+        own_run.request_stop(uri, "epsilon")
     events = sweep.ledger.events
     again = Tracking(
         uri,
@@ -131,7 +132,7 @@ def test_a_request_to_stop_reaches_the_driver_and_a_later_driver_does_not_see_it
     again.start()
     again.wait_ready()
     again.replay(events)
-    wait(lambda: fetch_record(uri, EXPERIMENT, "epsilon").state == "running")
+    wait(lambda: fetch_record(uri, "epsilon").state == "running")
     time.sleep(0.2)
     assert not again.stop_requested
     again.close("completed")
@@ -143,7 +144,7 @@ def test_a_request_to_stop_in_the_first_moment_of_a_sweep_is_not_lost(uri, tmp_p
     def create_and_stop(self, key, *arguments):
         run = create(self, key, *arguments)
         if key == PARENT:
-            own_run.request_stop(uri, EXPERIMENT, "first-moment")
+            own_run.request_stop(uri, "first-moment")
         return run
 
     monkeypatch.setattr(SweepRuns, "_create", create_and_stop)
@@ -155,13 +156,13 @@ def test_a_request_to_stop_in_the_first_moment_of_a_sweep_is_not_lost(uri, tmp_p
 def test_an_export_comes_back_from_the_store(uri, tmp_path):
     sweep = Running(uri, tmp_path, "zeta")
     with pytest.raises(UserError, match=r"zeta: .* has no export|zeta: no such sweep"):
-        own_run.fetch_export(uri, EXPERIMENT, "zeta", tmp_path / "none")
+        own_run.fetch_export(uri, "zeta", tmp_path / "none")
     sweep.end()
     made = tmp_path / "exports"
     made.mkdir()
     (made / "recipe.yaml").write_text("epochs: 3\n")
     own_run.publish_export(SweepRecord.open(sweep.folder), made)
-    own_run.fetch_export(uri, EXPERIMENT, "zeta", tmp_path / "copy")
+    own_run.fetch_export(uri, "zeta", tmp_path / "copy")
     assert (tmp_path / "copy" / "recipe.yaml").read_text() == "epochs: 3\n"
     assert not (tmp_path / "none").exists()
 
@@ -177,24 +178,24 @@ DAMAGES = {
 def test_artifacts_that_are_gone_are_refused_in_a_sentence(uri, tmp_path, damage):
     damage, reason = DAMAGES[damage]
     Running(uri, tmp_path, "zeta").end()
-    [sweep, *_] = list_sweeps(uri, EXPERIMENT)
+    [sweep, *_] = list_sweeps(uri)
     folder = Path(sweep.run.info.artifact_uri.removeprefix("file://"))
     for name in ("ledger.jsonl.gz", "space.yaml"):
         damage(folder / name)
     with pytest.raises(
         UserError, match=rf"the artifact ledger.jsonl.gz of the sweep's run cannot be read \(.*{reason}"
     ):
-        fetch_record(uri, EXPERIMENT, "zeta")
+        fetch_record(uri, "zeta")
 
 
 def test_a_run_whose_ledger_was_deleted_is_read_by_its_metrics(uri, tmp_path):
     sweep = Running(uri, tmp_path, "nu")
     sweep.report(1, 0.5)
     sweep.end()
-    before = fetch_record(uri, EXPERIMENT, "nu")
-    [found, *_] = list_sweeps(uri, EXPERIMENT)
+    before = fetch_record(uri, "nu")
+    [found, *_] = list_sweeps(uri)
     Path(found.run.info.artifact_uri.removeprefix("file://"), "ledger.jsonl.gz").unlink()
-    again = fetch_record(uri, EXPERIMENT, "nu")
+    again = fetch_record(uri, "nu")
     assert again.trials.best().score == before.trials.best().score == 0.5
 
 
@@ -203,17 +204,29 @@ def test_a_ledger_with_an_incomplete_last_line_is_read(uri, tmp_path):
     with sweep.folder.ledger.open("ab") as file:
         file.write(encode(sweep.ledger.events[-1])[:20])
     assert sweep.tracking.close("interrupted") == 0
-    assert len(fetch_record(uri, EXPERIMENT, "eta").trials) == 1
+    assert len(fetch_record(uri, "eta").trials) == 1
 
 
 @pytest.mark.parametrize("act", [fetch_record, own_run.request_stop])
 def test_a_wrong_name_or_store_ends_in_one_sentence(act, uri, tmp_path):
     Running(uri, tmp_path, "theta").end()
     with pytest.raises(UserError, match=r"iota: no such sweep in sqlite.*There are: theta"):
-        act(uri, EXPERIMENT, "iota")
+        act(uri, "iota")
     with pytest.raises(UserError, match="no such database"):
-        act(f"sqlite:///{tmp_path}/none.db", EXPERIMENT, "theta")
+        act(f"sqlite:///{tmp_path}/none.db", "theta")
     assert not (tmp_path / "none.db").exists()
+
+
+def test_all_experiments_are_read_or_the_one_that_mlflows_variable_names(uri, tmp_path, monkeypatch):
+    Running(uri, tmp_path, "upsilon", experiment="birds").end()
+    assert fetch_record(uri, "upsilon").name == "upsilon"
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
+    assert "upsilon" not in {sweep.name for sweep in list_sweeps(uri)}
+    with pytest.raises(UserError, match="upsilon: no such sweep"):
+        fetch_record(uri, "upsilon")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "whales")
+    with pytest.raises(UserError, match="There are none in the experiment whales"):
+        fetch_record(uri, "upsilon")
 
 
 def test_the_commands_read_the_store(uri, tmp_path, capsys, monkeypatch):
@@ -223,19 +236,19 @@ def test_the_commands_read_the_store(uri, tmp_path, capsys, monkeypatch):
     sweep = Running(uri, tmp_path, "kappa", owner="kim", tags={"team": "vision"})
     sweep.report(1, 0.5)
     sweep.end()
-    app(["list", "--tracking-uri", uri, "--owner", "kim", "--tag", "team=vision"], standalone_mode=False)
+    app(["list", "--from", uri, "--tag", "owner=kim", "--tag", "team=vision"], standalone_mode=False)
     header, row = capsys.readouterr().out.splitlines()
     assert header.split()[:2] == ["name", "state"]
     assert row.split()[:5] == ["kappa", "completed", "1", "50.0", "%"]
     assert row.split()[-2:] == ["kim", "team=vision"]
-    app(["show", "kappa", "--tracking-uri", uri], standalone_mode=False)
+    app(["show", "kappa", "--from", uri], standalone_mode=False)
     assert "50.0 ± 2.0 %" in capsys.readouterr().out
     with pytest.raises(UserError, match="kappa is not running"):
-        app(["stop", "kappa", "--tracking-uri", uri], standalone_mode=False)
-    with pytest.raises(UserError, match="--owner and --tag: these are in the MLflow store"):
-        app(["list", "--owner", "kim"], standalone_mode=False)
+        app(["stop", "kappa", "--from", uri], standalone_mode=False)
+    with pytest.raises(UserError, match="--tag: tags are in the MLflow store"):
+        app(["list", "--tag", "owner=kim"], standalone_mode=False)
     with pytest.raises(UserError, match="the export of the best trial only"):
-        app(["export", "kappa", "--tracking-uri", uri, "--onnx"], standalone_mode=False)
+        app(["export", "kappa", "--from", uri, "--onnx"], standalone_mode=False)
 
 
 @pytest.mark.slow
@@ -263,8 +276,8 @@ def test_ledger_and_export_go_through_a_server_to_s3_without_credentials_here(se
         own_run.publish_export(SweepRecord.open(sweep.folder), tmp_path / "export")
         keys = {object.key.rpartition("artifacts/")[2] for object in bucket.objects.all()}
         assert {"ledger.jsonl.gz", "space.yaml", "export/recipe.yaml"} <= keys
-        assert fetch_record(server, EXPERIMENT, "lambda").events == sweep.ledger.events
-        own_run.fetch_export(server, EXPERIMENT, "lambda", tmp_path / "copy")
+        assert fetch_record(server, "lambda").events == sweep.ledger.events
+        own_run.fetch_export(server, "lambda", tmp_path / "copy")
         assert (tmp_path / "copy" / "recipe.yaml").exists()
     finally:
         s3.stop()
@@ -272,15 +285,15 @@ def test_ledger_and_export_go_through_a_server_to_s3_without_credentials_here(se
 
 def test_a_request_reaches_the_driver_through_the_store_and_its_tag_is_removed(uri, tmp_path):
     sweep = Running(uri, tmp_path, "sigma")
-    wait(lambda: any(found.name == "sigma" for found in list_sweeps(uri, EXPERIMENT)))
+    wait(lambda: any(found.name == "sigma" for found in list_sweeps(uri)))
     event = make_event({"event": "add", "request": "abc", "recipe": Recipe().model_dump()})
-    own_run.send_request(uri, EXPERIMENT, "sigma", event)
+    own_run.send_request(uri, "sigma", event)
     wait(lambda: sweep.tracking.requests)
     assert decode(sweep.tracking.requests["request.abc"].encode()) == event
     sweep.tracking.answered.add("request.abc")
 
     def tags():
-        [found] = [found for found in list_sweeps(uri, EXPERIMENT) if found.name == "sigma"]
+        [found] = [found for found in list_sweeps(uri) if found.name == "sigma"]
         return found.run.data.tags
 
     wait(lambda: "request.abc" not in tags())
@@ -289,7 +302,7 @@ def test_a_request_reaches_the_driver_through_the_store_and_its_tag_is_removed(u
     wait(lambda: tags().get("notes") == "larger images")
     sweep.end()
     with pytest.raises(UserError, match="sigma is not running"):
-        own_run.send_request(uri, EXPERIMENT, "sigma", event)
+        own_run.send_request(uri, "sigma", event)
 
 
 @pytest.mark.timeout(100)  # MLflow itself tries for longer
@@ -304,4 +317,4 @@ def test_a_database_that_does_not_answer_ends_a_command_in_one_sentence(is_liste
             with pytest.raises(
                 ServerAway, match=r"^--tracking-uri postgresql://ana:\*\*\*@.*does not answer \(.*Start it"
             ):
-                ask(address, EXPERIMENT)
+                ask(address)

@@ -62,7 +62,7 @@ def test_the_job_gets_the_program_the_space_and_the_given_options(client, capsys
     options = " ".join(words[11:])
     assert options == (
         "--trials 5 --storage /shared/sweeps --tracking-uri http://mlflow:5000 --tag a=b --tag c=d "
-        f"--owner {name_user()}"
+        f"--tag owner={name_user()}"
     )
     assert {"search/cli/main.py", "training/train.py", "spaces/load.py", "ledger/formatting.py"} <= set(client.files)
     assert "spaces/quick.yaml" in client.files
@@ -70,7 +70,7 @@ def test_the_job_gets_the_program_the_space_and_the_given_options(client, capsys
     Path("space.yaml").write_bytes(client.files["space.yaml"])
     assert load_space("space.yaml").recipe["epochs"] == 3
     assert client.id.startswith("mine-")
-    assert "sweep show mine --tracking-uri http://mlflow:5000" in capsys.readouterr().out
+    assert "sweep show mine --from http://mlflow:5000" in capsys.readouterr().out
 
 
 def test_the_program_in_the_job_runs_without_an_installation(client, tmp_path):
