@@ -28,7 +28,7 @@ from spaces.load import load_space
 from spaces.parameters.draws import RandomTrial
 from training.data.load_data import load_data
 from training.loop.checkpoint import read_checkpoint
-from training.process.memory import MB
+from training.process.resources import MB
 from training.recipe import Recipe, read_recipe
 from training.train import Resources, train
 

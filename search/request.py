@@ -76,7 +76,7 @@ def read_request(options: SweepOptions, say: Callable[[str], object] = lambda se
         kept = home / name if options.or_resume and name else None
         loaded, text, reasons, seconds = _use_preset(preset, sized, settings, kept, say)
         settings = replace(settings, time_budget_seconds=seconds)
-    from search.runner.start.early_checks import leave_out_noise
+    from search.runner.start.prepare import leave_out_noise
     from spaces.reading.known_backbones import check_backbones
 
     loaded = absolute_paths(loaded)

@@ -12,10 +12,9 @@ from spaces.baseline import build_baselines
 from spaces.parameters.domains import DISCRIMINATORS, Tree, find_parameters, format_value, word_of
 from spaces.parameters.feasibility import check_feasible
 from spaces.reading.check import check_part
-from spaces.reading.document import Document, did_you_mean, parse_document, path_of, read_document
+from spaces.reading.document import Document, did_you_mean, parse, parse_document, path_of, read_document
 from spaces.reading.known_backbones import check_backbones
 from spaces.reading.overrides import apply_overrides, is_of_search
-from spaces.reading.parse import parse
 from spaces.reading.yaml_values import dump_yaml
 from spaces.search import Search
 from spaces.space import Space

@@ -14,8 +14,7 @@ from training.data.load_data import load_data
 from training.data.pipelines.loaders import choose_eval_batch
 from training.loop.auto_values.finders import simplify
 from training.loop.epoch_report import Report
-from training.process.memory import MB, PeakMemory
-from training.process.resources import Resources
+from training.process.resources import MB, PeakMemory, Resources
 from training.recipe import Recipe
 from training.resolve import resolve_recipe
 from training.techniques.data.progressive_resizing import ProgressiveResizing

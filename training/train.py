@@ -33,8 +33,7 @@ from training.model.batch_statistics import has_batch_norm
 from training.model.build import build_model, refuse_single_images
 from training.model.teacher import read_teacher
 from training.process.isolation import isolated_process
-from training.process.memory import limit_memory
-from training.process.resources import ONE_CPU, Resources
+from training.process.resources import ONE_CPU, Resources, limit_memory
 from training.recipe import Recipe
 from training.resolve import resolve_recipe
 

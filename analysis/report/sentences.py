@@ -11,6 +11,7 @@ from training.score_metrics import MAXIMISED, is_better
 
 if TYPE_CHECKING:
     from analysis.effects.lead import Lead
+    from ledger.tables import Sweep
 
 GB = 1024  # megabytes
 
@@ -111,3 +112,31 @@ def compare_with_plan(figures: Mapping[str, float], memory_mb: float) -> Iterato
     yield (
         f"The plan was about {format_seconds(planned)} ({span}); the sweep took {format_seconds(real)}{progress}.{memory}"
     )
+
+
+DIFFERENCE = 0.03  # a gain that most users would want to see
+ERRORS = 1.96  # standard errors of a difference, for 95 %
+
+
+def describe_images(sweep: Sweep) -> str | None:
+    """Say how many validation images a difference of 3 points needs; None if there are enough, or it is not known.
+
+    The number of images follows from the best score and its standard error, which is that of a share.
+    """
+    best = sweep.completed.iloc[0]
+    spread = best.score * (1 - best.score)
+    if sweep.metric != "val_accuracy" or not spread > 0 or not best.standard_error > 0:
+        return None
+    images = spread / best.standard_error**2
+    needed = 2 * spread * (ERRORS / DIFFERENCE) ** 2
+    if images >= needed:
+        return None
+    return (
+        f"Validation has about {_round(images):,} images. To see a difference of {100 * DIFFERENCE:.0f} points between "
+        f"two recipes that are trained once, you need about {_round(needed):,}."
+    )
+
+
+def _round(count: float) -> int:
+    """The count with two digits."""
+    return int(round(count, 1 - math.floor(math.log10(count)))) if count >= 1 else 1

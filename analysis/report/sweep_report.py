@@ -22,15 +22,19 @@ from analysis.report.findings import (
     describe_winner,
     order_effects,
 )
-from analysis.report.images_needed import describe_images
 from analysis.report.interactive_figures import to_json
 from analysis.report.page import Verdict, render_template
-from analysis.report.plots.cost_plots import plot_costs, plot_equal_time
 from analysis.report.plots.curve_plots import plot_curves, plot_epochs, plot_parallel, plot_progress, plot_timeline
-from analysis.report.plots.effect_plots import plot_effects, plot_importance, plot_isolation
+from analysis.report.plots.effect_plots import (
+    plot_costs,
+    plot_effects,
+    plot_equal_time,
+    plot_importance,
+    plot_isolation,
+)
 from analysis.report.plots.plot_style import to_svg
 from analysis.report.plots.rate_plots import plot_winner_rates
-from analysis.report.sentences import describe_lead, describe_probe
+from analysis.report.sentences import describe_images, describe_lead, describe_probe
 from analysis.report.sweep_data import EPOCH_METRICS, EffectData, collect_effects, collect_sweep
 from ledger.columns import list_columns
 from ledger.formatting import format_effect, format_score, format_seconds

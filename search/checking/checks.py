@@ -20,7 +20,7 @@ from search.request import SweepRequest
 from search.runner.machines.capacity import Demand, plan_demand
 from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes, probe_cluster, this_machine
 from search.runner.machines.ray_process import start_ray
-from search.runner.start.early_checks import nearest_folder
+from search.runner.start.prepare import nearest_folder
 from training.errors import UserError
 from training.process.writable import check_folder
 

@@ -94,7 +94,7 @@ def techniques(
     from search.display.tables.columns import make_console
 
     if as_json:
-        from search.records.output import to_json
+        from search.records.rows import to_json
 
         print(to_json(read_cards() if name is None else find_card(name)))
         return
@@ -117,9 +117,9 @@ def data(
 ) -> None:
     """Show a recipe's data: classes, split, anomalies, statistics, and a picture of augmented training images."""
     from search.cli.inspect.data_command import show_data
+    from search.cli.inspect.data_source import FilesResult
     from search.display.tables.columns import make_console
-    from search.records.data_rows import FilesResult
-    from search.records.output import to_json
+    from search.records.rows import to_json
 
     console = make_console()
     console.quiet = as_json
@@ -154,7 +154,7 @@ def train(
     check_store(tracking_uri, experiment)
     from search.display.tables.columns import make_console
     from search.runner.single_training import train_single
-    from search.runner.start.early_checks import warn_of_noise
+    from search.runner.start.prepare import warn_of_noise
     from spaces.load import load_baseline
 
     check_number("--cpus", cpus, most=MOST_THREADS)

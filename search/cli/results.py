@@ -39,8 +39,7 @@ def report(
 
     Without a name it is that of the latest sweep.
     """
-    from search.records.output import apart, to_json
-    from search.records.rows import describe_findings
+    from search.records.rows import apart, describe_findings, to_json
     from search.result import choose_page
 
     with apart(as_json) as console:
@@ -70,7 +69,7 @@ def confirm(
     **place: Any,
 ) -> None:
     """Train the best recipes and the baseline on fresh seeds, then score the winner once on the test split."""
-    from search.records.output import apart, to_json
+    from search.records.rows import apart, to_json
 
     with apart(as_json) as console:
         confirmation = search.open(**place, console=console).confirm(top, seeds, final=final)
@@ -86,7 +85,7 @@ def ablate(
     **place: Any,
 ) -> None:
     """Measure each technique: train the winner without it and the baseline with it, on the same fresh seeds."""
-    from search.records.output import apart, to_json
+    from search.records.rows import apart, to_json
 
     with apart(as_json) as console:
         ablation = search.open(**place, console=console).ablate(seeds)
@@ -118,7 +117,7 @@ def soup(
     **place: Any,
 ) -> None:
     """Average the weights of the best trials, as long as the validation score improves, and export the mean as one model."""
-    from search.records.output import apart, to_json
+    from search.records.rows import apart, to_json
 
     with apart(as_json) as console:
         opened = search.open(**place, console=console)
@@ -151,7 +150,7 @@ def compare(
     from search.comparing.comparison import read_sources
     from search.comparing.print_comparison import print_comparison
     from search.display.tables.columns import make_console
-    from search.records.output import to_json
+    from search.records.rows import to_json
 
     uris = [absolute_uri(uri) for uri in tracking_uri or []]
     comparison = compare_sources(read_sources(names, storage.absolute(), uris))

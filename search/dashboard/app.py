@@ -15,7 +15,7 @@ from analysis.report.page import ASSETS, render_template
 from analysis.web_server import Refused, read_body
 from ledger.formatting import mask_secrets
 from search.dashboard.live_sweep import LiveSweep
-from search.dashboard.open_pages import OpenPages
+from search.dashboard.serve import OpenPages
 from spaces.load import dump_recipe
 from training.errors import UserError
 from training.process.text_files import parse_json, refuse_irregular

@@ -1,12 +1,19 @@
-"""A sweep for its dashboard: the ledger is followed, and each caller gets what changed since its last call."""
+"""A sweep for its dashboard: the ledger is followed, and each caller gets what changed since its last call.
+
+The ledger of a sweep on another machine is fetched again and again from the MLflow store that both reach.
+"""
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
+from analysis.reading.remote import fetch_ledger
 from analysis.report.sweep_data import choose_rungs
 from ledger.columns import describe_pages
 from ledger.events import DriverStarted
@@ -164,3 +171,42 @@ class LiveSweep:
         is_left = trial.state == "running" and not self.is_running
         row = rows.describe_progress(trial, "interrupted" if is_left else trial.state)
         return row | rows.describe_start(trial) if is_new else row
+
+
+FETCH_SECONDS = 10.0  # between two looks at a store; the driver copies its ledger there about twice a minute
+
+
+def follow_store(uri: str, name: str, files: Sequence[str] = ()) -> LiveSweep:
+    """Fetch the ledger of a sweep, and go on fetching it in a thread; `files` have own techniques."""
+    folder = SweepFolder(Path(tempfile.mkdtemp(prefix="sweep-dashboard-")) / name, known_running=False)
+    folder.path.mkdir()
+    live = LiveSweep(folder, files, uri)
+    fetch(live)
+    threading.Thread(target=_go_on, args=(live,), daemon=True).start()
+    return live
+
+
+def fetch(live: LiveSweep) -> None:
+    """Append what is new in the store to the copy of the ledger."""
+    assert live.uri is not None
+    with tempfile.TemporaryDirectory() as place:
+        copy = fetch_ledger(live.uri, live.folder.name, Path(place))
+        new, ledger = copy.ledger.read_bytes(), live.folder.ledger
+        old = ledger.read_bytes() if ledger.exists() else b""
+    if new.startswith(old):
+        with ledger.open("ab") as file:
+            file.write(new[len(old) :])
+    else:  # another sweep has this name now
+        ledger.unlink()
+        ledger.write_bytes(new)
+    live.folder = replace(live.folder, known_running=copy.known_running)
+
+
+def _go_on(live: LiveSweep) -> None:
+    wait = threading.Event().wait
+    while not wait(FETCH_SECONDS):
+        try:
+            fetch(live)
+            live.source_problem = ""
+        except UserError as error:
+            live.source_problem = str(error)

@@ -22,6 +22,30 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
     from uvicorn import Server
 
+OPEN_SECONDS = 70.0  # a browser lets a hidden page ask once a minute
+
+
+class OpenPages:
+    """Each page has a number that it chose itself; it is open until it leaves or asks nothing any more."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, float] = {}
+
+    def note(self, page: str) -> None:
+        """Remember that a page has asked now; an empty name is no page."""
+        if page:
+            self.asked[page] = time.monotonic()
+
+    def leave(self, page: str) -> None:
+        """Forget a page that needs nothing any more."""
+        self.asked.pop(page, None)
+
+    def count(self) -> int:
+        """Return the number of open pages."""
+        now = time.monotonic()
+        return sum(now - asked < OPEN_SECONDS for asked in list(self.asked.values()))
+
+
 PORT = 8270
 PORTS = 50  # ports that are tried
 PAUSE_SECONDS = 0.2  # between two looks at the open pages
@@ -91,7 +115,6 @@ def _serve_for_parent(folder: str, number: str, *files: str) -> None:
     """Serve a sweep with an open socket until the parent ends and the open pages have the end of the sweep."""
     from search.dashboard.app import make_app
     from search.dashboard.live_sweep import LiveSweep
-    from search.dashboard.open_pages import OpenPages
     from training.plugins import load
 
     load(files)

@@ -1,15 +1,20 @@
-"""Predict the cost of any recipe from the few that were measured: a linear model of the logarithms."""
+"""Predict the cost of any recipe from the few that were measured: a linear model of the logarithms; and what to measure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from search.planning.targets import Features, key_of
+from spaces.parameters.draws import RandomTrial
+from spaces.space import Space
+from training.errors import UserError
+from training.recipe import Recipe, read_recipe
 
 if TYPE_CHECKING:
     from training.cost import Cost
@@ -102,3 +107,142 @@ def _factor(first: float, second: float) -> float:
 def epoch_seconds(cost: Cost) -> float:
     """Return the time of a whole epoch."""
     return cost.train_seconds + cost.evaluation_seconds + cost.checkpoint_seconds
+
+
+Features = Mapping[str, str | float]
+
+LEVEL = "unfreeze.level"
+NUMBERS = ("preprocessing.image_size", "batch_size", "lora.rank")  # the logarithm of the cost is linear in theirs
+FIELDS = (  # the choices of a recipe that decide what it costs, the most important first
+    "backbone.name",
+    "preprocessing.image_size",
+    LEVEL,
+    "batch_size",
+    "precision.mode",
+    "precision.float32",
+    "sam.name",
+    "activation_checkpointing.enabled",
+    "compilation.backend",
+    "channels_last.enabled",
+    "data_parallel.devices",
+    "data_parallel.strategy",
+    "lora.rank",
+    "evaluation_size.factor",
+    "flip_average.enabled",
+    "augmentation.policy",
+    "augmentation.backend",
+    "random_crop.name",
+    "optimizer.name",
+    "averaging.name",
+)
+
+DRAWS = 300  # random recipes that stand for those of the sweep
+MOST = 16  # recipes for the branches
+CHECKS = 3  # recipes on which the model's error is measured
+
+Kind = Literal["base", "branch", "check", "heaviest"]
+
+
+def describe_features(recipe: Recipe, level: str) -> dict[str, str | float]:
+    """Return the features of a recipe while it trains at a level of unfreeze."""
+    flat = recipe.flat() | {LEVEL: level}
+    features = {name: _read(name, flat[name]) for name in FIELDS if name in flat}
+    on = {type(technique) for technique in recipe.techniques()}
+    return features | {name: str(type(getattr(recipe, name, None)) in on) for name in Recipe.plugin_techniques()}
+
+
+def _read(name: str, value: object) -> str | float:
+    is_number = name in NUMBERS and isinstance(value, int | float) and value > 0
+    return float(value) if is_number else str(value)  # type: ignore[arg-type]  # checked in the line above
+
+
+def key_of(features: Features) -> tuple[tuple[str, str | float], ...]:
+    """Return a key that is equal for equal features."""
+    return tuple(sorted(features.items()))
+
+
+def list_levels(recipe: Recipe) -> Iterator[tuple[str, int]]:
+    """Return the level of unfreeze in each part of the training, with the number of its epochs."""
+    starts = [0, *recipe.unfreeze.milestones]
+    for level, start, end in zip(recipe.unfreeze.levels, starts, [*starts[1:], recipe.epochs], strict=True):
+        yield level, end - start
+
+
+@dataclass(frozen=True)
+class CostTarget:
+    """A recipe at one level of unfreeze."""
+
+    recipe: Recipe
+    level: str
+    kind: Kind = "branch"
+
+    @property
+    def features(self) -> Features:
+        return describe_features(self.recipe, self.level)
+
+    def differs_from(self, base: CostTarget) -> str:
+        """Return the features in which this target differs, as text."""
+        short = {name: f"{value:g}" if isinstance(value, float) else value for name, value in self.features.items()}
+        return ", ".join(f"{name}={short[name]}" for name in short if self.features[name] != base.features.get(name))
+
+
+def draw_recipes(space: Space, resolve: Callable[[Recipe], Recipe], count: int = DRAWS) -> list[Recipe]:
+    """Return the first baseline and random recipes of a space; draws that conflict are skipped."""
+    recipes = [resolve(space.baselines()[0])]
+    for seed in range(count):
+        with suppress(UserError):
+            recipes.append(resolve(read_recipe(space.suggest(RandomTrial(seed)))))
+    return recipes
+
+
+def list_targets(recipes: Sequence[Recipe]) -> list[CostTarget]:
+    """Return each recipe at each of its levels of unfreeze, those with equal features once."""
+    targets: dict[object, CostTarget] = {}
+    for target in (CostTarget(recipe, level) for recipe in recipes for level, _ in list_levels(recipe)):
+        targets.setdefault(key_of(target.features), target)
+    return list(targets.values())
+
+
+def choose_targets(candidates: Sequence[CostTarget], most: int = MOST) -> tuple[list[CostTarget], list[str]]:
+    """Return the base and the recipes for the branches, and the names of the choices that are left out.
+
+    Each of them differs from the base in one choice, or is a draw with that choice if it does not fit the base.
+    """
+    base = CostTarget(candidates[0].recipe, candidates[0].level, "base")
+    chosen, left_out = {key_of(base.features): base}, []
+    for name in base.features:
+        for donor in _find_donors(name, candidates):
+            target = _transplant(base, donor, name)
+            if len(chosen) > most:
+                left_out.append(name)
+                break
+            chosen.setdefault(key_of(target.features), target)
+    return list(chosen.values()), left_out
+
+
+def _find_donors(name: str, candidates: Sequence[CostTarget]) -> Iterator[CostTarget]:
+    """Return a candidate for each value of a feature; for numbers for the lowest and the highest."""
+    by_value = {candidate.features[name]: candidate for candidate in reversed(candidates)}
+    numbers = [value for value in by_value if isinstance(value, float)] if name in NUMBERS else []
+    between = set(numbers) - {min(numbers), max(numbers)} if numbers else set()
+    yield from (donor for value, donor in by_value.items() if value not in between)
+
+
+def _transplant(base: CostTarget, donor: CostTarget, name: str) -> CostTarget:
+    part = name.partition(".")[0]
+    changed = base.recipe.model_copy(update={part: getattr(donor.recipe, part)})
+    try:
+        recipe = read_recipe(changed.model_dump())
+    except UserError:
+        return CostTarget(donor.recipe, donor.level)
+    return CostTarget(recipe, donor.level if name == LEVEL else base.level)
+
+
+def choose_checks(
+    candidates: Sequence[CostTarget], measured: Sequence[CostTarget], count: int = CHECKS
+) -> list[CostTarget]:
+    """Return random candidates that were not measured."""
+    known = {key_of(target.features) for target in measured}
+    others = [target for target in candidates if key_of(target.features) not in known]
+    chosen = random.Random(0).sample(others, min(count, len(others)))
+    return [CostTarget(target.recipe, target.level, "check") for target in chosen]

@@ -15,12 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.formatting import plural
 from search.display.phases import Phases
-from search.planning.cost_model import CostModel, ModelError, epoch_seconds, measure_error
+from search.planning.cost_model import (
+    CostModel,
+    CostTarget,
+    Kind,
+    ModelError,
+    choose_checks,
+    choose_targets,
+    draw_recipes,
+    epoch_seconds,
+    list_targets,
+    measure_error,
+)
 from search.planning.packing import Needs
-from search.planning.targets import CostTarget, Kind, choose_checks, choose_targets, draw_recipes, list_targets
 from search.runner.machines.capacity import Capacity
 from search.runner.machines.ray_failures import describe_failure
-from search.runner.start.plan import PreparedSweep
+from search.runner.start.prepare import PreparedSweep
 from search.runner.worker import bootstrap, project_root, share_resources
 from spaces.parameters.domains import unparse
 from training.errors import UserError, describe_error, first_line

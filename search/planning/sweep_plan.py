@@ -8,12 +8,11 @@ from statistics import fmean
 from typing import Any
 
 from ledger.events import SweepPlanned
-from search.planning.cost_model import CostModel, epoch_seconds
+from search.planning.cost_model import CostModel, CostTarget, epoch_seconds, list_levels
 from search.planning.measured_space import MeasuredSpace
 from search.planning.packing import Packing, Room, fit_trials
 from search.planning.simulation import Course, simulate, without_stopping
-from search.planning.targets import CostTarget, list_levels
-from search.runner.start.plan import PreparedSweep
+from search.runner.start.prepare import PreparedSweep
 from spaces.space import Space
 from training.recipe import Recipe
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ledger.formatting import format_seconds, plural
-from search.presets.facts import read_data, read_machine
 from search.presets.rules import (
     EMBEDDED,
     LADDER,
@@ -19,6 +18,8 @@ from search.presets.rules import (
     count_trials,
     find_preset,
     first_rung,
+    read_data,
+    read_machine,
 )
 from search.presets.space_text import Draft, describe_data, write_space
 from spaces.load import change_recipe, parse_space

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from search.presets.facts import DataFacts, LocalMachine
-from search.presets.rules import IMBALANCE, SMALL_SIDE, Preset
+from search.presets.rules import IMBALANCE, SMALL_SIDE, DataFacts, LocalMachine, Preset
 from spaces.parameters.domains import Choice, LogUniform, Tree, Uniform, unparse
 from spaces.reading.yaml_values import dump_yaml
 from training.contract.specs import Backbone, Data

@@ -14,8 +14,7 @@ from rich.text import Text
 from ledger.columns import list_columns
 from ledger.formatting import format_digits, format_score
 from search.display.tables.columns import Column, Columns
-from search.records.output import to_csv, to_json, write_csv
-from search.records.rows import SweepTable, TrialRow
+from search.records.rows import SweepTable, TrialRow, to_csv, to_json, write_csv
 from spaces.parameters.domains import format_value
 from spaces.reading.document import did_you_mean
 from training.errors import UserError

@@ -24,7 +24,7 @@ from search.runner.checkpoints import Checkpoints
 from search.runner.executor import RayLost, Work
 from search.runner.inbox import Inbox
 from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, StopRequest, interruptible
-from search.runner.start.plan import PreparedSweep
+from search.runner.start.prepare import PreparedSweep
 from search.tracking.writer import Tracking
 from training.errors import LostResults, UserError
 from training.process.resources import split_cpus

@@ -24,9 +24,8 @@ from search.runner.driver import SweepEnd, drive, record_runs
 from search.runner.interrupt import resumable
 from search.runner.machines.cluster import probe_cluster, this_machine
 from search.runner.machines.ray_process import end_left
-from search.runner.start.early_checks import check_data, check_early, check_packing
 from search.runner.start.moved_data import check_images, check_same, keep_files
-from search.runner.start.plan import PreparedSweep, make_plan
+from search.runner.start.prepare import PreparedSweep, check_data, check_early, check_packing, make_plan
 from search.tracking.writer import Tracking
 from spaces.space import Space
 from training.errors import UserError

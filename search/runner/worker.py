@@ -243,7 +243,7 @@ def killed_for_memory(folder: Path) -> bool:
 
     A worker that was killed in this way cannot report it.
     """
-    from training.process.memory import count_memory_kills
+    from training.process.resources import count_memory_kills
     from training.process.text_files import keep_json, recall_json
 
     mark = folder / "worker.json"

@@ -48,14 +48,14 @@ def nothing_starts(command, monkeypatch):
     """Fail if a command reaches Ray, a training or a server, because it was then not refused."""
     import search.cli.inspect.mlflow_ui
     import search.runner.single_training
-    import search.runner.start.plan
+    import search.runner.start.prepare
     import spaces.parameters.feasibility
 
     def refuse(*arguments, **options):
         raise AssertionError("the command was not refused")
 
     monkeypatch.setattr(search.cli.main, "app", command)
-    monkeypatch.setattr(search.runner.start.plan, "start_ray", refuse)
+    monkeypatch.setattr(search.runner.start.prepare, "start_ray", refuse)
     monkeypatch.setattr(search.runner.single_training, "_train", refuse)
     monkeypatch.setattr(search.cli.inspect.mlflow_ui, "run_group", refuse)
     monkeypatch.setattr(spaces.parameters.feasibility, "DRAWS", 20)  # instead of 200 random recipes

@@ -19,7 +19,7 @@ from test_hostile import command, nothing_starts, run, take_stock  # noqa: F401 
 
 import search.runner.machines.preparation
 import search.runner.single_training
-import search.runner.start.plan
+import search.runner.start.prepare
 from spaces.load import load_space
 from training.errors import UserError
 
@@ -219,7 +219,7 @@ def test_a_changed_file_is_read_or_refused(source, tmp_path, monkeypatch, capfd)
     write(home / "space.yaml", SPACE)
     monkeypatch.chdir(home)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for module, name in ((search.runner.start.plan, "start_ray"), (search.runner.single_training, "_train")):
+    for module, name in ((search.runner.start.prepare, "start_ray"), (search.runner.single_training, "_train")):
         monkeypatch.setattr(module, name, start)
     # Their threads would still write files while the next command is judged.
     monkeypatch.setattr(search.runner.machines.preparation, "prepare_machine", start)

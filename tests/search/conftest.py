@@ -56,7 +56,7 @@ def prepare_here(space, settings, storage, tracking, *_, **__):
     """Prepare a sweep without Ray."""
     from search.runner.machines.capacity import Capacity, Demand
     from search.runner.machines.cluster import this_machine
-    from search.runner.start.plan import PreparedSweep
+    from search.runner.start.prepare import PreparedSweep
 
     tracking.start()
     tracking.wait_ready()

@@ -23,7 +23,7 @@ from training.distributed.progress import open_table, recorded, watch
 from training.distributed.rank import Rank
 from training.errors import DataAway, Diverged, LostDevice, UserError, first_line
 from training.loop.job import TrainingJob
-from training.process.memory import count_memory_kills
+from training.process.resources import count_memory_kills
 
 if TYPE_CHECKING:
     from torch.distributed import Store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
@@ -10,12 +11,12 @@ import torch
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import nn
 
-from training.contract.setup import Pull, TrainingSetup
+from training.contract.setup import FindPoint, Pull, TrainingSetup
 from training.distributed.sharding import divide_like, gather_whole
 from training.errors import Diverged
 from training.features.split import Features, Split
 from training.loop.metrics import judge, measure
-from training.loop.second_pass import SecondPass
+from training.model.batch_statistics import on_copies_of_statistics
 from training.model.ensemble import join_logits
 from training.model.stages import head_of
 from training.recipe import Recipe
@@ -26,6 +27,37 @@ from training.techniques.optimization.optimizer import Optimizer
 
 if TYPE_CHECKING:
     from training.features.taught import TaughtLogits
+
+
+class SecondPass:
+    """Moves the weights before the second pass, and back after its backward pass."""
+
+    def __init__(self, model: nn.Module, find_point: FindPoint) -> None:
+        self.model, self.find_point = model, find_point
+        self.before: list[tuple[nn.Parameter, torch.Tensor]] = []
+
+    def compute(self, first: torch.Tensor, compute_loss: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Return the loss at the point that follows from the gradient of the first loss."""
+        named = {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
+        weights = list(named.values())
+        # Not backward, which would add to the gradients that earlier batches of an optimizer step have left.
+        gradients = torch.autograd.grad(first, weights, materialize_grads=True, allow_unused=True)
+        with torch.no_grad():
+            moves = self.find_point(list(named), [weight.detach() for weight in weights], list(gradients))
+            self.before = [(weight, weight.detach().clone()) for weight in weights]
+            for weight, move in zip(weights, moves, strict=True):
+                weight.add_(move)
+        torch.clear_autocast_cache()  # it has the 16-bit copies of the weights before the move
+        with on_copies_of_statistics(self.model):
+            return compute_loss()
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Give the weights their values from before, bit by bit."""
+        for weight, value in self.before:
+            weight.copy_(value)
+        self.before = []
+
 
 STEP_POINTS = 200  # largest number of recorded steps with their learning rate and training loss
 

@@ -19,7 +19,7 @@ from training.loop.checkpoint import read_checkpoint, write_checkpoint
 from training.loop.classifier import Classifier
 from training.loop.epoch_report import Kept, Report, describe_epoch
 from training.loop.stopwatch import Stopwatch
-from training.process.memory import PeakMemory
+from training.process.resources import PeakMemory
 from training.recipe import RECORDED, Recipe, read_recipe
 from training.score_metrics import is_better
 

@@ -54,8 +54,7 @@ def _find_app(name: str | None, storage: Path, uri: str | None, files: list[str]
     from ledger.folder import list_folders, open_folder
     from ledger.names import check_name
     from search.dashboard.app import make_app
-    from search.dashboard.live_sweep import LiveSweep
-    from search.dashboard.store_copy import follow_store
+    from search.dashboard.live_sweep import LiveSweep, follow_store
 
     if name is not None:
         if uri is None:

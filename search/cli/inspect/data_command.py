@@ -6,8 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.cli.inspect.data_source import find_recipe
-from search.records.data_rows import ClassRow, DataResult, FileRow, FilesResult, InputRow, NearCopyRow, SpeedRow
+from search.cli.inspect.data_source import (
+    ClassRow,
+    DataResult,
+    FileRow,
+    FilesResult,
+    InputRow,
+    NearCopyRow,
+    SpeedRow,
+    find_recipe,
+)
 from training.errors import UserError
 from training.process.writable import check_file, complete_file
 

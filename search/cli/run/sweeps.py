@@ -70,7 +70,7 @@ def plan(*, context: typer.Context, as_json: AsJson = False, **given: Any) -> No
     recipes, which show the error of the plan. `sweep run` with the same space and data, and its report, use the plan.
     """
     from search.planning.view import describe_plan
-    from search.records.output import apart, to_json
+    from search.records.rows import apart, to_json
 
     with apart(as_json) as console:
         forecast = search.plan(**given, console=console)
@@ -129,7 +129,7 @@ def list_(
         remote_table,
         sweeps_table,
     )
-    from search.records.output import print_result
+    from search.records.rows import print_result
 
     is_plain = as_json or as_csv
     if tracking_uri is not None:

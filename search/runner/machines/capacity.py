@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from search.runner.machines.cluster import ACCELERATOR, Node
 from training.errors import UserError
-from training.process.memory import MB
+from training.process.resources import MB
 
 if TYPE_CHECKING:
     from ledger.trials import Trial

@@ -14,8 +14,8 @@ from search.runner.machines.drain import list_draining
 from spaces.parameters.domains import Scalar, format_value
 from spaces.space import Space
 from training.errors import UserError
-from training.process.memory import MB
 from training.process.optional import NEEDED_BY, install_line, is_installed
+from training.process.resources import MB
 
 CONNECT_SECONDS = 5.0
 ACCELERATOR = "accelerator_type:"  # begins the name of the resource with which Ray gives the type of a node's GPUs

@@ -22,7 +22,7 @@ from spaces.parameters.draws import RandomTrial, count, draw, draw_every
 from spaces.space import Space
 from training.contract.specs import Backbone, Preprocessing
 from training.errors import UserError
-from training.process.memory import read_gpu_mb
+from training.process.resources import read_gpu_mb
 from training.recipe import Recipe, read_recipe
 from training.techniques.model.unfreeze import Unfreeze
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from analysis.report.findings import find
-from analysis.report.images_needed import describe_images
 from analysis.report.page import TEMPLATES, Section, render_page
+from analysis.report.sentences import describe_images
 from analysis.report.sweep_report import render_report
 from spaces.load import load_space
 from tests.analysis.made_up import SPACE

@@ -212,7 +212,7 @@ def test_the_reason_of_an_end_has_no_password(make_sweep, events):
 
 
 def test_a_sweep_of_another_machine_is_followed_through_its_store(make_sweep, events, tmp_path, monkeypatch):
-    from search.dashboard import store_copy
+    from search.dashboard import live_sweep
 
     away, states = make_sweep(events[:40]), [True, False]
 
@@ -221,12 +221,12 @@ def test_a_sweep_of_another_machine_is_followed_through_its_store(make_sweep, ev
         shutil.copytree(away.path, copy.path)
         return copy
 
-    monkeypatch.setattr(store_copy, "fetch_ledger", fetch)
-    page = Page(store_copy.follow_store("http://host:5000", "mine"))
+    monkeypatch.setattr(live_sweep, "fetch_ledger", fetch)
+    page = Page(live_sweep.follow_store("http://host:5000", "mine"))
     assert page.ask()["head"]["state"] == "running"
     session = page.session
     append(away, events[40:])
-    store_copy.fetch(page.live)
+    live_sweep.fetch(page.live)
     assert page.ask()["head"]["state"] == "completed"
     assert len(page.rows) == 30
     assert page.session == session

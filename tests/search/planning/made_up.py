@@ -1,10 +1,10 @@
 """Prepared sweeps and measurements with known costs, without Ray and without training."""
 
+from search.planning.cost_model import choose_checks, choose_targets, draw_recipes, list_targets
 from search.planning.measured_space import MeasuredSpace, Measurement
-from search.planning.targets import choose_checks, choose_targets, draw_recipes, list_targets
 from search.runner.machines.capacity import Capacity, Demand
 from search.runner.machines.cluster import Node
-from search.runner.start.plan import PreparedSweep
+from search.runner.start.prepare import PreparedSweep
 from spaces.load import load_space
 from training.cost import Cost
 from training.recipe import Recipe

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from search.planning.cost_model import CostModel, measure_error
-from search.planning.targets import CostTarget
+from search.planning.cost_model import CostModel, CostTarget, measure_error
 from tests.search.planning.made_up import cost_of, measure_made_up, prepare
 
 

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from search.display.phases import Phases
 from search.planning import measured_space
+from search.planning.cost_model import draw_recipes
 from search.planning.measured_space import Measurement, limit_seconds, measure_space
-from search.planning.targets import draw_recipes
 from tests.search.planning.made_up import cost_of, prepare
 
 

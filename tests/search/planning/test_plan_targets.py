@@ -1,6 +1,6 @@
 """The recipes that are measured: few, and one for each choice that decides the cost."""
 
-from search.planning.targets import (
+from search.planning.cost_model import (
     CHECKS,
     choose_checks,
     choose_targets,
@@ -63,7 +63,7 @@ def test_values_without_influence_on_the_cost_are_no_branches():
 
 
 def test_a_draw_that_conflicts_with_the_base_is_measured_as_it_is(monkeypatch):
-    import search.planning.targets as module
+    import search.planning.cost_model as module
 
     def refuse(values):
         raise UserError("conflict")

@@ -7,8 +7,8 @@ from PIL import Image
 from search import api
 from search.cli.main import app
 from search.planning import cost_model
-from search.planning import make as planning
-from search.presets import facts, make
+from search.planning import packing as planning
+from search.presets import make, rules
 from search.presets.make import make_preset
 from search.request import read_request
 from search.runner.machines.cluster import Node
@@ -34,7 +34,7 @@ def home(tmp_path, monkeypatch):
     """A folder with images, on a machine without weights on which an epoch of any backbone takes a second."""
     draw(tmp_path / "photos")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(facts, "this_machine", lambda: Node("", "laptop", 2, 0))
+    monkeypatch.setattr(rules, "this_machine", lambda: Node("", "laptop", 2, 0))
     take(monkeypatch, lambda name: 1.0)
 
     def refuse(backbone):

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from search.presets.facts import DataFacts, LocalMachine
 from search.presets.rules import (
     EMBEDDED,
     LADDER,
     PRESETS,
+    DataFacts,
+    LocalMachine,
     choose_batch,
     choose_epochs,
     choose_side,

@@ -12,7 +12,7 @@ from analysis.effects.intervals import Interval
 from ledger.events import TestScored
 from search.cli.main import app
 from search.evaluation.replications.findings import Ablation, Confirmation, ConfirmedRecipe, Soup, TechniqueWorth, Worth
-from search.records.output import apart
+from search.records.rows import apart
 from search.result import Result
 
 # Programs of users read these names: add new ones at the end, and never change one.

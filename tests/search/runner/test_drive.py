@@ -19,7 +19,7 @@ from search.runner import driver
 from search.runner.interrupt import Interrupted
 from search.runner.machines.capacity import Capacity, Demand
 from search.runner.machines.cluster import Node
-from search.runner.start.plan import PreparedSweep
+from search.runner.start.prepare import PreparedSweep
 from search.runner.sweep import create_folder, make_header
 from spaces.load import load_space
 from training.errors import UserError

@@ -10,15 +10,14 @@ import pytest
 import torch
 
 import training.train
-from training.process import memory
-from training.process.memory import limit_memory
-from training.process.resources import Resources
+from training.process import resources
+from training.process.resources import Resources, limit_memory
 
 
 def test_a_process_may_fill_its_share_of_a_gpu_and_on_a_cpu_nothing_is_limited(monkeypatch):
     limits = []
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", limits.append)
-    monkeypatch.setattr(memory, "read_gpu_mb", lambda: 6000.0)
+    monkeypatch.setattr(resources, "read_gpu_mb", lambda: 6000.0)
     limit_memory("cuda", 0.25)
     limit_memory("cuda", 1.0)
     limit_memory("cpu", 0.25)

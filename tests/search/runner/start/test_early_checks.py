@@ -14,9 +14,8 @@ from search.runner.machines import preparation
 from search.runner.machines.cluster import Node
 from search.runner.machines.preparation import inputs_of, prepare_machine
 from search.runner.single_training import train_single
-from search.runner.start import early_checks as early
-from search.runner.start import plan
-from search.runner.start.early_checks import check_early, leave_out_noise, warn_of_noise
+from search.runner.start import prepare
+from search.runner.start.prepare import check_early, leave_out_noise, warn_of_noise
 from search.runner.sweep import run_sweep
 from spaces.load import load_space
 from training.contract.specs import Backbone
@@ -27,7 +26,7 @@ from training.recipe import read_recipe
 
 @pytest.fixture
 def laptop(monkeypatch):
-    monkeypatch.setattr(early, "this_machine", lambda: Node("", "laptop", 8, 0))
+    monkeypatch.setattr(prepare, "this_machine", lambda: Node("", "laptop", 8, 0))
 
 
 @pytest.mark.parametrize(
@@ -54,8 +53,8 @@ def test_more_than_this_machine_has_is_refused_before_ray_starts(laptop, tmp_pat
 @pytest.mark.parametrize("refused_by", ["start_ray", "prepare_cluster"])
 def test_a_cluster_that_refuses_a_sweep_leaves_nothing(tmp_path, monkeypatch, refused_by):
     for name, found in (("start_ray", None), ("list_nodes", [Node("a", "one", 8, 0)])):
-        monkeypatch.setattr(plan, name, Mock(return_value=found))
-    place = plan if refused_by == "start_ray" else preparation
+        monkeypatch.setattr(prepare, name, Mock(return_value=found))
+    place = prepare if refused_by == "start_ray" else preparation
     monkeypatch.setattr(place, refused_by, Mock(side_effect=UserError("not here")))
     settings = Settings(f"sqlite:///{tmp_path}/mlflow.db", "x", address="auto")
     with pytest.raises(UserError, match="not here"):
@@ -127,7 +126,7 @@ def test_a_missing_file_of_weights_is_refused_early(laptop, tmp_path):
 
 
 def test_a_space_that_a_machine_refuses_leaves_no_database(laptop, tmp_path, monkeypatch):
-    monkeypatch.setattr(plan, "start_ray", lambda *_: None)
+    monkeypatch.setattr(prepare, "start_ray", lambda *_: None)
     space = load_space("quick", ["backbone={name: test_vit, weights: none}", "preprocessing={image_size: 50}"])
     with pytest.raises(UserError, match="cannot classify images of 50×50"):
         run_sweep(

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import training.train as module
 from training.errors import UserError
-from training.loop.second_pass import SecondPass
+from training.loop.classifier import SecondPass
 from training.recipe import read_recipe
 from training.techniques.optimization import sam
 from training.techniques.optimization.sam import Asam, Sam
