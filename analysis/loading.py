@@ -41,7 +41,7 @@ def load(
         UserError: There is no such sweep, or its ledger cannot be read.
     """
     if tracking_uri is None:
-        record = SweepRecord.open(open_folder(Path(storage).absolute(), name))
+        record = SweepRecord.open(open_folder(Path(storage).absolute(), name), only_shown=True)
     else:
         from analysis.reading.remote import fetch_record
 

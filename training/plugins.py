@@ -15,6 +15,7 @@ from types import ModuleType
 
 from training.errors import OWN_FILES, UserError, describe_error
 from training.plugin_kinds import BASES, find_kinds, forget_kinds, is_kind, register
+from training.recipe import STAND_IN, Recipe
 
 GROUP = "technique_search.techniques"  # entry points of packages
 
@@ -36,6 +37,7 @@ def load(files: Iterable[str | Path] = ()) -> None:
     Raises:
         UserError: a file cannot be read or run, defines nothing for a recipe, or uses a name that exists already.
     """
+    Recipe.forget_plugins(STAND_IN)  # of a sweep that this process has shown before
     for point in entry_points(group=GROUP):
         _load_package(point)
     for file in files:

@@ -147,7 +147,7 @@ def fetch_record(uri: str, experiment: str, name: str) -> SweepRecord:
         UserError: there is no such sweep, or it cannot be read.
     """
     with tempfile.TemporaryDirectory() as folder:
-        return SweepRecord.open(fetch_ledger(uri, experiment, name, Path(folder)))
+        return SweepRecord.open(fetch_ledger(uri, experiment, name, Path(folder)), only_shown=True)
 
 
 def fetch_ledger(uri: str, experiment: str, name: str, out: Path) -> SweepFolder:

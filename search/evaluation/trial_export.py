@@ -56,6 +56,7 @@ def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras
     Raises:
         UserError: there is no such trial, none completed, or an extra cannot be made; nothing is written then.
     """
+    record.refuse_missing()
     trials, test = record.trials, record.test
     trial = trials.by_number[test.trial] if test and name is None else choose_trial(trials, name, record.name)
     out = out or Path("exports") / (f"{record.name}-{trial.name}" if name else record.name)

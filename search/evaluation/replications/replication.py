@@ -147,9 +147,10 @@ def check_searched(record: SweepRecord) -> None:
     """Refuse a sweep that is running, or that is not a search.
 
     Raises:
-        UserError: it is running, or a replication.
+        UserError: it is running, a replication, or has parts of plugins that are not loaded.
     """
     name = record.name
+    record.refuse_missing()
     if record.folder.is_running():
         raise UserError(f"{name} is running: its best recipe is not known yet. Wait, or stop it: sweep stop {name}.")
     if (replication := record.replication) is not None:
