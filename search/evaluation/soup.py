@@ -14,6 +14,7 @@ from ledger.record import SweepRecord
 from ledger.trials import Trial
 from search.evaluation.replications.findings import Soup
 from search.evaluation.trial_export import choose_trial, read_weights, source_of
+from search.runner.start.moved_data import check_images
 from training.errors import UserError
 from training.process.resources import find_device
 from training.recipe import Recipe, read_recipe
@@ -33,12 +34,14 @@ def cook_soup(record: SweepRecord, out: Path | None, console: Console) -> Soup:
     Nothing is exported if no other trial improves the best one. The test split is not read.
 
     Raises:
-        UserError: fewer than two trials have weights that can be averaged, or the export cannot be written.
+        UserError: fewer than two trials have weights that can be averaged, the images have changed since, or the export
+            cannot be written.
     """
     from training.soup import cook
 
     out = out or Path("exports") / f"{record.name}-soup"
     check_out(out)
+    check_images(record, None)
     best, classes, ingredients, left_out = gather(record)
     for sentence in left_out:
         console.print(sentence, markup=False)
@@ -62,7 +65,8 @@ def mix_start(record: SweepRecord, name: str | None, alpha: float | None, out: P
         console: Where it prints.
 
     Raises:
-        UserError: there is no such trial, or it has no weights, no pretrained start, or a backbone that did not change.
+        UserError: there is no such trial, or it has no weights, no pretrained start, or a backbone that did not change; or the
+            images have changed since.
     """
     from training.soup import Ingredient, mix_with_start
 
@@ -71,6 +75,7 @@ def mix_start(record: SweepRecord, name: str | None, alpha: float | None, out: P
     trial = choose_trial(record.trials, name, record.name)
     out = out or Path("exports") / f"{record.name}-with-start"
     check_out(out)
+    check_images(record, None)
     saved, why = read_weights(record, trial)
     if saved is None:
         raise UserError(f"trial {trial.name} of {record.name} has no weights ({why}). Name another with --trial.")
