@@ -63,10 +63,10 @@ def test_copies_of_images_in_memory_are_named():
 def test_files_that_are_skipped_or_not_read_are_counted(photos):
     root = photos({"cat": 40, "dog": 40})
     (root / "cat" / "000.png").write_bytes(b"")
-    (root / "cat" / "x.heic").write_bytes(b"x")
+    (root / "cat" / "x.psd").write_bytes(b"x")
     said, line = remarks_of(root, skip_unreadable=True)
     assert "1 of 80 images cannot be read and is left out" in said
-    assert "1 file among the images is not read, because the format is not known: 1 .heic" in said
+    assert "1 file among the images is not read, because the format is not known: 1 .psd" in said
     assert line.startswith("Data: 1 file not read, 1 of 80 images unreadable and left out.")
 
 
