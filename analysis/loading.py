@@ -34,7 +34,7 @@ def load(name: str, tracking_uri: str | None = None, storage: str | Path = "swee
         storage: The folder that holds the sweeps.
     """
     if tracking_uri is None:
-        record = SweepRecord.open(open_folder(Path(storage).absolute(), name))
+        record = SweepRecord.open(open_folder(Path(storage).absolute(), name), only_shown=True)
     else:
         from analysis.reading.remote import fetch_record
 

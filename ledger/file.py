@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ledger.events import AnyEvent, SweepStarted, decode, encode
 from ledger.folder import SweepFolder
+from ledger.stand_ins import stand_in
 from training.errors import UserError
 from training.process.text_files import parse_json
 
@@ -79,13 +80,18 @@ def first_line(time: float) -> bytes:
     return json.dumps({"time": time, "format": FORMAT}, separators=(",", ":")).encode() + b"\n"
 
 
-def read_events(path: Path, is_copy: bool = False) -> Iterator[AnyEvent]:
-    """Read the events of a ledger, or of the copy of one from an MLflow store, without an incomplete last line."""
+def read_events(path: Path, is_copy: bool = False, missing: set[str] | None = None) -> Iterator[AnyEvent]:
+    """Read the events of a ledger, or of the copy of one from an MLflow store, without an incomplete last line.
+
+    With `missing`, parts of plugins that are not loaded are read by stand-ins, and their names added to that set.
+    """
     lines = read_lines(path)
     if not lines:
         raise _describe_damage(path, "", "the ledger is empty", is_copy)
     check_format(path, lines[0], is_copy)
     for number, line in enumerate(lines[1:], start=2):
+        if missing is not None:
+            missing |= stand_in(line)
         event = try_decode(line)
         if event is None:
             raise damage_at(path, number, is_copy)
@@ -160,6 +166,7 @@ class LedgerTail:
 
     def __init__(self, folder: SweepFolder) -> None:
         self.path, self.is_copy = folder.ledger, folder.is_copy
+        self.missing: set[str] = set()  # parts of plugins that are not loaded
         self.forget()
 
     def forget(self) -> None:
@@ -195,6 +202,7 @@ class LedgerTail:
         return events
 
     def _decode(self, line: bytes, number: int) -> AnyEvent:
+        self.missing |= stand_in(line)
         if (event := try_decode(line)) is None:
             raise damage_at(self.path, number, self.is_copy)
         return event

@@ -25,6 +25,7 @@ from ledger.events import (
 from ledger.file import Ledger, find_header, read_events
 from ledger.folder import SweepFolder, describe_loss
 from ledger.settings import Settings
+from ledger.stand_ins import describe_missing
 from ledger.trials import UNFINISHED, Trials
 from spaces.load import parse_recorded_space
 from spaces.space import Space
@@ -39,13 +40,18 @@ class SweepRecord:
     def __init__(self, folder: SweepFolder, events: Sequence[AnyEvent]) -> None:
         self.folder = folder
         self.events = list(events)
+        self.missing: set[str] = set()  # parts of plugins that are not loaded
 
     @classmethod
-    def open(cls, folder: SweepFolder) -> SweepRecord:
-        """Read a sweep's ledger."""
+    def open(cls, folder: SweepFolder, *, only_shown: bool = False) -> SweepRecord:
+        """Read a sweep's ledger. If it is `only_shown`, parts of plugins that are not loaded are read by stand-ins."""
         if not folder.ledger.is_file():
             raise UserError(describe_loss(folder))
-        record = cls(folder, list(read_events(folder.ledger, folder.is_copy)))
+        missing: set[str] = set()
+        record = cls(folder, list(read_events(folder.ledger, folder.is_copy, missing)))
+        record.missing = missing
+        if not only_shown:
+            record.refuse_missing()
         starts = record._list(TrialStarted)
         if (listed := record.replication) and any(start.trial >= len(listed.trials) for start in starts):
             raise UserError(
@@ -159,6 +165,19 @@ class SweepRecord:
         """Whether MLflow has every event of the trials."""
         last = next((event for event in reversed(self.events) if event.event in ("end", "runs")), None)
         return isinstance(last, RunsRecorded) and not last.undelivered
+
+    @property
+    def without_plugins(self) -> str:
+        """A sentence about parts of plugins that are not loaded; empty if there are none."""
+        return describe_missing(self.missing)
+
+    def refuse_missing(self) -> None:
+        """Refuse what trains or builds a model, where parts were read by stand-ins."""
+        if self.missing:
+            raise UserError(
+                f"{self.name}: this sweep has the {', '.join(sorted(self.missing))}, of a plugin that is not loaded: give its "
+                "file with --plugin FILE, or install its package."
+            )
 
     def append(self, event: AnyEvent) -> None:
         """Write one event to the ledger."""

@@ -158,7 +158,7 @@ def open(options: ReadOptions) -> Result:
     from search.runner.start.moved_data import move_data
 
     if options.tracking_uri is None:
-        record = SweepRecord.open(open_folder(Path(options.storage).absolute(), options.name))
+        record = SweepRecord.open(open_folder(Path(options.storage).absolute(), options.name), only_shown=True)
     else:
         from analysis.reading.remote import fetch_record
 

@@ -50,7 +50,7 @@ def complete_trial(context: typer.Context, incomplete: str) -> list[str]:
 
     try:
         storage = Path(context.params.get("storage") or STORAGE).absolute()
-        trials = SweepRecord.open(open_folder(storage, context.params["name"])).trials
+        trials = SweepRecord.open(open_folder(storage, context.params["name"]), only_shown=True).trials
     except (UserError, KeyError):
         return []
     return [trial.name for trial in trials if trial.name.startswith(incomplete)]

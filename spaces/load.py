@@ -55,11 +55,11 @@ def parse_recorded_space(text: str, name: str, sweep: str) -> Space:
             "--plugin FILE, or install its package."
         )
     _drop_kind(document, is_recorded=True)
-    return _make_space(document, Path(name).stem, ())
+    return _make_space(document, Path(name).stem, (), is_recorded=True)
 
 
-def _make_space(document: Document, name: str, overrides: Sequence[str]) -> Space:
-    document, recipe, search = _load(document, overrides)
+def _make_space(document: Document, name: str, overrides: Sequence[str], *, is_recorded: bool = False) -> Space:
+    document, recipe, search = _load(document, overrides, is_recorded=is_recorded)
     _refuse_shared_parameters(recipe, document)
     space = Space(name, recipe, _build_search(search, document))
     check_feasible(space, document)
@@ -151,11 +151,15 @@ def _name_first(values: dict[str, Tree]) -> dict[str, Tree]:
     return {key: _name_first(value) if isinstance(value, dict) else value for key, value in ordered.items()}
 
 
-def _load(document: Document, overrides: Sequence[str]) -> tuple[Document, dict[str, Tree], dict[str, Tree]]:
+def _load(
+    document: Document, overrides: Sequence[str], *, is_recorded: bool = False
+) -> tuple[Document, dict[str, Tree], dict[str, Tree]]:
     """The document with overrides, its checked recipe with domains, and its checked search section."""
     _check_top(document)
     document = apply_overrides(document, overrides)
     _drop_kind(document)
+    if problem := find_other_code(document.tree.get("recipe"), is_recorded=is_recorded):
+        raise UserError(f"{document.name}: {problem}")
     recipe = _read_section("recipe", Recipe, document)
     search = _read_section("search", Search, document)
     for steps, domain in find_parameters(search, ("search",)):
@@ -184,8 +188,6 @@ def _read_section(section: str, part: type[BaseModel], document: Document) -> di
     tree = parse({} if values is None else values, (section,), document)
     if not isinstance(tree, dict):
         raise document.error((section,), f"{section} takes a mapping, with one line for each part of it.")
-    if problem := find_other_code(values) if part is Recipe else None:
-        raise UserError(f"{document.name}: {problem}")
     check_part(tree, part, (section,), document)
     return tree
 

@@ -76,6 +76,8 @@ AFTER_A_NEW_FIELD: list[Callable[[], object]] = []
 # has does not make it unreadable.
 RECORDED = {"recorded": True}
 
+STAND_IN = "not loaded"  # in place of version and hash, of a part that is only shown; see `ledger.stand_ins`
+
 
 class Recipe(Part):
     """All choices of one training. Techniques are applied in the order of the fields; each is off by default.
@@ -174,13 +176,21 @@ class Recipe(Part):
         cls._rebuild()
 
     @classmethod
-    def forget_plugins(cls) -> None:
-        """Remove everything that is not bundled."""
-        for name in cls.plugin_techniques():
-            del cls.__pydantic_fields__[name]
-        cls._plugins.clear()
-        OWN_BACKBONES.clear()
-        cls.find_kinds()
+    def forget_plugins(cls, code: str | None = None) -> None:
+        """Remove everything that is not bundled, or only what has this code."""
+        forgotten = [key for key, has in cls.plugins().items() if code in (None, has)]
+        for key in forgotten:
+            family, _, name = key.rpartition(".")
+            if family == "backbone":
+                del OWN_BACKBONES[name]
+                continue
+            del cls._plugins[key]
+            if family:
+                del cls._kinds[family][name]
+            else:
+                del cls.__pydantic_fields__[name]
+        if forgotten:
+            cls._rebuild()
 
     @classmethod
     def find_kinds(cls) -> None:
@@ -245,8 +255,8 @@ class Recipe(Part):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _read(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        if problem := find_other_code(values):
+    def _read(cls, values: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        if problem := find_other_code(values, is_recorded=info.context == RECORDED):
             raise UserError(problem)
         recipe = handler(current_names(values))
         policy = recipe.augmentation
@@ -262,8 +272,11 @@ class Recipe(Part):
 Recipe.find_kinds()
 
 
-def find_other_code(values: object) -> str | None:
-    """Return a sentence if recorded values use something that is not bundled and not loaded, or has another source."""
+def find_other_code(values: object, *, is_recorded: bool = False) -> str | None:
+    """Return a sentence if values use something that is not bundled and not loaded, or has another source.
+
+    In values from a ledger, `is_recorded`, it may have a stand-in.
+    """
     for field, part in values.items() if isinstance(values, Mapping) else ():
         recorded = part.get(CODE) if isinstance(part, Mapping) else None
         if recorded is None:
@@ -273,11 +286,13 @@ def find_other_code(values: object) -> str | None:
             name = part.get(FAMILIES[field].key if field in FAMILIES else "name")
             key, what = f"{field}.{name}", f"{field} {name}"
         here = Recipe.plugins().get(key)
-        if here is None and not (key == field and field in Recipe.model_fields):
+        if here == STAND_IN and is_recorded:
+            continue
+        if here in (None, STAND_IN) and not (here is None and key == field and field in Recipe.model_fields):
             return (
                 f"This recipe uses the {what} ({recorded}): give its file with --plugin FILE, or install its package."
             )
-        if here is not None and here != recorded:
+        if here not in (None, recorded):
             return (
                 f"This recipe uses the {what} ({recorded}), and the one that is loaded is another version of it ({here}): "
                 f"give the recorded one with --plugin. To train a recipe's file with the other, remove {field}.{CODE}."

@@ -97,14 +97,33 @@ class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
                 size = shorter, shorter
             if mode == "border":
                 size = tuple(max(1, round(length / (max(photo.size) / shorter))) for length in photo.size)
-            photo = photo.resize(size, Image.Resampling[self.summary["interpolation"].upper()])
-            square = Image.new("RGB", (side, side), tuple(round(255 * level) for level in self.summary["mean"]))
-            starts = [(side - length) // 2 if length < side else -round((length - side) / 2) for length in size]
-            square.paste(photo, tuple(starts))
-            photo = square
+            resampling = Image.Resampling[self.summary["interpolation"].upper()]
+            if size[0] * size[1] > STRIP_PIXELS and min(size) >= side:
+                photo = resize_centre(photo, size, side, resampling)
+            else:
+                square = Image.new("RGB", (side, side), tuple(round(255 * level) for level in self.summary["mean"]))
+                starts = [(side - length) // 2 if length < side else -round((length - side) / 2) for length in size]
+                square.paste(photo.resize(size, resampling), tuple(starts))
+                photo = square
         pixels = np.asarray(photo, dtype=np.float64) / 255
         pixels = (pixels - self.summary["mean"]) / self.summary["std"]
         return torch.from_numpy(pixels.astype(np.float32).transpose(2, 0, 1).copy())
+
+
+def resize_centre(image, size, side, resampling):
+    """The centre of the image at this size, by strips of rows and then of columns: a thin image at it has many pixels."""
+    (width, height), (left, top) = size, [round((length - side) / 2) for length in size]
+    narrow, rows = Image.new("RGB", (side, image.height)), max(1, STRIP_PIXELS // width)
+    for start in range(0, image.height, rows):
+        strip = image.crop((0, start, image.width, min(start + rows, image.height)))
+        strip = strip.resize((width, strip.height), resampling)
+        narrow.paste(strip.crop((left, 0, left + side, strip.height)), (0, start))
+    square, columns = Image.new("RGB", (side, side)), max(1, STRIP_PIXELS // height)
+    for start in range(0, side, columns):
+        strip = narrow.crop((start, 0, min(start + columns, side), narrow.height))
+        strip = strip.resize((strip.width, height), resampling)
+        square.paste(strip.crop((0, top, strip.width, top + side)), (start, 0))
+    return square
 
 
 def turn_upright(image):

@@ -156,7 +156,7 @@ def list_sweeps(uri: str, tags: Mapping[str, str] | None = None) -> list[RemoteS
 def fetch_record(uri: str, name: str) -> SweepRecord:
     """Read the latest sweep with this name from the ledger that its driver copies to MLflow."""
     with tempfile.TemporaryDirectory() as folder:
-        return SweepRecord.open(fetch_ledger(uri, name, Path(folder)))
+        return SweepRecord.open(fetch_ledger(uri, name, Path(folder)), only_shown=True)
 
 
 def fetch_ledger(uri: str, name: str, out: Path) -> SweepFolder:

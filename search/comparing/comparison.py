@@ -102,7 +102,7 @@ def read_sources(names: Sequence[str], storage: Path, uris: Sequence[str]) -> li
     if uris:
         sources = [source for name in names for source in _read_from_stores(check_name(name), uris)]
     else:
-        records = [SweepRecord.open(open_folder(storage, name)) for name in names]
+        records = [SweepRecord.open(open_folder(storage, name), only_shown=True) for name in names]
         sources = [ComparedSweep(record, str(record.folder.path)) for record in records]
     if len(sources) < 2:
         raise UserError(f"{names[0]}: a comparison needs two sweeps. Name another one, or another store with --from.")
@@ -129,7 +129,7 @@ def compare(sources: Sequence[ComparedSweep]) -> Comparison:
         list(_find_differences(records, best)),
         list(_sample_curves(records, best)),
         list(_pair_effects(tables)),
-        [*notes, *sentences],
+        [*notes, *sentences, *(f"{record.name}: {record.without_plugins}" for record in records if record.missing)],
     )
 
 

@@ -81,7 +81,7 @@ def make_findings(folder: SweepFolder) -> dict[str, Any]:
     from ledger.tables import make_tables
 
     try:
-        findings = find(make_tables(SweepRecord.open(folder)))
+        findings = find(make_tables(SweepRecord.open(folder, only_shown=True)))
     except UserError as error:
         return {"problem": str(error)}
     lead, html = render_live(findings)

@@ -21,6 +21,7 @@ from ledger.file import LedgerTail
 from ledger.folder import SweepFolder
 from ledger.formatting import label_of
 from ledger.record import SweepRecord
+from ledger.stand_ins import describe_missing
 from ledger.trials import Trial
 from search.dashboard.findings import LiveFindings
 from search.dashboard.live_state import LiveState
@@ -116,7 +117,7 @@ class LiveSweep:
             answer: Row = {
                 "session": self.session,
                 "version": version,
-                "problem": self.problem or self.source_problem,
+                "problem": self.problem or self.source_problem or describe_missing(self._tail.missing),
                 "share": self._tail.share * (sent / len(state.changed) if state.changed else 1.0),
                 "head": state.summary.describe(state.trials, state.best, state.asha, self._find_state()),
             }

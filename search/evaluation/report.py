@@ -63,6 +63,8 @@ def report_sweep(record: SweepRecord, out: Path, console: Console, uri: str | No
         console.print(Text(sentence))
     for sentence in findings.cautions:
         console.print(Text.assemble(("! ", "bold yellow"), sentence))
+    if record.without_plugins:
+        console.print(Text.assemble(("! ", "bold yellow"), record.without_plugins))
     for note in findings.sweep.notes:
         console.print(Text(f"Note: {note}"))
     console.print(Text(f"Report: {out}"))

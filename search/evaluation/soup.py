@@ -14,6 +14,7 @@ from ledger.record import SweepRecord
 from ledger.trials import Trial
 from search.evaluation.replications.findings import Soup
 from search.evaluation.trial_export import choose_trial, read_weights, source_of
+from search.runner.start.moved_data import check_images
 from training.errors import UserError
 from training.process.resources import find_device
 from training.recipe import Recipe, read_recipe
@@ -36,6 +37,7 @@ def cook_soup(record: SweepRecord, out: Path | None, console: Console) -> Soup:
 
     out = out or Path("exports") / f"{record.name}-soup"
     check_out(out)
+    check_images(record, None)
     best, classes, ingredients, left_out = gather(record)
     for sentence in left_out:
         console.print(sentence, markup=False)
@@ -65,6 +67,7 @@ def mix_start(record: SweepRecord, name: str | None, alpha: float | None, out: P
     trial = choose_trial(record.trials, name, record.name)
     out = out or Path("exports") / f"{record.name}-with-start"
     check_out(out)
+    check_images(record, None)
     saved, why = read_weights(record, trial)
     if saved is None:
         raise UserError(f"trial {trial.name} of {record.name} has no weights ({why}). Name another with --trial.")

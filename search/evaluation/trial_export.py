@@ -53,6 +53,7 @@ def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras
 
     For a confirmation, the best trial is the one that was scored on the test split.
     """
+    record.refuse_missing()
     trials, test = record.trials, record.test
     trial = trials.by_number[test.trial] if test and name is None else choose_trial(trials, name, record.name)
     out = out or Path("exports") / (f"{record.name}-{trial.name}" if name else record.name)

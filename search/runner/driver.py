@@ -96,7 +96,7 @@ def drive(
                 progress.say_once("Ctrl-C: waiting for the workers to end. Press it again to end them at once.")
 
         with progress:
-            crash = _execute(plan, Work(folder, controller, plan.capacity, settings, should_stop, leave))
+            crash = _execute(plan, Work(folder, controller, plan.capacity, settings, should_stop, leave, progress.say))
             _stop_trials(controller, request)
         with suppress(OSError), request.held():
             inbox.collect(at_once=True)  # what came late is trained after a resume

@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from ledger.events import AnyEvent, EpochReported
 from ledger.folder import SweepFolder
 from ledger.settings import Settings
 from ledger.trials import Trial
 from search.core.controller import Controller
+from search.runner.away import ImagesAway
 from search.runner.machines.capacity import Capacity
 from search.runner.machines.ray_process import (
     RAY_SETTINGS,
@@ -36,6 +38,7 @@ class Work:
     settings: Settings
     should_stop: Callable[[], bool]  # also takes in the requests of users, so it is called at least once a second
     leave: Callable[[], None]  # called when the sweep should stop, before the wait for trials that still run
+    say: Callable[[str], Any] = lambda line: None  # prints a line
 
 
 Executor = Callable[[Work], None]
@@ -63,7 +66,7 @@ def run_on_ray(work: Work) -> None:
     for name in ("execution.experiment_state", "execution.tune_controller", "tune"):
         logging.getLogger(f"ray.tune.{name}").setLevel(logging.CRITICAL)
 
-    controller, capacity = work.controller, work.capacity
+    controller, capacity, away = work.controller, work.capacity, ImagesAway(work.say)
     with suppress(OSError):  # a full disk is noticed by the ledger
         write_own(work.folder.processes)
     is_ray_lost, probe = watch_servers(), Probe(controller)
@@ -90,8 +93,10 @@ def run_on_ray(work: Work) -> None:
     tuner = tune.Tuner(
         tune.with_resources(bootstrap(project_root(), "search.runner.worker", "run_trial"), make_placing()),
         tune_config=tune.TuneConfig(
-            search_alg=LedgerSearcher(controller, lambda trial: _make_input(work, trial), capacity.look, should_stop),
-            scheduler=LedgerScheduler(controller, should_stop, capacity.is_prepared, capacity.can_enlarge),
+            search_alg=LedgerSearcher(
+                controller, lambda trial: _make_input(work, trial), capacity.look, should_stop, away
+            ),
+            scheduler=LedgerScheduler(controller, should_stop, capacity.is_prepared, capacity.can_enlarge, away),
             num_samples=-1,
             reuse_actors=True,
             trial_dirname_creator=lambda trial: f"{trial.config['trial']:04d}-{trial.trial_id}",

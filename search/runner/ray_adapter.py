@@ -18,6 +18,7 @@ from ray.tune.search import Searcher
 from ledger.trials import Trial
 from search.core.asha import Decision
 from search.core.controller import Controller
+from search.runner.away import ImagesAway
 from search.runner.machines.ray_failures import describe_death
 from search.runner.worker import Message, TrialInput
 from training.loop.epoch_report import Report
@@ -43,7 +44,7 @@ class _Unpickled:
 
 
 class LedgerSearcher(_Unpickled, Searcher):
-    """Returns trials to resume, then new trials, at most as many as there are slots."""
+    """Returns trials to resume, then new trials, at most as many as there are slots, and none while the images are away."""
 
     def __init__(
         self,
@@ -51,9 +52,11 @@ class LedgerSearcher(_Unpickled, Searcher):
         make_input: MakeInput,
         slots: Callable[[], int],
         stopping: Callable[[], bool] = lambda: False,
+        away: ImagesAway | None = None,
     ) -> None:
         super().__init__()
         self.stopping = stopping
+        self.away = away or ImagesAway()
         self.controller = controller
         self.make_input = make_input
         self.slots = slots
@@ -66,7 +69,7 @@ class LedgerSearcher(_Unpickled, Searcher):
         if not running and self.stopping():
             return Searcher.FINISHED
         # A trial that is drawn too early cannot use the reports of the running trials.
-        if running >= slots or self.controller.fatal:
+        if running >= slots or self.controller.fatal or self.away.holds():
             return None
         if (trial := self.controller.next_trial()) is not None:
             return asdict(self.make_input(trial))
@@ -95,11 +98,13 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         stopping: Callable[[], bool],
         is_prepared: Callable[[str], bool] = lambda node: True,
         can_enlarge: Callable[[Trial], bool] = lambda trial: False,
+        away: ImagesAway | None = None,
     ) -> None:
         super().__init__()
         self.controller = controller
         self.stopping = stopping
         self.is_prepared = is_prepared
+        self.away = away or ImagesAway()
         self.can_enlarge = can_enlarge  # whether a trial that ran out of memory can have a larger share
         # Ray's trials that had to leave their worker; later messages about them are outdated.
         self.left: set[str] = set()
@@ -113,6 +118,9 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         if "end" in message:
             if message.get("fatal"):
                 self.controller.abort(message["reason"])
+            if message.get("away"):
+                self.left.add(trial.trial_id)  # it goes on later, as another trial of Ray
+                self.away.begin(self.controller.trials.by_number[number].recipe.data, message["reason"])
             if "node" in message and not self.is_prepared(message["node"]):
                 # Ray gave a waiting trial to a node that had just joined. It is the node that failed, not the trial.
                 self.left.add(trial.trial_id)

@@ -81,6 +81,7 @@ class Message(TypedDict, total=False):
     reason: str
     node: str  # id of the node where it failed
     fatal: bool  # True if every other trial would fail too
+    away: bool  # True if the images are away, so that trials wait for them
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,9 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
         return {"end": "diverged", "reason": "the loss became infinite or NaN"} if outcome.state == "diverged" else None
     except LostDevice:
         raise
-    except (StoreError, DataAway) as error:
+    except DataAway as error:
+        return {"end": "interrupted", "reason": str(error), "away": True}
+    except StoreError as error:
         # As with a full disk below.
         return {"end": "interrupted", "reason": str(error), "fatal": True}
     except UserError as error:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from ledger.events import AnyRequest, encode
 from ledger.formatting import mask_secrets
 from ledger.record import SweepRecord
 from ledger.settings import Settings
-from search.tracking.run import compressed, to_milliseconds
+from search.tracking.run import compressed, describe_refusal, to_milliseconds
 from search.tracking.sweep_runs import LONGEST_TAG, NOTES, REQUEST, STOP, join_notes
 from training.errors import UserError
 
@@ -22,6 +23,19 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 EXPORT = "export"  # an artifact of a sweep's run
+
+
+class FilesRefused(UserError):
+    """The place of a run's artifacts takes no files from this machine; the store takes everything else."""
+
+
+@contextmanager
+def _sending_files(opened: Store, run_id: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - each kind of place has its own
+        why = describe_refusal(opened.client, run_id, error, "Everything else has arrived.")
+        raise FilesRefused(f"MLflow takes no files: {why}") from None
 
 
 def log_results(
@@ -50,8 +64,11 @@ def log_results(
             opened.client.log_batch(run_id, metrics=entries, synchronous=True)
             if sentences:
                 opened.client.set_tag(run_id, "mlflow.note.content", "\n\n".join(sentences)[:5000])
-            for file in files:
-                opened.client.log_artifact(run_id, str(file))
+            with _sending_files(opened, run_id):
+                for file in files:
+                    opened.client.log_artifact(run_id, str(file))
+    except FilesRefused as refused:
+        console.print(f"! {refused}", markup=False)
     except (UserError, OSError) as error:
         console.print(f"! MLflow does not get the results. {error}", markup=False)
 
@@ -62,7 +79,7 @@ def send_notes(record: SweepRecord, settings: Settings) -> bool:
         with open_experiments(settings.tracking_uri) as opened:
             if run_id := opened.find_own_run(record.header.id):
                 opened.client.set_tag(run_id, NOTES, join_notes([note.text for note in record.notes]))
-                with compressed(record.folder.ledger) as packed:
+                with suppress(FilesRefused), _sending_files(opened, run_id), compressed(record.folder.ledger) as packed:
                     opened.client.log_artifact(run_id, str(packed))
     except (UserError, OSError):
         return False
@@ -90,7 +107,8 @@ def publish_export(record: SweepRecord, folder: Path) -> None:
     settings = record.settings
     with open_experiments(settings.tracking_uri) as opened:
         if run_id := opened.find_own_run(record.header.id):
-            opened.client.log_artifacts(run_id, str(folder), EXPORT)
+            with _sending_files(opened, run_id):
+                opened.client.log_artifacts(run_id, str(folder), EXPORT)
 
 
 def request_stop(uri: str, name: str) -> None:

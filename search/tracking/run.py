@@ -160,13 +160,8 @@ class Run:
                 raise
             self.refused += 1
             self.artifacts.is_refused = True
-            place = mask_secrets(str(self.client.get_run(self.id).info.artifact_uri))
-            logger.error(
-                "MLflow does not take %s of %s, nor any other file: its artifacts are in %s, which cannot be written from "
-                "here (%s). Parameters and metrics arrive. Start its server with --serve-artifacts, or name a place that "
-                "this machine can write to.",
-                *(file, self.name, place, mask_secrets(describe_error(error))),
-            )
+            why = describe_refusal(self.client, self.id, error, "Parameters and metrics arrive.")
+            logger.error("MLflow does not take %s of %s, nor any other file: %s", file, self.name, why)
             logger.debug("%s", file, exc_info=error)
 
     @contextmanager
@@ -179,6 +174,15 @@ class Run:
                 raise
             self.refused += 1
             logger.error("MLflow refused %s of trial %s", what, self.name, exc_info=error)
+
+
+def describe_refusal(client: MlflowClient, run: str, error: Exception, rest: str) -> str:
+    """Return why a run takes no file, with a sentence about the rest, and the way out. Raises if nothing answers."""
+    place = mask_secrets(str(client.get_run(run).info.artifact_uri))
+    return (
+        f"its artifacts are in {place}, which cannot be written from here ({mask_secrets(describe_error(error))}). {rest} "
+        "Start its server with --serve-artifacts, or name a place that this machine can write to."
+    )
 
 
 def metrics_of(report: EpochReported) -> list[Metric]:

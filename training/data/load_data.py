@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ import numpy as np
 
 from training.contract.part import CODE
 from training.contract.specs import Data
-from training.data.files.assembly import check_sizes, split_off
+from training.data.files.assembly import check_sizes, remark_unlabelled, split_off
 from training.data.files.hub import HUB
 from training.data.files.images import PARTS, ImageData, ImageFiles, ImagePart
-from training.data.files.listing import has_class_folders, is_hidden
+from training.data.files.listing import has_class_folders, is_hidden, is_no_label
 from training.data.files.unpacked import Sample, store
 from training.data.splits import take
 from training.errors import UserError, describe_error
@@ -76,7 +77,13 @@ def _complete(spec: Data, loaded: Any) -> ImageData:
         spec.refuse(
             f"load returns the parts {', '.join(map(str, named))}", "Return train, and val and test if they exist."
         )
-    listed = {part: _list(images) for part, images in named.items()}
+    pairs = {part: _pair(images) for part, images in named.items()}
+    unlabelled = _find_unlabelled(pairs)
+    listed = {
+        part: _list(pairs[part], getattr(images, "classes", ()))
+        for part, images in named.items()
+        if part not in unlabelled
+    }
     images = _store(spec, listed)
     check_sizes(
         spec,
@@ -91,7 +98,8 @@ def _complete(spec: Data, loaded: Any) -> ImageData:
         part: ImagePart(np.array([number[name] for name in labels], np.int64), images[part])
         for part, (_, labels) in listed.items()
     }
-    return split_off(parts, classes, spec)
+    remarks = tuple(remark_unlabelled(part, "no label") for part in unlabelled)
+    return replace(split_off(parts, classes, spec), remarks=remarks)
 
 
 def _store(spec: Data, listed: dict[str, tuple[list[Any], list[str]]]) -> dict[str, np.ndarray | ImageFiles]:
@@ -107,11 +115,23 @@ def _store(spec: Data, listed: dict[str, tuple[list[Any], list[str]]]) -> dict[s
     return {part: ImageFiles(images) for part, (images, _) in listed.items()}
 
 
-def _list(part: Any) -> tuple[list[Any], list[str]]:
-    """Return all images, as arrays or as paths, and the names of their classes."""
-    names: Sequence[str] = getattr(part, "classes", ())
+def _pair(part: Any) -> list[tuple[Any, Any]]:
+    """Return each image with its label."""
     is_pair = isinstance(part, tuple) and len(part) == 2
-    pairs = list(zip(*part, strict=True)) if is_pair else [part[position] for position in range(len(part))]
+    return list(zip(*part, strict=True)) if is_pair else [part[position] for position in range(len(part))]
+
+
+def _find_unlabelled(pairs: Mapping[str, list[tuple[Any, Any]]]) -> list[str]:
+    """Return the parts without a label, as the test parts of public data sets are; not if -1 is a class of train."""
+    blank = {
+        part: [is_no_label(label.item() if hasattr(label, "item") else label) for _, label in samples]
+        for part, samples in pairs.items()
+    }
+    return [part for part, them in blank.items() if part != "train" and them and all(them) and not any(blank["train"])]
+
+
+def _list(pairs: list[tuple[Any, Any]], names: Sequence[str]) -> tuple[list[Any], list[str]]:
+    """Return all images, as arrays or as paths, and the names of their classes."""
     samples = [(_read_image(image), _read_label(label, names)) for image, label in pairs]
     return [image for image, _ in samples], [label for _, label in samples]
 

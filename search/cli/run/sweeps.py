@@ -198,6 +198,8 @@ def show(
 
     place["name"] = name_latest(place, make_console(sys.stderr if as_json or as_csv else None))
     result = search.open(**place)
+    if missing := result.record.without_plugins:
+        make_console(sys.stderr).print(f"! {missing}", markup=False)
     if trial is not None:
         from search.display.one_trial import describe_trial, find_trial
 

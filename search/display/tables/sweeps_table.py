@@ -91,11 +91,13 @@ def _sweep_cells(row: SweepRow | RemoteRow, trials: str, error: float | None = N
 
 
 def describe_sweeps(folders: Iterable[SweepFolder]) -> tuple[list[SweepRow], list[str]]:
-    """Return a row for each sweep, and a sentence for each sweep that is damaged."""
+    """Return a row for each sweep, and a sentence for each sweep that is damaged or has parts of unloaded plugins."""
     rows, problems = [], []
     for folder in folders:
         try:
-            rows.append(_describe(SweepRecord.open(folder)))
+            record = SweepRecord.open(folder, only_shown=True)
+            rows.append(_describe(record))
+            problems += [f"{folder.name}: {record.without_plugins}"] if record.missing else []
         except UserError as error:
             reason = str(error)
             problems.append(reason if folder.name in reason else f"{folder.name}: {reason}")

@@ -145,6 +145,7 @@ def publish(
 def check_searched(record: SweepRecord) -> None:
     """Refuse a sweep that is running, or that is not a search."""
     name = record.name
+    record.refuse_missing()
     if record.folder.is_running():
         raise UserError(f"{name} is running: its best recipe is not known yet. Wait, or stop it: sweep stop {name}.")
     if (replication := record.replication) is not None:

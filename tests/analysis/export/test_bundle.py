@@ -418,6 +418,31 @@ def test_the_model_in_the_registry_has_the_limits_and_the_pixels_of_the_other_re
         served.prepare(stream.getvalue())
 
 
+@pytest.mark.parametrize("shape", [(20, 2900), (2900, 20), (40, 1500)])
+def test_the_model_in_the_registry_enlarges_no_thin_image_as_a_whole(shape, exported, monkeypatch):
+    import io
+
+    from analysis.export import served_model
+    from training.data.preprocessing.transform import fit
+    from training.recipe import read_recipe
+
+    values = {"image_size": 224, "crop": 0.875, "crop_mode": "center", "interpolation": "bicubic"}
+    recipe = read_recipe({"preprocessing": {**values, "mean": [0.5] * 3, "std": [0.5] * 3}})
+    served = served_model.ServedClassifier()
+    served.summary = {**values, "input_size": [3, 224, 224], "mean": [0.5] * 3, "std": [0.5] * 3}
+    pixels = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "PNG")
+    sizes, resize = [], Image.Image.resize
+    monkeypatch.setattr(
+        Image.Image, "resize", lambda image, size, *more: sizes.append(size) or resize(image, size, *more)
+    )
+    seen = served.prepare(stream.getvalue())
+    assert max(width * height for width, height in sizes) <= 2**22
+    expected = normalise(fit(pixels, recipe.preprocessing)[None], recipe.preprocessing)[0]
+    assert np.allclose(seen, expected, atol=1e-6)
+
+
 ODD_IMAGES = {  # the pixels, and how they are saved
     "12 bits in 16": (lambda ramp: (ramp * 4095).astype(np.uint16), {}),
     "16 bits": (lambda ramp: (ramp * 65535).astype(np.uint16), {}),

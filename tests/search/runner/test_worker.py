@@ -59,9 +59,9 @@ def test_a_worker_reports_how_a_training_ended(how, end, reason, tmp_path, monke
     assert have_it_end(how, tmp_path, monkeypatch) == [expected]
 
 
-def test_a_trial_whose_images_are_away_can_go_on_and_the_sweep_ends(tmp_path, monkeypatch):
+def test_a_trial_whose_images_are_away_says_so_and_can_go_on(tmp_path, monkeypatch):
     away = DataAway("photos/1.png: this image is away, perhaps with its disk (Stale file handle).")
-    expected = {"end": "interrupted", "reason": str(away), "fatal": True}
+    expected = {"end": "interrupted", "reason": str(away), "away": True}
     assert have_it_end(away, tmp_path, monkeypatch) == [expected]
 
 
@@ -74,7 +74,7 @@ def test_a_trial_that_begins_while_its_folder_is_away_waits_for_it(tmp_path, mon
     assert message == {
         "end": "interrupted",
         "reason": f"{tmp_path}/photos: the images are no longer there.",
-        "fatal": True,
+        "away": True,
     }
     assert sum(slept) == 60
     (tmp_path / "photos").mkdir()

@@ -558,3 +558,36 @@ def test_a_folder_of_artifacts_that_cannot_be_made_is_said_once(sweep_id, tmp_pa
     assert send(uri, sweep_id, timed(*trial(0, "completed", 1))).refused == 1
     assert caplog.text.count("MLflow does not take space.yaml") == 1
     assert "val_accuracy" in read_runs(uri, sweep_id)["0000"].data.metrics
+
+
+def test_a_real_server_whose_artifacts_cannot_be_written_here_gets_everything_else(
+    serve_mlflow, sweep_id, tmp_path, caplog, capsys, monkeypatch
+):
+    from ledger.file import Ledger
+    from ledger.folder import SweepFolder
+    from ledger.record import SweepRecord
+    from ledger.settings import Settings
+    from search.display.tables.columns import make_console
+    from search.tracking.own_run import log_results, publish_export, send_notes
+
+    (tmp_path / "artifacts").write_text("a file, so that not even root can write below it")
+    server = f"http://127.0.0.1:{serve_mlflow(f'sqlite:///{tmp_path}/server.db')}"
+    folder = SweepFolder(tmp_path / "quick-1")
+    folder.path.mkdir()
+    Ledger(folder.ledger).append(SweepStarted(id=sweep_id, settings=Settings(server, EXPERIMENT)))
+    sent = send(server, sweep_id, timed(*trial(0, "completed", 1)), ledger=folder.ledger)
+    assert sent.refused == 1
+    assert caplog.text.count("MLflow does not take space.yaml") == 1
+    run = read_runs(server, sweep_id)["0000"]
+    assert (run.info.status, run.data.params["epochs"], "val_accuracy" in run.data.metrics) == ("FINISHED", "10", True)
+    record, page = SweepRecord.open(folder), folder.path / "confirm.html"
+    page.write_text("page")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)  # the user has named it; the server here has set its own
+    log_results(record, {"test_accuracy": 0.9}, [page], ["90.0 %"], START, make_console())
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"! MLflow takes no files: its artifacts are in {tmp_path}/artifacts/" in said
+    assert "Everything else has arrived. Start its server with --serve-artifacts" in said
+    assert read_runs(server, sweep_id)["quick-1"].data.metrics["test_accuracy"] == 0.9
+    assert send_notes(record, record.settings)
+    with pytest.raises(UserError, match=r"MLflow takes no files: .*Start its server with --serve-artifacts"):
+        publish_export(record, folder.path)

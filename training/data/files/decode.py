@@ -12,7 +12,7 @@ from PIL import Image
 
 from training.data.files.away import is_away
 from training.data.files.formats import HEAD_BYTES, can_read_heic, describe_format, is_heic
-from training.data.files.grey_levels import Range, find_range, is_deep, scale_grey
+from training.data.files.grey_levels import Range, find_range, is_deep, names_range, scale_grey
 from training.data.files.metadata import turn_upright, upright_size, without_metadata
 from training.errors import DataAway, UserError, printable
 from training.process.text_files import refuse_irregular
@@ -60,6 +60,14 @@ def read_image(path: str, reduce_to: int | None = None) -> np.ndarray:
     Raises:
         UnreadableImage: the file cannot be read; the message names it and a way out.
     """
+    return read_image_and_range(path, reduce_to)[0]
+
+
+def read_image_and_range(path: str, reduce_to: int | None = None) -> tuple[np.ndarray, Range | None]:
+    """Decode a file as `read_image` does. Also return the levels that became black and white, if they were guessed.
+
+    They are for deep grey levels in a file that does not name its range.
+    """
     return _read_file(path, lambda image: _to_pixels(image, reduce_to))
 
 
@@ -70,7 +78,7 @@ def decode_image(content: bytes, reduce_to: int | None = None) -> np.ndarray:
         UnreadableImage: they are not an image, or are damaged.
     """
     try:
-        return _decode(content, lambda image: _to_pixels(image, reduce_to))
+        return _decode(content, lambda image: _to_pixels(image, reduce_to))[0]
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - decoders raise errors of any kind for a broken file
@@ -189,7 +197,7 @@ def _name_reason(source: str | bytes, error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _to_pixels(image: Image.Image, reduce_to: int | None) -> np.ndarray:
+def _to_pixels(image: Image.Image, reduce_to: int | None) -> tuple[np.ndarray, Range | None]:
     if reduce_to is not None:
         factor = reduce_to / min(image.size)
         image.draft("RGB", (max(1, int(image.width * factor)), max(1, int(image.height * factor))))
@@ -200,7 +208,7 @@ def _to_pixels(image: Image.Image, reduce_to: int | None) -> np.ndarray:
     for strip in _cut(upright):  # a conversion of the whole image would need several copies of it
         pixels[top : top + strip.height] = _to_rgb(strip, levels)
         top += strip.height
-    return pixels
+    return pixels, None if levels is None or names_range(image) else levels
 
 
 def _cut(image: Image.Image) -> Iterator[Image.Image]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 
+from PIL import features
+
 HEAD_BYTES = 512
 
 _HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1", b"mif2")
@@ -98,7 +100,11 @@ def _list_brands(head: bytes) -> list[bytes]:
 
 def _describe_container(head: bytes) -> str:
     if is_avif(head):
-        return "a damaged AVIF file"
+        return (
+            "a damaged AVIF file"
+            if features.check("avif")
+            else "an AVIF image, which this Pillow cannot read: pip install --upgrade pillow"
+        )
     if head[8:12] == b"crx ":
         return f"a raw file of a camera (CR3), {_PLAIN_WAY_OUT}"
     return "a video (MP4 or QuickTime), not an image"

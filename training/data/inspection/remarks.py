@@ -17,6 +17,7 @@ from training.data.files.images import ImageData, ImageFiles, ImagePart, Remark
 from training.data.files.sizes import read_sizes
 from training.data.inspection.copies import Image as Seen
 from training.data.inspection.copies import find_copies
+from training.data.inspection.odd_pixels import remark_pixels
 from training.errors import printable
 
 FEW_IMAGES = 5  # a class with fewer validation images is reported
@@ -29,7 +30,7 @@ def list_remarks(data: ImageData, *, whole: bool = False) -> list[Remark]:
     """Return the oddities of the data. With more than 20,000 files, copies and sizes are checked only if `whole` is set."""
     remarks = [*data.remarks, *_remark_files(data), *_remark_classes(data), *_remark_balance(data)]
     if whole or are_few_files(data):
-        remarks += [*_remark_copies(data), *_remark_sizes(data)]
+        remarks += [*_remark_copies(data), *_remark_sizes(data), *remark_pixels(_list_files(data))]
     return remarks
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     import albumentations as A
     from torchvision.transforms import v2
 
+logger = logging.getLogger(__name__)
+
 Batch = tuple[torch.Tensor, torch.Tensor]
 T = TypeVar("T")
 
@@ -39,6 +42,8 @@ class Augmenter:
         self.crops = isinstance(crop, ResizedCrop)  # it accepts images of any size; all others need the model's size
         # Shorter side, in pixels, from which even the smallest crop is not enlarged.
         self.needed_side = crop.needed_side(side) if isinstance(crop, ResizedCrop) else 0
+        self.policy, self.size, self.has_warned = policy.policy, (side, side), False
+        self.interpolation = _FLAGS[recipe.preprocessing.interpolation]
         self.change = policy.build(recipe.preprocessing.interpolation)
         self.composes = _compose(recipe, side)
         # Compose(seed=) gives all transforms generators with the same seed, so that all or none apply. Share one instead.
@@ -51,7 +56,20 @@ class Augmenter:
             self._seed(seed)
         for compose in self.composes:
             image = compose(image=image)["image"]
-        return image if self.change is None else _change(self.change, image, seed)
+        if self.change is not None:
+            image = _change(self.change, image, seed)
+        return image if image.shape[:2] == self.size else self._restore(image)
+
+    def _restore(self, image: np.ndarray) -> np.ndarray:
+        """Give an image the size of the model again: a rare step of a policy may have changed it, which no check has seen."""
+        if not self.has_warned:
+            self.has_warned = True
+            logger.warning(
+                "The augmentation policy %s made an image %d×%d, not %d×%d. Such images are resized; better leave out the "
+                "step that resizes or crops.",
+                *(self.policy, *image.shape[1::-1], *self.size),
+            )
+        return cv2.resize(image, self.size, interpolation=self.interpolation)
 
     def _seed(self, seed: int) -> None:
         self.random.seed(seed)

@@ -7,7 +7,7 @@ import os
 import random
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import albumentations as A
 
 MOST_VALUES = 100_000  # Aliases can turn a short text into a billion values.
-TRIED = 50  # number of runs that check whether a pipeline keeps the size and type of an image
+TRIED = 50  # runs that check whether a pipeline keeps size and type of an image, and as many with all of its steps
 
 
 class FromFile(Policy):
@@ -97,9 +97,11 @@ def _try(pipeline: str, side: int, path: str | None) -> None:
 
     image = np.random.default_rng(0).integers(0, 256, (side, side, 3), dtype=np.uint8)
     try:
-        compose = _build(pipeline)
-        compose.set_random_state(np.random.default_rng(0), random.Random(0))
-        results = [compose(image=image)["image"] for _ in range(TRIED)]
+        results = []
+        for text in (pipeline, json.dumps(_apply_always(json.loads(pipeline)))):
+            compose = _build(text)
+            compose.set_random_state(np.random.default_rng(0), random.Random(0))
+            results += [compose(image=image)["image"] for _ in range(TRIED)]
     except Exception as error:  # noqa: BLE001 - each transform raises different errors
         raise UserError(f"augmentation.path={path}: does not work ({_first_line(error)}). {_WAY_OUT}") from None
     for result in results:
@@ -109,6 +111,15 @@ def _try(pipeline: str, side: int, path: str | None) -> None:
                 f"augmentation.path={path}: turns an image of {side}×{side} in uint8 into {actual}. Leave out the "
                 "steps that resize, crop, normalise or convert: they run before and after it anyway."
             )
+
+
+def _apply_always(values: Any) -> Any:
+    """Return a pipeline in which each step that can happen does, as a rare one may not in the runs of the check."""
+    if isinstance(values, list):
+        return [_apply_always(value) for value in values]
+    if not isinstance(values, dict):
+        return values
+    return {key: 1.0 if key == "p" and value else _apply_always(value) for key, value in values.items()}
 
 
 _WAY_OUT = "Write it with albumentations.save(pipeline, file), or with data_format='yaml'."

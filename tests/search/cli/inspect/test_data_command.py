@@ -136,11 +136,11 @@ def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_printed(
 
 
 def test_anomalies_are_reported_and_no_speed_is_measured_without_the_option(photos, tmp_path, capsys):
-    (photos / "dog" / "[red]x.heic").write_bytes(b"")
+    (photos / "dog" / "[red]x.psd").write_bytes(b"")
     show_data(str(photos), [], tmp_path / "sheet.png", False, False, make_console())
     said = capsys.readouterr().out
-    assert "1 .heic" in said
-    assert "[red]x.heic" in said
+    assert "1 .psd" in said
+    assert "[red]x.psd" in said
     assert "images/s" not in said
 
 
@@ -191,7 +191,7 @@ def test_a_caption_has_the_shares_of_the_mixed_classes():
 
 
 def test_preparing_a_machine_reports_anomalies_in_one_line(photos, tmp_path):
-    (photos / "dog" / "x.heic").write_bytes(b"")
+    (photos / "dog" / "x.psd").write_bytes(b"")
     recipe = find_recipe(str(photos), ["backbone.name=test_resnet"])
     facts = prepare_machine(str(tmp_path), [recipe.model_dump()], 0)
     assert facts.problem is None

@@ -10,9 +10,12 @@ import pytest
 from PIL import Image
 
 from training.data.files import check, decode, formats
-from training.data.files.check import find_unreadable
+from training.data.files.check import check_images, find_unreadable
 from training.data.files.decode import UnreadableImage, decode_image, read_image
+from training.data.load_data import load_data
 from training.data.pipelines.dali_loader import read_encoded
+from training.data.sources.image_folder import ImageFolder
+from training.errors import UserError
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
 ERRORS = [RuntimeError, AttributeError, ZeroDivisionError, AssertionError, LookupError, ArithmeticError, EOFError]
@@ -101,16 +104,38 @@ def test_a_file_of_another_format_is_named(tmp_path, content, words):
         decode_image(content)
 
 
-def test_heic_is_read_by_pillow_heif_where_it_is_installed(monkeypatch):
-    class Heif(Image.Image):
-        pass
+@pytest.mark.parametrize("name", ["0.heic", "0.HEIF", "0.hif"])
+def test_a_folder_of_heic_images_is_named_with_the_package_that_reads_them(name, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    root = tmp_path / "phone"
+    for label in ("cat", "dog"):
+        for number in range(5):
+            (root / label).mkdir(parents=True, exist_ok=True)
+            (root / label / f"{number}{name}").write_bytes(box(b"heic", b"mif1"))
+    data = load_data(ImageFolder(root=str(root)))
+    assert len(data.train) + len(data.val) + len(data.test) == 10
+    with pytest.raises(UserError, match=r"a HEIC image, which pillow-heif reads: pip install pillow-heif"):
+        check_images(data)
+    pretend_to_have_pillow_heif(monkeypatch)
+    check_images(data)
 
+
+def pretend_to_have_pillow_heif(monkeypatch):
     def register():
         Image.register_open("HEIF", lambda file, name: Image.new("RGB", (4, 4), (9, 8, 7)))
 
     monkeypatch.setitem(sys.modules, "pillow_heif", SimpleNamespace(register_heif_opener=register))
     monkeypatch.setattr(Image, "OPEN", dict(Image.OPEN))
     monkeypatch.setattr(Image, "ID", list(Image.ID))
+
+
+def test_avif_without_its_decoder_is_named_with_the_way_out(monkeypatch):
+    monkeypatch.setattr(formats, "features", SimpleNamespace(check=lambda name: False))
+    assert formats.describe_format(box(b"avif")).endswith("pip install --upgrade pillow")
+
+
+def test_heic_is_read_by_pillow_heif_where_it_is_installed(monkeypatch):
+    pretend_to_have_pillow_heif(monkeypatch)
     assert formats.can_read_heic()
     assert decode_image(box(b"heic"))[0, 0].tolist() == [9, 8, 7]
 

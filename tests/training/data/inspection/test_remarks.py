@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, TiffImagePlugin
 
 from training.data.files.check import find_unreadable
 from training.data.files.decode import UnreadableImage
@@ -63,10 +63,10 @@ def test_copies_of_images_in_memory_are_named():
 def test_files_that_are_skipped_or_not_read_are_counted(photos):
     root = photos({"cat": 40, "dog": 40})
     (root / "cat" / "000.png").write_bytes(b"")
-    (root / "cat" / "x.heic").write_bytes(b"x")
+    (root / "cat" / "x.psd").write_bytes(b"x")
     said, line = remarks_of(root, skip_unreadable=True)
     assert "1 of 80 images cannot be read and is left out" in said
-    assert "1 file among the images is not read, because the format is not known: 1 .heic" in said
+    assert "1 file among the images is not read, because the format is not known: 1 .psd" in said
     assert line.startswith("Data: 1 file not read, 1 of 80 images unreadable and left out.")
 
 
@@ -104,3 +104,33 @@ def test_a_named_pipe_is_never_opened(tmp_path):
         read_encoded(pipe)
     with pytest.raises(UnreadableImage, match="not a regular file"):
         ImageFiles([pipe])[0]
+
+
+def test_images_of_one_colour_after_reading_are_named(photos):
+    root = photos({"cat": 40, "dog": 40})
+    Image.new("RGB", (12, 10), "white").save(root / "cat" / "white.png")
+    Image.fromarray(np.linspace(0, 100, 12 * 10).astype(np.uint16).reshape(12, 10)).save(root / "dog" / "dark.png")
+    Image.fromarray(np.linspace(4e4, 4e4 + 90, 120).astype(np.uint16).reshape(12, 10)).save(root / "dog" / "narrow.png")
+    squares = np.indices((256, 256)).sum(0) % 2 * 255
+    Image.fromarray(squares.astype(np.uint8)).save(root / "dog" / "fine.jpg", quality=100)
+    said, line = remarks_of(root)
+    assert "2 images have one colour only after reading: " in said
+    assert "white.png" in said
+    assert "narrow.png. If a viewer shows more" in said
+    assert "2 images have one colour only, 2 grey images of more than 8 bits scaled by their own levels." in line
+
+
+def test_ranges_of_deep_grey_levels_that_no_file_names_are_said(photos):
+    root = photos({"cat": 40, "dog": 40})
+    ramp = np.linspace(0, 1, 12 * 10).reshape(12, 10)
+    for number, white in enumerate((60_000, 60_000, 4_000)):
+        Image.fromarray((ramp * white).astype(np.uint16)).save(root / "cat" / f"deep{number}.png")
+    Image.fromarray((ramp * 9 - 2).astype(np.float32)).save(root / "dog" / "float.tiff")
+    named = TiffImagePlugin.ImageFileDirectory_v2()
+    named[340], named[341] = 0, 50_000
+    Image.fromarray((ramp * 50_000).astype(np.uint16)).save(root / "dog" / "named.tiff", tiffinfo=named)
+    said, _ = remarks_of(root)
+    assert "4 grey images of more than 8 bits do not name their range, so each is scaled by its own levels: " in said
+    assert f"2 from 0 to 65,535 ({root / 'cat' / 'deep0.png'})" in said
+    assert f"1 from 0 to 4,095 ({root / 'cat' / 'deep2.png'})" in said
+    assert f"1 from -2 to 7 ({root / 'dog' / 'float.tiff'})" in said

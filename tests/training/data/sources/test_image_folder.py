@@ -74,13 +74,13 @@ def test_readable_files_are_read_and_other_files_are_listed(photos):
         image.save(root / "cat" / "a.gif")
         image.save(root / "cat" / "b.jp2")
     (root / "cat" / "001.png").rename(root / "cat" / "without_ending")
-    (root / "dog" / "notes.heic").write_bytes(b"x")
+    (root / "dog" / "notes.psd").write_bytes(b"x")
     (root / "dog" / "README").write_text("no image")
     os.mkfifo(root / "dog" / "pipe.png")
     os.mkfifo(root / "dog" / "pipe")
     data = load(root)
     assert sum(map(len, (data.train, data.val, data.test))) == 22
-    assert [os.path.basename(path) for path in data.not_read] == ["README", "notes.heic", "pipe", "pipe.png"]
+    assert [os.path.basename(path) for path in data.not_read] == ["README", "notes.psd", "pipe", "pipe.png"]
     assert [index for index in range(len(data.train)) if data.train.images[index].shape != (12, 10, 3)] == []
 
 

@@ -7,12 +7,14 @@ from itertools import count
 import cv2
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from torchvision.datasets import FakeData
 
 from training import plugin_kinds
 from training.contract.specs import OwnData
 from training.data.identity import identify
+from training.data.inspection.remarks import list_remarks
 from training.data.load_data import load_data
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
@@ -99,6 +101,36 @@ def test_grey_and_pillow_images_become_red_green_blue():
     grey = [Image.fromarray(RANDOM.integers(0, 256, (16, 16), dtype=np.uint8)) for _ in range(20)]
     data, _ = load((grey, ["a", "b"] * 10))
     assert data.train.images.shape == (14, 16, 16, 3)
+
+
+class Named:
+    """A part in the form of torchvision, whose classes have names."""
+
+    classes = ("cat", "dog")
+
+    def __init__(self, labels):
+        self.samples = list(zip(pictures(len(labels)), labels, strict=True))
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        return self.samples[index]
+
+
+@pytest.mark.parametrize("blank", [-1, None, -1.0, "", float("nan"), np.int64(-1), torch.tensor(-1)], ids=repr)
+@pytest.mark.parametrize("make", [Named, lambda labels: (pictures(len(labels)), labels)], ids=["named", "pair"])
+def test_a_part_without_labels_is_left_out_with_a_remark(make, blank):
+    data, _ = load({"train": make([0, 1] * 10), "val": make([0, 1] * 3), "test": make([blank] * 5)})
+    assert sizes(data) == [17, 6, 3]
+    assert data.classes in (("cat", "dog"), ("0", "1"))
+    assert "test has no labels and is left out" in [remark.short for remark in list_remarks(data)]
+
+
+def test_minus_one_is_a_label_where_training_images_have_it():
+    data, _ = load({"train": (pictures(20), [-1, 1] * 10), "test": (pictures(4), [-1] * 4)})
+    assert (sizes(data), data.classes) == ([17, 3, 4], ("-1", "1"))
+    assert data.remarks == ()
 
 
 def test_the_identity_changes_with_the_content():

@@ -1,0 +1,142 @@
+"""Stand-ins for what a sweep has from plugins that are not loaded: its values can be shown, but nothing can be trained."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import ConfigDict
+
+from spaces.parameters.domains import WORDS
+from spaces.reading.document import parse_document
+from training.contract.part import CODE, Part, RecipeView
+from training.contract.specs import OWN_BACKBONES, OwnBackbone
+from training.contract.technique import Technique
+from training.errors import UserError
+from training.families import FAMILIES, extend
+from training.process.text_files import parse_json
+from training.recipe import STAND_IN, Recipe
+
+# The values of each part that was found, by what it is: input_noise, data.shapes, backbone.small_net.
+Found = dict[str, list[Mapping[str, Any]]]
+_DEFAULTS = {"lr": 0.01}  # the other baselines have a third of it, and three times it
+
+
+def stand_in(line: bytes) -> set[str]:
+    """Give the recipes of this process a stand-in for each part that a line of a ledger names and no plugin has loaded.
+
+    Returns:
+        What these parts are, such as `technique input_noise`. A damaged line names none.
+    """
+    found: Found = {}
+    if f'"{CODE}":'.encode() in line or b'"space":' in line:
+        try:
+            values = parse_json(line)
+            _find_recorded(values, found)
+            _find_written(values.get("space"), found)
+        except (ValueError, UserError, RecursionError, AttributeError):  # whoever decodes the line says what is wrong
+            return set()
+    for key, parts in found.items():
+        _register(key, parts)
+    return {key.replace(".", " ") if "." in key else f"technique {key}" for key in found}
+
+
+def describe_missing(missing: Collection[str]) -> str:
+    """Return a sentence about parts of plugins that are not loaded; empty if there are none."""
+    if not missing:
+        return ""
+    return (
+        f"This sweep has the {', '.join(sorted(missing))}, of a plugin that is not loaded, and shows it as it was recorded. "
+        "To train or export, give its file with --plugin FILE, or install its package."
+    )
+
+
+def _find_recorded(values: object, found: Found) -> None:
+    """Find the parts in the recipes of an event, at any depth: each has the version of its plugin."""
+    if isinstance(values, list):
+        for value in values:
+            _find_recorded(value, found)
+    elif isinstance(values, dict):
+        for field, value in values.items():
+            if isinstance(value, dict) and CODE in value:
+                _note(field, value, found, {})  # whatever values it has are taken
+            else:
+                _find_recorded(value, found)
+
+
+def _find_written(text: object, found: Found) -> None:
+    """Find the parts in the text of a space, also in its domains."""
+    tree = parse_document(str(text), "the space").tree if text else {}
+    search = tree.get("search")
+    for section in (tree.get("recipe"), search.get("baseline") if isinstance(search, dict) else None):
+        for field, value in section.items() if isinstance(section, dict) else ():
+            for part in _list_mappings(value):
+                _note(field, part, found, part)
+
+
+def _note(field: str, part: Mapping[str, Any], found: Found, values: Mapping[str, Any]) -> None:
+    """Add these values of a part if no plugin has it."""
+    key = field
+    if field in FAMILIES or field == "backbone":
+        name = part.get(FAMILIES[field].key if field in FAMILIES else "name")
+        key = f"{field}.{name}"
+        is_known = name in Recipe.kinds(field) if field in FAMILIES else part.get("source") != "own"
+        is_known |= key in Recipe.plugins()
+    else:
+        is_known = field in Recipe.model_fields
+    if not is_known or Recipe.plugins().get(key) == STAND_IN:
+        found.setdefault(key, []).append(values)
+
+
+def _list_mappings(value: object) -> list[dict[str, Any]]:
+    """Return a mapping that is no domain, or those among the options of a choice."""
+    if not isinstance(value, dict):
+        return []
+    if isinstance(options := value.get("choice"), list):
+        return [mapping for option in options for mapping in _list_mappings(option)]
+    return [] if value.keys() & WORDS else [value]
+
+
+def _register(key: str, parts: Sequence[Mapping[str, Any]]) -> None:
+    family, _, name = key.rpartition(".")
+    if family == "backbone":
+        OWN_BACKBONES[name] = (OwnBackbone(), STAND_IN)
+        return
+    before: Any = Recipe.kinds(family).get(name) if family else _class_of(name)
+    if before and all(part.keys() <= before.model_fields.keys() for part in parts):
+        return
+    base = before or (FAMILIES[family].base if family else Technique)
+    made = extend(_set_free(base), **_list_fields(base, parts))
+    if family:
+        key_field = FAMILIES[family].key
+        Recipe.add_kind(family, name, extend(made, **{key_field: (Literal[name], name)}), STAND_IN)
+    else:
+        Recipe.add_technique(name, made, STAND_IN)  # type: ignore[arg-type]
+
+
+def _class_of(technique: str) -> Any:
+    info = Recipe.model_fields.get(technique)
+    return info and info.annotation
+
+
+def _set_free(base: type[Part]) -> type[Part]:
+    class StandIn(base):  # type: ignore[valid-type,misc]
+        model_config = ConfigDict(extra="allow")
+
+        def conflict(self, recipe: RecipeView) -> str | None:
+            return None
+
+    return StandIn
+
+
+def _list_fields(base: type[Part], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a field for each value of these parts, and for each that the base requires; a mapping is a part in it."""
+    fields: dict[str, Any] = {}
+    required = [name for name, info in base.model_fields.items() if info.is_required()]
+    for name in dict.fromkeys([*required, CODE, *(name for part in parts for name in part)]):
+        if name in base.model_fields and name not in required:
+            continue
+        inner = [mapping for part in parts for mapping in _list_mappings(part.get(name))]
+        nested: Any = extend(_set_free(Part), **_list_fields(Part, inner)) if inner else None
+        fields[name] = (nested, nested()) if nested else (Any, _DEFAULTS.get(name))
+    return fields
