@@ -289,7 +289,7 @@ def takes(options: Callable[P, T]) -> Callable[[Callable[[T], R]], Callable[P, R
         )
         described = (f"    {field.name}: {_describe(field.annotation)}" for field in fields)
         text, raises, errors = inspect.cleandoc(function.__doc__ or "").partition("Raises:")
-        call.__doc__ = "\n".join([f"{text}Args:", *described, "", raises + errors])
+        call.__doc__ = "\n".join([text.rstrip(), "", "Args:", *described, "", raises + errors])
         vars(call)["__signature__"] = signature
         return call
 

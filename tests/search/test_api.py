@@ -48,6 +48,7 @@ def test_each_option_of_a_command_is_an_argument_of_its_function_and_is_describe
         arguments = signature(function).parameters.keys() - {"console"}
         assert arguments == {one.name for one in commands[name].params} - alone
         assert [argument for argument in arguments if f"    {argument}: " not in function.__doc__] == []
+    assert "through a store.\n\nArgs:\n    name: " in search.open.__doc__
     with pytest.raises(TypeError, match="trails"):
         search.run("quick", trails=3)
 
