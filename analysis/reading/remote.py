@@ -71,7 +71,7 @@ class RemoteSweep:
 
 
 @dataclass(frozen=True)
-class Store:
+class RunStore:
     """The runs of a store, in some of its experiments."""
 
     client: MlflowClient
@@ -115,7 +115,7 @@ class Store:
 
 
 @contextmanager
-def open_experiments(uri: str, name: str | None = None) -> Iterator[Store]:
+def open_experiments(uri: str, name: str | None = None) -> Iterator[RunStore]:
     """Open a store that exists; nothing is created. Errors of the store become one sentence.
 
     Args:
@@ -126,7 +126,7 @@ def open_experiments(uri: str, name: str | None = None) -> Iterator[Store]:
         check_database(uri)
     client = open_client(make_absolute(uri))
     with mlflow_errors(uri):
-        yield Store(client, uri, _list_experiments(client, name or os.environ.get(ONE) or None))
+        yield RunStore(client, uri, _list_experiments(client, name or os.environ.get(ONE) or None))
 
 
 def _list_experiments(client: MlflowClient, name: str | None) -> list[str]:
@@ -181,7 +181,7 @@ def fetch_ledger(uri: str, name: str, out: Path) -> SweepFolder:
         return copy
 
 
-def _rebuild_ledger(opened: Store, sweep: RemoteSweep) -> bytes:
+def _rebuild_ledger(opened: RunStore, sweep: RemoteSweep) -> bytes:
     """Return the ledger of a sweep whose run has none, as in its first seconds and in those of earlier versions."""
 
     lines = [first_line(sweep.run.info.start_time / 1000), *map(encode, rebuild_events(opened, sweep))]
@@ -192,7 +192,7 @@ SCORE = ("score", "standard_error", "best_epoch")
 STEPS = ("step_lr", "step_train_loss")  # their steps are those of the optimizer, not epochs
 
 
-def rebuild_events(opened: Store, sweep: RemoteSweep) -> Iterator[AnyEvent]:
+def rebuild_events(opened: RunStore, sweep: RemoteSweep) -> Iterator[AnyEvent]:
     """Return the events of a sweep, trial after trial.
 
     Raises:
@@ -224,6 +224,6 @@ def rebuild_events(opened: Store, sweep: RemoteSweep) -> Iterator[AnyEvent]:
             yield TrialEnded(time=ended, trial=number, state=state, reason=tags.get("reason", ""))
 
 
-def _read_file(opened: Store, run_id: str, name: str) -> str:
+def _read_file(opened: RunStore, run_id: str, name: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         return Path(opened.client.download_artifacts(run_id, name, folder)).read_text(encoding="utf-8")

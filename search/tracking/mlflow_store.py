@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from analysis.reading.remote import Store
+from analysis.reading.remote import RunStore
 from analysis.reading.store import SQLITE, ServerAway, import_client, open_client, refuse_deleted, sqlite_file
 
 OUTAGES = (
@@ -21,7 +21,7 @@ OUTAGES = (
 )
 
 
-def open_store(uri: str, experiment: str) -> Store:
+def open_store(uri: str, experiment: str) -> RunStore:
     """Open the store at an address, and its experiment. Both are created if they are missing.
 
     Raises:
@@ -37,9 +37,9 @@ def open_store(uri: str, experiment: str) -> Store:
     client = open_client(uri)
     existing = client.get_experiment_by_name(experiment)
     if existing is None:
-        return Store(client, uri, [client.create_experiment(experiment, folder)])
+        return RunStore(client, uri, [client.create_experiment(experiment, folder)])
     refuse_deleted(existing.lifecycle_stage, experiment)
-    return Store(client, uri, [existing.experiment_id])
+    return RunStore(client, uri, [existing.experiment_id])
 
 
 def is_outage(error: Exception) -> bool:

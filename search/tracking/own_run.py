@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.reading.remote import RemoteSweep, Store, open_experiments
+from analysis.reading.remote import RemoteSweep, RunStore, open_experiments
 from analysis.reading.store import artifact_errors
 from ledger.events import AnyRequest, encode
 from ledger.formatting import mask_secrets
@@ -30,7 +30,7 @@ class FilesRefused(UserError):
 
 
 @contextmanager
-def _sending_files(opened: Store, run_id: str) -> Iterator[None]:
+def _sending_files(opened: RunStore, run_id: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 - each kind of place has its own
@@ -129,7 +129,7 @@ def send_request(uri: str, name: str, event: AnyRequest) -> None:
         opened.client.set_tag(_find_running(opened, name).run.info.run_id, f"{REQUEST}{event.request}", text)
 
 
-def _find_running(opened: Store, name: str) -> RemoteSweep:
+def _find_running(opened: RunStore, name: str) -> RemoteSweep:
     sweep = opened.find(name)
     if sweep.state != "running":
         raise UserError(f"{name} is not running: its state in {mask_secrets(opened.uri)} is {sweep.state}.")

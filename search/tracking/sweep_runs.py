@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.reading.remote import TAG, Store
+from analysis.reading.remote import TAG, RunStore
 from ledger.events import Dataset, RunOpened, SweepStarted
 from ledger.trials import UNFINISHED, Trial, Trials
 from search.tracking.run import STATUS, ArtifactPlace, Run, leaderboard, metrics_of, summary, to_milliseconds
@@ -38,7 +38,7 @@ class SweepRuns:
         self.params: dict[str, Any] = {}
         self.dataset: Dataset | None = None
         self.tags: dict[str, str] = {}
-        self.store: Store
+        self.store: RunStore
         self.runs: dict[int, Run] = {}
         self.artifacts = ArtifactPlace()
         self.notes: list[str] = []
@@ -63,7 +63,7 @@ class SweepRuns:
     def refused(self) -> int:
         return sum(run.refused for run in list(self.runs.values()))
 
-    def open(self, store: Store) -> None:
+    def open(self, store: RunStore) -> None:
         """Find the sweep's runs. No run is created yet: a sweep that cannot start leaves no run behind."""
         self.store, (self.experiment_id,) = store, store.experiments
         self._find()

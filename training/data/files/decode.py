@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
-class Refused(ValueError):
+class ImageTooLarge(ValueError):
     """An image that is too large by its header."""
 
 
@@ -109,7 +109,7 @@ def open_image(file: IO[bytes]) -> Image.Image:
     """Open an image, and refuse one that is too large by its header, before any pixel is decoded.
 
     Raises:
-        Refused: the image is too large; the message has its size and the limit.
+        ImageTooLarge: the image is too large; the message has its size and the limit.
         OSError: the file is not an image; Pillow raises other errors too.
     """
     try:
@@ -120,9 +120,9 @@ def open_image(file: IO[bytes]) -> Image.Image:
         image = Image.open(file, formats=["HEIF"])
     width, height = image.size
     if width * height > MAX_PIXELS:
-        raise Refused(f"{width}×{height} pixels, {_TOO_MANY}")
+        raise ImageTooLarge(f"{width}×{height} pixels, {_TOO_MANY}")
     if max(image.size) > MAX_RATIO * min(image.size):
-        raise Refused(f"{width}×{height} pixels, one side more than {MAX_RATIO} times the other")
+        raise ImageTooLarge(f"{width}×{height} pixels, one side more than {MAX_RATIO} times the other")
     return image
 
 
@@ -165,7 +165,7 @@ def _decode(source: str | bytes, use: Callable[[Image.Image], Result]) -> Result
         # Not by its path: Pillow maps an uncompressed TIFF file then, and applies its orientation wrongly.
         with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file, open_image(file) as image:
             return use(image)
-    except (MemoryError, Refused):
+    except (MemoryError, ImageTooLarge):
         raise
     except Exception as error:
         plain = _read_plain(source)
