@@ -63,7 +63,7 @@ def run(options: SweepOptions) -> Result:
     from ledger.events import WarmStart
     from ledger.record import SweepRecord
     from search.evaluation.warm_start import collect_warm_starts
-    from search.planning.packing import pack_and_forecast
+    from search.planning.make import pack_and_forecast
     from search.runner.sweep import run_sweep
 
     opening = [WarmStart(recipes=collect_warm_starts(space, map(SweepRecord.open, request.earlier)))]
@@ -96,7 +96,7 @@ def plan(options: PlanOptions) -> SweepPlan:
     """
     console = options.console or new_console()
     request = _read(options, console)
-    from search.planning.packing import make_sweep_plan
+    from search.planning.make import make_sweep_plan
 
     for note in request.notes:
         console.print(note)
@@ -214,7 +214,7 @@ def _continue(
     options: SweepOptions | ResumeOptions,
     console: Console,
 ) -> Result:
-    from search.planning.packing import pack_and_forecast
+    from search.planning.make import pack_and_forecast
     from search.runner.sweep import resume_sweep
 
     with library_signals(), _dashboard(folder, console, options.dashboard):

@@ -21,7 +21,7 @@ LIGHT = {
         "from analysis.report.technique_cards import read_cards; read_cards()",
         "torch optuna numpy ray timm",
     ),
-    "the planning of a sweep": ("import search.planning.packing", "torch lightning sklearn"),
+    "the planning of a sweep": ("import search.planning.make", "torch lightning sklearn"),
     "the checks of a space that needs no weights": (
         "from pathlib import Path; from spaces.load import load_space\n"
         "from search.runner.start.prepare import check_early\n"

@@ -7,7 +7,7 @@ import pytest
 from ledger.file import Ledger
 from ledger.settings import Settings
 from search.core.controller import Controller
-from search.planning import packing
+from search.planning import make
 from search.planning.packing import Needs, Room, choose_demand, describe_fit, fit_trials, pack_trials
 from search.runner.machines.capacity import MARGIN, Capacity, Demand
 from search.runner.machines.cluster import Node
@@ -61,8 +61,8 @@ def test_a_sweep_is_packed_by_what_was_measured_and_says_so_in_one_line(tmp_path
     lines, plan = [], prepare(node=Node("1", "one", 8, 0, memory_mb=3000))
     plan.capacity._say = lines.append
     measured = []
-    monkeypatch.setattr(packing, "measure", lambda *given: measured.append(1) or measure_made_up(plan))
-    (event,) = packing.pack_and_forecast(plan, AUTO, tmp_path, None)
+    monkeypatch.setattr(make, "measure", lambda *given: measured.append(1) or measure_made_up(plan))
+    (event,) = make.pack_and_forecast(plan, AUTO, tmp_path, None)
     need = max(one.cost.ram_mb for one in measure_made_up(plan).measurements)
     assert plan.capacity.slots == event.slots == int(3000 // (MARGIN * need))
     assert plan.capacity.demand.memory_mb == pytest.approx(MARGIN * need)
@@ -72,10 +72,10 @@ def test_a_sweep_is_packed_by_what_was_measured_and_says_so_in_one_line(tmp_path
 
 def test_packing_needs_a_gpu_or_none(tmp_path):
     with pytest.raises(UserError, match="--gpus-per-trial=auto: there is no GPU here"):
-        packing.pack_and_forecast(prepare(), AUTO_GPU, tmp_path, None)
+        make.pack_and_forecast(prepare(), AUTO_GPU, tmp_path, None)
     on_gpu = prepare(demand=Demand(4, 1.0), node=Node("1", "big", 8, 2, memory_mb=64000), gpu_mb=16000)
     with pytest.raises(UserError, match="--cpus-per-trial=auto: with GPUs"):
-        packing.pack_and_forecast(on_gpu, AUTO, tmp_path, None)
+        make.pack_and_forecast(on_gpu, AUTO, tmp_path, None)
     pack_trials(on_gpu, measure_made_up(on_gpu).needs)
     assert on_gpu.capacity.slots == 8  # four CPUs for each GPU, so four trials on each
     assert on_gpu.capacity.demand.cpus == 1

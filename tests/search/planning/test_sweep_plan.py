@@ -9,8 +9,9 @@ from ledger.events import DriverStarted, TrialEnded
 from ledger.settings import Settings
 from ledger.trials import Trials
 from search.display.tables.columns import make_console
+from search.planning.make import pack_and_forecast
 from search.planning.measured_space import file_of, recall, save
-from search.planning.packing import find_room, pack_and_forecast
+from search.planning.packing import find_room
 from search.planning.sweep_plan import plan_sweep
 from search.planning.view import describe_plan
 from search.records.rows import to_json

@@ -7,7 +7,7 @@ from PIL import Image
 from search import api
 from search.cli.main import app
 from search.planning import cost_model
-from search.planning import packing as planning
+from search.planning import make as planning
 from search.presets import make, rules
 from search.presets.make import make_preset
 from search.request import read_request
