@@ -48,10 +48,17 @@ class Extras:
         return self.onnx or self.int8 or self.register is not None or self.push_to_hub is not None
 
 
-def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras: Extras = Extras()) -> TrialExport:
+def export_trial(
+    record: SweepRecord,
+    name: str | None,
+    out: Path | None,
+    extras: Extras = Extras(),
+    headline: str | None = None,
+) -> TrialExport:
     """Export the best trial, or the one named.
 
-    For a confirmation, the best trial is the one that was scored on the test split.
+    For a confirmation, the best trial is the one that was scored on the test split. `headline` is what the sweep's report
+    says of its best trial, where that is known already.
     """
     trials, test = record.trials, record.test
     trial = trials.by_number[test.trial] if test and name is None else choose_trial(trials, name, record.name)
@@ -92,7 +99,7 @@ def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras
         from search.evaluation.optuna_study import write_study
 
         study = f"\n{write_study(record, extras.optuna)}"
-    written = write_trial(record, trial, saved, why, out, extras)
+    written = write_trial(record, trial, saved, why, out, extras, headline)
     if extras.push_to_hub is not None:
         from analysis.export.hub import push_export
 
@@ -108,6 +115,7 @@ def write_trial(
     why: str,
     out: Path,
     extras: Extras = Extras(),
+    headline: str | None = None,
 ) -> TrialExport:
     """Write a trial's export; without a checkpoint, for the reason `why`, the recipe alone is written."""
     kept = " --score last" if record.space.search.score == "last" else ""
@@ -117,6 +125,7 @@ def write_trial(
         whose = f"the recipe of {describe_trial(record, trial)}"
         return TrialExport(out, f"Exported {whose} to {out}; its weights are gone ({why}). {train_again}")
     source = source_of(record, trial, record.test, saved["classes"])
+    source = replace(source, finding=headline or find_headline(record, trial))
     export_model(read_recipe(saved["recipe"]), saved["state_dict"], source, out)
     what = f"recipe, weights, summary, card.{_add(record, out, extras) if extras.need_weights else ''}"
     return TrialExport(out, f"Exported {describe_trial(record, trial)} to {out}: {what} {train_again}")
@@ -155,6 +164,24 @@ def source_of(record: SweepRecord, trial: Trial, test: TestScored | None, classe
         run_id=record.run_ids.get(trial.number),
         test=cast("TestScore", test.results) if test and test.trial == trial.number else None,
     )
+
+
+def find_headline(record: SweepRecord, trial: Trial) -> str | None:
+    """Return the headline of the sweep's report, or of its page if it is a confirmation; None if it is not about this trial."""
+    if record.replication is None:
+        from search.display.tables.leaderboard import describe_headline
+
+        return describe_headline(record) if trial is record.trials.best() else None
+    if record.test is None or record.test.trial != trial.number:
+        return None
+    from search.evaluation.replications.confirm_page import judge
+    from search.evaluation.replications.confirmation import compare
+    from search.evaluation.replications.replication import read_replication
+
+    try:
+        return judge(record.trials.metric, compare(read_replication(record))[0])
+    except UserError:  # the searched sweep was removed
+        return None
 
 
 def describe_trial(record: SweepRecord, trial: Trial) -> str:

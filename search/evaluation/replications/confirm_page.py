@@ -57,7 +57,10 @@ def render(replicated: Replicated, confirmation: Confirmation) -> str:
     chart, table = _recipe_chart(replicated, confirmation), _recipe_table(replicated, confirmation)
     recall = ("class", "images", "recognised", "recall")
     sections = [
-        Section(text=[judge(confirmation), *confirmation.notes], verdict=find_verdict(confirmation)),
+        Section(
+            text=[judge(confirmation.metric, confirmation.winner), *confirmation.notes],
+            verdict=find_verdict(confirmation),
+        ),
         Section("Recipes on fresh seeds", [METHOD.format(count=len(confirmation.recipes))], [chart], *table),
         Section("Test split", [*describe_test(confirmation), TEST_METHOD], [reliability], *_calibration_table(results)),
         Section("Classes", (), confusion, recall, _recall_rows(results), pictures),
@@ -162,7 +165,7 @@ def _list_recipes(replicated: Replicated, confirmation: Confirmation) -> list[li
 
 def _conclude(confirmation: Confirmation) -> list[str]:
     best, metric = confirmation.winner, confirmation.metric
-    sentences = [*confirmation.notes, judge(confirmation)]
+    sentences = [*confirmation.notes, judge(metric, best)]
     if best.searched is not None:
         sentences.append(
             f"Its score in the search was {format_score(metric, best.searched)}; "
@@ -171,9 +174,8 @@ def _conclude(confirmation: Confirmation) -> list[str]:
     return [*sentences, *describe_test(confirmation)]
 
 
-def judge(confirmation: Confirmation) -> str:
-    """Return a sentence about the best recipe and the baseline."""
-    best, metric = confirmation.winner, confirmation.metric
+def judge(metric: str, best: ConfirmedRecipe) -> str:
+    """Return a sentence about the best recipe and the baseline: the terminal, the page and the model card have it."""
     if best.label == BASELINE:
         return "The baseline is the best: no recipe is ahead of it on fresh seeds."
     if (ahead := best.ahead_of_baseline) is None:
