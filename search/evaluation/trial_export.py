@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from analysis.export.bundle import check_out, export_model, export_recipe
 from analysis.export.summary import Provenance
 from ledger.events import TestScored
-from ledger.formatting import mask_secrets
+from ledger.formatting import format_score, mask_secrets
 from ledger.record import SweepRecord
 from ledger.trials import Trial, Trials
 from training.errors import UserError
@@ -211,7 +211,8 @@ def _add(record: SweepRecord, out: Path, extras: Extras) -> str:
         exported.summary["int8"] = facts = quantise(exported, data)
         said += (
             f" model.int8.onnx, {facts['megabytes']:.1f} of {facts['megabytes_float32']:.1f} MB, has a validation accuracy "
-            f"of {facts['val_accuracy']:.1%} where float32 has {facts['val_accuracy_float32']:.1%}."
+            f"of {format_score('val_accuracy', facts['val_accuracy'])} where float32 has "
+            f"{format_score('val_accuracy', facts['val_accuracy_float32'])}."
         )
     write_summary(exported.recipe, exported.summary, out)
     if extras.register is not None:

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from analysis.effects.intervals import Interval
-from analysis.report.page import Chart, Section, Verdict, interval_row, render_page
+from analysis.report.page import Chart, Section, Verdict, interval_chart, interval_row, render_page
 from ledger.formatting import format_points, format_score, label_of, plural, unit_of
 from search.display.recipe_text import baseline_of, short_recipe
 from search.display.tables.columns import Column, Columns
@@ -80,8 +80,7 @@ def _recipe_chart(replicated: Replicated, confirmation: Confirmation) -> Chart:
         group = 1 if recipe.label == BASELINE else 0
         rows.append(interval_row(recipe.name, group, recipe.interval, unit_of(metric), text, points))
     caption = "The mean of each recipe with its 95 % interval; each diamond is one seed (orange: the baseline)."
-    data = {"label": label_of(metric), "zero": False, "rows": rows}
-    return Chart("intervals", caption, data, height=80 + 46 * len(rows))
+    return interval_chart(caption, label_of(metric), rows, 46, zero=False)
 
 
 def _recipe_table(replicated: Replicated, confirmation: Confirmation) -> tuple[list[str], list[list[str]]]:

@@ -87,7 +87,7 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
     assert after["nll"] < before["nll"], "two epochs leave a model badly calibrated; temperature mends some of it"
     assert sent[0]["test_accuracy"] == results["accuracy"]["mean"]
     page = (folder.path / "confirm.html").read_text()
-    assert page.count("data:image/png;base64,") == 3
+    assert page.count("data:image/png;base64,") == 4
     assert [kind for kind in ("intervals", "reliability", "confusion") if f'data-chart="{kind}"' not in page] == []
     text = re.sub('base64,[^"]*', "", page).replace("http-equiv", "")
     assert "http" not in text, "the page needs nothing beside itself"
