@@ -7,19 +7,19 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.export.hub import CARD, CONFIG, FRONT, LOADING, fits_hub, write_config
 from analysis.export.summary import FILES, FORMAT, OLD_WEIGHTS, Form, Provenance, Summary, file_of, summarise
-from ledger.formatting import remove_controls
+from ledger.formatting import format_score, remove_controls
 from spaces.load import dump_recipe, load_recipe
 from spaces.parameters.domains import format_value
 from training.errors import UserError
 from training.process.text_files import read_json
 from training.process.writable import check_folder, complete_files
 from training.recipe import Recipe
-from training.score_metrics import MAXIMISED
 
 if TYPE_CHECKING:
     import torch
@@ -201,8 +201,9 @@ def describe(recipe: Recipe, summary: Summary, loading: str | None = None) -> st
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    format_metric = "{:.1%}" if summary["metric"] in MAXIMISED else "{:.4f}"
-    environment.filters |= {"quote": quote, "fence": _fence, "percent": "{:.1%}".format, "score": format_metric.format}
+    score_of = partial(format_score, summary["metric"])
+    percent_of = partial(format_score, "val_accuracy")
+    environment.filters |= {"quote": quote, "fence": _fence, "percent": percent_of, "score": score_of}
     backbone, side, test = summary["backbone"], summary["input_size"][1], summary["test"]
     facts = {
         "s": summary,

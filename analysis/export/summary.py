@@ -69,6 +69,7 @@ class Summary(TypedDict):
     best_epoch: int
     metrics: dict[str, float]
     test: TestScore | None
+    finding: NotRequired[str]  # the headline of the report or of the confirmation, where it is about this model
     soup: NotRequired[list[str]]  # the trials whose weights were averaged
     alpha: NotRequired[float]  # the share of the trained weights, where they were averaged with their pretrained start
     trained_on: str
@@ -98,7 +99,8 @@ class Provenance:
     `sweep`, `trial` and `run_id` are None for a recipe trained outside a sweep. `test` is the score that `sweep confirm`
     measured on the test split, if it scored this model. A `release` was trained on the validation part too: its scores
     are those of the same recipe trained without that part. `soup` has the trials whose weights were averaged, `trial`
-    first; then `run_id` is None. `alpha` is the share of the trained weights in a mean with the pretrained start.
+    first; then `run_id` is None. `alpha` is the share of the trained weights in a mean with the pretrained start. `finding`
+    is the headline of the sweep's report or of its confirmation, where it is about this model.
     """
 
     metrics: dict[str, float]
@@ -115,6 +117,7 @@ class Provenance:
     release: bool = False
     soup: tuple[str, ...] = ()
     alpha: float | None = None
+    finding: str | None = None
 
 
 def summarise(recipe: Recipe, source: Provenance) -> Summary:
@@ -134,6 +137,7 @@ def summarise(recipe: Recipe, source: Provenance) -> Summary:
         "best_epoch": source.best_epoch,
         "metrics": source.metrics,
         "test": source.test,
+        **({"finding": source.finding} if source.finding else {}),  # type: ignore[typeddict-item]
         **({"soup": list(source.soup)} if source.soup else {}),  # type: ignore[typeddict-item]
         **({"alpha": source.alpha} if source.alpha is not None else {}),  # type: ignore[typeddict-item]
         "trained_on": "train and validation" if source.release else "train",

@@ -12,13 +12,12 @@ from typing import Any, TypedDict
 
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from sklearn.metrics import confusion_matrix
 
 from analysis.effects.intervals import share_interval
-from analysis.report.plots.plot_style import BLUE, GREY, ORANGE, new_figure
+from analysis.report.plots.plot_style import BLUE, GREY, ORANGE, new_figure, to_png
 from training.data.files.images import ImagePart
 from training.data.inspection.picture import draw_sheet
 from training.data.pipelines.datasets import EvalImages
@@ -207,9 +206,8 @@ def draw_confusion(confusion: Sequence[Sequence[int]], classes: Sequence[str]) -
         axes.set_xticks(places, classes, rotation=90)
         axes.set_yticks(places, classes)
         for row, column in zip(*np.nonzero(table), strict=True):
-            colour = "white" if shares[row, column] > 0.5 else "black"
-            axes.text(column, row, f"{table[row, column]:.0f}", ha="center", va="center", color=colour, fontsize=8)
-    return _png(figure)
+            axes.text(column, row, f"{table[row, column]:.0f}", ha="center", va="center", color="black", fontsize=8)
+    return to_png(figure)
 
 
 def draw_reliability(bins: Mapping[str, Sequence[Bin]]) -> bytes:
@@ -226,7 +224,7 @@ def draw_reliability(bins: Mapping[str, Sequence[Bin]]) -> bytes:
         axes.scatter(x, y, s=[12 + 300 * s for s in share], color=colour, alpha=0.6, label=label)
     axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1.02), ylim=(-0.02, 1.02))
     axes.legend(frameon=False, markerscale=0.6)
-    return _png(figure)
+    return to_png(figure)
 
 
 def draw_worst(part: ImagePart, worst: Sequence[WorstError], classes: Sequence[str], recipe: Recipe) -> bytes:
@@ -236,10 +234,4 @@ def draw_worst(part: ImagePart, worst: Sequence[WorstError], classes: Sequence[s
     captions = [f"{classes[e['predicted']]} {e['probability']:.0%}\nnot {classes[e['label']]}" for e in worst]
     stream = io.BytesIO()
     draw_sheet(images, captions, recipe.evaluation_preprocessing).save(stream, "PNG")
-    return stream.getvalue()
-
-
-def _png(figure: Figure) -> bytes:
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=110)
     return stream.getvalue()

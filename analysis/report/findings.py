@@ -170,7 +170,7 @@ def describe_costs(findings: Findings) -> Iterator[str]:
         if saved.seconds_full > 0:
             times = f", about {format_seconds(saved.seconds_full - saved.seconds)} of training"
         yield (
-            f"Stopping {plural(saved.stopped, 'trial')} early saved {share:.0%} of the epochs that full-length "
+            f"Stopping {plural(saved.stopped, 'trial')} early saved {100 * share:.0f} % of the epochs that full-length "
             f"training would have taken ({saved.epochs:,.0f} of {saved.epochs_full:,.0f} were run){times}."
         )
     yield from compare_with_plan(findings.sweep.figures, findings.sweep.trials.memory_mb.max())

@@ -40,6 +40,15 @@ def interval_row(
     return {"name": name, "group": group, **ends, "text": text, "points": [[unit * x, about] for x, about in points]}
 
 
+def interval_chart(caption: str, label: str, rows: Sequence[dict[str, Any]], row_height: int, *, zero: bool) -> Chart:
+    """The chart of rows from `interval_row`; `zero` draws the line of no difference, and `row_height` is in pixels."""
+    from analysis.report.plots.effect_plots import plot_intervals
+    from analysis.report.plots.plot_style import to_png
+
+    data, height = {"label": label, "zero": zero, "rows": rows}, 80 + row_height * max(2, len(rows))
+    return Chart("intervals", caption, data, height, to_png(plot_intervals(label, rows, zero=zero)))
+
+
 @dataclass(frozen=True)
 class Section:
     """Sentences, figures, a table and pictures, in this order; each can be missing. `pictures` are captions with PNG bytes.

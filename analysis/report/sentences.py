@@ -53,7 +53,7 @@ def describe_rivals(lead: Lead) -> str | None:
 
 
 def _certainty(probability: float) -> str:
-    return "more than 99 %" if probability > 0.99 else f"{probability:.0%}".replace("%", " %")
+    return "more than 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"
 
 
 def describe_probe(metric: str, figures: Mapping[str, float], *, cost: bool = False) -> Iterator[str]:

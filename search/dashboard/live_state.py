@@ -176,7 +176,8 @@ def _describe_gpus() -> list[str]:
     except (OSError, subprocess.SubprocessError, ValueError):  # the tool is there, but its driver is not
         return []
     return [
-        f"GPU {n}: {busy:.0f} % busy, {used / total:.0%} of its memory" for n, (busy, used, total) in enumerate(rows)
+        f"GPU {n}: {busy:.0f} % busy, {100 * used / total:.0f} % of its memory"
+        for n, (busy, used, total) in enumerate(rows)
     ]
 
 

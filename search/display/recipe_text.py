@@ -28,6 +28,16 @@ def short_recipe(recipe: Recipe, baseline: Recipe) -> str:
     return " ".join(words) or "baseline"
 
 
+def short_part(recipe: Recipe, field: str) -> str:
+    """Return a part of a recipe in short: its kind, and what is not that kind's default."""
+    value = recipe.values()[field]
+    if not isinstance(value, dict):
+        return f"{field}={_format_short(value)}"
+    flat, known = flatten(value), flatten(slot_of(Recipe, field).part(value)().model_dump())
+    shown = [name for name in flat if not _name_first(name) or flat[name] != known.get(name)]
+    return ", ".join(f"{name}={_format_short(flat[name])}" for name in shown or flat)
+
+
 def describe_recipe(trial: Trial, baseline: Recipe) -> str:
     """Return the recipe in short, with the word `baseline` for one of the baselines."""
     text = short_recipe(trial.recipe, baseline)

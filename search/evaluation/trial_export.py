@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from analysis.export.bundle import check_out, export_model, export_recipe
 from analysis.export.summary import Provenance
 from ledger.events import TestScored
-from ledger.formatting import mask_secrets
+from ledger.formatting import format_score, mask_secrets
 from ledger.record import SweepRecord
 from ledger.trials import Trial, Trials
 from training.errors import UserError
@@ -48,10 +48,17 @@ class Extras:
         return self.onnx or self.int8 or self.register is not None or self.push_to_hub is not None
 
 
-def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras: Extras = Extras()) -> TrialExport:
+def export_trial(
+    record: SweepRecord,
+    name: str | None,
+    out: Path | None,
+    extras: Extras = Extras(),
+    headline: str | None = None,
+) -> TrialExport:
     """Export the best trial, or the one named.
 
-    For a confirmation, the best trial is the one that was scored on the test split.
+    For a confirmation, the best trial is the one that was scored on the test split. `headline` is what the sweep's report
+    says of its best trial, where that is known already.
     """
     record.refuse_missing()
     trials, test = record.trials, record.test
@@ -93,7 +100,7 @@ def export_trial(record: SweepRecord, name: str | None, out: Path | None, extras
         from search.evaluation.optuna_study import write_study
 
         study = f"\n{write_study(record, extras.optuna)}"
-    written = write_trial(record, trial, saved, why, out, extras)
+    written = write_trial(record, trial, saved, why, out, extras, headline)
     if extras.push_to_hub is not None:
         from analysis.export.hub import push_export
 
@@ -109,6 +116,7 @@ def write_trial(
     why: str,
     out: Path,
     extras: Extras = Extras(),
+    headline: str | None = None,
 ) -> TrialExport:
     """Write a trial's export; without a checkpoint, for the reason `why`, the recipe alone is written."""
     kept = " --score last" if record.space.search.score == "last" else ""
@@ -118,6 +126,7 @@ def write_trial(
         whose = f"the recipe of {describe_trial(record, trial)}"
         return TrialExport(out, f"Exported {whose} to {out}; its weights are gone ({why}). {train_again}")
     source = source_of(record, trial, record.test, saved["classes"])
+    source = replace(source, finding=headline or find_headline(record, trial))
     export_model(read_recipe(saved["recipe"]), saved["state_dict"], source, out)
     what = f"recipe, weights, summary, card.{_add(record, out, extras) if extras.need_weights else ''}"
     return TrialExport(out, f"Exported {describe_trial(record, trial)} to {out}: {what} {train_again}")
@@ -158,6 +167,24 @@ def source_of(record: SweepRecord, trial: Trial, test: TestScored | None, classe
     )
 
 
+def find_headline(record: SweepRecord, trial: Trial) -> str | None:
+    """Return the headline of the sweep's report, or of its page if it is a confirmation; None if it is not about this trial."""
+    if record.replication is None:
+        from search.display.tables.leaderboard import describe_headline
+
+        return describe_headline(record) if trial is record.trials.best() else None
+    if record.test is None or record.test.trial != trial.number:
+        return None
+    from search.evaluation.replications.confirm_page import judge
+    from search.evaluation.replications.confirmation import compare
+    from search.evaluation.replications.replication import read_replication
+
+    try:
+        return judge(record.trials.metric, compare(read_replication(record))[0])
+    except UserError:  # the searched sweep was removed
+        return None
+
+
 def describe_trial(record: SweepRecord, trial: Trial) -> str:
     """Name a trial so that a user can find it; in a replication by its recipe's label, its seed and its number."""
     event = record.replication
@@ -185,7 +212,8 @@ def _add(record: SweepRecord, out: Path, extras: Extras) -> str:
         exported.summary["int8"] = facts = quantise(exported, data)
         said += (
             f" model.int8.onnx, {facts['megabytes']:.1f} of {facts['megabytes_float32']:.1f} MB, has a validation accuracy "
-            f"of {facts['val_accuracy']:.1%} where float32 has {facts['val_accuracy_float32']:.1%}."
+            f"of {format_score('val_accuracy', facts['val_accuracy'])} where float32 has "
+            f"{format_score('val_accuracy', facts['val_accuracy_float32'])}."
         )
     write_summary(exported.recipe, exported.summary, out)
     if extras.register is not None:

@@ -212,7 +212,7 @@ def make_sweep_plan(
     """Measure some recipes of a space, keep that in the storage folder, and forecast the sweep."""
     if space.search.trials > MOST_TRIALS:
         raise UserError(
-            f"search.trials={space.search.trials}: a plan is for at most {MOST_TRIALS} trials. Plan fewer trials."
+            f"search.trials={space.search.trials}: a plan is for at most {MOST_TRIALS} trials. Plan with fewer trials."
         )
     probe_cluster(settings.address)
     with Phases(console) as phases:

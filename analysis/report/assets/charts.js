@@ -111,7 +111,8 @@ function spanning(page, values, most = Infinity) {
 const mostScore = () => (sweep.percent ? 100 : Infinity);
 const scoreAxis = (page, scores) => axis(page, sweep.label, { nameGap: 38, ...spanning(page, scores.length ? scores : [0, 1], mostScore()) });
 
-const legend = (page) => ({ type: "scroll", top: 0, left: 0, right: innerWidth > 640 ? 90 : 0, textStyle: { color: page.ink },
+// Short names share the lines of a narrow page; others are leafed through.
+const legend = (page, names) => ({ type: innerWidth > 640 || names.join("").length > 48 ? "scroll" : "plain", top: 0, left: 0, right: innerWidth > 640 ? 90 : 0, textStyle: { color: page.ink },
   pageTextStyle: { color: page.soft }, pageIconColor: page.soft, inactiveColor: page.line });
 const toolbox = (page) => ({ show: innerWidth > 640, right: 0, top: 0, itemSize: 14, iconStyle: { borderColor: page.soft },
   feature: { dataZoom: { title: { zoom: "Zoom into a rectangle", back: "Undo the zoom" } }, restore: { title: "Reset" } } });
@@ -169,7 +170,7 @@ function curves(page, { by = "state", log = false, show = "score" }) {
         label: { formatter: String(count), color: page.soft, position: asError ? "start" : "end" } })) } });
   const label = asError ? title.replace("accuracy (%)", "error (%)").replace(/^(?!.*error)/, "100 − ") : title;
   const about = byScore().map((row) => `trial ${nameOf(row)}, ${words(stateOf(row))}, ${lineOf(row, show).at(-1) ?? "no value"} after epoch ${lineOf(row, show).length}`);
-  return { ...basics(page, `${title}: ${readOut(about)}`), legend: legend(page), toolbox: toolbox(page), series,
+  return { ...basics(page, `${title}: ${readOut(about)}`), legend: legend(page, [...names, "the best"]), toolbox: toolbox(page), series,
     grid: { left: 50, right: 40, top: 60, bottom: 42 },
     xAxis: axis(page, "epoch", { type: "value", min: 1, max: Math.max(2, longest), minInterval: 1 }),
     yAxis: axis(page, label, { type: log ? "log" : "value", logBase: 2, min: limits[0], max: limits[1],
@@ -222,8 +223,8 @@ function scores(page, { over = sweep.axes[0] ? sweep.axes[0].name : "seconds" })
       formatter: (value) => column.options[Math.round(value)] ?? "" } } : {};
   const valueOf = (row) => (isChoice ? column.options[values[row]] : short(values[row]));
   const about = byScore().filter((row) => values[row] !== null).map((row) => `trial ${nameOf(row)}: ${titleOf(over)}=${valueOf(row)}, ${scoreText(row)}`);
-  return { ...basics(page, readOut(about)), legend: legend(page), toolbox: toolbox(page), series,
-    grid: { left: 50, right: 20, top: 40, bottom: 42 },
+  return { ...basics(page, readOut(about)), legend: legend(page, names), toolbox: toolbox(page), series,
+    grid: { left: 50, right: 20, top: innerWidth > 640 ? 40 : 60, bottom: 42 },
     xAxis: axis(page, titleOf(over), { type: column && column.scale === "log" ? "log" : "value", ...options,
       ...(isChoice ? {} : { axisLabel: { color: page.soft, formatter: short, hideOverlap: true } }) }),
     yAxis: scoreAxis(page, trials.score.filter((score) => score !== null)) };

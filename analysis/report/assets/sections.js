@@ -34,12 +34,15 @@ function confusion(page, { place }) {
   const names = { type: "category", data: classes, splitLine: { show: false }, axisTick: { show: false } };
   const few = classes.length <= 30;
   const found = classes.map((name, at) => `${name}: ${table[at][at]} of ${sums[at]} images recognised`);
-  return { ...basics(page, readOut(found)), grid: { left: 110, right: 20, top: 10, bottom: 90 },
-    xAxis: axis(page, "predicted", { ...names, nameGap: 70, axisLabel: { color: page.soft, rotate: 60, width: 70, overflow: "truncate" } }),
-    yAxis: axis(page, "true", { ...names, inverse: true, nameGap: 90, axisLabel: { color: page.soft, width: 80, overflow: "truncate" } }),
-    visualMap: { show: false, dimension: 2, min: 0, max: 1, inRange: { color: [page.card, "#3b82c4"] } },
+  const long = classes.some((name) => name.length > 3);
+  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  return { ...basics(page, readOut(found)), grid: { left: long ? 110 : 50, right: 20, top: 10, bottom: long ? 90 : 45 },
+    xAxis: axis(page, "predicted", { ...names, nameGap: long ? 70 : 26, axisLabel: { color: page.soft, rotate: long ? 60 : 0, width: 70, overflow: "truncate" } }),
+    yAxis: axis(page, "true", { ...names, inverse: true, nameGap: long ? 90 : 30, axisLabel: { color: page.soft, width: 80, overflow: "truncate" } }),
+    // The blues on which these numbers can be read (contrast 4.5).
+    visualMap: { show: false, dimension: 2, min: 0, max: 1, inRange: { color: [page.card, isDark ? "#2f6aa8" : "#3b82c4"] } },
     series: [{ type: "heatmap", data: cells, itemStyle: { borderColor: page.line, borderWidth: few ? 1 : 0 },
-      label: { show: few, color: page.ink, fontSize: 11, formatter: ({ data }) => data.count || "" } }] };
+      label: { show: few, color: isDark ? "#fff" : "#000", fontSize: 11, formatter: ({ data }) => data.count || "" } }] };
 }
 
 function reliability(page, { place }) {
@@ -50,7 +53,7 @@ function reliability(page, { place }) {
       itemStyle: { opacity: 0.7 }, html: plainText(`${name}\nconfidence ${share(bin.confidence)}, accuracy ${share(bin.accuracy)}\n` +
         `${share(bin.share)} of the images`) })) });
   const scale = { type: "value", min: 0, max: 1, scale: false };
-  return { ...basics(page), legend: legend(page), grid: { left: 55, right: 20, top: 36, bottom: 42 },
+  return { ...basics(page), legend: legend(page, ["without scaling", "with scaling"]), grid: { left: 55, right: 20, top: innerWidth > 640 ? 36 : 64, bottom: 42 },
     xAxis: axis(page, "confidence", scale), yAxis: axis(page, "accuracy", { ...scale, nameGap: 38 }),
     series: [line("before", "without scaling", COLOURS[1]), line("after", "with temperature scaling", COLOURS[0]),
       { name: "perfect", type: "line", silent: true, symbol: "none", color: page.soft, data: [[0, 0], [1, 1]],

@@ -68,7 +68,7 @@ function compareEpochs(page, row, other, name) {
   const line = (at, [one, name, color, width], key, type) => ({ name, type: "line", xAxisIndex: at, yAxisIndex: at, color,
     lineStyle: { width, type }, symbolSize: 4, showSymbol: lineOf(one, key).length === 1,
     data: lineOf(one, key).map((value, epoch) => ({ value: [epoch + 1, value], text: `${name}, ${titleOf(key)}: ${value ?? "–"}` })) });
-  return { ...basics(page, describeEpochs(drawn)), legend: { ...legend(page), right: 0 },
+  return { ...basics(page, describeEpochs(drawn)), legend: { ...legend(page, drawn.map(([, name]) => name)), right: 0 },
     tooltip: { ...basics(page).tooltip, trigger: "axis", formatter: (items) =>
       items.map(({ marker, data }) => marker + escapeText(data.text)).join("<br>") },
     title: panels.map(([title], at) => ({ text: title, left: `${place[at].left + 1}%`, top: `${place[at].top}%`,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -32,7 +33,8 @@ def plot_effects(effects: pd.DataFrame, metric: str, detail: bool = False) -> Fi
     for place, row in zip(places, rows.itertuples(), strict=True):
         colour = VERDICTS[row.verdict]
         if row.verdict == NOT_ENOUGH:
-            axes.text(0, place, f" {NOT_ENOUGH}", va="center", color=GREY, fontsize=8)
+            at = {"xy": (0, place), "xytext": (5, 0), "textcoords": "offset points"}
+            axes.annotate(NOT_ENOUGH, **at, va="center", color=INK, alpha=0.8, fontsize=8)
             continue
         axes.plot([unit * row.low, unit * row.high], [place, place], color=colour, linewidth=2.4, solid_capstyle="butt")
         axes.plot(unit * row.effect, place, "o", color=colour, markersize=4.5)
@@ -40,6 +42,27 @@ def plot_effects(effects: pd.DataFrame, metric: str, detail: bool = False) -> Fi
     axes.set_ylim(-0.7, len(rows) - 0.3)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel(("points " if unit == 100 else "") + "better than the baseline's choice")
+    return finish(figure)
+
+
+def plot_intervals(label: str, rows: Sequence[Mapping[str, Any]], *, zero: bool) -> Figure:
+    """One row for each recipe or technique: the mean with its interval, and a point for each seed.
+
+    `rows` are those of `interval_row`; `zero` draws the line of no difference.
+    """
+    figure, axes = new_figure(7.5, 0.9 + 0.32 * len(rows))
+    for place, row in enumerate(rows):
+        colour = (BLUE, ORANGE)[row["group"]]
+        axes.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=2.4, solid_capstyle="butt")
+        axes.plot(row["mean"], place, "o", color=colour, markersize=5.5)
+        points = [value for value, _ in row["points"]]
+        axes.plot(points, [place + 0.3] * len(points), "D", color=colour, markersize=3, alpha=0.75)
+    if zero:
+        axes.axvline(0, color=INK, linewidth=1)
+    axes.set_yticks(range(len(rows)), [row["name"] for row in rows])
+    axes.set_ylim(len(rows) - 0.3, -0.7)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel(label)
     return finish(figure)
 
 

@@ -38,9 +38,10 @@ def conclude(result: Result, publish: bool = False, dashboard: bool = False) -> 
         return
     console.print(leaderboard(trials))
     if best := trials.best():
-        for sentence in describe_finding(record, with_probe=False):
+        finding = describe_finding(record, with_probe=False)
+        for sentence in finding:
             console.print(sentence)
-        exported = export_trial(record, None, None)
+        exported = export_trial(record, None, None, headline=finding[0])
         console.print(exported.sentence)
         if publish:
             publish_export(record, exported.folder)

@@ -77,6 +77,18 @@ def _describe_failures(trials: Trials) -> Iterator[str]:
         yield f"Trials failed for {plural(len(groups) - REASONS, 'more reason')}; the ledger has all of them."
 
 
+def describe_headline(record: SweepRecord) -> str:
+    """Return the sentence about the lead of the best trial; at least one trial must have completed."""
+    from analysis.effects.lead import judge_lead
+    from analysis.effects.technique_effects import fit_sweep
+    from ledger.tables import make_tables
+
+    tables = make_tables(record)
+    lead = judge_lead(tables, fit_sweep(tables))
+    assert lead is not None
+    return sentences.describe_lead(tables.metric, lead)
+
+
 def describe_finding(record: SweepRecord, *, with_probe: bool = True) -> list[str]:
     """Return sentences about the best trial: its lead, other trials that may be as good, a linear probe, its choices.
 

@@ -10,10 +10,11 @@ from rich.console import Group
 from rich.text import Text
 
 from analysis.effects.intervals import mean_interval, paired_interval, score_noise
-from analysis.report.page import Chart, Section, Verdict, interval_row, render_page
+from analysis.report.page import Chart, Section, Verdict, interval_chart, interval_row, render_page
 from ledger.formatting import format_score, plural, unit_of
 from ledger.record import SweepRecord
 from ledger.trials import Trial
+from search.display.recipe_text import short_part
 from search.display.tables.columns import Column, Columns
 from search.evaluation.replications.confirm_page import format_gap
 from search.evaluation.replications.findings import BASELINE, Ablation, TechniqueWorth, Worth
@@ -28,7 +29,7 @@ from search.evaluation.replications.replication import (
     replication_folder,
 )
 from training.errors import UserError
-from training.recipe import Recipe, flatten, read_recipe
+from training.recipe import Recipe, read_recipe
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -175,7 +176,12 @@ def measure_worth(replicated: Replicated) -> Ablation:
         return Worth(alone, proven=together.excludes_zero, likely=alone.excludes_zero)
 
     techniques = [
-        TechniqueWorth(name, _describe_value(replicated, name), worth(f"without {name}"), worth(f"with {name}"))
+        TechniqueWorth(
+            name,
+            short_part(replicated.by_label[WINNER][0].recipe, name),
+            worth(f"without {name}"),
+            worth(f"with {name}"),
+        )
         for name in names
     ]
     noise = score_noise(scores)
@@ -188,15 +194,6 @@ def measure_worth(replicated: Replicated) -> Ablation:
         sorted(techniques, key=lambda row: row.order),
         {label: mean_interval(values, noise) for label, values in scores.items()},
         [*replicated.event.notes, *replicated.describe_incomplete()],
-    )
-
-
-def _describe_value(replicated: Replicated, field: str) -> str:
-    """Return the winner's value of a field as text."""
-    value = replicated.by_label[WINNER][0].recipe.values()[field]
-    flat = flatten(value) if isinstance(value, dict) else {field: value}
-    return ", ".join(
-        f"{name}={item:.3g}" if isinstance(item, float) else f"{name}={item}" for name, item in flat.items()
     )
 
 
@@ -270,7 +267,7 @@ def _worth_chart(ablation: Ablation) -> Chart:
     ]
     caption = "The effect of each technique with its 95 % interval: blue in the winner, orange in the baseline."
     label = "better with the technique" + (", in points" if unit != 1 else "")
-    return Chart("intervals", caption, {"label": label, "zero": True, "rows": rows}, height=80 + 28 * max(2, len(rows)))
+    return interval_chart(caption, label, rows, 28, zero=True)
 
 
 def _format_worth(metric: str, worth: Worth | None) -> str:

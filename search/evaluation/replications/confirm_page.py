@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from analysis.effects.intervals import Interval
-from analysis.report.page import Chart, Section, Verdict, interval_row, render_page
+from analysis.report.page import Chart, Section, Verdict, interval_chart, interval_row, render_page
 from ledger.formatting import format_points, format_score, label_of, plural, unit_of
 from search.display.recipe_text import baseline_of, short_recipe
 from search.display.tables.columns import Column, Columns
@@ -57,7 +57,10 @@ def render(replicated: Replicated, confirmation: Confirmation) -> str:
     chart, table = _recipe_chart(replicated, confirmation), _recipe_table(replicated, confirmation)
     recall = ("class", "images", "recognised", "recall")
     sections = [
-        Section(text=[judge(confirmation), *confirmation.notes], verdict=find_verdict(confirmation)),
+        Section(
+            text=[judge(confirmation.metric, confirmation.winner), *confirmation.notes],
+            verdict=find_verdict(confirmation),
+        ),
         Section("Recipes on fresh seeds", [METHOD.format(count=len(confirmation.recipes))], [chart], *table),
         Section("Test split", [*describe_test(confirmation), TEST_METHOD], [reliability], *_calibration_table(results)),
         Section("Classes", (), confusion, recall, _recall_rows(results), pictures),
@@ -77,8 +80,7 @@ def _recipe_chart(replicated: Replicated, confirmation: Confirmation) -> Chart:
         group = 1 if recipe.label == BASELINE else 0
         rows.append(interval_row(recipe.name, group, recipe.interval, unit_of(metric), text, points))
     caption = "The mean of each recipe with its 95 % interval; each diamond is one seed (orange: the baseline)."
-    data = {"label": label_of(metric), "zero": False, "rows": rows}
-    return Chart("intervals", caption, data, height=80 + 46 * len(rows))
+    return interval_chart(caption, label_of(metric), rows, 46, zero=False)
 
 
 def _recipe_table(replicated: Replicated, confirmation: Confirmation) -> tuple[list[str], list[list[str]]]:
@@ -162,7 +164,7 @@ def _list_recipes(replicated: Replicated, confirmation: Confirmation) -> list[li
 
 def _conclude(confirmation: Confirmation) -> list[str]:
     best, metric = confirmation.winner, confirmation.metric
-    sentences = [*confirmation.notes, judge(confirmation)]
+    sentences = [*confirmation.notes, judge(metric, best)]
     if best.searched is not None:
         sentences.append(
             f"Its score in the search was {format_score(metric, best.searched)}; "
@@ -171,9 +173,8 @@ def _conclude(confirmation: Confirmation) -> list[str]:
     return [*sentences, *describe_test(confirmation)]
 
 
-def judge(confirmation: Confirmation) -> str:
-    """Return a sentence about the best recipe and the baseline."""
-    best, metric = confirmation.winner, confirmation.metric
+def judge(metric: str, best: ConfirmedRecipe) -> str:
+    """Return a sentence about the best recipe and the baseline: the terminal, the page and the model card have it."""
     if best.label == BASELINE:
         return "The baseline is the best: no recipe is ahead of it on fresh seeds."
     if (ahead := best.ahead_of_baseline) is None:

@@ -61,13 +61,15 @@ def confirm(source: SweepRecord, top: int | None, seeds: int | None, final: bool
     replicated = replicate(source, "confirm", seeds, choose, console)
     confirmation = conclude_confirmation(replicated, console)
     if final:
-        _train_release(replicated, console)
+        from search.evaluation.replications.confirm_page import judge
+
+        _train_release(replicated, judge(confirmation.metric, confirmation.winner), console)
     return confirmation
 
 
 def conclude_confirmation(replicated: Replicated, console: Console) -> Confirmation:
     """Compare the recipes on fresh seeds, score the winner once on the test split, then write, export and log the results."""
-    from search.evaluation.replications.confirm_page import describe, render, show
+    from search.evaluation.replications.confirm_page import describe, judge, render, show
 
     record = replicated.record
     recipes = compare(replicated)
@@ -92,7 +94,9 @@ def conclude_confirmation(replicated: Replicated, console: Console) -> Confirmat
     )
     out = Path("exports") / record.name
     check_out(out)
-    console.print(write_trial(record, trial, *replicated.weights(trial), out).sentence, markup=False)
+    headline = judge(confirmation.metric, confirmation.winner)
+    written = write_trial(record, trial, *replicated.weights(trial), out, headline=headline)
+    console.print(written.sentence, markup=False)
     return confirmation
 
 
@@ -179,7 +183,7 @@ def _draw_worst(folder: SweepFolder, part: Any, worst: list[Any], classes: Any, 
             error["file"] = printable(part.images.paths[error["position"]])
 
 
-def _train_release(replicated: Replicated, console: Console) -> Path:
+def _train_release(replicated: Replicated, headline: str, console: Console) -> Path:
     """Train the recipe that `sweep confirm` scored, export its last epoch, and return the folder of the export.
 
     Raises:
@@ -230,6 +234,7 @@ def _train_release(replicated: Replicated, console: Console) -> Path:
         threads=resources.threads,
         run_id=None,
         release=True,
+        finding=headline,
     )
     export_model(outcome.recipe, read_checkpoint(folder / "best.ckpt")["state_dict"], source, out)
     console.print(f"Exported the model to release to {out}: recipe, weights, summary, card.", markup=False)

@@ -352,7 +352,7 @@ def test_the_card_says_how_many_weights_were_missing_at_the_start(make_export, e
     del state["layer4.0.conv1.weight"], state["layer4.0.conv2.weight"]
     torch.save(state, tmp_path / "weights.pt")
     export = make_export(backbone={"name": "test_resnet", "weights": str(tmp_path / "weights.pt")}, epochs=1)
-    assert re.search(r"lacked \d\.\d% of the backbone's tensors", (export / "MODEL_CARD.md").read_text())
+    assert re.search(r"lacked \d\.\d % of the backbone's tensors", (export / "MODEL_CARD.md").read_text())
     assert "lacked" not in (exported / "MODEL_CARD.md").read_text()
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from analysis.report.page import Chart, Section, render_page
+from analysis.report.page import Chart, Section, interval_chart, render_page
 from tests.analysis.report.test_figures import needs_browser, open_in_browser, widths
 
 ROWS = [
@@ -42,8 +42,14 @@ def test_a_page_needs_no_other_file_and_is_much_smaller_than_two_megabytes(page)
 
 
 def test_without_javascript_the_table_is_there_and_pictures_stand_for_the_figures(page):
-    assert "<td>93.1 %</td>" in page
+    assert "<td>93.1\N{NO-BREAK SPACE}%</td>" in page
     assert re.search(r'<div class="static-only"><img alt="Errors" src="data:image/png;base64,cG5n"></div>', page)
+
+
+def test_a_chart_of_intervals_has_a_picture_for_paper():
+    chart = interval_chart("Each recipe", RECIPES["label"], RECIPES["rows"], 46, zero=False)
+    assert chart.data == RECIPES
+    assert chart.picture.startswith(b"\x89PNG")
 
 
 ACT = """<script>

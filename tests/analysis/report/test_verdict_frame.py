@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from analysis.report.findings import find
-from analysis.report.page import TEMPLATES, Section, render_page
+from analysis.report.page import ASSETS, TEMPLATES, Section, render_page
 from analysis.report.sentences import describe_images
 from analysis.report.sweep_report import render_report
 from spaces.load import load_space
@@ -35,6 +35,14 @@ def contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize("name", ["useful", "harmful", "none", "unknown"])
 def test_white_text_can_be_read_on_each_chip(name):
     assert contrast(read_colours()[name], "#ffffff") >= ENOUGH
+
+
+def test_the_numbers_of_a_confusion_matrix_can_be_read_on_the_darkest_field_of_both_themes():
+    script = (ASSETS / "sections.js").read_text()
+    dark_field, light_field = re.search(r'color: \[page.card, isDark \? "(#\w+)" : "(#\w+)"\]', script).groups()
+    assert 'color: isDark ? "#fff" : "#000"' in script
+    assert contrast(dark_field, "#ffffff") >= ENOUGH
+    assert contrast(light_field, "#000000") >= ENOUGH
 
 
 @pytest.mark.parametrize("verdict", ["proven", "likely", "open", "none"])

@@ -7,7 +7,10 @@ import optuna
 import pytest
 from PIL import Image
 
+from analysis.report.findings import find
+from analysis.report.sentences import describe_lead
 from ledger.record import SweepRecord
+from ledger.tables import make_tables
 from search.cli.main import app
 from training.data.load_data import load_data
 from training.errors import UserError
@@ -65,6 +68,18 @@ def test_the_best_trial_exports_quantised_and_labels_a_folder(home, trained_swee
     with pytest.raises(UserError, match=r"1 of the files cannot be read and are left out: .*two\.png \(not an image\)"):
         call("predict", "exports/tiny", "photos")
     assert (home / "predictions.csv").read_text().count("\n") == 2
+
+
+def test_the_card_of_the_best_trial_has_the_headline_of_the_report_and_another_trial_has_none(home, trained_sweep):
+    record = SweepRecord.open(trained_sweep)
+    findings = find(make_tables(record))
+    headline = describe_lead(findings.sweep.metric, findings.lead)
+    call("export", "tiny")
+    assert json.loads((home / "exports" / "tiny" / "summary.json").read_text())["finding"] == headline
+    assert f"**{headline}**" in (home / "exports" / "tiny" / "MODEL_CARD.md").read_text()
+    other = record.trials.ranked()[1].name
+    call("export", "tiny", "--trial", other)
+    assert "finding" not in json.loads((home / "exports" / f"tiny-{other}" / "summary.json").read_text())
 
 
 MISTAKES = {

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ledger.formatting import format_digits, format_score, format_seconds
 from ledger.trials import Trials
-from search.display.recipe_text import cut, short_recipe
+from search.display.recipe_text import cut, short_part, short_recipe
 from search.display.tables.columns import PIPED, make_console
 from search.display.tables.leaderboard import REASONS, _describe_failures, leaderboard
 from search.display.tables.space_table import space_table
@@ -68,6 +68,12 @@ def test_a_short_recipe_has_the_differences_from_the_baseline():
     recipe = make_recipe(unfreeze={"level": "most"}, label_smoothing={"alpha": 0.123456}, batch_size=64)
     assert short_recipe(recipe, BASELINE) == "batch_size=64 unfreeze.level=most label_smoothing.alpha=0.123"
     assert short_recipe(BASELINE, BASELINE) == "baseline"
+
+
+def test_a_part_of_a_recipe_in_short_has_its_kind_and_what_is_not_a_default_of_it():
+    recipe = read_recipe({"optimizer": {"name": "adam", "lr": 0.0123}, "batch_size": 8})
+    assert short_part(recipe, "optimizer") == "name=adam, lr=0.0123"
+    assert short_part(recipe, "batch_size") == "batch_size=8"
 
 
 def test_another_optimizer_is_shown_by_name_without_the_defaults_of_its_own_fields():

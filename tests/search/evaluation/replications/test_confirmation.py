@@ -1,5 +1,6 @@
 """The best recipes again on fresh seeds: what is compared, what is said, and that the test split is opened once."""
 
+import html
 import json
 import re
 import shutil
@@ -86,7 +87,7 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
     assert after["nll"] < before["nll"], "two epochs leave a model badly calibrated; temperature mends some of it"
     assert sent[0]["test_accuracy"] == results["accuracy"]["mean"]
     page = (folder.path / "confirm.html").read_text()
-    assert page.count("data:image/png;base64,") == 3
+    assert page.count("data:image/png;base64,") == 4
     assert [kind for kind in ("intervals", "reliability", "confusion") if f'data-chart="{kind}"' not in page] == []
     text = re.sub('base64,[^"]*', "", page).replace("http-equiv", "")
     assert "http" not in text, "the page needs nothing beside itself"
@@ -101,12 +102,26 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
         said.split()
     )
 
+    # The card says of the recipe what page and terminal say, also when it is exported again.
+    verdict = re.search("<b>(.*?)</b>", page)[1]
+    summary = json.loads((home / "exports" / "tiny-confirm" / "summary.json").read_text())
+    assert html.unescape(verdict) == summary["finding"]
+    assert summary["finding"] in " ".join(said.split())
+    call("export", "tiny-confirm")
+    assert json.loads((home / "exports" / "tiny-confirm" / "summary.json").read_text()) == summary
+
     # A second time nothing is trained, and the data is not loaded: the ledger has the result. Each file is read once.
     with monkeypatch.context() as patched:
         read = count_reads(patched)
         call("confirm", "tiny")
     assert read == Counter({"data": 0, "tiny": 1, "tiny-confirm": 1, "checkpoint": 1})
     assert sum(event.event == "test" for event in read_events(folder.ledger)) == 1
+
+    # Without the searched sweep the export has no such sentence.
+    (home / "sweeps" / "tiny").rename(home / "tiny")
+    call("export", "tiny-confirm")
+    assert "finding" not in json.loads((home / "exports" / "tiny-confirm" / "summary.json").read_text())
+    (home / "tiny").rename(home / "sweeps" / "tiny")
 
     # Even without the confirmation, the ledger of the searched sweep has a record that the test split was used.
     shutil.rmtree(folder.path)
