@@ -245,7 +245,8 @@ class ResumeOptions:
     console: Annotated[Console | None, CONSOLE] = None
 
     def __post_init__(self) -> None:
-        check_number("--trials", self.trials, least=0)
+        if self.trials:
+            check_number("--trials", self.trials)
 
 
 @dataclass(frozen=True)

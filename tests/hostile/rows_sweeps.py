@@ -58,7 +58,7 @@ SWEEPS = {
     **{f"resume a damaged sweep: {name}": (f"resume {name} --storage damaged", f"damaged/{name}", words) for name, words in DAMAGED.items()},
     "dashboard of an unknown sweep": ("dashboard nothing", "nothing: no such sweep", "There are: ", "done-1"),
     "dashboard where there is no sweep": ("dashboard --storage empty", "--storage=", "there is no sweep", "sweep run"),
-    "dashboard of a store without a name": ("dashboard --tracking-uri sqlite:///mlflow.db", "--tracking-uri", "name the sweep"),
+    "dashboard of a store without a name": ("dashboard --from sqlite:///mlflow.db", "--from", "name the sweep"),
     "dashboard at an address of another machine": ("dashboard done-1 --host 203.0.113.7", "--host=203.0.113.7", "cannot listen"),
     "dashboard on an impossible port": ("dashboard done-1 --port 99999", "--port=99999", "sweep dashboard --help"),
     # The command itself.

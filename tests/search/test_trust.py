@@ -204,7 +204,7 @@ def test_a_database_whose_artifacts_are_elsewhere_must_be_named(change, stranger
 
     uri, file = f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "mlflow.db"
     store = open_store(uri, "technique-search")
-    store.client.create_run(store.id)
+    store.client.create_run(store.experiments[0])
     assert Settings(uri).completed().tracking_uri == uri
     with sqlite3.connect(file) as opened:
         opened.execute(change.format(stranger.host))
