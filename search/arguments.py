@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ledger.settings import Share
     from spaces.space import Space
 
+# Set by `--verbose`, also for workers: the driver prints the logs of trials and of Ray.
+VERBOSE = "TECHNIQUE_SEARCH_VERBOSE"
 STORES = r"(https?|(postgresql|mysql|mssql)(\+\w+)?)://.|sqlite:///.|databricks"
 DATABASE = b"SQLite format 3\0"  # the first bytes of every SQLite file
 

@@ -183,7 +183,7 @@ class Asha:
     def _label(self, rung: int) -> str:
         if self._shares is None:
             return f"epoch {self.min_epochs * self.reduction_factor**rung}"
-        return f"{self._shares[rung]:.1%} of its epochs"
+        return f"{100 * self._shares[rung]:.1f} % of its epochs"
 
     def _is_compared(self, this: _Trial) -> bool:
         """Return whether a trial is compared now: at its rungs and, with `adapt`, after each epoch of its first half.

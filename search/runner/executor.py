@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,6 +14,7 @@ from ledger.events import AnyEvent, EpochReported
 from ledger.folder import SweepFolder
 from ledger.settings import Settings
 from ledger.trials import Trial
+from search.arguments import VERBOSE
 from search.core.controller import Controller
 from search.runner.away import ImagesAway
 from search.runner.machines.capacity import Capacity
@@ -64,7 +66,7 @@ def run_on_ray(work: Work) -> None:
     # Errors when Tune saves its own state do not matter, because the ledger is the state. It also has the reasons of lost
     # workers, whose tracebacks would hide our sentences.
     for name in ("execution.experiment_state", "execution.tune_controller", "tune"):
-        logging.getLogger(f"ray.tune.{name}").setLevel(logging.CRITICAL)
+        logging.getLogger(f"ray.tune.{name}").setLevel(logging.INFO if VERBOSE in os.environ else logging.CRITICAL)
 
     controller, capacity, away = work.controller, work.capacity, ImagesAway(work.say)
     with suppress(OSError):  # a full disk is noticed by the ledger

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from search.arguments import VERBOSE
 from search.copies.place import CopyPlace, describe_store_error, fetch_trial, send_trial
 from search.runner.machines.drain import DrainWatch
 
@@ -261,8 +262,13 @@ def killed_for_memory(folder: Path) -> bool:
 def _logged_to(path: Path) -> Iterator[None]:
     """Write the log of the training to a file."""
     handler, logger = logging.FileHandler(path, delay=True, errors="backslashreplace"), logging.getLogger("training")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    handler.setFormatter(logging.Formatter(form))
     logger.addHandler(handler)
+    shown = logging.StreamHandler()  # Ray prints it in the driver
+    shown.setFormatter(logging.Formatter(f"{path.parent.name} {form}"))
+    if VERBOSE in os.environ:
+        logger.addHandler(shown)
     logger.setLevel(logging.INFO)
     try:
         yield
@@ -273,6 +279,7 @@ def _logged_to(path: Path) -> Iterator[None]:
         raise
     finally:  # the folder may be gone, and the next trial of this process has another one
         logger.removeHandler(handler)
+        logger.removeHandler(shown)
         handler.close()
 
 

@@ -75,6 +75,7 @@ SWEEPS = {
     "a preset with other values alone": ("plan --preset good epochs=3", "--preset=good", "data.root=photos"),
     "a preset with images that are not there": ("space --preset good data.root=nowhere", "data.root=nowhere", "no such folder"),
     "a preset for a cluster": ("run --preset good data.root=photos --address head:6379", "--preset=good", "sweep space --preset good"),
+    "much and little output": ("run quick --quiet --verbose", "--quiet and --verbose", "choose one"),
     "no trials by option": ("run quick --trials 0", "--trials=0", "from 1 to"),
     "negative trials by option": ("run quick --trials -4", "--trials=-4", "from 1 to"),
     "half a trial": ("run quick --trials 1.5", "--trials=1.5", "whole number"),

@@ -15,6 +15,7 @@ from search.runner.interrupt import Interrupted, listen
 from training.errors import UserError
 
 QUIET = Console(quiet=True)
+OUTPUT = {"quiet", "verbose"}  # options of the command alone
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_a_sweep_in_a_notebook_shows_its_best_trials(home):
 
 def test_each_option_of_a_command_is_an_argument_of_its_function_and_is_described():
     commands = get_command(app).commands
-    for name, alone in (("run", {"publish", "check", "quiet"}), ("resume", {"quiet"}), ("extend", {"quiet"})):
+    for name, alone in (("run", {"publish", "check", *OUTPUT}), ("resume", OUTPUT), ("extend", OUTPUT)):
         function = getattr(search, name)
         arguments = signature(function).parameters.keys() - {"console"}
         assert arguments == {one.name for one in commands[name].params} - alone

@@ -306,7 +306,7 @@ function draw(element, builders, { onTrial, onBrush }) {
     onBrush(isBrushed ? found : null);
   });
   new ResizeObserver(() => chart.resize()).observe(element);
-  for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", render);
+  for (const query of ["(prefers-color-scheme: dark)", "(max-width: 40rem)"]) matchMedia(query).addEventListener("change", render);
   return () => {
     const isZoomed = (chart.getOption().dataZoom || []).some(({ start, end }) => start > 0 || end < 100);
     if (!isZoomed) render();

@@ -53,7 +53,7 @@ function makeTable(section, onTrial) {
     if (column.right) cell.className = "n";
     const button = document.createElement("button");
     button.type = "button";
-    button.textContent = column.title;
+    button.textContent = column.title.replace(/[._](?=.)/g, "$&\u200b"); // on paper a long name may go on in a second line
     button.addEventListener("click", () => {
       const isSame = sorted.title === column.title;
       sorted = { title: column.title, up: isSame ? !sorted.up : column.title !== "score" || !sweep.maximise };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import typer
 import search
 from ledger import TRACKING_URI
 from ledger.formatting import remove_controls
-from search.arguments import check_number, parse_tags
+from search.arguments import VERBOSE, check_number, parse_tags
 from search.cli.options import (
     STORAGE,
     AsCsv,
@@ -35,6 +36,9 @@ PLANNED = (
     *("max_concurrent", "accelerator", "storage", "plugins", "price_per_gpu_hour"),
 )
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the results only, no progress.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Also print the logs of the trials and of Ray, for the search for a fault.")
+]
 NOT_RUN = ("space", "overrides", "price_per_gpu_hour", "as_json")  # of a plan, but no options of its sweep
 
 
@@ -48,6 +52,7 @@ def run(
         bool, typer.Option("--check", help="Only check data, weights, MLflow, storage and machines; train nothing.")
     ] = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
     **given: Any,
 ) -> None:
     """Search a space: first the baseline, then recipes that the sampler proposes; ASHA stops the worst early.
@@ -59,7 +64,7 @@ def run(
 
         print_checks(search.check(**given))
         return
-    _search(search.run, given, quiet, publish)
+    _search(search.run, given, quiet, verbose, publish)
 
 
 @options_of(PlanOptions, only=PLANNED)
@@ -83,23 +88,29 @@ def plan(*, context: typer.Context, as_json: AsJson = False, **given: Any) -> No
 
 
 @options_of(ResumeOptions)
-def resume(*, quiet: Quiet = False, **given: Any) -> None:
+def resume(*, quiet: Quiet = False, verbose: Verbose = False, **given: Any) -> None:
     """Continue an interrupted sweep from its ledger, also on other machines or with another MLflow store."""
-    _search(search.resume, given, quiet)
+    _search(search.resume, given, quiet, verbose)
 
 
 @options_of(ResumeOptions, trials=...)
-def extend(*, quiet: Quiet = False, **given: Any) -> None:
+def extend(*, quiet: Quiet = False, verbose: Verbose = False, **given: Any) -> None:
     """Add trials to a sweep, as `sweep resume --trials` does; the sampler uses the results of all earlier trials."""
-    _search(search.extend, given, quiet)
+    _search(search.extend, given, quiet, verbose)
 
 
-def _search(function: Callable[..., search.Result], given: dict[str, Any], quiet: bool, publish: bool = False) -> None:
+def _search(
+    function: Callable[..., search.Result], given: dict[str, Any], quiet: bool, verbose: bool, publish: bool = False
+) -> None:
     """Run a sweep, with its progress unless the user wants quiet, and print its results."""
+    if quiet and verbose:
+        raise UserError("--quiet and --verbose: choose one of them.")
     from search.display.tables.columns import make_console
 
     console = make_console()
     console.quiet = quiet
+    if verbose:
+        os.environ[VERBOSE] = "1"
     result = function(**given, console=console)
     from search.cli.run.conclusion import conclude  # imports libraries that take seconds
 

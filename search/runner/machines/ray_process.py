@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 from pydantic import PositiveInt
 
+from search.arguments import VERBOSE
 from search.runner.machines.cluster import probe_cluster
 from search.runner.machines.fork_start import name_fork_server, start_fork_server
 from search.runner.machines.ray_failures import describe_bad_place, describe_failure
@@ -23,9 +24,11 @@ from training.process.text_files import keep_json, recall_json
 from training.process.user import complete_user
 
 # Ray reads these when it is imported or started: workers keep the driver's working folder for relative paths, write no
-# result files, get time to clean up after a stopped trial, and do not handle Ctrl-C.
+# result files, get time to clean up after a stopped trial, and do not handle Ctrl-C; logs are printed whole and plain.
 RAY_SETTINGS = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_COLOR_PREFIX": "0",
+    "RAY_DEDUP_LOGS": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -97,7 +100,8 @@ def added_variables(variables: Mapping[str, str]) -> Iterator[None]:
 def _init_ray(address: str | None) -> None:
     import ray
 
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
+    verbose = VERBOSE in os.environ
+    logs: dict[str, Any] = {"log_to_driver": verbose, "logging_level": logging.INFO if verbose else logging.ERROR}
     if address is None:
         # Without an address Ray would join any running cluster; a sweep does this only with --address.
         where: dict[str, Any] = {"address": "local", "include_dashboard": False}
@@ -113,7 +117,7 @@ def _init_ray(address: str | None) -> None:
     for is_last in [True] if address else [False, False, True]:
         try:
             _keep_token_private()
-            _init_beside(lambda: ray.init(**where, runtime_env=environment, **quiet))
+            _init_beside(lambda: ray.init(**where, runtime_env=environment, configure_logging=True, **logs))
             _keep_token_private()  # it may be new
             return
         except Exception as error:  # Ray raises the bare type
@@ -159,7 +163,7 @@ def _own_settings() -> dict[str, str]:
     """Return the variables of this process that workers on other machines need too."""
     from training.data.files.pixel_store import LIMIT_VARIABLES
 
-    return {name: os.environ[name] for name in LIMIT_VARIABLES.values() if name in os.environ}
+    return {name: os.environ[name] for name in (VERBOSE, *LIMIT_VARIABLES.values()) if name in os.environ}
 
 
 def _join(address: str) -> list[str]:

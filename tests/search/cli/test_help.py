@@ -38,4 +38,4 @@ def test_an_option_is_declared_once_and_a_new_one_is_a_decision():
     """Raise the number only for an option that no rule can replace."""
     declared = {(*param.opts, param.help) for command in COMMANDS.values() for param in command.params if param.help}
     options = [names for names in declared if names[0].startswith("--")]
-    assert len(options) <= 84, sorted(options)
+    assert len(options) <= 85, sorted(options)

@@ -56,7 +56,7 @@ def test_rungs_at_the_same_epoch_are_one_harder_rung() -> None:
         asha.start(trial, 9)
     decisions = [asha.report(trial, 1, score) for trial, score in enumerate([1, 2, 3, 4, 5, 6, 7, 6.9, 4.5])]
     assert decisions == [Decision.CONTINUE] * 8 + [Decision.STOP]
-    assert asha.rungs() == [("12.5% of its epochs", 9, 6)]  # the third best of nine is the last that passes
+    assert asha.rungs() == [("12.5 % of its epochs", 9, 6)]  # the third best of nine is the last that passes
 
 
 @pytest.mark.parametrize(("length", "rungs"), [(9, 1), (12, 2), (14, 3), (20, 3), (64, 4)])
@@ -89,7 +89,7 @@ def test_an_epoch_reported_twice_counts_once() -> None:
     asha.start(0, LENGTH)
     assert asha.report(0, 2, 0.0) is decisions[0]
     assert asha.report(1, 2, 1.0) is Decision.STOP
-    assert asha.rungs()[0] == ("3.1% of its epochs", 2, 0.9)
+    assert asha.rungs()[0] == ("3.1 % of its epochs", 2, 0.9)
 
 
 def test_copies_of_a_trial_count_once() -> None:

@@ -1,6 +1,7 @@
 import errno
 import json
 import logging
+import re
 import shutil
 import socket
 import sys
@@ -12,6 +13,7 @@ import ray.tune
 import torch
 
 import training.train
+from search.arguments import VERBOSE
 from search.runner import worker
 from search.runner.worker import bootstrap, killed_for_memory, run_trial
 from training.errors import DataAway, LostDevice, UserError
@@ -57,6 +59,17 @@ def test_a_worker_reports_how_a_training_ended(how, end, reason, tmp_path, monke
     place = {"node": "here"} if end == "failed" else {}
     expected = {"end": end, "reason": reason.format(folder=tmp_path), **place}
     assert have_it_end(how, tmp_path, monkeypatch) == [expected]
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_a_worker_of_a_verbose_sweep_prints_its_log_with_the_trial(verbose, tmp_path, monkeypatch, capsys):
+    if verbose:
+        monkeypatch.setenv(VERBOSE, "1")
+    folder = tmp_path / "0007"
+    folder.mkdir()
+    have_it_end(ValueError("a shape"), folder, monkeypatch)
+    assert bool(re.search(r"^0007 .* ERROR training: ValueError: a shape$", capsys.readouterr().err, re.M)) is verbose
+    assert "ERROR training: ValueError: a shape" in (folder / "log.txt").read_text()
 
 
 def test_a_trial_whose_images_are_away_says_so_and_can_go_on(tmp_path, monkeypatch):

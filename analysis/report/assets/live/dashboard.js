@@ -99,6 +99,7 @@ function showFindings(news) {
   figures.splice(0, figures.length, ...figures.filter(({ element }) => !place.contains(element)));
   place.innerHTML = news.html;
   byId("lead").innerHTML = news.lead;
+  hideBestChoices();
   for (const one of place.querySelectorAll("details")) one.open = opened.includes(one.firstElementChild.textContent);
   for (const button of byId("content").querySelectorAll("button[data-trial]")) {
     button.addEventListener("click", () => openTrial(rowOf.get(Number(button.dataset.trial))));
@@ -121,7 +122,8 @@ function addFigure(element) {
   figures.push(figure);
 }
 
-// Draws the visible figures whose data changed, and one that was never drawn. A figure that takes long is drawn less often.
+// Draws the visible figures whose data changed, and one that was never drawn; at the end the others too, one at a time. A
+// figure that takes long is drawn less often.
 function drawFigures() {
   let isAhead = false;
   const hasScore = trials && trials.score.some((score) => score !== null);
@@ -129,7 +131,7 @@ function drawFigures() {
     const now = performance.now();
     const isEmpty = !hasScore || (figure.element.dataset.chart === "best" && sweep.best === null);
     figure.element.hidden = isEmpty;
-    if (isEmpty || !figure.isDue || now < figure.next || (!figure.isVisible && (figure.refresh || isAhead))) continue;
+    if (isEmpty || !figure.isDue || now < figure.next || (!figure.isVisible && (isAhead || (figure.refresh && !isOver)))) continue;
     isAhead = isAhead || !figure.isVisible;
     if (figure.refresh) figure.refresh();
     else figure.refresh = draw(figure.element, BUILDERS, { onTrial: openTrial, onBrush: table.brush });

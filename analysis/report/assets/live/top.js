@@ -21,7 +21,7 @@ function showTop(head, share) {
   setText(byId("machine"), head.machine);
   showWorkers(head.workers);
   showRungs(head.rungs);
-  showBest();
+  showBest(head.state === "running");
   showLinks(head);
   showList(byId("notes"), head.notes);
   const isRunning = head.state === "running";
@@ -109,12 +109,18 @@ function showRungs(rungs) {
     setText(place.rows[at].cells[cell], text)));
 }
 
-function showBest() {
+function showBest(isRunning) {
   const hasBest = sweep.best !== null;
   byId("best").hidden = !hasBest;
   if (!hasBest) return;
-  setText(byId("best-title"), `Best so far: trial ${nameOf(sweep.best)}, ${scoreText(sweep.best)}`);
+  setText(byId("best-title"), `${isRunning ? "Best so far" : "The best"}: trial ${nameOf(sweep.best)}, ${scoreText(sweep.best)}`);
   setText(byId("best-changes"), differences(sweep.best).join("\n") || "The recipe is that of the baseline.");
+  hideBestChoices();
+}
+
+// What the best trial chose is in the frame of the finding, once there is one of this trial.
+function hideBestChoices() {
+  byId("best-choices").hidden = Boolean(byId("lead").querySelector(`button[data-trial="${trials.trial[sweep.best]}"]`));
 }
 
 function showLinks(head) {
