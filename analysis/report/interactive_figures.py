@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from analysis.effects.search_parameters import list_parameters
 from analysis.report.page import render_template
-from analysis.report.sweep_data import EffectData, SweepData, collect_effects, collect_sweep
+from analysis.report.sweep_data import Axis, EffectData, SweepData, collect_effects, collect_sweep, list_slices
 from ledger.columns import list_columns
+from ledger.formatting import plural
 from training.errors import UserError
 from training.process.writable import complete_file
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ledger.tables import Sweep
 
-Kind = Literal["effects", "curves", "parallel", "scores"]
+Kind = Literal["effects", "curves", "parallel", "scores", "slices", "contour"]
+FEWEST = 8  # trials of full length, for slices and contours
 ROW = 24  # height of a level in the figure of effects, in pixels
 
 
@@ -26,7 +30,8 @@ ROW = 24  # height of a level in the figure of effects, in pixels
 class Figure:
     """A figure that Apache ECharts draws; a notebook shows it without a network.
 
-    `settings` are the first values of the figure's controls, such as the group of the curves.
+    `settings` are the first values of the figure's controls, such as the group of the curves. A `note` says why there is
+    no figure.
     """
 
     kind: Kind
@@ -34,10 +39,13 @@ class Figure:
     sweep: SweepData = field(repr=False)
     effects: Sequence[EffectData] = field(default=(), repr=False)
     settings: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
 
     @property
     def height(self) -> int:
         """The height in a notebook, in pixels; it has room for the controls."""
+        if self.kind == "slices":
+            return 70 + slices_height(self.sweep.slices)
         return 90 + ROW * max(4, len(self.effects)) if self.kind == "effects" else 480
 
     def to_html(self) -> str:
@@ -62,6 +70,28 @@ class Figure:
 def to_json(sweep: SweepData, effects: Sequence[EffectData] = ()) -> dict[str, Any]:
     """The data of a page's figures as plain values."""
     return asdict(sweep) | {"effects": [asdict(row) for row in effects]}
+
+
+def slices_height(slices: Sequence[Axis]) -> int:
+    """The height of the figure of slices in pixels: three beside each other."""
+    return 30 + 170 * -(-len(slices) // 3)
+
+
+def explain_missing(sweep: Sweep, fewest: int) -> str:
+    """Why there are no slices, or contours of `fewest` = 2 search parameters; empty if there are."""
+    if (full := len(sweep.completed)) < FEWEST:
+        return f"Slices and contours need {FEWEST} trials of full length; this sweep has {full}."
+    if len(list_slices(sweep)) < fewest:
+        return f"This needs {plural(fewest, 'search parameter')} with several values among the trials of full length."
+    return ""
+
+
+def choose_pair(sweep: Sweep, importance: pd.Series) -> list[str]:
+    """The two search parameters that explain most by `measure_importance`, for the first view of the contours."""
+    names = [axis.name for axis in list_slices(sweep)]
+    return [*(name for name in importance.index if name in names), *(name for name in names if name not in importance)][
+        :2
+    ]
 
 
 @dataclass(frozen=True)
@@ -104,6 +134,36 @@ class Plots:
         """
         self._check("over", over, tuple(column.name for column in list_columns("pages") if column.title))
         return Figure("scores", f"Scores of {self.sweep.name}", collect_sweep(self.sweep), settings={"over": over})
+
+    def slices(self) -> Figure:
+        """The score of each trial of full length over its value of each search parameter."""
+        note = explain_missing(self.sweep, 1)
+        return Figure("slices", f"Slices of {self.sweep.name}", collect_sweep(self.sweep), note=note)
+
+    def contour(self, x: str | None = None, y: str | None = None) -> Figure:
+        """The trials of full length over two search parameters; the field has the mean score of the trials near each place.
+
+        Args:
+            x: A search parameter, or a searched field inside an option, such as `optimizer.lr`.
+            y: Another one. Default: those that explain most of the differences between scores.
+        """
+        from analysis.effects.technique_effects import measure_importance
+
+        title, note = f"Contours of {self.sweep.name}", explain_missing(self.sweep, 2)
+        if note:
+            return Figure("contour", title, collect_sweep(self.sweep), note=note)
+        names = [axis.name for axis in list_slices(self.sweep)]
+        for argument, name in (("x", x), ("y", y)):
+            if name is not None and name not in names:
+                raise UserError(
+                    f"{argument}={name!r}: this is no search parameter with several values among the trials of full length. "
+                    f"Choose one of: {', '.join(names)}."
+                )
+        if x is None or y is None:
+            ordered = choose_pair(self.sweep, measure_importance(self.sweep))
+            x = x or next(name for name in ordered if name != y)
+            y = y or next(name for name in ordered if name != x)
+        return Figure("contour", title, collect_sweep(self.sweep), settings={"x": x, "y": y})
 
     def _check(self, argument: str, value: str, others: tuple[str, ...]) -> None:
         known = [*others, *(parameter.name for parameter in list_parameters(self.sweep.space.recipe))]

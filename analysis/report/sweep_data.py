@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from analysis.report.choices import list_options
 from ledger.columns import describe_pages, list_columns
 from ledger.formatting import label_of, unit_of
 from spaces.load import FORMAT
+from spaces.parameters.domains import Choice, Domain, find_parameters
 
 if TYPE_CHECKING:
     from ledger.tables import Sweep
@@ -46,7 +48,7 @@ class SweepData:
 
     Scores are as displayed: accuracies in per cent. A curve is a list of scores for the epochs from 1 on. `epochs` has
     for each trial the `EPOCH_METRICS` that it has, as such lists too.
-    `rungs` are the epochs at which trials were stopped, each with their number.
+    `rungs` are the epochs at which trials were stopped, each with their number. `slices` are from `list_slices`.
     """
 
     name: str
@@ -59,6 +61,7 @@ class SweepData:
     fixed: dict[str, Any]  # fields that all recipes share
     varying: dict[str, list[Any]]
     axes: Sequence[Axis]
+    slices: Sequence[Axis]
     curves: Sequence[Sequence[float | None]]
     epochs: Sequence[dict[str, list[float | None]]]
     rungs: Sequence[tuple[int, int]]
@@ -98,6 +101,7 @@ def collect_sweep(sweep: Sweep) -> SweepData:
         fixed={name: _plain(recipes[name].head(1))[0] for name in shared},
         varying={name: _plain(recipes[name]) for name in recipes if name not in shared},
         axes=list_axes(list_parameters(sweep.space.recipe), sweep.recipes),
+        slices=list_slices(sweep),
         curves=_list_curves(sweep),
         epochs=_list_epochs(sweep),
         rungs=find_rungs(trials),
@@ -125,6 +129,38 @@ def list_axes(parameters: Sequence[SearchParameter], recipes: pd.DataFrame) -> l
         values = points[parameter.name].map(places)
         axes.append(Axis(parameter.name, "options", list(labels.values()), texts, inside, _plain(values)))
     return axes
+
+
+def list_slices(sweep: Sweep) -> list[Axis]:
+    """The search parameters, also those inside options, that have several values among the trials of full length.
+
+    The others have no values there, and neither have trials with another option.
+    """
+    full = (sweep.trials.state == "completed").to_numpy()
+    parameters, recipes = list_parameters(sweep.space.recipe), sweep.recipes[full]
+    axes, points = list_axes(parameters, recipes), encode(parameters, recipes)
+    for name, domains in _find_inside(parameters).items():
+        if name in recipes and all(map(is_interval, domains)):
+            taken = [column for column in points if "[" in column and re.sub(r"\[[^]]*\]", "", column) == name]
+            numbers = pd.to_numeric(recipes[name], errors="coerce").where(points[taken].notna().any(axis=1))
+            axes += list_axes([SearchParameter(name, domains[0])], recipes.assign(**{name: numbers}))
+    rows = np.flatnonzero(full).tolist()
+    spread = [dict(zip(rows, axis.values, strict=True)) for axis in axes]
+    return [
+        replace(axis, values=[values.get(row) for row in range(len(full))])
+        for axis, values in zip(axes, spread, strict=True)
+        if len(set(values.values()) - {None}) > 1
+    ]
+
+
+def _find_inside(parameters: Sequence[SearchParameter]) -> dict[str, list[Domain]]:
+    """The domains of each search parameter that is inside an option, by the name of its field."""
+    inside: dict[str, list[Domain]] = {}
+    for parameter in parameters:
+        for option in parameter.domain.options if isinstance(parameter.domain, Choice) else ():
+            for steps, domain in find_parameters(option):
+                inside.setdefault(".".join([parameter.name, *map(str, steps)]), []).append(domain)
+    return inside
 
 
 def collect_effects(effects: pd.DataFrame, metric: str, detail: bool = False) -> list[EffectData]:

@@ -22,8 +22,9 @@ from analysis.report.findings import (
     describe_winner,
     order_effects,
 )
-from analysis.report.interactive_figures import to_json
+from analysis.report.interactive_figures import choose_pair, explain_missing, slices_height, to_json
 from analysis.report.page import Verdict, render_template
+from analysis.report.plots.contour_plots import plot_contour
 from analysis.report.plots.curve_plots import plot_curves, plot_epochs, plot_parallel, plot_progress, plot_timeline
 from analysis.report.plots.effect_plots import (
     plot_costs,
@@ -35,7 +36,7 @@ from analysis.report.plots.effect_plots import (
 from analysis.report.plots.plot_style import to_svg
 from analysis.report.plots.rate_plots import plot_winner_rates
 from analysis.report.sentences import describe_images, describe_lead, describe_probe
-from analysis.report.sweep_data import EPOCH_METRICS, EffectData, collect_effects, collect_sweep
+from analysis.report.sweep_data import EPOCH_METRICS, EffectData, collect_effects, collect_sweep, list_slices
 from ledger.columns import list_columns
 from ledger.formatting import format_effect, format_score, format_seconds
 
@@ -47,7 +48,7 @@ LIVE_PLOTS = ("costs", "equal_time", "progress", "timeline", "detail", "importan
 def render_report(findings: Findings) -> str:
     """The HTML text of the report; all text in it is escaped, and its pictures are inline SVG."""
     sweep = findings.sweep
-    plots = _list_plots(findings)
+    plots, data = _list_plots(findings), collect_sweep(sweep)
     return render_template(
         "report.html.j2",
         **_describe(findings),
@@ -57,7 +58,14 @@ def render_report(findings: Findings) -> str:
         listed=[column.title for column in list_columns("listed")],
         parameters=[parameter.name for parameter in list_parameters(sweep.space.recipe)],
         plots={key: to_svg(plot(), key) for key, plot in plots.items()},
-        data=to_json(collect_sweep(sweep), list_known_effects(findings)),
+        data=to_json(data, list_known_effects(findings)),
+        no_slices=explain_missing(sweep, 1),
+        no_contour=explain_missing(sweep, 2),
+        slices_height=slices_height(data.slices),
+        pair=dict(zip("xy", choose_pair(sweep, findings.importance), strict=False)),
+        colours="Purple is low, orange is high."
+        if sweep.sign > 0
+        else "Purple is high, orange is low, which is better.",
     )
 
 
@@ -132,6 +140,10 @@ def _list_plots(findings: Findings) -> dict[str, Callable[[], Figure]]:
     best = sweep.curves[sweep.curves.trial == sweep.completed.trial.iloc[0]]
     if best[list(EPOCH_METRICS)].notna().any(axis=None):
         plots["epochs"] = lambda: plot_epochs(sweep)
+    if not explain_missing(sweep, 2):
+        slices = {axis.name: axis for axis in list_slices(sweep)}
+        x, y = (slices[name] for name in choose_pair(sweep, findings.importance))
+        plots["contour"] = lambda: plot_contour(sweep, x, y)
     if len(findings.importance):
         plots["importance"] = lambda: plot_importance(findings.importance)
     if best["lr"].notna().any():

@@ -100,16 +100,17 @@ function axis(page, name, more) {
 }
 
 // An axis of numbers whose ends are ticks too, so that no label stands close to an end.
-function spanning(page, values, most = Infinity) {
+function spanning(page, values, most = Infinity, parts = 6) {
   const [low, high] = [Math.min(...values), Math.max(...values)];
-  const tick = echarts.number.nice((high - low || 1) / 6, true);
+  const tick = echarts.number.nice((high - low || 1) / parts, true);
   return { type: "value", interval: tick, min: tick * Math.floor(low / tick), max: Math.min(most, tick * Math.ceil(high / tick)),
     axisLabel: { color: page.soft, formatter: short, hideOverlap: true } };
 }
 
 // No share is above 100 %.
 const mostScore = () => (sweep.percent ? 100 : Infinity);
-const scoreAxis = (page, scores) => axis(page, sweep.label, { nameGap: 38, ...spanning(page, scores.length ? scores : [0, 1], mostScore()) });
+const scoreAxis = (page, scores, parts = 6) =>
+  axis(page, sweep.label, { nameGap: 38, ...spanning(page, scores.length ? scores : [0, 1], mostScore(), parts) });
 
 // Short names share the lines of a narrow page; others are leafed through.
 const legend = (page, names) => ({ type: innerWidth > 640 || names.join("").length > 48 ? "scroll" : "plain", top: 0, left: 0, right: innerWidth > 640 ? 90 : 0, textStyle: { color: page.ink },

@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analysis.effects.technique_effects import measure_importance
 from analysis.report.findings import find
-from analysis.report.sweep_data import collect_sweep
+from analysis.report.plots.contour_plots import plot_contour
+from analysis.report.sweep_data import collect_sweep, list_slices
 from analysis.report.sweep_report import render_report
 from training.errors import UserError
 
@@ -66,7 +68,7 @@ def test_a_page_is_much_smaller_than_two_megabytes(page):
     assert len(page.encode()) < 1_500_000
 
 
-@pytest.mark.parametrize("kind", ["effects", "curves", "parallel", "scores"])
+@pytest.mark.parametrize("kind", ["effects", "curves", "parallel", "scores", "slices", "contour"])
 def test_a_figure_in_a_notebook_needs_no_other_file(sweep, kind):
     figure = getattr(sweep.plot, kind)()
     frame = figure._repr_html_()
@@ -74,6 +76,56 @@ def test_a_figure_in_a_notebook_needs_no_other_file(sweep, kind):
     assert f'data-chart="{kind}"' in inside
     assert not re.findall(r"""(?:src|href)=["'](?!#|data:)[^"']+""", inside)
     assert read_data(inside)["trials"]["trial"] == sweep.trials.trial.tolist()
+
+
+def test_slices_have_the_trials_of_full_length_alone_with_the_scale_of_their_domain(sweep):
+    slices = {axis.name: axis for axis in collect_sweep(sweep).slices}
+    assert {name: axis.scale for name, axis in slices.items() if axis.scale != "options"} == {
+        "optimizer.lr": "log",
+        "mixup.alpha": "log",
+        "label_smoothing.alpha": "linear",
+    }
+    full = (sweep.trials.state == "completed").tolist()
+    assert [value is not None for value in slices["optimizer.lr"].values] == full
+    rates = [value for value in slices["optimizer.lr"].values if value is not None]
+    assert rates == sweep.recipes["optimizer.lr"][full].tolist()
+    # A trial with the option that has no such field is not at 0, which has no logarithm.
+    mixed = ((sweep.recipes["mixup.alpha"] > 0) & np.array(full)).tolist()
+    assert [value is not None for value in slices["mixup.alpha"].values] == mixed
+
+
+def test_contours_show_the_two_parameters_that_explain_most_or_those_that_are_named(sweep):
+    important = measure_importance(sweep).index
+    assert list(sweep.plot.contour().settings.values()) == list(important[:2])
+    assert sweep.plot.contour("mixup.alpha", "optimizer.lr").settings == {"x": "mixup.alpha", "y": "optimizer.lr"}
+    other = sweep.plot.contour(y=important[0]).settings
+    assert other == {"x": important[1], "y": important[0]}
+    with pytest.raises(UserError, match="x='lr': this is no search parameter with several values.*optimizer.lr"):
+        sweep.plot.contour("lr")
+
+
+def test_few_trials_of_full_length_have_a_sentence_in_place_of_slices_and_contours(sweep):
+    few = sweep.completed.trial.head(7)
+    curves = sweep.curves[sweep.curves.trial.isin(few)]
+    small = replace(sweep, trials=sweep.trials[sweep.trials.trial.isin(few)], curves=curves)
+    sentence = "Slices and contours need 8 trials of full length; this sweep has 7."
+    for page in (small.plot.slices().to_html(), small.plot.contour().to_html(), render_report(find(small))):
+        assert page.count(sentence) == 1
+        assert not re.search('data-chart="(slices|contour)"', page)
+
+
+def test_the_picture_of_contours_is_coloured_near_trials_alone(sweep):
+    lr, alpha = (next(a for a in list_slices(sweep) if a.name == name) for name in ("optimizer.lr", "mixup.alpha"))
+    figure = plot_contour(sweep, lr, alpha)
+    axes = figure.axes[0]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    field, points = axes.collections
+    both = [place for place, value in enumerate(alpha.values) if value is not None]
+    assert points.get_offsets().tolist() == [[lr.values[place], alpha.values[place]] for place in both]
+    scores = 100 * sweep.trials.score.to_numpy()[both]
+    assert scores.min() - 1e-9 <= field.get_array().min()
+    assert field.get_array().max() <= scores.max() + 1e-9
+    assert 0 < field.get_array().count() < field.get_array().size
 
 
 def test_a_figure_can_be_written_to_a_file(sweep, tmp_path):
@@ -139,6 +191,23 @@ def test_a_browser_shows_the_table_of_trials_and_the_figures(page, tmp_path, swe
 @needs_browser
 def test_a_browser_draws_the_figure_of_a_notebook(tmp_path, sweep):
     assert max(widths(open_in_browser(sweep.plot.curves().to_html(), tmp_path))) > 500
+
+
+@needs_browser
+def test_a_browser_draws_contours_on_logarithmic_axes_and_names_what_is_below_the_pointer(tmp_path, sweep):
+    script = """<script>addEventListener("load", () => setTimeout(() => {
+      const chart = echarts.getInstanceByDom(document.querySelector("[_echarts_instance_]"));
+      const { xAxis, yAxis, series } = chart.getOption();
+      chart.dispatchAction({ type: "showTip", seriesIndex: 1, dataIndex: 0 });
+      document.body.dataset.seen = [xAxis[0].type, yAxis[0].type, series[0].data.length, series[1].data.length].join();
+    }, 2000));</script></body>"""
+    figure = sweep.plot.contour("optimizer.lr", "mixup.alpha")
+    document = open_in_browser(figure.to_html().replace("</body>", script), tmp_path)
+    across, up, cells, points = re.search(r'data-seen="([^"]+)"', document)[1].split(",")
+    assert (across, up) == ("log", "log")
+    assert int(points) == ((sweep.recipes["mixup.alpha"] > 0) & (sweep.trials.state == "completed").to_numpy()).sum()
+    assert 0 < int(cells) < 1600
+    assert re.search(r"<b>Trial \d{4}</b>", document)
 
 
 @needs_browser
