@@ -291,14 +291,14 @@ def run_cell(trials: int, noise: float, args: argparse.Namespace) -> pd.DataFram
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=60)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--trials", type=int, nargs="+", default=[64])
+    parser.add_argument("--trials", type=int, nargs="+", default=[8, 12, 16, 40, 64])
     parser.add_argument(
         "--noise",
         type=float,
         nargs="+",
-        default=[0.005],
+        default=[0.005, 0.02],
         help="standard deviation between trainings that differ only in the seed",
     )
     parser.add_argument("--sampler", default="tpe")
