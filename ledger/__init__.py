@@ -2,4 +2,7 @@
 
 TRACKING_URI = "sqlite:///mlflow.db"
 EXPERIMENT = "technique-search"
+EXPERIMENT_VARIABLE = (
+    "MLFLOW_EXPERIMENT_NAME"  # of MLflow: it names the experiment of new runs, and the only one to read
+)
 OWNER = "owner"  # the tag of a sweep that MLflow has as the user of its run

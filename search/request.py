@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ledger import EXPERIMENT, OWNER, TRACKING_URI
+from ledger import EXPERIMENT, EXPERIMENT_VARIABLE, OWNER, TRACKING_URI
 from ledger.secrets import URI
 from search.arguments import (
     absolute_paths,
@@ -91,9 +91,13 @@ def _read_settings(options: SweepOptions) -> Settings:
     from search.copies.place import check_uri
 
     uri = options.tracking_uri if options.tracking_uri is not None else os.environ.get(URI, TRACKING_URI)
+    experiment = options.experiment
+    if experiment is None:
+        experiment = os.environ.get(EXPERIMENT_VARIABLE) or EXPERIMENT
     tags = parse_tags(options.tags)
     read: dict[str, Any] = {
         "tracking_uri": absolute_uri(uri),
+        "experiment": experiment,
         **_read_shares(options),
         "time_budget_seconds": read_seconds(options.time_budget),
         "address": find_address(options.address),

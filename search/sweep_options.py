@@ -13,7 +13,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar, get_args
 import typer
 from rich.console import Console
 
-from ledger import EXPERIMENT
+from ledger import EXPERIMENT_VARIABLE
 from search.arguments import LARGEST_SEED, absolute_uri, check_number, check_share
 from training.errors import UserError
 
@@ -106,7 +106,7 @@ FROM_STORE = typer.Option(
     help="Read from this MLflow store, not from the storage folder.",
     callback=lambda uri: None if uri is None else absolute_uri(uri),
 )
-EXPERIMENT_NAME = typer.Option(help="MLflow experiment.", envvar="MLFLOW_EXPERIMENT_NAME")
+EXPERIMENT_NAME = typer.Option(help="MLflow experiment.", envvar=EXPERIMENT_VARIABLE)
 DASHBOARD = typer.Option("--dashboard", help="Serve the sweep's dashboard on 127.0.0.1 while the command runs.")
 PLUGIN = typer.Option(
     "--plugin",
@@ -155,7 +155,9 @@ class SweepOptions:
     tracking_uri: Annotated[
         str | None, STORE, "MLflow store. Default: `MLFLOW_TRACKING_URI`, else a database in this folder."
     ] = None
-    experiment: Annotated[str, EXPERIMENT_NAME] = EXPERIMENT
+    experiment: Annotated[
+        str | None, EXPERIMENT_NAME, "MLflow experiment. Default: `MLFLOW_EXPERIMENT_NAME`, else `technique-search`."
+    ] = None
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search; the recipe has its own seed.")] = 0
     warm_start: Annotated[
         Iterable[str],

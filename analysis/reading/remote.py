@@ -20,7 +20,7 @@ from analysis.reading.store import (
     open_client,
     refuse_deleted,
 )
-from ledger import OWNER
+from ledger import EXPERIMENT_VARIABLE, OWNER
 from ledger.events import AnyEvent, EpochReported, Noted, SweepStarted, TrialEnded, TrialStarted, encode
 from ledger.file import first_line
 from ledger.folder import SweepFolder
@@ -42,7 +42,6 @@ LEDGER, PLAIN_LEDGER = (
 GZIP = b"\x1f\x8b"  # the first bytes of a compressed file (RFC 1952, section 2.3.1)
 SWEEPS = "tags.sweep != '' AND tags.trial IS NULL"  # the runs of trials have both tags
 TAG = "tag."  # begins the names of tags that the user gave
-ONE = "MLFLOW_EXPERIMENT_NAME"  # the variable of MLflow that names the only experiment to read
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,9 @@ class RunStore:
             if sweep.name == name:
                 return sweep
         known = ", ".join(dict.fromkeys(sweep.name for sweep in sweeps[:10]))
-        narrowed = f" in the experiment {os.environ[ONE]}" if ONE in os.environ else ""
+        narrowed = (
+            f" in the experiment {os.environ[EXPERIMENT_VARIABLE]}" if os.environ.get(EXPERIMENT_VARIABLE) else ""
+        )
         hint = f"There are: {known}." if known else f"There are none{narrowed}."
         raise UserError(f"{name}: no such sweep in {mask_secrets(self.uri)}. {hint}")
 
@@ -126,7 +127,7 @@ def open_experiments(uri: str, name: str | None = None) -> Iterator[RunStore]:
         check_database(uri)
     client = open_client(make_absolute(uri))
     with mlflow_errors(uri):
-        yield RunStore(client, uri, _list_experiments(client, name or os.environ.get(ONE) or None))
+        yield RunStore(client, uri, _list_experiments(client, name or os.environ.get(EXPERIMENT_VARIABLE) or None))
 
 
 def _list_experiments(client: MlflowClient, name: str | None) -> list[str]:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from analysis.effects.lead import Lead
     from ledger.tables import Sweep
 
+DIFFERENCE = 0.03  # a gain that most users would want to see
+ERRORS = 1.96  # standard errors of a difference, for 95 %
 GB = 1024  # megabytes
 
 
@@ -112,10 +114,6 @@ def compare_with_plan(figures: Mapping[str, float], memory_mb: float) -> Iterato
     yield (
         f"The plan was about {format_seconds(planned)} ({span}); the sweep took {format_seconds(real)}{progress}.{memory}"
     )
-
-
-DIFFERENCE = 0.03  # a gain that most users would want to see
-ERRORS = 1.96  # standard errors of a difference, for 95 %
 
 
 def describe_images(sweep: Sweep) -> str | None:

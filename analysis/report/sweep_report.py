@@ -25,11 +25,10 @@ from analysis.report.findings import (
 from analysis.report.interactive_figures import choose_pair, explain_missing, slices_height, to_json
 from analysis.report.page import Verdict, render_template
 from analysis.report.plots.contour_plots import plot_contour
+from analysis.report.plots.cost_plots import plot_costs, plot_equal_time
 from analysis.report.plots.curve_plots import plot_curves, plot_epochs, plot_parallel, plot_progress, plot_timeline
 from analysis.report.plots.effect_plots import (
-    plot_costs,
     plot_effects,
-    plot_equal_time,
     plot_importance,
     plot_isolation,
 )

@@ -19,7 +19,7 @@ import typer
 from ledger.formatting import mask_secrets, remove_controls
 from ledger.secrets import mask_logs
 from search.cli import predict, recipes, results
-from search.cli.inspect import dashboard_command, mlflow_ui
+from search.cli.inspect import dashboard_command, mlflow_ui, sweeps_command
 from search.cli.output import guard_output, make_output_plain, report_lost_output
 from search.cli.run import running, submit, sweeps
 from search.runner.interrupt import Interrupted, leave_on_signals, listen
@@ -50,8 +50,8 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         recipes.train,
     ),
     "Results": (
-        sweeps.list_,
-        sweeps.show,
+        sweeps_command.list_,
+        sweeps_command.show,
         results.report,
         results.confirm,
         results.ablate,

@@ -31,6 +31,7 @@ from training.errors import UserError
 
 LOOK_SECONDS = 0.5  # between two looks at the ledger
 LOCK_SECONDS = 2.0  # between two looks at the lock
+FETCH_SECONDS = 10.0  # between two looks at a store; the driver copies its ledger there about twice a minute
 MOST = 1000  # trials in one answer, or slightly more: a page of a large sweep shows the first ones at once
 
 
@@ -172,9 +173,6 @@ class LiveSweep:
         is_left = trial.state == "running" and not self.is_running
         row = rows.describe_progress(trial, "interrupted" if is_left else trial.state)
         return row | rows.describe_start(trial) if is_new else row
-
-
-FETCH_SECONDS = 10.0  # between two looks at a store; the driver copies its ledger there about twice a minute
 
 
 def follow_store(uri: str, name: str, files: Sequence[str] = ()) -> LiveSweep:

@@ -25,6 +25,39 @@ SECONDS = ("train_seconds", "evaluation_seconds", "checkpoint_seconds")
 DEVICE = ("train_memory_mb", "evaluation_memory_mb", "device_memory_mb")
 LEAST = {"seconds": 0.005, "mb": 32.0}  # below it, the logarithm would be that of noise
 
+Features = Mapping[str, str | float]
+
+LEVEL = "unfreeze.level"
+NUMBERS = ("preprocessing.image_size", "batch_size", "lora.rank")  # the logarithm of the cost is linear in theirs
+FIELDS = (  # the choices of a recipe that decide what it costs, the most important first
+    "backbone.name",
+    "preprocessing.image_size",
+    LEVEL,
+    "batch_size",
+    "precision.mode",
+    "precision.float32",
+    "sam.name",
+    "activation_checkpointing.enabled",
+    "compilation.backend",
+    "channels_last.enabled",
+    "data_parallel.devices",
+    "data_parallel.strategy",
+    "lora.rank",
+    "evaluation_size.factor",
+    "flip_average.enabled",
+    "augmentation.policy",
+    "augmentation.backend",
+    "random_crop.name",
+    "optimizer.name",
+    "averaging.name",
+)
+
+DRAWS = 300  # random recipes that stand for those of the sweep
+MOST = 16  # recipes for the branches
+CHECKS = 3  # recipes on which the model's error is measured
+
+Kind = Literal["base", "branch", "check", "heaviest"]
+
 
 class CostModel:
     """Multiplies the cost of the first point by a factor for each choice that differs.
@@ -107,40 +140,6 @@ def _factor(first: float, second: float) -> float:
 def epoch_seconds(cost: Cost) -> float:
     """Return the time of a whole epoch."""
     return cost.train_seconds + cost.evaluation_seconds + cost.checkpoint_seconds
-
-
-Features = Mapping[str, str | float]
-
-LEVEL = "unfreeze.level"
-NUMBERS = ("preprocessing.image_size", "batch_size", "lora.rank")  # the logarithm of the cost is linear in theirs
-FIELDS = (  # the choices of a recipe that decide what it costs, the most important first
-    "backbone.name",
-    "preprocessing.image_size",
-    LEVEL,
-    "batch_size",
-    "precision.mode",
-    "precision.float32",
-    "sam.name",
-    "activation_checkpointing.enabled",
-    "compilation.backend",
-    "channels_last.enabled",
-    "data_parallel.devices",
-    "data_parallel.strategy",
-    "lora.rank",
-    "evaluation_size.factor",
-    "flip_average.enabled",
-    "augmentation.policy",
-    "augmentation.backend",
-    "random_crop.name",
-    "optimizer.name",
-    "averaging.name",
-)
-
-DRAWS = 300  # random recipes that stand for those of the sweep
-MOST = 16  # recipes for the branches
-CHECKS = 3  # recipes on which the model's error is measured
-
-Kind = Literal["base", "branch", "check", "heaviest"]
 
 
 def describe_features(recipe: Recipe, level: str) -> dict[str, str | float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,11 @@ def _sending_files(opened: RunStore, run_id: str) -> Iterator[None]:
         raise FilesRefused(f"MLflow takes no files: {why}") from None
 
 
+def _open_own(settings: Settings) -> AbstractContextManager[RunStore]:
+    """Open the experiment that a sweep is logged to, whatever the variables of this process name."""
+    return open_experiments(settings.tracking_uri, settings.experiment)
+
+
 def log_results(
     record: SweepRecord,
     metrics: Mapping[str, float],
@@ -56,7 +61,7 @@ def log_results(
     from mlflow.entities import Metric
 
     try:
-        with open_experiments(uri or record.settings.tracking_uri) as opened:
+        with open_experiments(uri) if uri else _open_own(record.settings) as opened:
             if (run_id := opened.find_own_run(record.header.id)) is None:
                 console.print("MLflow does not have this sweep's run; the results are only in its folder.")
                 return
@@ -76,7 +81,7 @@ def log_results(
 def send_notes(record: SweepRecord, settings: Settings) -> bool:
     """Write the notes and the ledger of a sweep that is not running to its own run. Returns False without an answer."""
     try:
-        with open_experiments(settings.tracking_uri) as opened:
+        with _open_own(settings) as opened:
             if run_id := opened.find_own_run(record.header.id):
                 opened.client.set_tag(run_id, NOTES, join_notes([note.text for note in record.notes]))
                 with suppress(FilesRefused), _sending_files(opened, run_id), compressed(record.folder.ledger) as packed:
@@ -105,7 +110,7 @@ def fetch_export(uri: str, name: str, out: Path) -> None:
 def publish_export(record: SweepRecord, folder: Path) -> None:
     """Attach an export to the sweep's run."""
     settings = record.settings
-    with open_experiments(settings.tracking_uri) as opened:
+    with _open_own(settings) as opened:
         if run_id := opened.find_own_run(record.header.id):
             with _sending_files(opened, run_id):
                 opened.client.log_artifacts(run_id, str(folder), EXPORT)

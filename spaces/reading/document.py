@@ -24,6 +24,8 @@ from training.errors import UserError
 from training.process.text_files import read_text
 from training.renames import current_names, current_steps
 
+_EXAMPLES = {"uniform": "[0.0, 0.3]", "log_uniform": "[0.001, 0.1]", "int_uniform": "[1, 4]"}
+
 
 @dataclass(frozen=True)
 class Document:
@@ -86,9 +88,6 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
     """A question with the nearest of the names, to append to an error; empty if none is near."""
     near = difflib.get_close_matches(str(word).lower(), list(names), n=1, cutoff=0.65)
     return f" Did you mean {near[0]}?" if near else ""
-
-
-_EXAMPLES = {"uniform": "[0.0, 0.3]", "log_uniform": "[0.001, 0.1]", "int_uniform": "[1, 4]"}
 
 
 def parse(values: Tree, steps: Steps, document: Document) -> Tree:

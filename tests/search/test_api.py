@@ -11,7 +11,9 @@ from typer.main import get_command
 import search
 from analysis.loading import load
 from search.cli.main import app
+from search.request import read_request
 from search.runner.interrupt import Interrupted, listen
+from search.sweep_options import SweepOptions
 from training.errors import UserError
 
 QUIET = Console(quiet=True)
@@ -52,6 +54,23 @@ def test_each_option_of_a_command_is_an_argument_of_its_function_and_is_describe
     assert "through a store.\n\nArgs:\n    name: " in search.open.__doc__
     with pytest.raises(TypeError, match="trails"):
         search.run("quick", trails=3)
+
+
+@pytest.mark.parametrize(
+    ("given", "variable", "expected"),
+    [
+        (None, None, "technique-search"),
+        (None, "birds", "birds"),
+        (None, "", "technique-search"),
+        ("mine", "birds", "mine"),
+    ],
+)
+def test_a_sweep_from_python_and_its_reader_take_mlflows_variable_for_the_experiment(
+    given, variable, expected, monkeypatch
+):
+    if variable is not None:
+        monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", variable)
+    assert read_request(SweepOptions("quick", experiment=given)).settings.experiment == expected
 
 
 @pytest.mark.parametrize(

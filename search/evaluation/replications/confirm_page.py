@@ -32,7 +32,7 @@ TEST_METHOD = (
 
 def render(replicated: Replicated, confirmation: Confirmation) -> str:
     """Return the page as HTML."""
-    from analysis.held_out.scoring import draw_confusion, draw_reliability
+    from analysis.held_out.score_figures import draw_confusion, draw_reliability
 
     results, classes = confirmation.test.results, confirmation.test.classes
     confusion = [

@@ -173,7 +173,7 @@ def _best_seed(replicated: Replicated, label: str) -> Trial:
 
 def _draw_worst(folder: SweepFolder, part: Any, worst: list[Any], classes: Any, recipe: Any) -> None:
     """Draw the worst errors into a file beside the ledger, and add the names of their images to the results."""
-    from analysis.held_out.scoring import draw_worst
+    from analysis.held_out.score_figures import draw_worst
     from training.data.files.images import ImageFiles
     from training.errors import printable
 

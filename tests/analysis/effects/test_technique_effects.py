@@ -21,7 +21,7 @@ from analysis.effects.technique_effects import (
 )
 from analysis.report.cautions import list_cautions
 from analysis.report.findings import measure_savings
-from analysis.report.plots.effect_plots import pareto_front
+from analysis.report.plots.cost_plots import pareto_front
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from ledger.tables import make_tables

@@ -484,8 +484,7 @@ def test_every_run_has_the_data_that_it_was_trained_on(uri, sweep_id):
         assert json.loads(logged.dataset.profile) == {"classes": 10, "train_images": 64}
 
 
-def test_results_after_the_trials_are_logged_to_the_sweeps_own_run(uri, sweep_id, tmp_path):
-
+def test_results_after_the_trials_are_logged_to_the_sweeps_own_run(uri, sweep_id, tmp_path, monkeypatch):
     from ledger.file import Ledger
     from ledger.folder import SweepFolder
     from ledger.record import SweepRecord
@@ -497,6 +496,7 @@ def test_results_after_the_trials_are_logged_to_the_sweeps_own_run(uri, sweep_id
     folder.path.mkdir()
     Ledger(folder.ledger).append(SweepStarted(id=sweep_id, settings=Settings(uri, EXPERIMENT)))
     (folder.path / "confirm.html").write_text("page")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "birds")  # of the user's next sweep, not of this one
     for _ in range(2):  # doing it again changes nothing
         log_results(
             SweepRecord.open(folder), {"test_accuracy": 0.9}, [folder.path / "confirm.html"], ["90.0 %"], START, None

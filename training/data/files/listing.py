@@ -13,11 +13,8 @@ Listing = dict[str, list[str]]  # the paths of each class, both sorted
 EXTENSIONS = (
     *(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"),  # the extensions of torchvision
     *(".gif", ".jfif", ".jp2", ".j2k", ".avif"),
-    *(
-        ".heic",
-        ".heif",
-        ".hif",
-    ),  # with pillow-heif; without it they are refused, because no one expects them to be missing
+    # With pillow-heif; without it they are refused, because no one expects them to be missing.
+    *(".heic", ".heif", ".hif"),
 )
 _OTHER_DATA = (
     *(".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip", ".7z", ".rar"),

@@ -27,9 +27,8 @@ from training.data.files.system_files import is_system_content
 from training.errors import printable
 from training.process.text_files import read_json, recall_json
 
-_CACHE = re.compile(
-    r"(cache-|tmp).*\.arrow"
-)  # results of `map`, `filter` and `shuffle`, of this data or of another form
+# Results of `map`, `filter` and `shuffle`, of this data or of another form.
+_CACHE = re.compile(r"(cache-|tmp).*\.arrow")
 _SHARD = r"(-\d+-of-\d+)?\.arrow"
 
 
