@@ -50,8 +50,9 @@ def describe_rivals(lead: Lead) -> str | None:
     """How many other trials may be as good as the best; None if none may, or if this is not known."""
     if not lead.rivals:
         return None
-    others = plural(lead.count - 1, "other completed trial")
-    return f"{len(lead.rivals)} of the {others} may be as good as {lead.best}: more images or seeds would show it."
+    count, others = len(lead.rivals), plural(lead.count - 1, "other completed trial")
+    which = f"The {others}" if count == lead.count - 1 else f"{count} of the {others}"
+    return f"{which} may be as good as {lead.best}: more images or seeds would show it."
 
 
 def _certainty(probability: float) -> str:

@@ -91,4 +91,7 @@ def test_the_statement_names_the_lead_with_its_certainty(changes, sentence):
     assert describe_rivals(lead) == (
         "1 of the 11 other completed trials may be as good as 0011: more images or seeds would show it."
     )
+    assert describe_rivals(replace(lead, count=5, rivals=("0001", "0002", "0003", "0004"))) == (
+        "The 4 other completed trials may be as good as 0011: more images or seeds would show it."
+    )
     assert describe_rivals(replace(lead, rivals=())) is None
