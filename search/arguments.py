@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from training.process.optional import require_driver
 
 if TYPE_CHECKING:
     from ledger.settings import Share
+    from spaces.parameters.domains import Tree
     from spaces.space import Space
 
 # Set by `--verbose`, also for workers: the driver prints the logs of trials and of Ray.
@@ -136,20 +137,20 @@ def absolute_paths(space: Space) -> Space:
 
 def change_places(space: Space, change: Callable[[str, str], str]) -> Space:
     """Replace each path of images or weights in a space, also inside choices, by `change(field, path)`."""
-    recipe: dict[str, Any] = dict(space.recipe)
+    recipe = dict(space.recipe)
     for part, name in PLACES:
         if part in recipe:
             recipe[part] = _change_field(recipe[part], name, partial(change, f"{part}.{name}"))
     return replace(space, recipe=recipe)
 
 
-def _change_field(part: Any, name: str, change: Callable[[str], str]) -> Any:
-    if isinstance(part, Mapping):
+def _change_field(part: Any, name: str, change: Callable[[str], str]) -> Tree:
+    if isinstance(part, dict):
         return {**part, name: _change_texts(part[name], change)} if part.get(name) else part
     return replace(part, options=tuple(_change_field(option, name, change) for option in part.options))
 
 
-def _change_texts(value: Any, change: Callable[[str], str]) -> Any:
+def _change_texts(value: Any, change: Callable[[str], str]) -> Tree:
     if isinstance(value, str):
         return value if value in NO_FILE or "://" in value else change(value)
     return replace(value, options=tuple(_change_texts(option, change) for option in value.options))
@@ -162,7 +163,7 @@ def take_in_files(space: Space) -> Space:
     return replace(space, recipe={**space.recipe, "augmentation": _take_in_policy(space.recipe["augmentation"])})
 
 
-def _take_in_policy(augmentation: Any) -> Any:
+def _take_in_policy(augmentation: Any) -> Tree:
     from spaces.parameters.domains import Choice
 
     if isinstance(augmentation, Choice):

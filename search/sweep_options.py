@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, TypeVar, get_args
+from typing import Annotated, ParamSpec, TypeVar, get_args
 
 import typer
 from rich.console import Console
@@ -299,7 +299,7 @@ def takes(options: Callable[P, T]) -> Callable[[Callable[[T], R]], Callable[P, R
     return decorate
 
 
-def _describe(annotation: Any) -> str:
+def _describe(annotation: object) -> str:
     """Return the text for Python's documentation, else the help."""
     _, *notes = get_args(annotation)
     return notes[-1] if isinstance(notes[-1], str) else notes[-1].help

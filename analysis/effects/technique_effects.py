@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -191,7 +191,7 @@ def measure_importance(sweep: Sweep) -> pd.Series:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize")
     for point, score in zip(full.to_dict("records"), design.scores, strict=True):
-        params: dict[str, Any] = {name: point[name] for name in names}
+        params: dict[str, object] = {name: point[name] for name in names}
         chosen = {name: kinds[name] for name in names}
         study.add_trial(optuna.trial.create_trial(params=params, distributions=chosen, value=float(score)))
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from analysis.export.summary import Summary
 from training.errors import UserError
@@ -35,7 +34,7 @@ def write_config(recipe: Recipe, summary: Summary, path: Path) -> None:
 
     with torch.random.fork_rng():
         model = build_bare(recipe.backbone, len(summary["classes"]), summary["input_size"][1])
-    preprocessing: dict[str, Any] = {
+    preprocessing: dict[str, object] = {
         "input_size": tuple(summary["input_size"]),
         "mean": tuple(summary["mean"]),
         "std": tuple(summary["std"]),

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -125,7 +124,7 @@ def _decode_json(body: bytes) -> bytes:
         raise Refused(HTTPStatus.BAD_REQUEST, 'the field "image" is not base64') from None
 
 
-def _answer(status: int, content: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+def _answer(status: int, content: dict[str, object], headers: dict[str, str] | None = None) -> Response:
     return Response(json.dumps(content) + "\n", status, headers, "application/json")
 
 

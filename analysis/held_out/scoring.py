@@ -6,7 +6,7 @@ Temperature scaling improves the calibration (Guo et al. 2017, section 4.2).
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -61,6 +61,7 @@ class WorstError(TypedDict):
     label: int
     predicted: int
     probability: float
+    file: NotRequired[str]
 
 
 class TestScore(TypedDict):

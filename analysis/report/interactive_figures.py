@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from analysis.effects.search_parameters import list_parameters
 from analysis.report.page import render_template
@@ -38,7 +38,7 @@ class Figure:
     title: str
     sweep: SweepData = field(repr=False)
     effects: Sequence[EffectData] = field(default=(), repr=False)
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, object] = field(default_factory=dict)
     note: str = ""
 
     @property
@@ -67,7 +67,7 @@ class Figure:
         )
 
 
-def to_json(sweep: SweepData, effects: Sequence[EffectData] = ()) -> dict[str, Any]:
+def to_json(sweep: SweepData, effects: Sequence[EffectData] = ()) -> dict[str, object]:
     """The data of a page's figures as plain values."""
     return asdict(sweep) | {"effects": [asdict(row) for row in effects]}
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from analysis.effects.intervals import Interval
 
@@ -27,20 +27,22 @@ class Chart:
 
     kind: Literal["intervals", "confusion", "reliability"]
     caption: str
-    data: dict[str, Any] = field(repr=False)
+    data: dict[str, object] = field(repr=False)
     height: int = 340  # pixels
     picture: bytes = field(default=b"", repr=False)
 
 
 def interval_row(
     name: str, group: int, interval: Interval, unit: float, text: str, points: Sequence[tuple[float, str]] = ()
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """One row of a chart of intervals; `group` is its colour, and `text` is shown at the pointer, as are those of points."""
     ends = {"mean": unit * interval.mean, "low": unit * interval.low, "high": unit * interval.high}
     return {"name": name, "group": group, **ends, "text": text, "points": [[unit * x, about] for x, about in points]}
 
 
-def interval_chart(caption: str, label: str, rows: Sequence[dict[str, Any]], row_height: int, *, zero: bool) -> Chart:
+def interval_chart(
+    caption: str, label: str, rows: Sequence[dict[str, object]], row_height: int, *, zero: bool
+) -> Chart:
     """The chart of rows from `interval_row`; `zero` draws the line of no difference, and `row_height` is in pixels."""
     from analysis.report.plots.effect_plots import plot_intervals
     from analysis.report.plots.plot_style import to_png

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from analysis.effects.intervals import NORMAL_95
 from analysis.report.sentences import describe_lead
@@ -47,7 +47,7 @@ class Difference:
 
     kind: Kind
     field: str
-    values: list[Any]
+    values: list[object]
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def _describe_scores(records: Sequence[SweepRecord], best: Sequence[Trial | None
 
 
 def _find_differences(records: Sequence[SweepRecord], best: Sequence[Trial | None]) -> Iterator[Difference]:
-    parts: dict[Kind, list[Mapping[str, Any]]] = {
+    parts: dict[Kind, list[Mapping[str, object]]] = {
         "data": [
             {**flatten(record.space.baselines()[0].data.model_dump(mode="json")), **(record.header.dataset or {})}
             for record in records

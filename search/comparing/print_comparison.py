@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -85,7 +84,7 @@ def _split(widths: Sequence[int], room: int) -> Iterator[slice]:
             start = end
 
 
-def _format(value: Any) -> str:
+def _format(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3g}"
     return "–" if value is None else format_value(value)

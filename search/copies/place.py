@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from training.errors import UserError
 
@@ -90,7 +90,7 @@ class CopyPlace:
         return filesystem, path.rstrip("/")
 
 
-def _copy(source: Any, source_files: FileSystem, target: Any, target_files: FileSystem) -> None:
+def _copy(source: object, source_files: FileSystem, target: object, target_files: FileSystem) -> None:
     from pyarrow.fs import copy_files
 
     copy_files(str(source), str(target), source_filesystem=source_files, destination_filesystem=target_files)

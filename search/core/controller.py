@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from ledger.events import (
     REQUESTS,
@@ -29,7 +28,7 @@ from ledger.events import (
 from ledger.file import Ledger
 from ledger.trials import UNFINISHED, Trial, Trials
 from search.core.asha import Decision, make_asha
-from search.core.sampler import Sampler
+from search.core.sampler import Sampler, Values
 from spaces.parameters.draws import Params
 from spaces.space import Space
 from training.errors import UserError
@@ -208,7 +207,7 @@ class Controller:
     def _is_trained(self, recipe: Recipe) -> bool:
         return self.trials.find(self.resolve(recipe)) is not None
 
-    def _is_copy(self, values: Any) -> bool:
+    def _is_copy(self, values: Values) -> bool:
         """Whether a draw is the recipe of a trial: with the same seed it would only repeat that trial's scores."""
         try:
             return self._is_trained(read_recipe(values))

@@ -4,10 +4,10 @@ import copy
 import math
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import optuna
@@ -18,7 +18,8 @@ from optuna.trial import FixedTrial, FrozenTrial, TrialState
 from search.core.early_scores import forecast_finals, scores_at_shares
 from spaces.parameters.draws import GridTrial, OptunaTrial, Params, ShuffledTrial, draw_every
 
-Suggest = Callable[[OptunaTrial], Any]
+Values = Mapping[str, object]  # of a recipe, by field
+Suggest = Callable[[OptunaTrial], Values]
 
 _STEPS = 1000  # Optuna's steps are whole numbers, so a share of a trial's own length is given in thousandths.
 _LOST = ("diverged", "failed", "out_of_memory", "infeasible")
@@ -72,7 +73,7 @@ class Sampler:
             self._grid = [params for params, _ in draw_every(suggest, GridTrial())]
             random.Random(seed).shuffle(self._grid)  # so that a part of the grid is unbiased
 
-    def ask(self, trial: int, is_copy: Callable[[Any], bool] = lambda drawn: False) -> tuple[Params, Any] | None:
+    def ask(self, trial: int, is_copy: Callable[[Values], bool] = lambda drawn: False) -> tuple[Params, Values] | None:
         """Return the parameters of a new trial and the values that `suggest` drew with them.
 
         None if no point is left: all were tried, or refused, or `is_copy` says of their values that a trial has them.

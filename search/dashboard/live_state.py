@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import psutil
 
@@ -85,7 +84,7 @@ class LiveSummary:
         self.driver, self.drivers, self.places = event, self.drivers + 1, {}
         self.pace = Pace(lambda: event.slots, (lambda: event.time + budget - time.time()) if budget else None)
 
-    def describe(self, trials: Trials, best: Trial | None, asha: Asha | None, state: str) -> dict[str, Any]:
+    def describe(self, trials: Trials, best: Trial | None, asha: Asha | None, state: str) -> dict[str, object]:
         """Return plain values for the page; `state` is that of the sweep."""
         now, counts = time.time(), Counter(trial.state for trial in trials)
         is_running = state == "running"
@@ -129,7 +128,7 @@ class LiveSummary:
             words += self.machine.describe()
         return " · ".join(words)
 
-    def _describe_rungs(self, trials: Trials, asha: Asha | None) -> list[dict[str, Any]]:
+    def _describe_rungs(self, trials: Trials, asha: Asha | None) -> list[dict[str, object]]:
         lines = []
         for label, count, cutoff in asha.rungs() if asha else []:
             passing = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from analysis.effects.search_parameters import OTHER, encode_recipe, is_interval, list_parameters
 from analysis.report.choices import list_options
@@ -17,7 +16,7 @@ from spaces.space import Space
 from training.contract.part import Part
 from training.recipe import Recipe, flatten
 
-Row = dict[str, Any]  # plain values for JSON
+Row = dict[str, object]  # plain values for JSON
 
 
 class TrialRows:

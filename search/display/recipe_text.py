@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from ledger.trials import Trial, Trials
 from spaces.parameters.domains import format_value
@@ -57,7 +56,7 @@ def baseline_of(trials: Trials) -> Recipe:
     return next((t.recipe for t in list(trials) if t.origin == "baseline"), Recipe())
 
 
-def _differences(recipe: dict[str, Any], baseline: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _differences(recipe: dict[str, object], baseline: dict[str, object]) -> Iterator[tuple[str, object]]:
     for field, value in recipe.items():
         base = baseline.get(field)
         if not isinstance(value, dict) or not isinstance(base, dict):
@@ -71,7 +70,7 @@ def _differences(recipe: dict[str, Any], baseline: dict[str, Any]) -> Iterator[t
         yield from ((path, flat[path]) for path in sorted(changed, key=_name_first))
 
 
-def _defaults(field: str, value: dict[str, Any]) -> dict[str, Any]:
+def _defaults(field: str, value: dict[str, object]) -> dict[str, object]:
     part = slot_of(Recipe, field).part(value)
     return flatten(part().model_dump(), f"{field}.")
 
@@ -80,5 +79,5 @@ def _name_first(path: str) -> bool:
     return path.rpartition(".")[2] not in ("name", "policy", "source")
 
 
-def _format_short(value: Any) -> str:
+def _format_short(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else format_value(value)

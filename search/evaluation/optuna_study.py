@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import warnings
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ledger.formatting import mask_secrets, plural
 from ledger.record import SweepRecord
 from ledger.trials import Trial
 from training.errors import UserError
 from training.process.optional import require_driver
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+    from search.core.sampler import Suggest
 
 
 def write_study(record: SweepRecord, url: str) -> str:
@@ -47,7 +52,7 @@ def write_study(record: SweepRecord, url: str) -> str:
     return f"Wrote {plural(len(trials), 'trial')} to {shown}: optuna.load_study(study_name={record.name!r}, storage={shown!r})."
 
 
-def _translate(trial: Trial, metric: str, suggest: Any) -> Any:
+def _translate(trial: Trial, metric: str, suggest: Suggest) -> FrozenTrial:
     """Return Optuna's form of a trial. A stopped trial becomes a pruned one.
 
     A baseline outside the space has no parameters, so its recipe is an attribute.

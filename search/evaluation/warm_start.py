@@ -32,7 +32,7 @@ def collect_warm_starts(space: Space, sweeps: Iterable[SweepRecord]) -> tuple[Re
     return tuple(recipes)
 
 
-def carry_over(space: Space, values: dict[str, Any]) -> Recipe | None:
+def carry_over(space: Space, values: dict[str, object]) -> Recipe | None:
     """Combine these values of the search parameters with the space's fixed values. None if the recipe lies outside."""
     try:
         recipe = read_recipe(_fill(space.recipe, values))

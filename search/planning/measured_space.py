@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ledger.formatting import plural
 from search.display.phases import Phases
@@ -38,6 +38,8 @@ from training.process.text_files import keep_json, recall_json
 from training.recipe import Recipe, read_recipe
 
 if TYPE_CHECKING:
+    from ray import ObjectRef
+
     from training.cost import Cost
 
 logger = logging.getLogger("search")
@@ -52,12 +54,20 @@ WORDS = {"base": "the baseline", "check": "random draw", "heaviest": "most memor
 class KeptMeasurement:
     """A measurement in a file."""
 
-    recipe: dict[str, Any]
+    recipe: dict[str, object]
     level: str
     kind: Kind
     cost: dict[str, int | float] | None = None
     problem: str = ""
     start_seconds: float = 0.0
+
+
+class Answer(TypedDict, total=False):
+    """What a worker measured: the fields of `Cost` and the seconds before its start, or the reason why it cannot run."""
+
+    cost: dict[str, Any]
+    start_seconds: float
+    problem: str
 
 
 @dataclass(frozen=True)
@@ -192,10 +202,12 @@ def measure_targets(
 
     demand = capacity.demand
 
-    def start(target: CostTarget) -> Any:
-        return task.remote(target.recipe.model_dump(), target.level, demand.cpus, demand.gpus, uses_share, time.time())
+    def start(target: CostTarget) -> ObjectRef[Answer]:
+        share = (demand.cpus, demand.gpus, uses_share)
+        answer: ObjectRef[Answer] = task.remote(target.recipe.model_dump(), target.level, *share, time.time())
+        return answer
 
-    def finish(target: CostTarget, answer: Any) -> Measurement:
+    def finish(target: CostTarget, answer: ObjectRef[Answer]) -> Measurement:
         try:
             return read_answer(target, ray.get(answer))
         except RayError as error:
@@ -206,7 +218,7 @@ def measure_targets(
     name = f"measuring {plural(len(targets), 'recipe')}"
     phases.begin(name)
     measurements: dict[int, Measurement] = {}  # by the place of the target
-    waiting: dict[Any, int] = {}
+    waiting: dict[ObjectRef[Answer], int] = {}
     at_once = min(max(1, capacity.slots), len(targets))  # Ray waits for a machine if there is none yet
     left = iter(range(len(targets)))
     while True:
@@ -234,9 +246,9 @@ def _describe(measurement: Measurement, base: CostTarget) -> str:
 
 
 def run_measurement(
-    recipe: dict[str, Any], level: str, cpus: float, gpus: float, uses_share: bool, submitted: float
-) -> dict[str, Any]:
-    """Measure one recipe in a Ray worker. Returns the fields of `Cost`, or the `problem` in one line."""
+    recipe: dict[str, object], level: str, cpus: float, gpus: float, uses_share: bool, submitted: float
+) -> Answer:
+    """Measure one recipe in a Ray worker."""
     import torch
 
     from training.cost import measure_cost
@@ -253,7 +265,7 @@ def run_measurement(
     return {"cost": asdict(cost), "start_seconds": waited}
 
 
-def read_answer(target: CostTarget, answer: dict[str, Any]) -> Measurement:
+def read_answer(target: CostTarget, answer: Answer) -> Measurement:
     """Return what a worker measured."""
     from training.cost import Cost
 
@@ -292,7 +304,7 @@ def recall(plan: PreparedSweep, file: Path) -> MeasuredSpace | None:
     return MeasuredSpace(rows, kept.left_out, plan.capacity.demand.gpus > 0, candidates)
 
 
-def _write(measurement: Measurement) -> dict[str, Any]:
+def _write(measurement: Measurement) -> dict[str, object]:
     target = {
         "recipe": measurement.target.recipe.model_dump(),
         "level": measurement.target.level,

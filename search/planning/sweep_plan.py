@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ledger.events import AnyEvent, SweepPlanned
 from ledger.settings import Settings
@@ -45,7 +45,7 @@ class RecipeRow:
     train_memory_mb: float | None
     evaluation_memory_mb: float | None
     ram_mb: float | None
-    recipe: dict[str, Any]
+    recipe: dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _simulate(plan: PreparedSweep, measured: MeasuredSpace) -> tuple[list[Course
     return [run(plan.space, seed) for seed in seeds], [run(full, seed) for seed in seeds]
 
 
-def _time_trial(model: CostModel, tested: dict[Any, float], recipe: Recipe) -> tuple[float, list[float]]:
+def _time_trial(model: CostModel, tested: dict[object, float], recipe: Recipe) -> tuple[float, list[float]]:
     """Return the seconds of a trial's start and of each epoch. `tested` has the range tests that were done already."""
     levels = [(CostTarget(recipe, level).features, count) for level, count in list_levels(recipe)]
     first, key = model.predict(levels[0][0]), tuple(levels[0][0].values())

@@ -21,6 +21,7 @@ from training.recipe import flatten
 
 if TYPE_CHECKING:
     import pandas as pd
+    from _typeshed import DataclassInstance
     from rich.console import Console
 
     from analysis.report.findings import Findings
@@ -31,7 +32,7 @@ Row = TypeVar("Row", "EffectRow", "InteractionRow")
 _FIRST, *_OTHERS = [(column.row_name, column.kind) for column in list_columns("rows")]
 TrialRow = make_dataclass(
     "TrialRow",
-    [_FIRST, ("rank", int | None), *_OTHERS, ("recipe", dict[str, Any])],
+    [_FIRST, ("rank", int | None), *_OTHERS, ("recipe", dict[str, object])],
     frozen=True,
     namespace={
         "__module__": __name__,
@@ -152,12 +153,14 @@ def apart(is_for_programs: bool) -> Iterator[Console]:
         yield make_console(sys.stderr)
 
 
-def print_result(whole: Any, rows: Sequence[Any], row_class: type, as_json: bool) -> None:
+def print_result(
+    whole: object, rows: Sequence[DataclassInstance], row_class: type[DataclassInstance], as_json: bool
+) -> None:
     """Print the whole result as JSON, or else its rows, which are of one kind, as CSV."""
     print(to_json(whole) if as_json else to_csv(rows, row_class).rstrip())
 
 
-def to_json(rows: Any) -> str:
+def to_json(rows: object) -> str:
     """Return a dataclass, a list of them or plain values as JSON."""
     plain = rows
     if isinstance(rows, list):
@@ -176,7 +179,7 @@ def _make_plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def to_csv(rows: Sequence[Any], row_class: type) -> str:
+def to_csv(rows: Sequence[DataclassInstance], row_class: type[DataclassInstance]) -> str:
     """Return dataclasses as CSV with a header and the fields of a class; a mapping gives a column for each value."""
     names = [field.name for field in fields(row_class)]
     flat = [flatten(_make_plain({name: value for name, value in asdict(row).items() if name in names})) for row in rows]
@@ -184,7 +187,7 @@ def to_csv(rows: Sequence[Any], row_class: type) -> str:
     return write_csv(flat, list(dict.fromkeys([*plain, *(name for row in flat for name in row)])))
 
 
-def write_csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+def write_csv(rows: Sequence[Mapping[str, object]], names: Sequence[str]) -> str:
     """Return rows of values by name as CSV with a header."""
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n", restval="")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from training.contract.specs import Data
 from training.data.files.away import find_places
@@ -19,7 +18,7 @@ MOST_SECONDS = 600.0  # then the trials look: this machine may not have the imag
 class ImagesAway:
     """Holds trials back while the images are away."""
 
-    def __init__(self, say: Callable[[str], Any] = lambda line: None) -> None:
+    def __init__(self, say: Callable[[str], object] = lambda line: None) -> None:
         self._say = say
         self._data: Data | None = None  # those that are away
         self._began = self._next_look = 0.0

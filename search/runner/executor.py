@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from ledger.events import AnyEvent, EpochReported
 from ledger.folder import SweepFolder
@@ -40,7 +39,7 @@ class Work:
     settings: Settings
     should_stop: Callable[[], bool]  # also takes in the requests of users, so it is called at least once a second
     leave: Callable[[], None]  # called when the sweep should stop, before the wait for trials that still run
-    say: Callable[[str], Any] = lambda line: None  # prints a line
+    say: Callable[[str], object] = lambda line: None  # prints a line
 
 
 Executor = Callable[[Work], None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from analysis.reading.remote import TAG, RunStore
 from ledger.events import Dataset, RunOpened, SweepStarted
@@ -35,7 +34,7 @@ class SweepRuns:
         self.sweep_id = sweep_id
         self.nested = nested
         self.space = ""
-        self.params: dict[str, Any] = {}
+        self.params: dict[str, object] = {}
         self.dataset: Dataset | None = None
         self.tags: dict[str, str] = {}
         self.store: RunStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -96,7 +96,7 @@ def plot_epochs(sweep: Sweep) -> Figure:
 def plot_progress(sweeps: Mapping[str, Sweep]) -> Figure:
     """The best full-length score over the epochs that all trials have run; a line for each sweep."""
     figure, axes = new_figure(8.2, 3.0)
-    names: dict[str, tuple[str, float, Any]] = {}
+    names: dict[str, tuple[str, float, object]] = {}
     for (name, sweep), colour in zip(sweeps.items(), cycle((BLUE, ORANGE, GREEN, RED, GREY)), strict=False):
         trials = sweep.trials.sort_values("ended", kind="stable")
         finals = (sweep.sign * trials.score).where(trials.state == "completed").cummax().ffill()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.text import Text
@@ -95,7 +95,7 @@ def _build_variants(winner: Recipe, baseline: Recipe, sweep: str) -> tuple[list[
     return techniques, Variants(recipes, notes)
 
 
-def _switches(winner: Recipe, baseline: Recipe) -> Iterator[tuple[str, Any, Any]]:
+def _switches(winner: Recipe, baseline: Recipe) -> Iterator[tuple[str, object, object]]:
     """Yield each field with the winner's value and the value that means off."""
     for field, info in Recipe.model_fields.items():
         if field in SHARED:
@@ -108,7 +108,7 @@ def _switches(winner: Recipe, baseline: Recipe) -> Iterator[tuple[str, Any, Any]
             yield field, value, off
 
 
-def _exchange(recipe: Recipe, field: str, value: Any) -> Recipe | str:
+def _exchange(recipe: Recipe, field: str, value: object) -> Recipe | str:
     """Return the recipe with another value of one field, or the reason why that is invalid."""
     values = recipe.model_dump()
     values[field] = value.model_dump() if hasattr(value, "model_dump") else value

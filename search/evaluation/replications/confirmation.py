@@ -6,9 +6,10 @@ The best of many trials was also lucky (the winner's curse), so only seeds that 
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis.effects.intervals import Interval, paired_interval, rank_ranges, score_interval, score_noise
 from analysis.export.bundle import check_out
@@ -36,6 +37,10 @@ from training.recipe import read_recipe
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from analysis.held_out.scoring import WorstError
+    from training.data.files.images import ImagePart
+    from training.recipe import Recipe
 
 TOP, MOST_RECIPES = 3, 1000
 
@@ -171,7 +176,9 @@ def _best_seed(replicated: Replicated, label: str) -> Trial:
     return max(replicated.by_label[label], key=lambda trial: (sign * (trial.score or 0.0), -trial.number))
 
 
-def _draw_worst(folder: SweepFolder, part: Any, worst: list[Any], classes: Any, recipe: Any) -> None:
+def _draw_worst(
+    folder: SweepFolder, part: ImagePart, worst: list[WorstError], classes: Sequence[str], recipe: Recipe
+) -> None:
     """Draw the worst errors into a file beside the ledger, and add the names of their images to the results."""
     from analysis.held_out.score_figures import draw_worst
     from training.data.files.images import ImageFiles

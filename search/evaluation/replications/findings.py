@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from analysis.effects.intervals import Interval
 from ledger.events import TestScored
@@ -52,7 +51,7 @@ class Confirmation:
         """The time at which the test split was scored, with minutes, in UTC."""
         return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self.test.time))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain values, as in `confirm.json`."""
         test = self.test.model_dump(mode="json", exclude={"event", "time"}) | {"scored_at": self.scored_at}
         plain = asdict(self) | {"test": test, "seeds": list(self.seeds)}
@@ -115,6 +114,6 @@ class Ablation:
     recipes: dict[str, Interval]  # interval of the mean over seeds, by label of the recipe
     notes: Sequence[str]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain values, as in `ablate.json`."""
         return {"format": FORMAT, **asdict(self), "seeds": list(self.seeds)}

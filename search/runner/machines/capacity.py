@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from search.runner.machines.cluster import ACCELERATOR, Node
 from training.errors import UserError
@@ -41,7 +41,7 @@ class Demand:
         return {"cpu": self.cpus, "gpu": self.gpus, **memory, **accelerator}
 
     @property
-    def task_options(self) -> dict[str, Any]:
+    def task_options(self) -> dict[str, object]:
         """The same as options of a Ray task."""
         accelerator = {name: count for name, count in self.resources.items() if name.startswith(ACCELERATOR)}
         return {"num_cpus": self.cpus, "num_gpus": self.gpus, "resources": accelerator}
@@ -130,7 +130,7 @@ class Capacity:
         most: int | None = None,
         look: Callable[[], list[Node]] | None = None,
         prepare: Callable[[Node], Callable[[], str | None]] | None = None,
-        say: Callable[[str], Any] = lambda line: None,
+        say: Callable[[str], object] = lambda line: None,
     ) -> None:
         """Begin with prepared nodes.
 

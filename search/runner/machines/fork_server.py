@@ -20,7 +20,6 @@ import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 # Not Ray itself: it reads its settings for a worker from the environment when it is imported.
 MODULES = ("training.train", "training.linear_probe")
@@ -51,7 +50,7 @@ def serve(listener: socket.socket, owner: int) -> ForkRequest | None:
             watched.register(source, selectors.EVENT_READ)
         while (events := watched.select(IDLE_SECONDS)) or children:
             for key, _ in events:
-                ready: Any = key.fileobj
+                ready: object = key.fileobj
                 if ready == owner:
                     return None
                 if ready == woken:

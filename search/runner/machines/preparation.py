@@ -17,7 +17,7 @@ from search.copies.place import check_place
 from search.runner.machines.cluster import Node
 from search.runner.machines.ray_failures import describe_failure
 from search.runner.worker import bootstrap, project_root
-from spaces.parameters.domains import Choice, Domain
+from spaces.parameters.domains import Choice, Domain, Tree
 from spaces.parameters.draws import RandomTrial, count, draw, draw_every
 from spaces.space import Space
 from training.contract.specs import Backbone, Preprocessing
@@ -77,7 +77,7 @@ def inputs_of(space: Space) -> list[Recipe]:
     return [Recipe(**{name: getattr(recipe, name) for name in INPUTS}, **single_image) for recipe in recipes.values()]
 
 
-def _list_draws(tree: dict[str, Any]) -> list[Any]:
+def _list_draws(tree: dict[str, Tree]) -> list[Any]:
     if count(tree) > COMBINATIONS:
         return [draw(tree, RandomTrial(seed)) for seed in range(COMBINATIONS)]
     return [values for _, values in draw_every(partial(draw, tree))]
@@ -124,7 +124,7 @@ def _check_model(recipe: Recipe, data: ImageData, meant: Recipe) -> None:
     refuse_single_images(recipe, build_model(recipe.backbone, len(data.classes), side), side)
 
 
-def prepare_machine(storage: str, inputs: list[dict[str, Any]], gpus: float, copy_to: str = "") -> MachineFacts:
+def prepare_machine(storage: str, inputs: list[dict[str, object]], gpus: float, copy_to: str = "") -> MachineFacts:
     """Prepare the machine on which this runs. Returns its abilities, or the error of a user's mistake without raising.
 
     With a URI for copies the storage need not be shared, so it is created, and the machine must reach the URI.
@@ -203,7 +203,7 @@ def compare_versions(facts: list[MachineFacts]) -> list[str]:
 
 
 def prepare_cluster(
-    inputs: list[dict[str, Any]], storage: Path, nodes: list[Node], gpus: float, copy_to: str = ""
+    inputs: list[dict[str, object]], storage: Path, nodes: list[Node], gpus: float, copy_to: str = ""
 ) -> list[MachineFacts]:
     """Prepare all machines of a cluster at the same time, each by a task there. The results are in the order of the nodes."""
     answers = [start_preparing(inputs, storage, node, gpus, copy_to) for node in nodes]
@@ -216,7 +216,7 @@ def prepare_cluster(
 
 
 def start_preparing(
-    inputs: list[dict[str, Any]], storage: Path, node: Node, gpus: float, copy_to: str = ""
+    inputs: list[dict[str, object]], storage: Path, node: Node, gpus: float, copy_to: str = ""
 ) -> ObjectRef[MachineFacts]:
     """Start a task that prepares one machine of a cluster."""
     import ray

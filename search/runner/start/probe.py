@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ray import ObjectRef
 
 MOST_THREADS = 4
+ProbeAnswer = dict[str, Any]  # the fields of `FeaturesProbed`, or the `problem` in one line
 LAST_WAIT_SECONDS = 60.0  # a short sweep may end before its probe
 logger = logging.getLogger("search")
 
@@ -30,7 +31,7 @@ class Probe:
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
         self.recipe = None if controller.replication or controller.trials.probe else find_probed(controller.space)
-        self.answer: ObjectRef[dict[str, Any]] | None = None
+        self.answer: ObjectRef[ProbeAnswer] | None = None
 
     def __call__(self, event: AnyEvent) -> None:
         """Start the probe at the first report of a trial."""
@@ -83,17 +84,17 @@ def find_probed(space: Space) -> Recipe | None:
     return None if baseline.backbone.weights == "none" else baseline
 
 
-def _start(recipe: Recipe, metric: str) -> ObjectRef[dict[str, Any]]:
+def _start(recipe: Recipe, metric: str) -> ObjectRef[ProbeAnswer]:
     import ray
 
     # Each call gets a process of its own, because its priority stays low until it ends.
     probe = ray.remote(max_calls=1, max_retries=1)(bootstrap(project_root(), "search.runner.start.probe", "run_probe"))
     # The task requests no CPU, so it never waits for a trial, and no trial waits for it.
-    answer: ObjectRef[dict[str, Any]] = probe.options(num_cpus=0).remote(recipe.model_dump(), metric)
+    answer: ObjectRef[ProbeAnswer] = probe.options(num_cpus=0).remote(recipe.model_dump(), metric)
     return answer
 
 
-def run_probe(recipe: dict[str, Any], metric: str) -> dict[str, Any]:
+def run_probe(recipe: dict[str, object], metric: str) -> ProbeAnswer:
     """Run the probe in a Ray worker. Returns the fields of `FeaturesProbed`, or the `problem` in one line."""
     os.nice(10)
     began = time.perf_counter()
