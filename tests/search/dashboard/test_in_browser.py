@@ -156,6 +156,34 @@ def test_the_findings_of_the_report_appear_when_trials_have_completed(make_sweep
 
 
 @pytest.mark.slow
+def test_a_finding_about_an_earlier_best_says_so_until_it_is_computed_again(make_sweep, events, open_page):
+    cut = next(place for place, event in enumerate(events) if event.event == "end" and event.trial == 3) + 1
+    folder = make_sweep(events[:cut])
+    earlier, best = (SweepRecord.open(it).trials.best() for it in (folder, make_sweep(events, "whole")))
+    assert best.number != earlier.number
+    found = {"version": 0}
+
+    def answer(route):
+        lead = f'<div class="lead"><button data-trial="{found.get("trial")}">Show the trial</button></div>'
+        effects = {"lead": lead, "html": "<p>effects</p>", "effects": [], "problem": ""} if found["version"] else {}
+        route.fulfill(json={"version": found["version"], **effects})
+
+    with served(folder) as address, folder.locked():
+        page = open_page("about:blank")
+        page.route("**/findings*", answer)
+        page.goto(address)
+        sync_api.expect(page.locator("#best-title")).to_contain_text(f"trial {earlier.name}")
+        sync_api.expect(page.locator("#lead-behind")).to_be_hidden()
+        found.update(version=1, trial=earlier.number)
+        sync_api.expect(page.locator("#lead button")).to_be_visible()
+        sync_api.expect(page.locator("#lead-behind")).to_be_hidden()
+        append(folder, events[cut:])
+        sync_api.expect(page.locator("#lead-behind")).to_contain_text(f"Trial {best.name} is the best now")
+        found.update(version=2, trial=best.number)
+        sync_api.expect(page.locator("#lead-behind")).to_be_hidden()
+
+
+@pytest.mark.slow
 def test_the_token_opens_the_page_once_and_the_cookie_from_then_on(make_sweep, events, open_page):
     folder = make_sweep(events)
     with served(folder, "--host", "0.0.0.0") as address:

@@ -99,7 +99,7 @@ function showFindings(news) {
   figures.splice(0, figures.length, ...figures.filter(({ element }) => !place.contains(element)));
   place.innerHTML = news.html;
   byId("lead").innerHTML = news.lead;
-  hideBestChoices();
+  compareWithFinding();
   for (const one of place.querySelectorAll("details")) one.open = opened.includes(one.firstElementChild.textContent);
   for (const button of byId("content").querySelectorAll("button[data-trial]")) {
     button.addEventListener("click", () => openTrial(rowOf.get(Number(button.dataset.trial))));

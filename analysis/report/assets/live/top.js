@@ -115,12 +115,15 @@ function showBest(isRunning) {
   if (!hasBest) return;
   setText(byId("best-title"), `${isRunning ? "Best so far" : "The best"}: trial ${nameOf(sweep.best)}, ${scoreText(sweep.best)}`);
   setText(byId("best-changes"), differences(sweep.best).join("\n") || "The recipe is that of the baseline.");
-  hideBestChoices();
+  compareWithFinding();
 }
 
 // What the best trial chose is in the frame of the finding, once there is one of this trial.
-function hideBestChoices() {
-  byId("best-choices").hidden = Boolean(byId("lead").querySelector(`button[data-trial="${trials.trial[sweep.best]}"]`));
+function compareWithFinding() {
+  const isOfBest = Boolean(byId("lead").querySelector(`button[data-trial="${trials.trial[sweep.best]}"]`));
+  byId("best-choices").hidden = isOfBest;
+  byId("lead-behind").hidden = isOfBest || !byId("lead").firstElementChild;
+  setText(byId("lead-behind"), `Trial ${nameOf(sweep.best)} is the best now; the finding above is older and is being computed again.`);
 }
 
 function showLinks(head) {
