@@ -81,7 +81,7 @@ def add_after(path: Path, line: str, text: str) -> None:
 @pytest.mark.slow
 def test_a_technique_is_added_in_four_places_and_passes_the_tests_of_all_techniques(tmp_path):
     ignore = shutil.ignore_patterns("__pycache__")
-    for folder in ("training", "spaces", "ledger", "analysis", "search", "benchmarks", "tests"):
+    for folder in ("training", "spaces", "ledger", "analysis", "search", "benchmarks", "docs", "tests"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignore)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "training/techniques/data/input_noise.py").write_text(FILE)
