@@ -21,7 +21,6 @@ from training.recipe import flatten
 
 if TYPE_CHECKING:
     import pandas as pd
-    from _typeshed import DataclassInstance
     from rich.console import Console
 
     from analysis.report.findings import Findings
@@ -153,9 +152,7 @@ def apart(is_for_programs: bool) -> Iterator[Console]:
         yield make_console(sys.stderr)
 
 
-def print_result(
-    whole: object, rows: Sequence[DataclassInstance], row_class: type[DataclassInstance], as_json: bool
-) -> None:
+def print_result(whole: object, rows: Sequence[Any], row_class: type, as_json: bool) -> None:
     """Print the whole result as JSON, or else its rows, which are of one kind, as CSV."""
     print(to_json(whole) if as_json else to_csv(rows, row_class).rstrip())
 
@@ -179,7 +176,7 @@ def _make_plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def to_csv(rows: Sequence[DataclassInstance], row_class: type[DataclassInstance]) -> str:
+def to_csv(rows: Sequence[Any], row_class: type) -> str:
     """Return dataclasses as CSV with a header and the fields of a class; a mapping gives a column for each value."""
     names = [field.name for field in fields(row_class)]
     flat = [flatten(_make_plain({name: value for name, value in asdict(row).items() if name in names})) for row in rows]
