@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from training.callbacks.weight_average import AveragingRate
+from training.contract.part import Part
 from training.data.load_data import load_data
 from training.distributed.rank import Rank
 from training.loop.classifier import Classifier
@@ -24,7 +25,7 @@ from training.techniques.compute.precision import Precision
 from training.train import prepare
 
 # They change no rate, and some of them need a GPU.
-PLAIN: dict[str, Any] = {
+PLAIN: dict[str, Part] = {
     "data_parallel": DataParallel(),
     "activation_checkpointing": ActivationCheckpointing(),
     "precision": Precision(),
@@ -83,8 +84,7 @@ def _list_notes(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _read_groups(classifier: Classifier) -> tuple[RateGroup, ...]:
-    configured: Any = classifier.configure_optimizers()
-    schedule: LambdaLR = configured["lr_scheduler"]["scheduler"]
+    schedule = cast(LambdaLR, classifier.build_optimizer()[1])
     curves = list(schedule.lr_lambdas)
     for callback in classifier.plan.callbacks:
         if isinstance(callback, AveragingRate):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from training.contract.part import RecipeView
 from training.distributed.rank import ALONE, Rank
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from lightning.pytorch import Callback
     from lightning.pytorch.plugins import Precision
     from torch import nn
+
+T = TypeVar("T")
 
 # The parameters that train, and the modules without any parameter that trains.
 UnfreezeStep = tuple[set["nn.Parameter"], list["nn.Module"]]
@@ -217,7 +219,7 @@ class TrainingSetup:
         self.trainer.update(arguments)
 
 
-def _replace_keys(values: dict[nn.Parameter, Any], new: dict[nn.Parameter, nn.Parameter]) -> None:
+def _replace_keys(values: dict[nn.Parameter, T], new: dict[nn.Parameter, nn.Parameter]) -> None:
     replaced = {new[parameter]: value for parameter, value in values.items()}
     values.clear()
     values.update(replaced)

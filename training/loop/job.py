@@ -25,7 +25,7 @@ class TrainingJob:
     cache: Path | None = None
     val_images: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return plain values, from which another process builds the same job."""
         # The first process alone uses the cache.
         plain = {

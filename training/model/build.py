@@ -34,7 +34,7 @@ def build_model(backbone: Backbone, class_count: int, image_size: int) -> nn.Mod
     if backbone.weights == "pretrained" and backbone.source == "timm":
         # timm adapts its weights to the model: it renames old keys and resizes position embeddings.
         overlay = {"state_dict": fetch_pretrained(backbone), "num_classes": 0}
-        return build_bare(backbone, class_count, image_size, pretrained=True, pretrained_cfg_overlay=overlay)
+        return build_bare(backbone, class_count, image_size, overlay)
     model = build_bare(backbone, class_count, image_size)
     if backbone.weights == "letters":
         _load(model, letters_weights(backbone), "letters", image_size)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -120,8 +119,8 @@ def _read(file: Path, field: str) -> tuple[Recipe, dict[str, torch.Tensor], list
     from safetensors.torch import load_file
 
     try:
-        facts: Any = read_json(file.parent / "summary.json")
-        written: Any = YAML(typ="safe").load(file.parent / "recipe.yaml")
+        facts = read_json(file.parent / "summary.json")
+        written = YAML(typ="safe").load(file.parent / "recipe.yaml")
         recipe = Recipe.model_validate(written["recipe"], context=RECORDED)
         return recipe, load_file(file), list(facts["classes"]), facts["trained_on"]
     except UserError:

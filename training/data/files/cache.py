@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypedDict, TypeVar, cast
 
 from filelock import FileLock
 from platformdirs import user_cache_dir
 
-from training.process.text_files import read_json
+from training.process.text_files import keep_json, recall_json
 
 Result = TypeVar("Result")
+
+
+class _Entry(TypedDict):
+    value: object  # which may be null
 
 
 def cached(subfolder: str, key: str, compute: Callable[[], Result]) -> Result:
@@ -37,11 +39,12 @@ def cached(subfolder: str, key: str, compute: Callable[[], Result]) -> Result:
             stack.enter_context(FileLock(file.with_suffix(".lock")))
         except (OSError, NotImplementedError):  # a read-only home, or a file system without locks
             return compute()
-        entry = _read(file)
+        entry = recall_json(file, _Entry)
         if entry is None:
             entry = {"value": compute()}
-            _write(file, entry)
-    return entry["value"]
+            with suppress(OSError):  # on a full disk, the next process computes again
+                keep_json(file, entry)
+    return cast(Result, entry["value"])
 
 
 def key_of_files(paths: Sequence[str], *settings: object, names: Sequence[str] | None = None) -> str:
@@ -58,24 +61,3 @@ def key_of_files(paths: Sequence[str], *settings: object, names: Sequence[str] |
             facts = (-1, -1)
         digest.update(b"%s\0%d %d\n" % (os.fsencode(name), *facts))
     return digest.hexdigest()[:32]
-
-
-def _read(file: Path) -> dict[str, Any] | None:
-    try:
-        entry = read_json(file)
-    except (OSError, ValueError):  # the file is missing or damaged: compute again
-        return None
-    return entry if isinstance(entry, dict) and "value" in entry else None
-
-
-def _write(file: Path, value: object) -> None:
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
-    except OSError:
-        return
-    try:
-        with open(descriptor, "w", encoding="utf-8") as stream:
-            json.dump(value, stream)
-        os.replace(temporary, file)
-    except OSError:  # on a full disk, the next process computes again
-        Path(temporary).unlink(missing_ok=True)

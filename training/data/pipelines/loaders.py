@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import cv2
 import numpy as np
@@ -26,6 +26,7 @@ from training.techniques.loss.class_balance import BalancedSampler
 if TYPE_CHECKING:
     from training.data.pipelines.dali_loader import DaliLoader
 
+T = TypeVar("T")
 TrainLoader: TypeAlias = "DataLoader[Batch] | DaliLoader"
 
 LARGEST_EVAL_BATCH = 256  # larger batches are not faster, measured on one core
@@ -122,17 +123,15 @@ def make_loaders(
 def _make_train_loader(
     part: ImagePart, recipe: Recipe, batches: ShareBatches, workers: int, device: str
 ) -> TrainLoader:
-    order: dict[str, Any] = {"batch_sampler": batches}  # torch's type has positions, here they are draws
     if recipe.augmentation.backend == "dali":
         from training.data.pipelines.dali_loader import DaliLoader
 
         return DaliLoader(part, recipe, batches, max(1, workers), device)
     if recipe.augmentation.backend == "tensor":
-        return DataLoader(TensorImages(part, recipe, device), **order, **loader_options(recipe.seed, 0, "cpu"))
+        return build_loader(TensorImages(part, recipe, device), batches, recipe.seed, 0, "cpu")
     images = TrainImages(part, recipe)
-    return DataLoader(
-        images, **order, **loader_options(recipe.seed, _needed(workers, images.images, recipe.preprocessing), device)
-    )
+    needed = _needed(workers, images.images, recipe.preprocessing)
+    return build_loader(images, batches, recipe.seed, needed, device)
 
 
 def make_eval_loader(
@@ -153,8 +152,8 @@ def make_eval_loader(
     else:
         dataset = EvalPixels(part, preprocessing, pixels)
     batches = _list_eval_batches(part, recipe, rank)
-    options = loader_options(recipe.seed, min(len(batches), _needed(workers, pixels, preprocessing)), device)
-    return DataLoader(dataset, batch_sampler=batches, **options)
+    needed = min(len(batches), _needed(workers, pixels, preprocessing))
+    return build_loader(dataset, batches, recipe.seed, needed, device)
 
 
 def _list_eval_batches(part: ImagePart, recipe: Recipe, rank: Rank) -> list[list[int]]:
@@ -205,16 +204,21 @@ def _needed(workers: int, images: np.ndarray | ImageFiles, preprocessing: Prepro
     return 0 if isinstance(images, np.ndarray) and size <= SMALL_SIDE else workers
 
 
-def loader_options(seed: int, workers: int, device: str) -> dict[str, Any]:
-    return {
-        "num_workers": workers,
-        "persistent_workers": workers > 0,
-        "worker_init_fn": _limit_threads if workers > 0 else None,
-        "pin_memory": device == "cuda",
-        "collate_fn": keep_batch,
+def build_loader(
+    dataset: Dataset[T], batches: Iterable[list[int]] | ShareBatches, seed: int, workers: int, device: str
+) -> DataLoader[T]:
+    """Build a loader of a data set that collates its batches itself."""
+    return DataLoader(
+        dataset,
+        batch_sampler=batches,  # type: ignore[arg-type]  # torch's type has positions, these may be draws
+        num_workers=workers,
+        persistent_workers=workers > 0,
+        worker_init_fn=_limit_threads if workers > 0 else None,
+        pin_memory=device == "cuda",
+        collate_fn=keep_batch,
         # Without it, the loader uses torch's global generator and changes all later draws.
-        "generator": torch.Generator().manual_seed(seed),
-    }
+        generator=torch.Generator().manual_seed(seed),
+    )
 
 
 def _limit_threads(worker: int) -> None:

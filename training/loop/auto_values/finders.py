@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
 from training.data.pipelines.loaders import Loaders, choose_eval_batch
+from training.data.pipelines.sampling import ShareBatches
 from training.distributed.progress import OTHER_SECONDS, allowing
 from training.errors import UserError
 from training.features.stored import SwitchedLoader
@@ -77,6 +78,7 @@ class MilestoneRate(pl.Callback):
             plan = replace(deepcopy(pl_module.plan), callbacks=[], batches_per_step=lambda epoch: batches)
             copy = Classifier(simplify(recipe, recipe.unfreeze.level), plan)
             rate = _find_rate(copy, loader.find_images(), before)
+        assert isinstance(loader.batch_sampler, ShareBatches)
         loader.batch_sampler.sampler.set_epoch(trainer.current_epoch)
         set_base_rate(trainer, _round(rate * FACTORS[asked]))
 
@@ -179,7 +181,7 @@ def _try_steps(recipe: Recipe, prepare: Prepare, size: int) -> None:
         batch = torch.zeros(images, 3, side, side), torch.zeros(images, dtype=torch.long)
         return DataLoader([batch] * count, batch_size=None)  # type: ignore[arg-type]
 
-    trainer = make_trainer(classifier, [], max_epochs=1)
+    trainer = make_trainer(classifier, [], epochs=1)
     fit_quietly(trainer, classifier, load(2, size, side), load(1, choose_eval_batch(sized), evaluated))
 
 

@@ -7,7 +7,7 @@ import os
 import random
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field
 
@@ -81,9 +81,8 @@ def _refuse_endless(values: object, name: str) -> None:
 
 def _build(pipeline: str) -> A.Compose:
     """Build a Compose of Albumentations from its JSON."""
-    os.environ.setdefault(
-        "NO_ALBUMENTATIONS_UPDATE", "1"
-    )  # otherwise its import searches the network for a newer version
+    # Otherwise its import searches the network for a newer version.
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     import albumentations as A
 
     with warnings.catch_warnings():
@@ -113,7 +112,7 @@ def _try(pipeline: str, side: int, path: str | None) -> None:
             )
 
 
-def _apply_always(values: Any) -> Any:
+def _apply_always(values: object) -> object:
     """Return a pipeline in which each step that can happen does, as a rare one may not in the runs of the check."""
     if isinstance(values, list):
         return [_apply_always(value) for value in values]

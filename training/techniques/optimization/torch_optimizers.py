@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -153,7 +153,7 @@ class Adafactor(Optimizer):
         arguments = self.arguments()
         return Adafactor(parameters, d=arguments.pop("clip"), **arguments)
 
-    def options_for(self, parameter: torch.Tensor, *, starts_at_zero: bool, is_in_head: bool) -> dict[str, Any]:
+    def options_for(self, parameter: torch.Tensor, *, starts_at_zero: bool, is_in_head: bool) -> dict[str, object]:
         # The paper's lower bound of the size, 1e-3, is meant for vectors. Steps relative to it hardly move a matrix.
         return {"eps": (None, (3 * parameter[0].numel()) ** -0.5)} if starts_at_zero else {}
 
