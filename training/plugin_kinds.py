@@ -45,10 +45,8 @@ def is_kind(value: object) -> TypeGuard[Plugin]:
 def register(plugin_class: Plugin, code: str, origin: str) -> None:
     """Add a class to the recipes of this process; a class that was loaded from the same file before is replaced.
 
-    Args:
-        plugin_class: The class; its name in snake case is the name in recipes.
-        code: The version and the hash of its source.
-        origin: The file or the package that it is from.
+    Its name in snake case is the name in recipes. `code` is the version and the hash of its source, and `origin` the
+    file or the package that it is from.
     """
     field, name = _find_place(plugin_class)
     key = f"{field}.{name}" if field else name

@@ -9,30 +9,16 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from training.callbacks.weight_average import AveragingRate
-from training.contract.part import Part
 from training.data.load_data import load_data
 from training.distributed.rank import Rank
 from training.loop.classifier import Classifier
 from training.process.isolation import isolated_process
 from training.recipe import Recipe
 from training.resolve import resolve_recipe
-from training.techniques.compute.activation_checkpointing import ActivationCheckpointing
-from training.techniques.compute.channels_last import ChannelsLast
-from training.techniques.compute.compilation import Compilation
-from training.techniques.compute.cudnn_benchmark import CudnnBenchmark
-from training.techniques.compute.data_parallel import DataParallel
-from training.techniques.compute.precision import Precision
 from training.train import prepare
 
 # They change no rate, and some of them need a GPU.
-PLAIN: dict[str, Part] = {
-    "data_parallel": DataParallel(),
-    "activation_checkpointing": ActivationCheckpointing(),
-    "precision": Precision(),
-    "channels_last": ChannelsLast(),
-    "compilation": Compilation(),
-    "cudnn_benchmark": CudnnBenchmark(),
-}
+RATELESS = ("data_parallel", "activation_checkpointing", "precision", "channels_last", "compilation", "cudnn_benchmark")
 
 
 @dataclass(frozen=True)
@@ -61,11 +47,11 @@ def plan_rates(recipe: Recipe) -> RatePlan:
     data = load_data(recipe.data)
     resolved = resolve_recipe(recipe, data, "cpu")
     notes = _list_notes(resolved)
+    optimizer = resolved.optimizer
+    if isinstance(optimizer.lr, str):
+        optimizer = optimizer.model_copy(update={"lr": 1.0})
     backbone = resolved.backbone.model_copy(update={"weights": "none"})
-    changes = {**PLAIN, "backbone": backbone}
-    if isinstance(resolved.optimizer.lr, str):
-        changes["optimizer"] = resolved.optimizer.model_copy(update={"lr": 1.0})
-    plain = resolved.model_copy(update=changes)
+    plain = resolved.without(*RATELESS).model_copy(update={"backbone": backbone, "optimizer": optimizer})
     with isolated_process(plain.seed, torch.get_num_threads()):
         classifier = prepare(data, "cpu", Rank(0, recipe.data_parallel.devices), plain)
         groups = _read_groups(classifier)

@@ -235,6 +235,10 @@ class Recipe(Part):
         values = {name: vars(self).get(name, info.default) for name, info in type(self).model_fields.items()}
         return {name: value.model_dump() if isinstance(value, Part) else value for name, value in values.items()}
 
+    def without(self, *fields: str) -> Self:
+        """Return the recipe with the defaults of these fields, such as with these techniques off."""
+        return self.model_copy(update={field: type(self).model_fields[field].default for field in fields})
+
     @property
     def evaluation_preprocessing(self) -> Preprocessing:
         """The preprocessing of images in validation, scores and predictions; that of the training must be resolved."""

@@ -75,11 +75,7 @@ class FeatureMaker:
         return self.size_of(part, recipe) <= cache_limit("features") // 2
 
     def make(self, part: ImagePart, recipe: Recipe) -> StoredFeatures:
-        """Return the features of a part, prepared as in an evaluation of `recipe`; they are computed if not stored yet.
-
-        Raises:
-            UnreadableImage: a file cannot be read; the message names it.
-        """
+        """Return the features of a part, prepared as in an evaluation of `recipe`; computed if they are not stored yet."""
 
         def fill(rows: np.ndarray) -> None:
             logger.info("Computing the features of %d images once: %d MB in the cache.", len(rows), rows.nbytes >> 20)
@@ -145,9 +141,7 @@ class FeatureMaker:
 class SwitchedLoader:
     """Batches of images, or the same batches as features while there are some.
 
-    Args:
-        find_images: Returns the loader of the images, which may prepare them at the first call.
-        batches: The draws, or the positions, of each batch.
+    The first call of `find_images` may prepare them; `batches` are the draws, or the positions, of each batch.
     """
 
     def __init__(self, find_images: Callable[[], TrainLoader], batches: ShareBatches | list[list[int]]) -> None:

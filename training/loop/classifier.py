@@ -214,7 +214,7 @@ class Classifier(pl.LightningModule):
         train_loss = loss_sum / count
         if not (math.isfinite(train_loss) and losses.isfinite().all()):
             raise Diverged("the loss became infinite or NaN")
-        metrics, error = measure(labels, predicted, confidence, losses, self.plan.class_count, score)
+        metrics, error = measure((labels, predicted, confidence, losses), self.plan.class_count, score)
         metrics |= {
             "train_loss": train_loss,
             "train_accuracy": correct / count,

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from torch import nn
 from torch.nn import functional as F
 
-from training.contract.specs import Data, Preprocessing
+from training.contract.specs import Preprocessing
 from training.errors import UserError
 from training.loop.checkpoint import read_checkpoint
 from training.process.text_files import read_json
@@ -89,7 +89,12 @@ def read_teacher(path: str, student: Recipe, classes: tuple[str, ...]) -> Traine
         raise UserError(
             f"{field}: its classes are not those of the data ({other}). Name a teacher for the same classes."
         )
-    _refuse_other_split(field, recipe.data, student.data)
+    # It may have been trained on the student's validation or test images.
+    if recipe.data.name == student.data.name and recipe.data.split_seed != student.data.split_seed:
+        raise UserError(
+            f"{field} was trained with data.split_seed={recipe.data.split_seed}, so on images that "
+            f"data.split_seed={student.data.split_seed} validates or tests on. Use the same seed."
+        )
     if trained_on != "train":
         raise UserError(
             f"{field} was trained on the validation images too. Name the export without that: sweep export."
@@ -99,15 +104,6 @@ def read_teacher(path: str, student: Recipe, classes: tuple[str, ...]) -> Traine
     return TrainedTeacher(
         model, recipe.evaluation_preprocessing, student.preprocessing, [known.index(name) for name in classes]
     )
-
-
-def _refuse_other_split(field: str, teacher_data: Data, student_data: Data) -> None:
-    """Refuse a teacher that may have been trained on the student's validation or test images."""
-    if teacher_data.name == student_data.name and teacher_data.split_seed != student_data.split_seed:
-        raise UserError(
-            f"{field} was trained with data.split_seed={teacher_data.split_seed}, so on images that "
-            f"data.split_seed={student_data.split_seed} validates or tests on. Use the same seed."
-        )
 
 
 def _read(file: Path, field: str) -> tuple[Recipe, dict[str, torch.Tensor], list[str], str]:

@@ -16,17 +16,10 @@ State = dict[str, torch.Tensor]
 
 # Under which keys checkpoints hold a state dict, the plain weights before averaged ones: ours and Lightning's, timm's,
 # MMPretrain's, DINO's and those of common training scripts.
-KEYS: tuple[str, ...] = (
-    "state_dict",
-    "model",
-    "model_state_dict",
-    "model_state",
-    "net",
-    "network",
-    "module",
-    "weights",
+KEYS = (
+    *("state_dict", "model", "model_state_dict", "model_state", "net", "network", "module", "weights", "params"),
+    *("state_dict_ema", "model_ema", "ema_state_dict", "ema", "teacher", "student"),
 )
-KEYS += ("params", "state_dict_ema", "model_ema", "ema_state_dict", "ema", "teacher", "student")
 WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")  # torch puts them anywhere in a name
 DEPTH = 4  # of keys in keys, and of names in front of a model's own
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TypedDict, TypeVar, cast
+from typing import TypeVar, cast
 
 from filelock import FileLock
 from platformdirs import user_cache_dir
@@ -17,20 +17,12 @@ from training.process.text_files import keep_json, recall_json
 Result = TypeVar("Result")
 
 
-class _Entry(TypedDict):
-    value: object  # which may be null
-
-
 def cached(subfolder: str, key: str, compute: Callable[[], Result]) -> Result:
-    """Return the cached result for this key, else compute and cache it. Processes that need it at the same time compute once.
+    """Return the cached result for this key, else compute and cache it.
 
-    The result is stored as JSON, so a cached tuple comes back as a list. If the cache folder cannot be written to, the
-    result is computed each time.
-
-    Args:
-        subfolder: The name of the subfolder.
-        key: A digest of everything that the result depends on, see `key_of_files`.
-        compute: Computes the result.
+    Processes that need it at the same time compute once. The result is stored as JSON, so a cached tuple comes back as
+    a list. If the cache folder cannot be written to, it is computed each time. `key` is a digest of everything that the
+    result depends on, see `key_of_files`.
     """
     file = Path(user_cache_dir("technique-search")) / subfolder / f"{key}.json"
     with ExitStack() as stack:
@@ -39,8 +31,8 @@ def cached(subfolder: str, key: str, compute: Callable[[], Result]) -> Result:
             stack.enter_context(FileLock(file.with_suffix(".lock")))
         except (OSError, NotImplementedError):  # a read-only home, or a file system without locks
             return compute()
-        entry = recall_json(file, _Entry)
-        if entry is None:
+        entry = recall_json(file, dict[str, object])
+        if entry is None or "value" not in entry:
             entry = {"value": compute()}
             with suppress(OSError):  # on a full disk, the next process computes again
                 keep_json(file, entry)

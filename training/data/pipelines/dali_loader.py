@@ -127,11 +127,7 @@ class DaliLoader:
 
 
 def read_encoded(path: str) -> tuple[np.ndarray, tuple[int, int]]:
-    """Return the bytes of a file, uint8 (N,), and height and width of the upright image in pixels.
-
-    Raises:
-        UnreadableImage: the file cannot be read; the message names it.
-    """
+    """Return the bytes of a file, uint8 (N,), and height and width of the upright image in pixels."""
     try:
         refuse_irregular(path)
         with open(path, "rb") as file:

@@ -24,14 +24,9 @@ if TYPE_CHECKING:
 
 
 def make_pipeline(recipe: Recipe, *, encoded: bool, fitting: bool, threads: int, device: str) -> Pipeline:
-    """Build a pipeline from `images` and the inputs of `make_inputs` to float32 (N, 3, side, side).
+    """Build a resolved recipe's pipeline from `images` and the inputs of `make_inputs` to float32 (N, 3, side, side).
 
-    Args:
-        recipe: A resolved recipe.
-        encoded: The images are bytes of files, not arrays.
-        fitting: The images have the size of the model's input.
-        threads: The number of DALI's threads.
-        device: "cpu" or "cuda".
+    The images are bytes of files if `encoded`, else arrays; if `fitting`, they have the size of the model's input.
     """
     require(
         "augmentation.backend=dali",

@@ -87,15 +87,9 @@ def make_loaders(
 ) -> Loaders:
     """Return the loaders of one training; each yields normalised float32 (N, 3, side, side) and int64 (N,).
 
-    The test split is not used. Each rank gets its share of every training batch and of the images to evaluate.
-
-    Args:
-        data: The images.
-        recipe: A recipe whose preprocessing, backend and batch size are resolved.
-        workers: The number of loader processes.
-        device: "cpu" or "cuda".
-        rank: This process among those of the training.
-        batch_sizes: The images of each training batch on all ranks together; None: those of a model without BatchNorm.
+    The test split is not used. Each rank gets its share of every training batch and of the images to evaluate. The
+    preprocessing, backend and batch size of the recipe must be resolved. `batch_sizes` are the images of each training
+    batch on all ranks together; None: those of a model without BatchNorm.
     """
     assert isinstance(recipe.batch_size, int)  # resolved
     cv2.setNumThreads(1)  # a pool of threads does not help for a single image
@@ -137,11 +131,7 @@ def _make_train_loader(
 def make_eval_loader(
     part: ImagePart, recipe: Recipe, *, workers: int, device: str = "cpu", rank: Rank = ALONE
 ) -> DataLoader[Batch]:
-    """Build a loader of one part, or a rank's share of it, in its order, without augmentation.
-
-    Raises:
-        UnreadableImage: a file cannot be read; this is raised here only for parts that are decoded in advance.
-    """
+    """Build a loader of one part, or a rank's share of it, in its order, without augmentation."""
     preprocessing = recipe.evaluation_preprocessing
     pixels = fit_all(part.reduced_to(GAP * resized_side(preprocessing)).images, preprocessing)
     dataset: Dataset[Batch]
@@ -200,8 +190,7 @@ def _refuse_too_few(epoch_size: int, val_count: int, rank: Rank) -> None:
 
 def _needed(workers: int, images: np.ndarray | ImageFiles, preprocessing: Preprocessing) -> int:
     """Return the number of workers. Small images in memory need none: preparing them is faster than sending them."""
-    size = preprocessing.side
-    return 0 if isinstance(images, np.ndarray) and size <= SMALL_SIDE else workers
+    return 0 if isinstance(images, np.ndarray) and preprocessing.side <= SMALL_SIDE else workers
 
 
 def build_loader(

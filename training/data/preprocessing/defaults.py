@@ -21,11 +21,7 @@ CROP = 0.875
 def resolve_preprocessing(
     preprocessing: Preprocessing, data: ImageData, weights_config: InputConfig | None
 ) -> Preprocessing:
-    """Replace every `auto`. `weights_config` is the input of the pretrained weights, None without such weights.
-
-    Raises:
-        UnreadableImage: one of the measured training images cannot be read.
-    """
+    """Replace every `auto`. `weights_config` is the input of the pretrained weights, None without such weights."""
     values = preprocessing.model_dump()
     missing = {name for name, value in values.items() if value == "auto"}
     if not missing:

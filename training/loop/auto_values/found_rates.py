@@ -67,11 +67,7 @@ class FoundRates:
 def identify_setup(simple: Recipe, data: ImageData, resources: Resources, rank: Rank) -> str:
     """Return a digest of everything that can change the result of a range test.
 
-    Args:
-        simple: The recipe of the test. Its epochs do not matter.
-        data: The images; their pixels, or the names, sizes and times of their files, are part of the digest.
-        resources: The threads and the device of each process.
-        rank: The number of processes is part of the digest.
+    The epochs of its recipe do not matter. Of the data it has the pixels, or the names, sizes and times of the files.
     """
     weights, teacher = Path(simple.backbone.weights), simple.distillation.teacher
     read = [file for file in (weights, find_file(Path(teacher)) if teacher else weights) if file.is_file()]

@@ -89,9 +89,7 @@ def run_range_test(classifier: Classifier, batches: Iterable[Batch]) -> float:
 def suggest(lrs: list[float], losses: list[float]) -> float:
     """Return the rate at which the smoothed loss falls fastest over log lr, before its minimum.
 
-    Args:
-        lrs: The learning rate of each step, rising by a constant factor.
-        losses: The training loss of each step.
+    `lrs` rise by a constant factor from step to step; `losses` are the training losses of the steps.
 
     Raises:
         NoRate: the loss does not fall.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field
 
 from training.contract.part import RecipeView
-from training.errors import UserError
+from training.errors import UserError, describe_error
 from training.process.text_files import read_text
 from training.techniques.data.augmentation import Policy
 
@@ -62,7 +62,7 @@ def read_pipeline(path: str) -> str:
     except RecursionError:
         raise UserError(f"{name}: it is nested too deep. {_WAY_OUT}") from None
     except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
-        raise UserError(f"augmentation.path={path}: cannot be read ({_first_line(error)}). {_WAY_OUT}") from None
+        raise UserError(f"augmentation.path={path}: cannot be read ({describe_error(error)}). {_WAY_OUT}") from None
 
 
 def _refuse_endless(values: object, name: str) -> None:
@@ -102,7 +102,7 @@ def _try(pipeline: str, side: int, path: str | None) -> None:
             compose.set_random_state(np.random.default_rng(0), random.Random(0))
             results += [compose(image=image)["image"] for _ in range(TRIED)]
     except Exception as error:  # noqa: BLE001 - each transform raises different errors
-        raise UserError(f"augmentation.path={path}: does not work ({_first_line(error)}). {_WAY_OUT}") from None
+        raise UserError(f"augmentation.path={path}: does not work ({describe_error(error)}). {_WAY_OUT}") from None
     for result in results:
         if not isinstance(result, np.ndarray) or result.shape != image.shape or result.dtype != image.dtype:
             actual = f"{getattr(result, 'dtype', type(result).__name__)} of shape {tuple(result.shape)}"
@@ -122,7 +122,3 @@ def _apply_always(values: object) -> object:
 
 
 _WAY_OUT = "Write it with albumentations.save(pipeline, file), or with data_format='yaml'."
-
-
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".rstrip(": ")

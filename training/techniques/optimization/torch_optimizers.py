@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from training.contract.part import Examples, RecipeView
+from training.process.optional import require
 from training.techniques.compute.precision import Precision
 from training.techniques.optimization.optimizer import (
     Beta1,
@@ -172,10 +174,6 @@ class Adam8bit(Optimizer):
     weight_decay: LrDecay = 0.0
 
     def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        import logging
-
-        from training.process.optional import require
-
         require("optimizer.name=adam8bit", "bitsandbytes", otherwise="Or use optimizer.name=adam.")
         logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns about parts that are not used here
         from bitsandbytes.optim import Adam8bit
