@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -44,7 +44,6 @@ class Loaders:
     build_val: Callable[[], DataLoader[Batch]]
     train_batches: ShareBatches  # the draws of each batch
     val_batches: list[list[int]]  # the positions of each batch
-    batch_sizes: tuple[int, ...]  # images of each training batch on all ranks together, the same in every epoch
 
     @cached_property
     def train(self) -> TrainLoader:
@@ -110,7 +109,6 @@ def make_loaders(
         partial(make_eval_loader, data.val, recipe, workers=workers, device=device, rank=rank),
         batches,
         _list_eval_batches(data.val, recipe, rank),
-        batch_sizes,
     )
 
 
@@ -194,12 +192,12 @@ def _needed(workers: int, images: np.ndarray | ImageFiles, preprocessing: Prepro
 
 
 def build_loader(
-    dataset: Dataset[T], batches: Iterable[list[int]] | ShareBatches, seed: int, workers: int, device: str
+    dataset: Dataset[T], batches: ShareBatches | list[list[int]], seed: int, workers: int, device: str
 ) -> DataLoader[T]:
     """Build a loader of a data set that collates its batches itself."""
     return DataLoader(
         dataset,
-        batch_sampler=batches,  # type: ignore[arg-type]  # torch's type has positions, these may be draws
+        batch_sampler=batches,
         num_workers=workers,
         persistent_workers=workers > 0,
         worker_init_fn=_limit_threads if workers > 0 else None,
