@@ -236,7 +236,7 @@ class Recipe(Part):
         return {name: value.model_dump() if isinstance(value, Part) else value for name, value in values.items()}
 
     def without(self, *fields: str) -> Self:
-        """Return the recipe with the defaults of these fields, such as with these techniques off."""
+        """Return the recipe with these fields at their defaults, so with these techniques off."""
         return self.model_copy(update={field: type(self).model_fields[field].default for field in fields})
 
     @property
