@@ -13,12 +13,14 @@ from typing import Any, Literal, get_args
 from ledger.formatting import format_digits, format_seconds, mask_secrets
 from ledger.trials import Trial
 
+Fact = str | float | None  # of a trial; a float may be whole, or a truth value
+
 # frame: data frames. rows: JSON, CSV and `sweep show --columns`. pages: the data of the report and of the dashboard.
 # listed: also shown as a column, in their tables of trials and in those of `sweep show`.
 Table = Literal["frame", "rows", "pages", "listed"]
 
 
-def _format(value: Any) -> str:
+def _format(value: object) -> str:
     return format_digits(value, 4) if isinstance(value, float) else str(value)
 
 
@@ -31,8 +33,8 @@ class TrialColumn:
     """
 
     name: str
-    kind: Any  # its type
-    value: Callable[[Trial], Any]
+    kind: object  # its type
+    value: Callable[[Trial], Fact]
     title: str = ""
     unit: str = ""
     text: Callable[[Any], str] = _format
@@ -47,7 +49,7 @@ class TrialColumn:
     def label(self) -> str:
         return f"{self.title} ({self.unit})" if self.unit else self.title
 
-    def put_on_page(self, value: Any, scale: float) -> Any:
+    def put_on_page(self, value: Fact, scale: float) -> Fact:
         """Return a value for JavaScript, which has no NaN; scores are multiplied by `scale`."""
         if not isinstance(value, float):
             return value
@@ -55,11 +57,11 @@ class TrialColumn:
         return float(f"{shown:.7g}") if math.isfinite(shown) else None
 
 
-def _from_last(name: str) -> Callable[[Trial], Any]:
+def _from_last(name: str) -> Callable[[Trial], Fact]:
     return lambda trial: getattr(trial.reports[-1], name) if trial.reports else None
 
 
-def _metric(name: str) -> Callable[[Trial], Any]:
+def _metric(name: str) -> Callable[[Trial], Fact]:
     return lambda trial: trial.reports[-1].metrics.get(name) if trial.reports else None
 
 
@@ -91,7 +93,7 @@ def list_columns(table: Table) -> list[TrialColumn]:
     return [column for column in COLUMNS if table in column.tables]
 
 
-def describe_pages() -> list[dict[str, Any]]:
+def describe_pages() -> list[dict[str, str | bool]]:
     """Return the columns of the pages for their scripts, which show one without a `title` in their own way."""
     return [
         {"name": column.name, "title": column.label, "listed": "listed" in column.tables}

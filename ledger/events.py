@@ -211,7 +211,7 @@ class TrialStarted(TrialEvent):
     origin: Origin
 
 
-def _current_metrics(metrics: Any) -> Any:
+def _current_metrics(metrics: object) -> object:
     return {METRICS.get(name, name): value for name, value in metrics.items()} if isinstance(metrics, dict) else metrics
 
 

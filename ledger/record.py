@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ledger.events import (
     AnyEvent,
@@ -89,7 +89,8 @@ class SweepRecord:
         """The space at the start of the sweep, with its images where they are now."""
         space = parse_recorded_space(self.header.space, str(self.folder.space), self.name)
         for event in self._list(DataMoved):
-            data: Any = space.recipe["data"]  # a mapping, as data is never searched
+            data = space.recipe["data"]
+            assert isinstance(data, dict)  # it is never searched
             space = replace(space, recipe={**space.recipe, "data": {**data, **event.places}})
         return space
 

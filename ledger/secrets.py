@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import traceback
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from ledger.formatting import MASK, mask_secrets, remove_controls
@@ -49,7 +48,7 @@ def mask_logs() -> None:
     """Mask the records of all loggers of this process, and remove what could command a terminal from them."""
     make_record = logging.getLogRecordFactory()
 
-    def make_masked(*arguments: Any, **named: Any) -> logging.LogRecord:
+    def make_masked(*arguments: object, **named: object) -> logging.LogRecord:
         record = make_record(*arguments, **named)
         record.msg, record.args = remove_controls(mask_secrets(record.getMessage())), ()
         if record.exc_info:

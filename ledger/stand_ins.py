@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Collection, Sequence
+from typing import Literal, cast
 
 from pydantic import ConfigDict
 
 from spaces.parameters.domains import WORDS
 from spaces.reading.document import parse_document
-from training.contract.part import CODE, Part, RecipeView
+from training.contract.part import CODE, Part, RecipeView, Values
 from training.contract.specs import OWN_BACKBONES, OwnBackbone
 from training.contract.technique import Technique
 from training.errors import UserError
@@ -18,7 +18,7 @@ from training.process.text_files import parse_json
 from training.recipe import STAND_IN, Recipe
 
 # The values of each part that was found, by what it is: input_noise, data.shapes, backbone.small_net.
-Found = dict[str, list[Mapping[str, Any]]]
+Found = dict[str, list[Values]]
 _DEFAULTS = {"lr": 0.01}  # the other baselines have a third of it, and three times it
 
 
@@ -74,7 +74,7 @@ def _find_written(text: object, found: Found) -> None:
                 _note(field, part, found, part)
 
 
-def _note(field: str, part: Mapping[str, Any], found: Found, values: Mapping[str, Any]) -> None:
+def _note(field: str, part: Values, found: Found, values: Values) -> None:
     """Add these values of a part if no plugin has it."""
     key = field
     if field in FAMILIES or field == "backbone":
@@ -88,7 +88,7 @@ def _note(field: str, part: Mapping[str, Any], found: Found, values: Mapping[str
         found.setdefault(key, []).append(values)
 
 
-def _list_mappings(value: object) -> list[dict[str, Any]]:
+def _list_mappings(value: object) -> list[Values]:
     """Return a mapping that is no domain, or those among the options of a choice."""
     if not isinstance(value, dict):
         return []
@@ -97,12 +97,12 @@ def _list_mappings(value: object) -> list[dict[str, Any]]:
     return [] if value.keys() & WORDS else [value]
 
 
-def _register(key: str, parts: Sequence[Mapping[str, Any]]) -> None:
+def _register(key: str, parts: Sequence[Values]) -> None:
     family, _, name = key.rpartition(".")
     if family == "backbone":
         OWN_BACKBONES[name] = (OwnBackbone(), STAND_IN)
         return
-    before: Any = Recipe.kinds(family).get(name) if family else _class_of(name)
+    before = Recipe.kinds(family).get(name) if family else _class_of(name)
     if before and all(part.keys() <= before.model_fields.keys() for part in parts):
         return
     base = before or (FAMILIES[family].base if family else Technique)
@@ -114,9 +114,9 @@ def _register(key: str, parts: Sequence[Mapping[str, Any]]) -> None:
         Recipe.add_technique(name, made, STAND_IN)  # type: ignore[arg-type]
 
 
-def _class_of(technique: str) -> Any:
+def _class_of(technique: str) -> type[Part] | None:
     info = Recipe.model_fields.get(technique)
-    return info and info.annotation
+    return cast(type[Part] | None, info and info.annotation)
 
 
 def _set_free(base: type[Part]) -> type[Part]:
@@ -129,14 +129,14 @@ def _set_free(base: type[Part]) -> type[Part]:
     return StandIn
 
 
-def _list_fields(base: type[Part], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _list_fields(base: type[Part], parts: Sequence[Values]) -> dict[str, object]:
     """Return a field for each value of these parts, and for each that the base requires; a mapping is a part in it."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     required = [name for name, info in base.model_fields.items() if info.is_required()]
     for name in dict.fromkeys([*required, CODE, *(name for part in parts for name in part)]):
         if name in base.model_fields and name not in required:
             continue
         inner = [mapping for part in parts for mapping in _list_mappings(part.get(name))]
-        nested: Any = extend(_set_free(Part), **_list_fields(Part, inner)) if inner else None
-        fields[name] = (nested, nested()) if nested else (Any, _DEFAULTS.get(name))
+        nested = extend(_set_free(Part), **_list_fields(Part, inner)) if inner else None
+        fields[name] = (nested, nested()) if nested else (object, _DEFAULTS.get(name))
     return fields

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import cast
 
 from spaces.schema import slot_of
-from training.contract.part import Part
+from training.contract.part import Part, Values
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 
 
-def list_examples(field: str) -> Iterator[dict[str, Any]]:
+def list_examples(field: str) -> Iterator[Values]:
     """The values of example recipes for every kind of a technique; this technique is the first entry of each."""
     slot = slot_of(Recipe, field)
     kinds = cast(dict[str, type[Part]], slot.members if slot.discriminator else {"": slot.parts[0]})
@@ -23,7 +23,7 @@ def list_examples(field: str) -> Iterator[dict[str, Any]]:
             yield plain  # most kinds of an optimizer or of a loss need nothing else
 
 
-def _is_on(field: str, values: dict[str, Any]) -> bool:
+def _is_on(field: str, values: Values) -> bool:
     try:
         return getattr(read_recipe(values), field) != getattr(Recipe(), field)
     except UserError:  # it has a field without a default

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -38,11 +38,8 @@ class Slot:
         return self.members[str(values[self.discriminator])] if self.discriminator else self.parts[0]
 
     @cached_property
-    def _adapter(self) -> TypeAdapter[Any]:
-        annotation: Any = self.info.annotation
-        for rule in self.info.metadata:
-            annotation = Annotated[annotation, rule]
-        return TypeAdapter(annotation, config=ConfigDict(strict=True, allow_inf_nan=False))
+    def _adapter(self) -> TypeAdapter[object]:
+        return TypeAdapter(self.info.rebuild_annotation(), config=ConfigDict(strict=True, allow_inf_nan=False))
 
     @cached_property
     def literals(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
 
@@ -63,7 +63,7 @@ class Search(_Section):
     )
 
     @field_serializer("baseline")
-    def _keep_named(self, baseline: Recipe) -> dict[str, Any]:
+    def _keep_named(self, baseline: Recipe) -> dict[str, object]:
         return baseline.model_dump(exclude_unset=True)
 
     @property

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from training.contract.part import Part
+from training.contract.part import Part, Values
 from training.contract.setup import TrainingSetup
 from training.errors import UserError
 from training.loop.checkpoint import read_checkpoint
@@ -16,9 +15,7 @@ from training.loop.epoch_report import Outcome, Report
 from training.recipe import Recipe, read_recipe
 from training.train import train
 
-Values = Mapping[str, Any]  # of a recipe
-
-BASE: dict[str, Any] = {
+BASE: Values = {
     "data": {"name": "digits", "train_size": 23},  # not as many of each class
     "backbone": {"name": "test_resnet", "weights": "none"},
     "epochs": 4,
@@ -69,7 +66,9 @@ def vary_field(name: str, field: str, part_class: type[Part], start: Values) -> 
     for example in [{name: start}, *part_class.examples]:
         for value in [*(info.examples or ()), info.default]:
             first = {**BASE, **example}
-            second = {**first, name: {**first[name], field: value}}
+            part = first[name]
+            assert isinstance(part, dict)
+            second = {**first, name: {**part, field: value}}
             if is_legal(first) and is_legal(second) and read_recipe(first) != read_recipe(second):
                 yield first, second
 

@@ -17,8 +17,6 @@ from training.loop.epoch_report import Report
 from training.process.resources import MB, PeakMemory, Resources
 from training.recipe import Recipe
 from training.resolve import resolve_recipe
-from training.techniques.data.progressive_resizing import ProgressiveResizing
-from training.techniques.optimization.snapshots import Snapshots
 from training.train import train
 
 BATCHES = 2  # in the first attempt
@@ -50,10 +48,7 @@ class Cost:
 def measure_cost(recipe: Recipe, level: str, resources: Resources) -> Cost:
     """Train two short epochs, the second of which is measured; again with more batches if that was too short.
 
-    Args:
-        recipe: What to train; it may contain `auto`.
-        level: The level of unfreeze, for recipes with milestones.
-        resources: The CPUs and GPUs of a trial.
+    The recipe may contain `auto`; `level` is that of unfreeze, for recipes with milestones.
 
     Raises:
         torch.OutOfMemoryError: the memory of the GPU is too small.
@@ -115,16 +110,10 @@ class _Attempt:
 
 
 def _train_briefly(recipe: Recipe, level: str, resources: Resources, size: int, val_images: float) -> _Attempt:
-    short = simplify(recipe, level).model_copy(
-        update={
-            "data": recipe.data.model_copy(update={"epoch_size": size}),
-            "epochs": 2,
-            "averaging": recipe.averaging,
-            "compilation": recipe.compilation,
-            "progressive_resizing": ProgressiveResizing(),
-            "snapshots": Snapshots(),
-        }
-    )
+    plain = simplify(recipe, level).without("progressive_resizing", "snapshots")
+    kept = {"averaging": recipe.averaging, "compilation": recipe.compilation}
+    data = recipe.data.model_copy(update={"epoch_size": size})
+    short = plain.model_copy(update={"data": data, "epochs": 2, **kept})
     least = 1 if recipe.batch_size == "auto" else choose_eval_batch(short)
     count = max(least, round(val_images))
     memory, ram, reserved = PeakMemory("cpu"), 0.0, 0.0

@@ -2,6 +2,7 @@
 
 import os
 import traceback
+from collections.abc import Sequence
 
 LONGEST = 500  # characters of a reason
 OWN_FILES: set[str] = set()  # of plugins, as tracebacks name them
@@ -23,12 +24,16 @@ class LostResults(UserError):
     exit_code = 1
 
 
-class DataAway(UserError):
-    """Images that were there cannot be reached, perhaps with their disk. The training can continue when they are back."""
+class ImageError(UserError):
+    """An image that a loader worker may read."""
 
     def __init__(self, message: str) -> None:
         # torch rebuilds the exception of a loader worker from its traceback: keep only the sentence in the last line.
-        super().__init__(message.strip().rpartition("DataAway: ")[2])
+        super().__init__(message.strip().rpartition(f"{type(self).__name__}: ")[2])
+
+
+class DataAway(ImageError):
+    """Images that were there cannot be reached, perhaps with their disk. The training can continue when they are back."""
 
 
 class LostDevice(RuntimeError):
@@ -57,6 +62,12 @@ def plain_reason(message: str) -> str:
 def printable(path: str) -> str:
     """Return a path as text that can be printed, even if the name is not valid UTF-8."""
     return os.fsencode(path).decode("utf-8", "replace")
+
+
+def name_some(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names in quotes, and the number of the others."""
+    shown = ", ".join(map(repr, names[:most]))
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
 def first_line(error: BaseException) -> str:

@@ -14,7 +14,6 @@ from training.model.ensemble import Ensemble, count_members
 from training.recipe import Recipe
 from training.techniques.model.attention_pooling import attach_head
 from training.techniques.model.flip_average import average_flips
-from training.techniques.optimization.snapshots import Snapshots
 
 
 def restore_model(recipe: Recipe, weights: dict[str, torch.Tensor], class_count: int) -> nn.Module:
@@ -24,8 +23,7 @@ def restore_model(recipe: Recipe, weights: dict[str, torch.Tensor], class_count:
     `snapshots` on, it is an `Ensemble`.
     """
     if recipe.snapshots.is_on:
-        alone = recipe.model_copy(update={"snapshots": Snapshots()})
-        members = range(count_members(weights))
+        alone, members = recipe.without("snapshots"), range(count_members(weights))
         return Ensemble(
             [restore_model(alone, _select(weights, f"{number}."), class_count) for number in members]
         ).eval()
@@ -63,9 +61,6 @@ def predict_part(
 
     Returns:
         Logits (N, classes) and labels (N,) on the CPU, in the order of the part.
-
-    Raises:
-        UnreadableImage: a file cannot be read; the message names it.
     """
     model.to(device)
     loader = make_eval_loader(part, recipe, workers=workers, device=device)

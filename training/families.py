@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from importlib import import_module
 from inspect import get_annotations
 from types import ModuleType
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, create_model
+from pydantic import create_model
 
-from training.contract.part import Part
+from training.contract.part import AnyPart, Part
 from training.contract.specs import Data
 from training.techniques.data.augmentation import Policy
 from training.techniques.loss.losses import Loss
@@ -53,7 +53,7 @@ class Family(NamedTuple):
     def declares_name(self, part_class: type[Part]) -> bool:
         return self.key in get_annotations(part_class)
 
-    def named(self, part_class: type[Part], **fields: Any) -> type[Part]:
+    def named(self, part_class: type[Part], **fields: object) -> type[Part]:
         """Return the class with its name as a field, and with further fields in the form of `create_model`."""
         if not self.declares_name(part_class):
             name = self.name_of(part_class)
@@ -70,7 +70,7 @@ FAMILIES = {
 }
 
 
-def classes_of(module: ModuleType, base: type | tuple[type, ...]) -> Iterator[type[Any]]:
+def classes_of(module: ModuleType, base: type | tuple[type, ...]) -> Iterator[type]:
     """Return the classes that a module derives from a base, without those that it imports or whose name begins with _."""
     for name, value in vars(module).items():
         is_own = isinstance(value, type) and value.__module__ == module.__name__ and not name.startswith("_")
@@ -83,11 +83,10 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
-def extend(part_class: type[Part], **fields: Any) -> type[Part]:
+def extend(part_class: type[AnyPart], **fields: Any) -> type[AnyPart]:
     """Return the class with further fields, in the form of `create_model`."""
     if not fields:
         return part_class
-    made: type[BaseModel] = create_model(
+    return create_model(
         part_class.__name__, __base__=part_class, __module__=part_class.__module__, __doc__=part_class.__doc__, **fields
     )
-    return cast(type[Part], made)

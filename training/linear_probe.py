@@ -136,12 +136,12 @@ def _choose(
 ) -> ProbeScore:
     """Return the best setting by the metric; of equal ones the first."""
     best: ProbeScore | None = None
+    truth = torch.from_numpy(labels)
     for setting in settings:
         shares = torch.from_numpy(predict(setting))
-        truth = torch.from_numpy(labels)
         confidence, predicted = shares.max(1)
         losses = -shares[torch.arange(len(truth)), truth].clamp(min=1e-12).log()
-        metrics, error = measure(truth, predicted, confidence.float(), losses, class_count, metric)
+        metrics, error = measure((truth, predicted, confidence.float(), losses), class_count, metric)
         if best is None or is_better(metric, metrics[metric], best.metrics[metric]):
             best = ProbeScore(setting, metrics, error)
     assert best is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from inspect import get_annotations
 from types import ModuleType
-from typing import Any, Literal, cast, get_origin
+from typing import Literal, TypeGuard, get_origin
 
 from pydantic import Field
 
@@ -15,6 +15,8 @@ from training.contract.technique import Technique
 from training.errors import UserError
 from training.families import FAMILIES, classes_of, extend, snake_case
 from training.recipe import Recipe
+
+Plugin = type[Part] | type[OwnBackbone]
 
 # Each base class, with its methods of which a class needs one; the first is named where it lacks all.
 METHODS: dict[type, tuple[str, ...]] = {
@@ -31,22 +33,20 @@ BASES = f"{', '.join(base.__name__ for base in METHODS if base is not Technique)
 _origins: dict[str, str] = {}  # the file or package of everything that is registered
 
 
-def find_kinds(module: ModuleType) -> Iterator[type]:
+def find_kinds(module: ModuleType) -> Iterator[Plugin]:
     """Return the classes that a module adds to recipes."""
     return classes_of(module, tuple(METHODS))
 
 
-def is_kind(value: Any) -> bool:
+def is_kind(value: object) -> TypeGuard[Plugin]:
     return isinstance(value, type) and issubclass(value, tuple(METHODS))
 
 
-def register(plugin_class: type[Any], code: str, origin: str) -> None:
+def register(plugin_class: Plugin, code: str, origin: str) -> None:
     """Add a class to the recipes of this process; a class that was loaded from the same file before is replaced.
 
-    Args:
-        plugin_class: The class; its name in snake case is the name in recipes.
-        code: The version and the hash of its source.
-        origin: The file or the package that it is from.
+    Its name in snake case is the name in recipes. `code` is the version and the hash of its source, and `origin` the
+    file or the package that it is from.
     """
     field, name = _find_place(plugin_class)
     key = f"{field}.{name}" if field else name
@@ -62,13 +62,13 @@ def register(plugin_class: type[Any], code: str, origin: str) -> None:
         )
     if problem := _find_problem(plugin_class, field):
         raise UserError(f"--plugin={origin}: {plugin_class.__name__} {problem}.")
-    recorded: dict[str, Any] = {CODE: (str, Field(code, description="Version and hash of its source; filled in."))}
-    if field in FAMILIES:
-        Recipe.add_kind(field, name, FAMILIES[field].named(plugin_class, **recorded), code)
-    elif field:
+    recorded = {CODE: (str, Field(code, description="Version and hash of its source; filled in."))}
+    if issubclass(plugin_class, OwnBackbone):
         OWN_BACKBONES[name] = (plugin_class(), code)
-    else:
-        Recipe.add_technique(name, cast(type[Technique], extend(plugin_class, **recorded)), code)
+    elif field:
+        Recipe.add_kind(field, name, FAMILIES[field].named(plugin_class, **recorded), code)
+    elif issubclass(plugin_class, Technique):
+        Recipe.add_technique(name, extend(plugin_class, **recorded), code)
     _origins[key] = origin
 
 
@@ -83,7 +83,7 @@ def forget_kinds() -> None:
     _origins.clear()
 
 
-def _find_place(plugin_class: type[Any]) -> tuple[str | None, str]:
+def _find_place(plugin_class: Plugin) -> tuple[str | None, str]:
     """Return the field of recipes that gets a class, None for a technique, and the name of the class in recipes."""
     for field, family in FAMILIES.items():
         if issubclass(plugin_class, family.base):
@@ -91,7 +91,7 @@ def _find_place(plugin_class: type[Any]) -> tuple[str | None, str]:
     return "backbone" if issubclass(plugin_class, OwnBackbone) else None, snake_case(plugin_class.__name__)
 
 
-def _find_problem(plugin_class: type[Any], field: str | None) -> str | None:
+def _find_problem(plugin_class: Plugin, field: str | None) -> str | None:
     """Return what is wrong with a class, as the rest of a sentence."""
     base = next(base for base in METHODS if issubclass(plugin_class, base))
     if issubclass(plugin_class, Part):
@@ -100,7 +100,7 @@ def _find_problem(plugin_class: type[Any], field: str | None) -> str | None:
         is_named = field in FAMILIES and get_origin(plugin_class.model_fields[key].annotation) is Literal
         if taken := declared & ({CODE} if is_named else {CODE, key}):
             return f"has a field {min(taken)}, which a recipe uses for itself: rename it"
-    if base is Technique and (problem := _find_problem_when_off(plugin_class)):
+    if issubclass(plugin_class, Technique) and base is Technique and (problem := _find_problem_when_off(plugin_class)):
         return problem
     first, *others = METHODS[base]
     if all(getattr(plugin_class, name) is getattr(base, name) for name in (first.partition("(")[0], *others)):

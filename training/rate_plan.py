@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
@@ -15,23 +15,10 @@ from training.loop.classifier import Classifier
 from training.process.isolation import isolated_process
 from training.recipe import Recipe
 from training.resolve import resolve_recipe
-from training.techniques.compute.activation_checkpointing import ActivationCheckpointing
-from training.techniques.compute.channels_last import ChannelsLast
-from training.techniques.compute.compilation import Compilation
-from training.techniques.compute.cudnn_benchmark import CudnnBenchmark
-from training.techniques.compute.data_parallel import DataParallel
-from training.techniques.compute.precision import Precision
 from training.train import prepare
 
 # They change no rate, and some of them need a GPU.
-PLAIN: dict[str, Any] = {
-    "data_parallel": DataParallel(),
-    "activation_checkpointing": ActivationCheckpointing(),
-    "precision": Precision(),
-    "channels_last": ChannelsLast(),
-    "compilation": Compilation(),
-    "cudnn_benchmark": CudnnBenchmark(),
-}
+RATELESS = ("data_parallel", "activation_checkpointing", "precision", "channels_last", "compilation", "cudnn_benchmark")
 
 
 @dataclass(frozen=True)
@@ -60,11 +47,11 @@ def plan_rates(recipe: Recipe) -> RatePlan:
     data = load_data(recipe.data)
     resolved = resolve_recipe(recipe, data, "cpu")
     notes = _list_notes(resolved)
+    optimizer = resolved.optimizer
+    if isinstance(optimizer.lr, str):
+        optimizer = optimizer.model_copy(update={"lr": 1.0})
     backbone = resolved.backbone.model_copy(update={"weights": "none"})
-    changes = {**PLAIN, "backbone": backbone}
-    if isinstance(resolved.optimizer.lr, str):
-        changes["optimizer"] = resolved.optimizer.model_copy(update={"lr": 1.0})
-    plain = resolved.model_copy(update=changes)
+    plain = resolved.without(*RATELESS).model_copy(update={"backbone": backbone, "optimizer": optimizer})
     with isolated_process(plain.seed, torch.get_num_threads()):
         classifier = prepare(data, "cpu", Rank(0, recipe.data_parallel.devices), plain)
         groups = _read_groups(classifier)
@@ -83,8 +70,7 @@ def _list_notes(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _read_groups(classifier: Classifier) -> tuple[RateGroup, ...]:
-    configured: Any = classifier.configure_optimizers()
-    schedule: LambdaLR = configured["lr_scheduler"]["scheduler"]
+    schedule = cast(LambdaLR, classifier.build_optimizer()[1])
     curves = list(schedule.lr_lambdas)
     for callback in classifier.plan.callbacks:
         if isinstance(callback, AveragingRate):

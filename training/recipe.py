@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from operator import or_
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import (
     ConfigDict,
@@ -226,14 +226,18 @@ class Recipe(Part):
                 return part
         raise KeyError(part_class.__name__)
 
-    def flat(self) -> dict[str, Any]:
+    def flat(self) -> dict[str, object]:
         """The values by their dotted path, such as `optimizer.lr`; lists are values."""
         return flatten(self.values())
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """All plain values; `model_dump` leaves out techniques that are neither bundled nor on."""
         values = {name: vars(self).get(name, info.default) for name, info in type(self).model_fields.items()}
         return {name: value.model_dump() if isinstance(value, Part) else value for name, value in values.items()}
+
+    def without(self, *fields: str) -> Self:
+        """Return the recipe with these fields at their defaults, so with these techniques off."""
+        return self.model_copy(update={field: type(self).model_fields[field].default for field in fields})
 
     @property
     def evaluation_preprocessing(self) -> Preprocessing:
@@ -255,7 +259,7 @@ class Recipe(Part):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _read(cls, values: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+    def _read(cls, values: object, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
         if problem := find_other_code(values, is_recorded=info.context == RECORDED):
             raise UserError(problem)
         recipe = handler(current_names(values))
@@ -263,7 +267,7 @@ class Recipe(Part):
         return recipe.model_copy(update=policy.successors()) if isinstance(policy, CropFlip) else recipe
 
     @model_serializer(mode="wrap")
-    def _leave_out_what_is_off(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _leave_out_what_is_off(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
         """A recipe does not need the file of a technique that is off, so it does not name it."""
         off = {name for name in self.plugin_techniques() if not (name in vars(self) and vars(self)[name].is_on)}
         return {name: value for name, value in write(self).items() if name not in off}
@@ -336,9 +340,9 @@ def _written_path(steps: tuple[str | int, ...], values: object) -> str:
     return ".".join(path)
 
 
-def flatten(values: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
+def flatten(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Turn `{"optimizer": {"lr": 0.1}}` into `{"optimizer.lr": 0.1}`; a list is one value."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for name, value in values.items():
         path = f"{prefix}{name}"
         flat |= flatten(value, f"{path}.") if isinstance(value, dict) else {path: value}

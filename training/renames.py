@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from functools import reduce
-from typing import Any
+from typing import TypeVar, cast
+
+T = TypeVar("T")
 
 FIELDS = {"sharpness": "sam", "head_rate": "head_lr", "schedule.decay_share": "cooldown_fraction"}
 VALUES = {("augmentation.policy", "small_images"): "affine_colour"}
 METRICS = {"feature_share": "cached_feature_fraction"}
 
 _AROUND = ("recipe", "search", "baseline", "choice")  # keys of a space that are not part of a recipe's path
-_TOUCHED = {
-    path.partition(".")[0] for path in (*FIELDS, *(field for field, _ in VALUES))
-}  # other parts are not searched
+# Other parts are not searched.
+_TOUCHED = {path.partition(".")[0] for path in (*FIELDS, *(field for field, _ in VALUES))}
 
 
 def current_steps(steps: tuple[str | int, ...]) -> tuple[str | int, ...]:
@@ -27,15 +28,15 @@ def current_steps(steps: tuple[str | int, ...]) -> tuple[str | int, ...]:
     return tuple(current)
 
 
-def current_names(values: Any, steps: tuple[str | int, ...] = ()) -> Any:
+def current_names(values: T, steps: tuple[str | int, ...] = ()) -> T:
     """Return plain values of a recipe or a space with the names of this version; `steps` lead to the values.
 
     A mapping that has the new name too keeps the old one, which is then refused as an unknown field.
     """
-    return _rename(values, reduce(_join, steps, ""))
+    return cast(T, _rename(values, reduce(_join, steps, "")))
 
 
-def current_params(params: Any) -> Any:
+def current_params(params: object) -> object:
     """Return the parameters of a draw, such as `{"sharpness[sam].rho": 0.1}`, with the names of this version.
 
     What is no mapping is returned as it is; pydantic refuses it.
@@ -50,7 +51,7 @@ def current_params(params: Any) -> Any:
     return renamed
 
 
-def _rename(values: Any, path: str) -> Any:
+def _rename(values: object, path: str) -> object:
     if path and path.partition(".")[0] not in _TOUCHED:
         return values
     if isinstance(values, dict):
@@ -65,7 +66,7 @@ def _rename(values: Any, path: str) -> Any:
     return VALUES.get((path, values), values) if isinstance(values, str) else values
 
 
-def _rename_param(name: str, value: Any) -> tuple[str, Any]:
+def _rename_param(name: str, value: object) -> tuple[str, object]:
     path = re.sub(r"\[.*?\]", "", name)
     for old, new in FIELDS.items():
         if f"{path}.".startswith(f"{old}."):

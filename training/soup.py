@@ -55,14 +55,10 @@ class Cooked:
 
 
 def cook(ingredients: Sequence[Ingredient], classes: tuple[str, ...], metric: str, *, device: str = "cpu") -> Cooked:
-    """Add one training after the other to the mean, and keep each that does not make it worse on the validation part.
+    """Add one training after the other to the mean, and keep each that does not make the validation metric worse.
 
-    Args:
-        ingredients: Trainings from the same start on the same data, best first. The first one's recipe gives the
-            preprocessing.
-        classes: The names of the classes.
-        metric: The validation metric that decides.
-        device: Where the predictions are computed.
+    The ingredients are trainings from the same start on the same data, best first. The first one's recipe gives the
+    preprocessing.
     """
     first = ingredients[0]
     evaluate = partial(_evaluate, load_same_data(first.recipe, classes), len(classes), metric, device)
@@ -80,12 +76,7 @@ def mix_with_start(
 ) -> Cooked:
     """Average a training with its pretrained start: alpha · trained + (1 - alpha) · start. The head stays as trained.
 
-    Args:
-        trained: The training.
-        classes: The names of the classes.
-        metric: The validation metric that chooses alpha, the smallest one among equals.
-        alpha: The share of the trained weights; None: the best of 0, 0.1, … 1.
-        device: Where the predictions are computed.
+    Without `alpha`, it is the best of 0, 0.1, … 1 by the validation metric, the smallest one among equals.
     """
     start = read_start(trained, len(classes))
     data = load_same_data(trained.recipe, classes)
@@ -130,7 +121,7 @@ def _evaluate(
 ) -> Evaluated:
     model = mix(chosen, data, class_count, device, shares)
     columns = judge(*predict_part(model, data.val, chosen[0].recipe, device=device))
-    return model.cpu().state_dict(), columns, *measure(*columns, class_count, metric)
+    return model.cpu().state_dict(), columns, *measure(columns, class_count, metric)
 
 
 def _finish(chosen: Sequence[Ingredient], alone: Evaluated, best: Evaluated, metric: str, class_count: int) -> Cooked:

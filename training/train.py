@@ -185,7 +185,7 @@ def _fit(
 ) -> Literal["completed", "stopped", "diverged"]:
     finders = [MilestoneRate(threads, reporter.stopwatch)] if classifier.recipe.unfreeze.milestone_lr != "keep" else []
     trainer = make_trainer(
-        classifier, [features, *finders, NaNStop(reporter.rank), reporter], max_epochs=classifier.recipe.epochs
+        classifier, [features, *finders, NaNStop(reporter.rank), reporter], epochs=classifier.recipe.epochs
     )
     try:
         with warnings.catch_warnings():

@@ -125,7 +125,7 @@ class Retrace:
         self.params = params
         self.used: Params = {}
 
-    def _answer(self, name: str, *_: Any, **__: Any) -> Any:
+    def _answer(self, name: str, *_: object, **__: object) -> Any:
         self.used[name] = self.params[name if name in self.params else name.rpartition(_OF)[0]]
         return self.used[name]
 

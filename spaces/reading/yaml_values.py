@@ -6,11 +6,12 @@ import io
 from collections.abc import Mapping
 from functools import cache
 from textwrap import wrap
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.composer import MaxDepthExceededError
+from ruamel.yaml.constructor import BaseConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
@@ -123,7 +124,7 @@ def _construct_mapping(node: MappingNode, name: str, steps: Steps, places: dict[
 
 
 @cache
-def _scalars() -> Any:
+def _scalars() -> BaseConstructor:
     return YAML(typ="safe", pure=True).constructor
 
 
@@ -138,7 +139,7 @@ def dump_yaml(
     yaml.width = 4096  # Lines are not wrapped.
     yaml.indent(mapping=2, sequence=4, offset=2)
     stream = io.StringIO()
-    root: Any = CommentedMap({key: _style(value, depth=1) for key, value in values.items()})
+    root = CommentedMap({key: _style(value, depth=1) for key, value in values.items()})
     for (section, key), reason in (reasons or {}).items():
         root[section].yaml_set_comment_before_after_key(key, _wrap(reason), indent=2)
     if start:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import cast
 
 import lightning.pytorch as pl
 import torch
@@ -56,8 +56,8 @@ class SnapshotKeeper(pl.Callback):
         for weight, value in zip(self.weights, values, strict=True):
             weight.copy_(value)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, list[list[torch.Tensor]]]:
         return {"members": self.members}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, list[list[torch.Tensor]]]) -> None:
         self.members = state_dict["members"]

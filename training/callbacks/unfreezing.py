@@ -35,8 +35,7 @@ def unfreeze(frozen: list[nn.Module], steps: dict[int, UnfreezeStep], epoch: int
 
 def find_restart(part: nn.Module) -> Callable[[], None] | None:
     """Return what initialises a module's own parameters again; timm's attention pooling has another name for it."""
-    restart: Callable[[], None] | None = getattr(part, "reset_parameters", None) or getattr(part, "init_weights", None)
-    return restart
+    return getattr(part, "reset_parameters", None) or getattr(part, "init_weights", None)
 
 
 class HeadRetraining(pl.Callback):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+from typing import Protocol, cast
 
 import lightning.pytorch as pl
 import torch
@@ -16,6 +16,7 @@ from training.contract.part import RecipeView
 from training.contract.setup import TrainedModule
 from training.distributed.progress import mark
 from training.distributed.sharding import divide_like, gather_whole
+from training.loop.checkpoint import Saved
 from training.model.batch_statistics import measuring_statistics
 
 Shares = Callable[[RecipeView, Sequence[int]], Callable[[int], float]]
@@ -97,14 +98,14 @@ class WeightAverage(pl.Callback):
             average.copy_(before)
         self.is_in_place = not self.is_in_place
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         return {
             "has_begun": self.has_begun,
             "is_in_place": self.is_in_place,
             "beside": [gather_whole(value) for value in self.beside],
         }
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Saved) -> None:
         self.has_begun, self.is_in_place = state_dict["has_begun"], state_dict["is_in_place"]
         self.saved = state_dict["beside"]
 
@@ -142,12 +143,19 @@ def _find_measuring(model: nn.Module, frozen: list[nn.Module]) -> list[_BatchNor
     return [norm for norm in norms if norm.track_running_stats]
 
 
+class TwoPoints(Protocol):
+    """An optimizer whose gradients are taken at another point than the average that it keeps."""
+
+    def train(self) -> None: ...
+    def eval(self) -> None: ...
+
+
 class OwnAverage(pl.Callback):
     """Switches the optimizer between its two points; a resume begins with the average, as every epoch does."""
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        cast(Any, trainer.optimizers[0]).train()
+        cast(TwoPoints, trainer.optimizers[0]).train()
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        cast(Any, trainer.optimizers[0]).eval()
+        cast(TwoPoints, trainer.optimizers[0]).eval()
         refresh_batch_norm(trainer, cast(TrainedModule, pl_module))  # they were measured at the other point

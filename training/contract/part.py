@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 CODE = "code"  # field of a technique that is not bundled: the version and the hash of its source
-Examples = tuple[dict[str, Any], ...]  # values of recipes
+Values = Mapping[str, object]  # plain values of a recipe, or of one of its parts
+Examples = tuple[Values, ...]
 AnyPart = TypeVar("AnyPart", bound="Part")
-MOST = (
-    1_000_000  # upper bound of counts in a recipe; a larger number is a typing error and would exhaust memory or time
-)
+# Upper bound of counts in a recipe; a larger number is a typing error and would exhaust memory or time.
+MOST = 1_000_000
 
 
 class RecipeView(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from training.contract.part import RecipeView
 from training.distributed.rank import ALONE, Rank
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from lightning.pytorch import Callback
     from lightning.pytorch.plugins import Precision
     from torch import nn
+
+T = TypeVar("T")
 
 # The parameters that train, and the modules without any parameter that trains.
 UnfreezeStep = tuple[set["nn.Parameter"], list["nn.Module"]]
@@ -119,7 +121,8 @@ class TrainingSetup:
     - `batches_per_step`: completed epochs -> forward passes per optimizer step.
     - `lr_factor`: multiplies `optimizer.lr` for all parameters. `lr_shares`: the share of the rate of each parameter;
       use `scale_rates`, which multiplies the shares of several techniques.
-    - `undecayed`: parameters without weight decay. `zero_matrices` is filled in after all techniques.
+    - `undecayed`: parameters without weight decay. `zero_matrices`: matrices and kernels that are zero before the
+      training, filled in after all techniques.
     - `unfreeze_steps`: completed epochs -> what trains afterwards.
 
     Batches of the training; both get images (N, 3, side, side) and labels (N,) or shares (N, classes), and return them:
@@ -129,11 +132,11 @@ class TrainingSetup:
 
     Evaluation and what is kept:
 
-    - `evaluated_size`: the side of the images in an evaluation, in pixels.
+    - `evaluated_size`: the side of the images in an evaluation, in pixels; None: `image_size`.
     - `frozen`: modules that stay in eval mode, so that the statistics of their BatchNorm stay too.
-    - `plain_weights`: model -> the weights to keep and export, named as in the unchanged backbone.
+    - `plain_weights`: model -> the weights to keep and export, named as in the unchanged backbone; None: its state dict.
     - `adapters`: what trains beside frozen weights; averages of weights contain it in their sums.
-    - `members`: weights whose predictions are averaged in validation.
+    - `members`: weights whose predictions are averaged in validation; None: the model's own.
 
     Lightning:
 
@@ -143,39 +146,37 @@ class TrainingSetup:
     """
 
     model: nn.Module
-    device: str  # "cpu" or "cuda"
+    device: str
     class_count: int
-    batch_sizes: tuple[int, ...]  # images in each forward pass of an epoch, on all devices together
-    image_size: int  # side of the images, in pixels
-    class_images: tuple[int, ...] | None = None  # training images of each class
-    rank: Rank = ALONE  # this process among those of one training
-    missing_weights: float = 0.0  # share of the backbone's tensors that its weights lack, which start at random
-    read_teacher: Callable[[str], Teacher] | None = None  # from the path of a trained model
+    batch_sizes: tuple[int, ...]
+    image_size: int
+    class_images: tuple[int, ...] | None = None
+    rank: Rank = ALONE
+    missing_weights: float = 0.0
+    read_teacher: Callable[[str], Teacher] | None = None
 
-    evaluated_size: int | None = None  # side of the images in an evaluation, in pixels; None: image_size
-    class_weights: torch.Tensor | None = None  # float32 (class_count,): the weight of each class in the loss
-    criterion: Criterion | None = None  # None: cross-entropy
-    lesson: Lesson | None = None  # a teacher beside the labels
-    find_worst_point: FindPoint | None = None  # where a second pass computes the gradient of each batch
-    batches_per_step: Callable[[int], int] | None = None  # completed epochs -> forward passes per optimizer step
-    lr_factor: float | None = None  # multiplies optimizer.lr for all parameters
+    evaluated_size: int | None = None
+    class_weights: torch.Tensor | None = None
+    criterion: Criterion | None = None
+    lesson: Lesson | None = None
+    find_worst_point: FindPoint | None = None
+    batches_per_step: Callable[[int], int] | None = None
+    lr_factor: float | None = None
     lr_shares: dict[nn.Parameter, float] | None = None  # multiplies the base rate; 1 for parameters not in it
-    undecayed: set[nn.Parameter] | None = None  # weight decay does not apply to these
-    pulls: dict[nn.Parameter, Pull] | None = None  # added to the gradients before each optimizer step
-    zero_matrices: set[nn.Parameter] | None = None  # matrices and kernels that are zero before training
-    unfreeze_steps: dict[int, UnfreezeStep] = field(default_factory=dict)  # completed epochs -> what trains afterwards
-    batch_transforms: list[BatchTransform] = field(default_factory=list)  # each of them changes every training batch
-    mixers: list[BatchTransform] = field(default_factory=list)  # at most one of them changes a batch
-    mixing_probability: float | None = None  # None: every batch is mixed
-    frozen: list[nn.Module] = field(default_factory=list)  # these modules stay in eval mode
-    plain_weights: Callable[[nn.Module], dict[str, torch.Tensor]] | None = (
-        None  # weights to keep and export; None: the state dict
-    )
-    adapters: Adapters | None = None  # what trains beside frozen weights
-    members: Members | None = None  # None: the model's own weights
+    undecayed: set[nn.Parameter] | None = None
+    pulls: dict[nn.Parameter, Pull] | None = None
+    zero_matrices: set[nn.Parameter] | None = None
+    unfreeze_steps: dict[int, UnfreezeStep] = field(default_factory=dict)
+    batch_transforms: list[BatchTransform] = field(default_factory=list)
+    mixers: list[BatchTransform] = field(default_factory=list)
+    mixing_probability: float | None = None
+    frozen: list[nn.Module] = field(default_factory=list)
+    plain_weights: Callable[[nn.Module], dict[str, torch.Tensor]] | None = None
+    adapters: Adapters | None = None
+    members: Members | None = None
     callbacks: list[Callback] = field(default_factory=list)
-    plugins: list[Precision] = field(default_factory=list)  # plugins of the Lightning Trainer
-    trainer: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the Lightning Trainer
+    plugins: list[Precision] = field(default_factory=list)
+    trainer: dict[str, Any] = field(default_factory=dict)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in {slot.name for slot in fields(self)}:
@@ -217,7 +218,7 @@ class TrainingSetup:
         self.trainer.update(arguments)
 
 
-def _replace_keys(values: dict[nn.Parameter, Any], new: dict[nn.Parameter, nn.Parameter]) -> None:
+def _replace_keys(values: dict[nn.Parameter, T], new: dict[nn.Parameter, nn.Parameter]) -> None:
     replaced = {new[parameter]: value for parameter, value in values.items()}
     values.clear()
     values.update(replaced)

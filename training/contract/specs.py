@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NoReturn, NotRequired, TypedDict
 
 from pydantic import Field, model_validator
 
@@ -36,7 +36,7 @@ class Data(Part):
         None, ge=2, le=MOST_IMAGES, description="Images per reported epoch; null: the whole training part."
     )
 
-    def load(self) -> Any:
+    def load(self) -> object:
         """Return a data set in the form of torchvision, or a pair of images and labels; or a mapping of several.
 
         The keys of a mapping are `train`, `val` and `test`. Parts that are missing are split off the training part. Images
@@ -98,7 +98,7 @@ class Preprocessing(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_earlier(cls, values: Any) -> Any:
+    def _read_earlier(cls, values: object) -> object:
         """A resolved recipe of an earlier version has no `crop_mode`; it cropped the centre."""
         resolved = {"image_size", "crop", "interpolation", "mean", "std"}
         if isinstance(values, dict) and resolved == {name for name, value in values.items() if value != "auto"}:
@@ -154,7 +154,7 @@ class Backbone(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _record_code(cls, values: Any) -> Any:
+    def _record_code(cls, values: object) -> object:
         if isinstance(values, Mapping) and values.get("source") == "own" and values.get(CODE) is None:
             _, code = OWN_BACKBONES.get(str(values.get("name")), (None, None))
             return {**values, CODE: code}

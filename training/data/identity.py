@@ -43,8 +43,7 @@ def list_files(data: ImageData, spec: Data) -> dict[str, str]:
     The checksum is that of both ends of the file, where a photograph hardly repeats another one. It is left out for most
     files of a very large set. Nothing is listed for images in memory and for sets with more than 200,000 files.
     """
-    parts = [part.images for part in (data.train, data.val, data.test)]
-    paths = [path for images in parts if isinstance(images, ImageFiles) for path in images.paths]
+    paths = data.paths
     if not paths or len(paths) > MOST_LISTED:
         return {}
     root = os.path.abspath(os.path.expanduser(getattr(spec, "root", None) or "")) + os.sep
@@ -92,9 +91,7 @@ def _identify_content(data: ImageData) -> Callable[[np.ndarray | ImageFiles], by
 
     It has the name and size of each file below the folder that all are in, and the content of some.
     """
-    parts = [part.images for part in (data.train, data.val, data.test)]
-    paths = [path for images in parts if isinstance(images, ImageFiles) for path in images.paths]
-    common = os.path.commonpath(paths) if paths else ""
+    common = os.path.commonpath(data.paths) if data.paths else ""
 
     def identify_part(images: np.ndarray | ImageFiles) -> bytes | memoryview:
         if not isinstance(images, ImageFiles):

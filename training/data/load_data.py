@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import SupportsInt, cast
 
 import cv2
 import numpy as np
@@ -23,6 +23,8 @@ from training.data.files.unpacked import Sample, store
 from training.data.splits import take
 from training.errors import UserError, describe_error
 from training.recipe import Recipe
+
+Pairs = list[tuple[object, str | SupportsInt]]  # each image with its label
 
 
 def load_data(spec: Data) -> ImageData:
@@ -70,7 +72,7 @@ def _load(spec: Data) -> ImageData:
         spec.refuse(f"load raised {describe_error(error)}", "Correct it.")
 
 
-def _complete(spec: Data, loaded: Any) -> ImageData:
+def _complete(spec: Data, loaded: object) -> ImageData:
     """Number the classes of images with labels, and split off the parts that are missing."""
     named = loaded if isinstance(loaded, Mapping) else {"train": loaded}
     if "train" not in named or not set(named) <= set(PARTS):
@@ -102,26 +104,30 @@ def _complete(spec: Data, loaded: Any) -> ImageData:
     return replace(split_off(parts, classes, spec), remarks=remarks)
 
 
-def _store(spec: Data, listed: dict[str, tuple[list[Any], list[str]]]) -> dict[str, np.ndarray | ImageFiles]:
+def _store(
+    spec: Data, listed: dict[str, tuple[list[np.ndarray | str], list[str]]]
+) -> dict[str, np.ndarray | ImageFiles]:
     """Return the images of each part as one array, or as files if they have different sizes."""
-    shapes = {image.shape for images, _ in listed.values() for image in images if isinstance(image, np.ndarray)}
-    paths = sum(isinstance(image, str) for images, _ in listed.values() for image in images)
-    if shapes and paths:
-        spec.refuse(f"load returns pixels for some images and paths for {paths}", "Return one of the two.")
+    pixels = {part: [it for it in images if isinstance(it, np.ndarray)] for part, (images, _) in listed.items()}
+    paths = {part: [it for it in images if isinstance(it, str)] for part, (images, _) in listed.items()}
+    shapes = {image.shape for images in pixels.values() for image in images}
+    if shapes and (count := sum(map(len, paths.values()))):
+        spec.refuse(f"load returns pixels for some images and paths for {count}", "Return one of the two.")
     if len(shapes) == 1:
-        return {part: np.stack(images) for part, (images, _) in listed.items()}
+        return {part: np.stack(images) for part, images in pixels.items()}
     if shapes:
-        return {part: _write_files(spec, images, labels) for part, (images, labels) in listed.items()}
-    return {part: ImageFiles(images) for part, (images, _) in listed.items()}
+        return {part: _write_files(spec, pixels[part], labels) for part, (_, labels) in listed.items()}
+    return {part: ImageFiles(files) for part, files in paths.items()}
 
 
-def _pair(part: Any) -> list[tuple[Any, Any]]:
-    """Return each image with its label."""
-    is_pair = isinstance(part, tuple) and len(part) == 2
-    return list(zip(*part, strict=True)) if is_pair else [part[position] for position in range(len(part))]
+def _pair(part: object) -> Pairs:
+    if isinstance(part, tuple) and len(part) == 2:
+        return list(zip(*part, strict=True))
+    dataset = cast(Pairs, part)
+    return [dataset[position] for position in range(len(dataset))]
 
 
-def _find_unlabelled(pairs: Mapping[str, list[tuple[Any, Any]]]) -> list[str]:
+def _find_unlabelled(pairs: Mapping[str, Pairs]) -> list[str]:
     """Return the parts without a label, as the test parts of public data sets are; not if -1 is a class of train."""
     blank = {
         part: [is_no_label(label.item() if hasattr(label, "item") else label) for _, label in samples]
@@ -130,13 +136,13 @@ def _find_unlabelled(pairs: Mapping[str, list[tuple[Any, Any]]]) -> list[str]:
     return [part for part, them in blank.items() if part != "train" and them and all(them) and not any(blank["train"])]
 
 
-def _list(pairs: list[tuple[Any, Any]], names: Sequence[str]) -> tuple[list[Any], list[str]]:
+def _list(pairs: Pairs, names: Sequence[str]) -> tuple[list[np.ndarray | str], list[str]]:
     """Return all images, as arrays or as paths, and the names of their classes."""
     samples = [(_read_image(image), _read_label(label, names)) for image, label in pairs]
     return [image for image, _ in samples], [label for _, label in samples]
 
 
-def _read_image(image: Any) -> np.ndarray | str:
+def _read_image(image: object) -> np.ndarray | str:
     if isinstance(image, str):
         return image
     if hasattr(image, "convert"):  # a Pillow image
@@ -149,7 +155,7 @@ def _read_image(image: Any) -> np.ndarray | str:
     return np.repeat(pixels[..., None], 3, axis=2) if pixels.ndim == 2 else pixels
 
 
-def _read_label(label: Any, names: Sequence[str]) -> str:
+def _read_label(label: str | SupportsInt, names: Sequence[str]) -> str:
     if isinstance(label, str):
         return label
     number = int(label)

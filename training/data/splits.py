@@ -63,16 +63,14 @@ def take(data: ImageData, train_size: int | None, seed: int) -> ImageData:
 def split_groups(labels: np.ndarray, groups: Sequence[str], shares: tuple[float, ...], seed: int) -> list[np.ndarray]:
     """Draw disjoint sets of positions with about these shares of each class (greedy, like StratifiedGroupKFold).
 
-    The last set contains the rest. No group is in two sets, and the last set has an image of every class.
+    The last set contains the rest. No group is in two sets, and the last set has an image of every class. The positions
+    of a set are in ascending order.
 
     Args:
         labels: The class of each image (N,).
         groups: The group of each image (N).
         shares: The share of each set except the last.
         seed: The seed of the order in which groups of the same size are placed.
-
-    Returns:
-        The positions of each set, in ascending order.
     """
     names, group = np.unique(np.asarray(groups, dtype=object).astype(str), return_inverse=True)
     members = np.split(labels[np.argsort(group, kind="stable")], np.cumsum(np.bincount(group))[:-1])

@@ -79,20 +79,11 @@ class ProgressMarks(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         mark(self.step_seconds)
 
-    def on_train_batch_start(self, *_: object) -> None:
+    def _mark(self, *_: object, **__: object) -> None:
         mark()
 
-    def on_before_backward(self, *_: object) -> None:
-        mark()
-
-    def on_train_batch_end(self, *_: object) -> None:
-        mark()
-
-    def on_validation_batch_start(self, *_: object) -> None:
-        mark()
-
-    def on_validation_batch_end(self, *_: object) -> None:
-        mark()
+    on_train_batch_start = on_before_backward = on_train_batch_end = _mark
+    on_validation_batch_start = on_validation_batch_end = _mark
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         mark(OTHER_SECONDS)

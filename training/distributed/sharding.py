@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from lightning.pytorch.strategies import ModelParallelStrategy
@@ -12,6 +11,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, OptimStateKeyType, 
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from training.contract.setup import TrainingSetup
+from training.loop.checkpoint import Saved
 from training.model.stages import blocks_of
 
 
@@ -33,7 +33,7 @@ class Sharded(ModelParallelStrategy):
     def __init__(self, ranks: int) -> None:
         super().__init__(data_parallel_size=ranks, tensor_parallel_size=1, save_distributed_checkpoint=False)
 
-    def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = True) -> dict[str, Any]:
+    def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = True) -> Saved:
         """Load this rank's part of the file. Lightning's own loader fails on blocks with activation checkpointing."""
         from torch.distributed.checkpoint.state_dict import (
             StateDictOptions,

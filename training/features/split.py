@@ -114,13 +114,11 @@ def _find_mixed_modules(model: nn.Module, fixed: set[nn.Module]) -> set[nn.Modul
     head, mixed = head_of(model), set()
     for module in model.modules():
         parts = [part for part in module.modules() if part is not module]
-        if module not in fixed and any(part is head or (part in fixed and _has_weights(part)) for part in parts):
+        if module not in fixed and any(
+            part is head or (part in fixed and any(True for _ in part.parameters())) for part in parts
+        ):
             mixed.add(module)
     return mixed
-
-
-def _has_weights(module: nn.Module) -> bool:
-    return next(module.parameters(), None) is not None
 
 
 def _varies(module: nn.Module) -> bool:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import PIL
@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from training.data.files.images import ImagePart
 from training.data.files.pixel_store import cache_limit, shared_array
 from training.data.identity import identify_images
-from training.data.pipelines.loaders import TrainLoader, close_loader, loader_options, make_eval_loader
+from training.data.pipelines.loaders import TrainLoader, build_loader, close_loader, make_eval_loader
 from training.data.pipelines.sampling import Draw, ShareBatches
 from training.features.split import Features, NoSplit
 from training.recipe import Recipe
@@ -75,11 +75,7 @@ class FeatureMaker:
         return self.size_of(part, recipe) <= cache_limit("features") // 2
 
     def make(self, part: ImagePart, recipe: Recipe) -> StoredFeatures:
-        """Return the features of a part, prepared as in an evaluation of `recipe`; they are computed if not stored yet.
-
-        Raises:
-            UnreadableImage: a file cannot be read; the message names it.
-        """
+        """Return the features of a part, prepared as in an evaluation of `recipe`; computed if they are not stored yet."""
 
         def fill(rows: np.ndarray) -> None:
             logger.info("Computing the features of %d images once: %d MB in the cache.", len(rows), rows.nbytes >> 20)
@@ -145,22 +141,19 @@ class FeatureMaker:
 class SwitchedLoader:
     """Batches of images, or the same batches as features while there are some.
 
-    Args:
-        find_images: Returns the loader of the images, which may prepare them at the first call.
-        batches: The draws, or the positions, of each batch.
+    The first call of `find_images` may prepare them; `batches` are the draws, or the positions, of each batch.
     """
 
     def __init__(self, find_images: Callable[[], TrainLoader], batches: ShareBatches | list[list[int]]) -> None:
         self.find_images = find_images
-        self.features: DataLoader[Any] | None = None
-        self.batch_sampler: Any = batches  # Lightning reads it
+        self.features: DataLoader[tuple[Features, torch.Tensor]] | None = None
+        self.batch_sampler = batches  # Lightning reads it
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[tuple[torch.Tensor | Features, torch.Tensor]]:
         return iter(self.find_images() if self.features is None else self.features)
 
     def use(self, stored: StoredFeatures, recipe: Recipe, device: str) -> None:
-        options = loader_options(recipe.seed, 0, device)
-        self.features = DataLoader(stored, batch_sampler=self.batch_sampler, **options)
+        self.features = build_loader(stored, self.batch_sampler, recipe.seed, 0, device)

@@ -16,7 +16,6 @@ from training.features.stored import FeatureMaker, StoredFeatures
 from training.features.use import find_random_input
 from training.loop.classifier import Classifier
 from training.model.teacher import TrainedTeacher
-from training.techniques.model.evaluation_size import EvaluationSize
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +56,7 @@ class TaughtLogits:
 
 
 def store_logits(classifier: Classifier, data: ImageData, batches: ShareBatches, workers: int) -> None:
-    """Let a training read its teacher's logits from the store if it would otherwise compute the same ones repeatedly.
-
-    Raises:
-        UnreadableImage: a file cannot be read; the message names it.
-    """
+    """Let a training read its teacher's logits from the store if it would otherwise compute the same ones again."""
     recipe, plan, images = classifier.recipe, classifier.plan, len(data.train)
     obstacle = find_random_input(classifier)
     if plan.lesson is None or obstacle or plan.rank.count > 1 or recipe.precision.mode == "64-true":
@@ -71,7 +66,7 @@ def store_logits(classifier: Classifier, data: ImageData, batches: ShareBatches,
     teacher = cast(TrainedTeacher, plan.lesson.teacher)
     teacher.to(torch.device(plan.device), torch.float32)
     maker = FeatureMaker(_WholeTeacher(teacher), recipe, plan.device, workers)
-    plain = recipe.model_copy(update={"evaluation_size": EvaluationSize()})  # the training's size of images
+    plain = recipe.without("evaluation_size")  # the training's size of images
     if maker.fits(data.train, plain):
         classifier.taught = TaughtLogits(maker.make(data.train, plain), batches)
         logger.info("The teacher's logits are stored (%d MB).", maker.size_of(data.train, plain) >> 20)

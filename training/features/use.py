@@ -18,7 +18,6 @@ from training.loop.classifier import Classifier
 from training.loop.stopwatch import Stopwatch
 from training.recipe import Recipe
 from training.techniques.data.random_crop import NoCrop
-from training.techniques.model.evaluation_size import EvaluationSize
 
 FROZEN_LEVELS = {"last", "most", "middle"}  # levels at which all first modules of a model are frozen
 
@@ -39,16 +38,17 @@ class FeatureUse(pl.Callback):
     def begin(self, epoch: int, checkpoint: Path | None) -> None:
         """Begin a training, or continue it after `epoch` completed epochs from a checkpoint."""
         recipe, plan = self.classifier.recipe, self.classifier.plan
-        obstacle = find_obstacle(recipe)
-        self.is_on = obstacle is None and not FROZEN_LEVELS.isdisjoint(recipe.unfreeze.levels)
-        if obstacle and not FROZEN_LEVELS.isdisjoint(recipe.unfreeze.levels):
+        if FROZEN_LEVELS.isdisjoint(recipe.unfreeze.levels):
+            return
+        if obstacle := find_obstacle(recipe):
             logger.info("No features are stored: %s.", obstacle)
-        if self.is_on:
-            if checkpoint is not None:  # Lightning loads it too late: features are those of its weights
-                unfreeze(plan.frozen, plan.unfreeze_steps, epoch)
-                self.classifier.train()
-                self.classifier.load_state_dict(read_checkpoint(checkpoint, ["state_dict"], mmap=True)["state_dict"])
-            self._begin_level(epoch)
+            return
+        self.is_on = True
+        if checkpoint is not None:  # Lightning loads it too late: features are those of its weights
+            unfreeze(plan.frozen, plan.unfreeze_steps, epoch)
+            self.classifier.train()
+            self.classifier.load_state_dict(read_checkpoint(checkpoint, ["state_dict"], mmap=True)["state_dict"])
+        self._begin_level(epoch)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.is_on and trainer.current_epoch in self.classifier.recipe.unfreeze.milestones:
@@ -77,7 +77,7 @@ class FeatureUse(pl.Callback):
 
     def _use(self, maker: FeatureMaker, epoch: int) -> None:
         recipe, data = self.classifier.recipe, self.data
-        plain = recipe.model_copy(update={"evaluation_size": EvaluationSize()})  # the training's size of images
+        plain = recipe.without("evaluation_size")  # the training's size of images
         trained = self._find_obstacle_in_training(maker, epoch)
         parts = [(self.val, data.val, recipe, None), (self.train, data.train, plain, trained)]
         for loader, part, prepared, obstacle in parts:
@@ -122,11 +122,10 @@ def find_obstacle(recipe: Recipe) -> str | None:
         return "data_parallel.devices is above 1"
     if recipe.precision.mode == "64-true":
         return "precision.mode=64-true is for checks"
-    techniques = {name: vars(recipe)[name] for name in recipe.plugin_techniques() if name in vars(recipe)}
-    if obstacles := [
-        name for name, technique in techniques.items() if technique.is_on and not technique.keeps_features
-    ]:
-        return f"{obstacles[0]} is not bundled, and does not declare keeps_features = True"
+    for name in recipe.plugin_techniques():
+        technique = vars(recipe).get(name)
+        if technique and technique.is_on and not technique.keeps_features:
+            return f"{name} is not bundled, and does not declare keeps_features = True"
     return None
 
 

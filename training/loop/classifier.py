@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
 
 from training.contract.setup import FindPoint, Pull, TrainingSetup
 from training.distributed.sharding import divide_like, gather_whole
@@ -213,7 +214,7 @@ class Classifier(pl.LightningModule):
         train_loss = loss_sum / count
         if not (math.isfinite(train_loss) and losses.isfinite().all()):
             raise Diverged("the loss became infinite or NaN")
-        metrics, error = measure(labels, predicted, confidence, losses, self.plan.class_count, score)
+        metrics, error = measure((labels, predicted, confidence, losses), self.plan.class_count, score)
         metrics |= {
             "train_loss": train_loss,
             "train_accuracy": correct / count,
@@ -227,16 +228,20 @@ class Classifier(pl.LightningModule):
         return max(group["lr"] for group in self.trainer.optimizers[0].param_groups)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
+        optimizer, schedule = self.build_optimizer()
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def build_optimizer(self) -> tuple[torch.optim.Optimizer, LRScheduler]:
+        """Return a new optimizer, and the schedule of its rates."""
         lr = self.recipe.optimizer.lr
         assert isinstance(lr, float)  # resolved
         optimizer = self.recipe.optimizer.build(
             group_parameters(self.plan, self.recipe.optimizer, lr * (self.plan.lr_factor or 1.0))
         )
-        schedule = self.recipe.schedule.build(optimizer, self.epoch_steps)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        return optimizer, self.recipe.schedule.build(optimizer, self.epoch_steps)
 
 
-def group_parameters(setup: TrainingSetup, optimizer: Optimizer, lr: float) -> list[dict[str, Any]]:
+def group_parameters(setup: TrainingSetup, optimizer: Optimizer, lr: float) -> list[dict[str, object]]:
     """Group every parameter that trains, now or after a milestone; `lr` is the base rate, which the head gets.
 
     Optimizers skip a frozen parameter, because it has no gradient. So no group has to be added at a milestone, the
@@ -244,12 +249,11 @@ def group_parameters(setup: TrainingSetup, optimizer: Optimizer, lr: float) -> l
     """
     shares, undecayed, zero = setup.lr_shares or {}, setup.undecayed or set(), setup.zero_matrices or set()
     head = set(head_of(setup.model).parameters())
-    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
+    groups: dict[tuple[tuple[str, object], ...], list[nn.Parameter]] = {}
     for parameter in setup.trained_parameters():
-        options = {"lr": lr * shares.get(parameter, 1.0)}
+        options: dict[str, object] = {"lr": lr * shares.get(parameter, 1.0)}
         if parameter in undecayed:
             options["weight_decay"] = 0.0
         options |= optimizer.options_for(parameter, starts_at_zero=parameter in zero, is_in_head=parameter in head)
-        group = groups.setdefault(tuple(options.items()), {"params": [], **options})
-        group["params"].append(parameter)
-    return list(groups.values())
+        groups.setdefault(tuple(options.items()), []).append(parameter)
+    return [{"params": parameters, **dict(options)} for options, parameters in groups.items()]

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -15,7 +14,7 @@ import torch
 from training.distributed.progress import OTHER_SECONDS, allowing
 from training.distributed.rank import ALONE, Rank
 from training.errors import UserError
-from training.loop.checkpoint import read_checkpoint, write_checkpoint
+from training.loop.checkpoint import Saved, read_checkpoint, write_checkpoint
 from training.loop.classifier import Classifier
 from training.loop.epoch_report import Kept, Report, describe_epoch
 from training.loop.stopwatch import Stopwatch
@@ -68,7 +67,7 @@ class EpochReporter(pl.Callback):
         self.stopped = not all(self.on_report(report) for report in self.reports)
         return path if self.reports else None
 
-    def _read(self, path: Path) -> dict[str, Any] | None:
+    def _read(self, path: Path) -> Saved | None:
         """Return our part of a checkpoint; None if it is damaged, because the same epochs can be trained again."""
         try:
             return read_checkpoint(path, ["callbacks"], mmap=True)["callbacks"].get(self.state_key)
@@ -76,7 +75,7 @@ class EpochReporter(pl.Callback):
             logger.warning("%s The training starts again.", error)
             return None
 
-    def _refuse_another(self, saved: dict[str, Any], path: Path) -> None:
+    def _refuse_another(self, saved: Saved, path: Path) -> None:
         # An earlier version may have written it; fields that it did not have get their defaults, which are off.
         asked = Recipe.model_validate(saved["asked"], context=RECORDED)
         before = {**asked.flat(), "metric": saved["metric"], "score": saved.get("score", "best")}
@@ -89,11 +88,11 @@ class EpochReporter(pl.Callback):
             )
 
     @property
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """What is saved together with the weights."""
         return {"recipe": self.recipe.model_dump(), "classes": self.classes}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         return {
             "reports": [asdict(report) for report in self.reports],
             "seconds": self.stopwatch.seconds,
@@ -103,7 +102,7 @@ class EpochReporter(pl.Callback):
             "score": self.score,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Saved) -> None:
         self.reports = [Report(**report) for report in state["reports"]]
         # Checkpoints written before the other parts were measured have train_seconds alone.
         self.stopwatch.seconds |= state["seconds"] if "seconds" in state else {"train": state["train_seconds"]}
@@ -168,9 +167,8 @@ class EpochReporter(pl.Callback):
         metrics |= {f"{part}_seconds": value for part, value in seconds.items()}
         peaks = zip(*self.rank.gather((self.train_memory, self.memory.read_mb())), strict=True)
         for name, rank_peaks in zip(("peak_memory_mb", "evaluation_memory_mb"), peaks, strict=True):
-            if known := [
-                peak for peak in rank_peaks if peak is not None
-            ]:  # each GPU has its own memory; ranks on CPUs share one
+            # Each GPU has its own memory; ranks on CPUs share one.
+            if known := [peak for peak in rank_peaks if peak is not None]:
                 metrics[name] = max(known) if self.memory.device == "cuda" else sum(known)
         if classifier.plan.missing_weights > TOLERATED:
             metrics["missing_weights"] = classifier.plan.missing_weights

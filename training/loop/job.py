@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from training.loop.epoch_report import Kept
 from training.plugins import list_sources, load_sources
 from training.process.resources import Resources
-from training.recipe import Recipe, read_recipe
+from training.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -25,19 +27,12 @@ class TrainingJob:
     cache: Path | None = None
     val_images: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values, from which another process builds the same job."""
-        # The first process alone uses the cache.
-        plain = {
-            "recipe": self.recipe.model_dump(),
-            "folder": str(self.folder),
-            "cache": None,
-            "sources": list_sources(),
-        }
-        return {**asdict(self), **plain}
+    def to_json(self) -> dict[str, object]:
+        """Return plain values, from which another process builds the same job; the first one alone uses the cache."""
+        plain = TypeAdapter(TrainingJob).dump_python(replace(self, cache=None), mode="json")
+        return {"sources": list_sources(), **plain}
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> TrainingJob:
-        load_sources(values.pop("sources"))
-        read = {"recipe": read_recipe(values["recipe"]), "folder": Path(values["folder"])}
-        return cls(**{**values, **read, "resources": Resources(**values["resources"])})
+    def from_json(cls, values: Mapping[str, object]) -> TrainingJob:
+        load_sources(TypeAdapter(list[dict[str, str]]).validate_python(values["sources"]))
+        return TypeAdapter(TrainingJob).validate_python(values)

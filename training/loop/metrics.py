@@ -15,31 +15,12 @@ Columns = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 Metric = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def measure(
-    labels: torch.Tensor,
-    predicted: torch.Tensor,
-    confidence: torch.Tensor,
-    losses: torch.Tensor,
-    class_count: int,
-    score: str,
-) -> tuple[dict[str, float], float]:
-    """Compute all metrics of N images.
+def measure(columns: Columns, class_count: int, score: str) -> tuple[dict[str, float], float]:
+    """Return all metrics of N images by name, and the standard error of the one named `score`.
 
     `val_ece` is the expected calibration error of the predicted class: 15 bins, L1 (Guo et al. 2017, equation 3).
-
-    Args:
-        labels: The true classes (N,).
-        predicted: The predicted classes (N,).
-        confidence: The probability of each predicted class (N,).
-        losses: The cross-entropy of each image (N,).
-        class_count: The number of classes.
-        score: The name of the metric whose standard error is wanted.
-
-    Returns:
-        The metrics by name, and the standard error of `score`.
     """
     kinds = _kinds(class_count)
-    columns = (labels, predicted, confidence, losses)
     metrics = {name: float(metric(*columns)) for name, metric in kinds.items()}
     return metrics, _standard_error(kinds[score], columns, score)
 
@@ -52,13 +33,9 @@ def judge(logits: torch.Tensor, labels: torch.Tensor) -> Columns:
 
 
 def compare(before: Columns, after: Columns, class_count: int, score: str) -> tuple[float, float]:
-    """Return the change of a metric between two models, and its standard error, paired by image.
+    """Return the change of the metric `score` between two models, and its standard error, paired by image.
 
-    Args:
-        before: The columns of the first model.
-        after: Those of the second model, for the same images in the same order.
-        class_count: The number of classes.
-        score: The name of the metric.
+    Both have the same images in the same order.
     """
     metric = _kinds(class_count)[score]
     change = float(metric(*after)) - float(metric(*before))

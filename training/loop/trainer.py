@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 from lightning.fabric.plugins.environments import LightningEnvironment
@@ -20,13 +19,14 @@ from training.loop.checkpoint import Saved, write_checkpoint
 from training.loop.classifier import Classifier
 
 for _source in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero", "lightning.fabric", "bitsandbytes"):
-    logging.getLogger(_source).setLevel(
-        logging.ERROR
-    )  # they print tips, and warnings about kernels that are not used here
+    # They print tips, and warnings about kernels that are not used here.
+    logging.getLogger(_source).setLevel(logging.ERROR)
 
 
-def make_trainer(classifier: Classifier, callbacks: list[pl.Callback], **arguments: Any) -> pl.Trainer:
-    """Build the Trainer for a classifier's techniques. `arguments` go to the Trainer and set how long it runs."""
+def make_trainer(
+    classifier: Classifier, callbacks: list[pl.Callback], *, epochs: int, steps: int = -1, validates: bool = True
+) -> pl.Trainer:
+    """Build the Trainer for a classifier's techniques; -1 epochs or steps set no limit."""
     plan = classifier.plan
     technique_callbacks: list[pl.Callback] = [*plan.callbacks, *classifier.recipe.optimizer.callbacks()]
     if plan.rank.count > 1:
@@ -46,8 +46,10 @@ def make_trainer(classifier: Classifier, callbacks: list[pl.Callback], **argumen
         enable_model_summary=False,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
+        max_epochs=epochs,
+        max_steps=steps,
+        limit_val_batches=1.0 if validates else 0,
         **{"devices": 1, **plan.trainer},
-        **arguments,
     )
 
 
@@ -67,7 +69,7 @@ class DirectFile(TorchCheckpointIO):
     It leaves out the checksums, a third of the time: torch never reads them, and nothing else reads this file.
     """
 
-    def save_checkpoint(self, checkpoint: Saved, path: Any, storage_options: Any = None) -> None:
+    def save_checkpoint(self, checkpoint: Saved, path: str | Path, storage_options: object = None) -> None:
         with config.patch("save.compute_crc32", False):  # type: ignore[attr-defined]  # added when it is imported
             write_checkpoint(checkpoint, Path(path))
 

@@ -8,13 +8,9 @@ from torch import nn
 
 
 class AttentiveHead(nn.Module):
-    """timm's attention pooling, then a linear layer.
+    """timm's attention pooling of features with `width` entries at each position, then a linear layer.
 
-    Args:
-        width: The number of features at each position.
-        class_count: The number of classes.
-        heads: The number of attention heads, a divisor of `width`.
-        channels_first: Whether the features are (N, width, rows, columns), else (N, …, width).
+    `heads` divides `width`. The features are (N, width, rows, columns) if `channels_first`, else (N, …, width).
     """
 
     def __init__(self, width: int, class_count: int, heads: int, channels_first: bool) -> None:

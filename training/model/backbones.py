@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Any
+from collections.abc import Callable
 
 import timm
 import torch
@@ -49,15 +49,23 @@ def _list_known(backbone: Backbone) -> list[str]:
     return [*timm.list_models(), *timm.list_pretrained(f"{architecture}.*")]
 
 
-def build_bare(backbone: Backbone, class_count: int, image_size: int, **arguments: Any) -> nn.Module:
-    """Build a backbone with random weights, which depend on torch's global seed; `arguments` go to timm."""
+def build_bare(
+    backbone: Backbone, class_count: int, image_size: int, pretrained: dict[str, object] | None = None
+) -> nn.Module:
+    """Build a backbone with random weights, which depend on torch's global seed, or with weights that timm adapts.
+
+    `pretrained` are timm's changes of its configuration, with the weights as `state_dict`.
+    """
     check_backbone(backbone)
     try:
         if backbone.source == "own":
             model = build_own(backbone, class_count, image_size)
         else:
-            build = _build_timm if backbone.source == "timm" else _build_torchvision
-            model = build(backbone.name, class_count, **size_arguments(backbone, image_size), **arguments)
+            build: Callable[..., nn.Module] = (
+                timm.create_model if backbone.source == "timm" else torchvision.models.get_model
+            )
+            weights = {"pretrained": True, "pretrained_cfg_overlay": pretrained} if pretrained else {}
+            model = build(backbone.name, num_classes=class_count, **size_arguments(backbone, image_size), **weights)
             _switch_dropping_off(model)
         with torch.no_grad():
             shape = model.eval()(torch.zeros(1, 3, image_size, image_size)).shape
@@ -83,14 +91,6 @@ def size_arguments(backbone: Backbone, image_size: int) -> dict[str, int | tuple
     if backbone.name == "maxvit_t":
         return {"input_size": (image_size, image_size)}
     return {"image_size": image_size} if backbone.name.startswith("vit_") else {}
-
-
-def _build_timm(name: str, class_count: int, **arguments: Any) -> nn.Module:
-    return timm.create_model(name, num_classes=class_count, **arguments)
-
-
-def _build_torchvision(name: str, class_count: int, **arguments: Any) -> nn.Module:
-    return torchvision.models.get_model(name, weights=None, num_classes=class_count, **arguments)
 
 
 def _switch_dropping_off(model: nn.Module) -> None:
@@ -144,7 +144,7 @@ def own_pretrained(backbone: Backbone) -> dict[str, torch.Tensor]:
 
 def _declare(model: nn.Module, own_backbone: OwnBackbone) -> nn.Module:
     """Add timm's two methods to the model's class, which a copy of the model keeps."""
-    matcher: dict[str, Any] = {
+    matcher: dict[str, object] = {
         "stem": f"^{re.escape(own_backbone.stem)}\\.",
         "blocks": [(f"^{re.escape(name)}\\.", (number,)) for number, name in enumerate(own_backbone.stages)],
     }
@@ -152,7 +152,7 @@ def _declare(model: nn.Module, own_backbone: OwnBackbone) -> nn.Module:
     def get_classifier(self: nn.Module) -> nn.Module:
         return self.get_submodule(own_backbone.head)
 
-    def group_matcher(self: nn.Module, coarse: bool = False) -> dict[str, Any]:
+    def group_matcher(self: nn.Module, coarse: bool = False) -> dict[str, object]:
         return matcher
 
     model_class = type(model)

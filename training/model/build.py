@@ -16,7 +16,7 @@ from training.contract.specs import Backbone
 from training.errors import UserError
 from training.model.backbones import build_bare
 from training.model.letters import letters_weights
-from training.model.stages import head_of
+from training.model.stages import list_backbone_tensors
 from training.model.weight_files import match_names, read_weights
 from training.model.weights import fetch_pretrained
 from training.recipe import Recipe
@@ -34,7 +34,7 @@ def build_model(backbone: Backbone, class_count: int, image_size: int) -> nn.Mod
     if backbone.weights == "pretrained" and backbone.source == "timm":
         # timm adapts its weights to the model: it renames old keys and resizes position embeddings.
         overlay = {"state_dict": fetch_pretrained(backbone), "num_classes": 0}
-        return build_bare(backbone, class_count, image_size, pretrained=True, pretrained_cfg_overlay=overlay)
+        return build_bare(backbone, class_count, image_size, overlay)
     model = build_bare(backbone, class_count, image_size)
     if backbone.weights == "letters":
         _load(model, letters_weights(backbone), "letters", image_size)
@@ -69,22 +69,20 @@ def refuse_single_images(recipe: Recipe, model: nn.Module, image_size: int) -> N
 
 def _load(model: nn.Module, weights: dict[str, torch.Tensor], origin: str, image_size: int) -> None:
     """Load all weights except the head's, and log the keys that did not match."""
-    head = {id(p) for p in head_of(model).parameters()}
-    tensors = {name: p for name, p in model.state_dict(keep_vars=True).items() if id(p) not in head}
+    tensors = list_backbone_tensors(model)
     weights = match_names(weights, tensors)
     if any(name not in weights or weights[name].shape != value.shape for name, value in tensors.items()):
         weights = _adapt(model, weights, image_size)
     fitting = {name: value for name, value in weights.items() if name in tensors and tensors[name].shape == value.shape}
-    missing = sorted(tensors.keys() - fitting.keys() - {n for n in tensors if n.endswith("num_batches_tracked")})
+    missing = sorted(name for name in tensors.keys() - fitting.keys() if not name.endswith("num_batches_tracked"))
     if not fitting or len(missing) > len(tensors) // 2:
         raise UserError(
             f"backbone.weights={origin}: {len(missing)} of the backbone's {len(tensors)} tensors are not in it "
             f"({', '.join(missing[:3])}, …). Give weights of the same architecture."
         )
     for name in missing:
-        if name in weights and isinstance(
-            tensors[name], nn.Parameter
-        ):  # a buffer of another size follows from the image size
+        # A buffer of another size follows from the image size.
+        if name in weights and isinstance(tensors[name], nn.Parameter):
             raise UserError(
                 f"backbone.weights={origin}: {name} has the shape {tuple(weights[name].shape)} there and "
                 f"{tuple(tensors[name].shape)} in {type(model).__name__} for images of {image_size}×{image_size}. "

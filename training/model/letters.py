@@ -21,7 +21,7 @@ from training.contract.specs import Backbone
 from training.data.sources.digits import SIDE, enlarge
 from training.errors import UserError
 from training.model.backbones import build_bare
-from training.model.stages import head_of
+from training.model.stages import list_backbone_tensors
 from training.process.isolation import isolated_process
 from training.process.text_files import refuse_irregular
 
@@ -31,15 +31,8 @@ EPOCHS = 2
 BATCH_SIZE = 64
 PEAK_LR = 0.005
 SMOOTHING = 0.1  # label smoothing; it improves the transfer by .03 to .06 when only a new head trains
-FONTS = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    6,
-    7,
-)  # cv2.FONT_HERSHEY_*; OpenCV 5 replaces some. Font 5 is left out as a small copy of another
+# cv2.FONT_HERSHEY_*; OpenCV 5 replaces some. Font 5 is left out as a small copy of another.
+FONTS = (0, 1, 2, 3, 4, 6, 7)
 CANVAS = 64  # side in pixels of the drawing of a letter, before it is reduced to the 8×8 of the digits
 WARP = 6.0  # largest shift of each corner of the canvas, in pixels
 
@@ -141,6 +134,4 @@ def _pretrain(backbone: Backbone) -> dict[str, torch.Tensor]:
                 nn.functional.cross_entropy(model(x[batch]), y[batch], label_smoothing=SMOOTHING).backward()
                 optimizer.step()
                 schedule.step()
-        head = {id(p) for p in head_of(model).parameters()}
-        state = model.state_dict(keep_vars=True)
-        return {name: v.detach().contiguous() for name, v in state.items() if id(v) not in head}
+        return {name: value.detach().contiguous() for name, value in list_backbone_tensors(model).items()}

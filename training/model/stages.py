@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 
+import torch
 from timm.models._manipulate import group_with_matcher
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX
@@ -52,6 +53,12 @@ def head_of(model: nn.Module) -> nn.Module:
         return nn.ModuleList(head) if isinstance(head, tuple | list) else head
     layer_class = nn.Conv2d if type(model).__name__ == "SqueezeNet" else nn.Linear
     return [module for module in model.modules() if isinstance(module, layer_class)][-1]
+
+
+def list_backbone_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the tensors of a model by name, not detached, without the parameters of its head."""
+    head = {id(parameter) for parameter in head_of(model).parameters()}
+    return {name: value for name, value in model.state_dict(keep_vars=True).items() if id(value) not in head}
 
 
 def stages_of(model: nn.Module) -> list[list[nn.Parameter]]:

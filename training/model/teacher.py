@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from ruamel.yaml import YAML
 from torch import nn
 from torch.nn import functional as F
 
-from training.contract.specs import Data, Preprocessing
+from training.contract.specs import Preprocessing
 from training.errors import UserError
 from training.loop.checkpoint import read_checkpoint
 from training.process.text_files import read_json
@@ -90,7 +89,12 @@ def read_teacher(path: str, student: Recipe, classes: tuple[str, ...]) -> Traine
         raise UserError(
             f"{field}: its classes are not those of the data ({other}). Name a teacher for the same classes."
         )
-    _refuse_other_split(field, recipe.data, student.data)
+    # It may have been trained on the student's validation or test images.
+    if recipe.data.name == student.data.name and recipe.data.split_seed != student.data.split_seed:
+        raise UserError(
+            f"{field} was trained with data.split_seed={recipe.data.split_seed}, so on images that "
+            f"data.split_seed={student.data.split_seed} validates or tests on. Use the same seed."
+        )
     if trained_on != "train":
         raise UserError(
             f"{field} was trained on the validation images too. Name the export without that: sweep export."
@@ -102,15 +106,6 @@ def read_teacher(path: str, student: Recipe, classes: tuple[str, ...]) -> Traine
     )
 
 
-def _refuse_other_split(field: str, teacher_data: Data, student_data: Data) -> None:
-    """Refuse a teacher that may have been trained on the student's validation or test images."""
-    if teacher_data.name == student_data.name and teacher_data.split_seed != student_data.split_seed:
-        raise UserError(
-            f"{field} was trained with data.split_seed={teacher_data.split_seed}, so on images that "
-            f"data.split_seed={student_data.split_seed} validates or tests on. Use the same seed."
-        )
-
-
 def _read(file: Path, field: str) -> tuple[Recipe, dict[str, torch.Tensor], list[str], str]:
     """Return the recipe, the weights, the names of the classes, and the parts that it was trained on."""
     if file.suffix != ".safetensors":
@@ -120,8 +115,8 @@ def _read(file: Path, field: str) -> tuple[Recipe, dict[str, torch.Tensor], list
     from safetensors.torch import load_file
 
     try:
-        facts: Any = read_json(file.parent / "summary.json")
-        written: Any = YAML(typ="safe").load(file.parent / "recipe.yaml")
+        facts = read_json(file.parent / "summary.json")
+        written = YAML(typ="safe").load(file.parent / "recipe.yaml")
         recipe = Recipe.model_validate(written["recipe"], context=RECORDED)
         return recipe, load_file(file), list(facts["classes"]), facts["trained_on"]
     except UserError:

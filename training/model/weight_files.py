@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import torch
 
@@ -16,17 +16,10 @@ State = dict[str, torch.Tensor]
 
 # Under which keys checkpoints hold a state dict, the plain weights before averaged ones: ours and Lightning's, timm's,
 # MMPretrain's, DINO's and those of common training scripts.
-KEYS: tuple[str, ...] = (
-    "state_dict",
-    "model",
-    "model_state_dict",
-    "model_state",
-    "net",
-    "network",
-    "module",
-    "weights",
+KEYS = (
+    *("state_dict", "model", "model_state_dict", "model_state", "net", "network", "module", "weights", "params"),
+    *("state_dict_ema", "model_ema", "ema_state_dict", "ema", "teacher", "student"),
 )
-KEYS += ("params", "state_dict_ema", "model_ema", "ema_state_dict", "ema", "teacher", "student")
 WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")  # torch puts them anywhere in a name
 DEPTH = 4  # of keys in keys, and of names in front of a model's own
 
@@ -49,22 +42,18 @@ def read_cached(path: Path, way_out: str) -> State:
         _find_state(state)
     except ValueError as error:
         raise UserError(f"backbone.weights=pretrained: {path} is damaged ({error}). {way_out}") from None
-    return dict(state)
+    return dict(cast(State, state))
 
 
-def _find_state(state: Any) -> State:
+def _find_state(state: object) -> State:
     """Return the tensors by their names, without the names of wrappers of torch.
 
     Raises:
         ValueError: there are none.
     """
     for _ in range(DEPTH):
-        inner = next(
-            (state[key] for key in KEYS if isinstance(state, Mapping) and isinstance(state.get(key), Mapping)), 0
-        )
-        if not inner:
-            break
-        state = inner
+        values = [state.get(key) for key in KEYS] if isinstance(state, Mapping) else []
+        state = next((value for value in values if isinstance(value, Mapping)), None) or state
     if not isinstance(state, Mapping):
         raise ValueError(f"it holds a {type(state).__name__}, not a state dict")
     tensors = {_unwrap(str(name)): value for name, value in state.items() if isinstance(value, torch.Tensor)}
@@ -73,7 +62,7 @@ def _find_state(state: Any) -> State:
     return tensors
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> object:
     """Return the content of a file.
 
     Raises:

@@ -47,12 +47,9 @@ def install_line(module: str) -> str:
 
 
 def require(wanted: str, *modules: str, otherwise: str = "") -> None:
-    """Refuse what needs a library that is not installed.
+    """Refuse what needs one of these libraries of `EXTRAS`, if it is not installed.
 
-    Args:
-        wanted: the field or option as the user wrote it.
-        modules: libraries of `EXTRAS`.
-        otherwise: a sentence with another way out.
+    `wanted` is the field or option as the user wrote it, and `otherwise` a sentence with another way out.
     """
     for module in modules:
         if not is_installed(module):

@@ -96,7 +96,7 @@ def recall_json(path: Path, shape: type[State], largest_bytes: float = LARGEST_J
         return None
 
 
-def keep_json(path: Path, value: Any) -> None:
+def keep_json(path: Path, value: object) -> None:
     """Write a state file of our own, which is complete or as before, whatever ends this process.
 
     Raises:

@@ -13,12 +13,9 @@ from training.errors import UserError
 
 
 def check_folder(field: str, folder: Path, shown: Path | None = None) -> None:
-    """Check that a folder can be made and written to, and leave nothing there.
+    """Check that a folder can be made and written to, and leave nothing there. It need not exist.
 
-    Args:
-        field: The option that named it, for the error.
-        folder: The folder; it need not exist.
-        shown: The path as the user wrote it, for the error.
+    An error has the option that named it, `field`, and the path as the user wrote it, `shown`.
     """
     try:
         with made_for_now(folder):
@@ -52,12 +49,7 @@ def made_for_now(folder: Path) -> Iterator[None]:
 
 
 def check_file(field: str, file: Path) -> None:
-    """Check that a file can be written, and leave nothing there.
-
-    Args:
-        field: The option that named it, for the error.
-        file: The file; it need not exist.
-    """
+    """Check as `check_folder` does that a file can be written, and leave nothing there."""
     try:
         is_folder = file.is_dir()
     except OSError as error:
@@ -71,12 +63,8 @@ def check_file(field: str, file: Path) -> None:
 def complete_files(field: str, folder: Path, shown: Path | None = None) -> Iterator[Path]:
     """Give an empty folder for new files, which are moved into `folder` when all of them are complete.
 
-    After an error, such as that of a full disk, none of them is there, and older files are as before.
-
-    Args:
-        field: The option that named the folder, for the error.
-        folder: The folder; it need not exist.
-        shown: The path as the user wrote it, for the error.
+    After an error, such as that of a full disk, none of them is there, and older files are as before. An error names
+    the folder as `check_folder` does.
     """
     try:
         with made_for_now(folder), TemporaryDirectory(dir=folder, prefix=".partial-") as partial:

@@ -51,7 +51,7 @@ def validate(recipe, weights):
     labels = torch.cat([labels for _, labels in batches])
     confidence, predicted = logits.softmax(1).max(1)
     losses = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
-    return measure(labels, predicted, confidence, losses, len(data.classes), "val_accuracy")[0]
+    return measure((labels, predicted, confidence, losses), len(data.classes), "val_accuracy")[0]
 
 
 @pytest.mark.parametrize("metric", ["val_accuracy", "val_loss"])

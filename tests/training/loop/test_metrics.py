@@ -24,7 +24,7 @@ def predict(count=400, seed=0, missing=()):
 def measured(labels, probabilities, score="val_accuracy"):
     confidence, predicted = probabilities.max(1)
     losses = -probabilities[torch.arange(len(labels)), labels].log()
-    return measure(labels, predicted, confidence, losses, CLASSES, score)
+    return measure((labels, predicted, confidence, losses), CLASSES, score)
 
 
 @pytest.mark.parametrize("missing", [(), (2,)])

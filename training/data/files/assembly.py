@@ -21,12 +21,9 @@ logger = logging.getLogger(__name__)
 
 
 def assemble(spec: FileData, listings: dict[str, Listing], groups: Mapping[str, str] | None = None) -> ImageData:
-    """Make the data from the files of each part and class; parts that are missing are split off the training part.
+    """Make the data from the files of each class, by part; parts that are missing are split off the training part.
 
-    Args:
-        spec: The data.
-        listings: The files of each class, by part.
-        groups: The group of each file, if there are some: none is divided.
+    `groups` has the group of each file, if there are some: none is divided.
     """
     left_out: dict[str, str] = {}
     if spec.skip_unreadable:

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 from filelock import FileLock
 from platformdirs import user_cache_dir
 
-from training.process.text_files import read_json
+from training.process.text_files import keep_json, recall_json
 
 Result = TypeVar("Result")
 
 
 def cached(subfolder: str, key: str, compute: Callable[[], Result]) -> Result:
-    """Return the cached result for this key, else compute and cache it. Processes that need it at the same time compute once.
+    """Return the cached result for this key, else compute and cache it.
 
-    The result is stored as JSON, so a cached tuple comes back as a list. If the cache folder cannot be written to, the
-    result is computed each time.
-
-    Args:
-        subfolder: The name of the subfolder.
-        key: A digest of everything that the result depends on, see `key_of_files`.
-        compute: Computes the result.
+    Processes that need it at the same time compute once. The result is stored as JSON, so a cached tuple comes back as
+    a list. If the cache folder cannot be written to, it is computed each time. `key` is a digest of everything that the
+    result depends on, see `key_of_files`.
     """
     file = Path(user_cache_dir("technique-search")) / subfolder / f"{key}.json"
     with ExitStack() as stack:
@@ -37,11 +31,12 @@ def cached(subfolder: str, key: str, compute: Callable[[], Result]) -> Result:
             stack.enter_context(FileLock(file.with_suffix(".lock")))
         except (OSError, NotImplementedError):  # a read-only home, or a file system without locks
             return compute()
-        entry = _read(file)
-        if entry is None:
+        entry = recall_json(file, dict[str, object])
+        if entry is None or "value" not in entry:
             entry = {"value": compute()}
-            _write(file, entry)
-    return entry["value"]
+            with suppress(OSError):  # on a full disk, the next process computes again
+                keep_json(file, entry)
+    return cast(Result, entry["value"])
 
 
 def key_of_files(paths: Sequence[str], *settings: object, names: Sequence[str] | None = None) -> str:
@@ -58,24 +53,3 @@ def key_of_files(paths: Sequence[str], *settings: object, names: Sequence[str] |
             facts = (-1, -1)
         digest.update(b"%s\0%d %d\n" % (os.fsencode(name), *facts))
     return digest.hexdigest()[:32]
-
-
-def _read(file: Path) -> dict[str, Any] | None:
-    try:
-        entry = read_json(file)
-    except (OSError, ValueError):  # the file is missing or damaged: compute again
-        return None
-    return entry if isinstance(entry, dict) and "value" in entry else None
-
-
-def _write(file: Path, value: object) -> None:
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
-    except OSError:
-        return
-    try:
-        with open(descriptor, "w", encoding="utf-8") as stream:
-            json.dump(value, stream)
-        os.replace(temporary, file)
-    except OSError:  # on a full disk, the next process computes again
-        Path(temporary).unlink(missing_ok=True)

@@ -12,7 +12,7 @@ import numpy as np
 from training.data.files.cache import cached, key_of_files
 from training.data.files.decode import UnreadableImage, read_image, read_image_and_range, read_side
 from training.data.files.grey_levels import Range
-from training.data.files.images import ImageData, ImageFiles
+from training.data.files.images import ImageData
 from training.errors import UserError, printable
 from training.process.resources import count_cpus
 
@@ -37,8 +37,7 @@ logger = logging.getLogger(__name__)
 
 def check_images(data: ImageData) -> None:
     """Read every image of all parts: up to 20,000 images completely, otherwise only the headers. The result is cached."""
-    parts = (part.images for part in (data.train, data.val, data.test))
-    bad = find_unreadable([path for images in parts if isinstance(images, ImageFiles) for path in images.paths])
+    bad = find_unreadable(data.paths)
     if not bad:
         return
     first, reason = next(iter(bad.items()))
@@ -57,7 +56,7 @@ def find_unreadable(paths: Sequence[str], *, whole: bool = False) -> dict[str, s
     decode = whole or len(paths) <= DECODED_IMAGES
     # Read those few again: a missing permission can be granted without a change of the file.
     bad = _scan_once(paths, decode)["unreadable"]
-    return {path: reason for path in bad if (reason := _find_fault(path, decode))}
+    return {path: seen for path in bad if isinstance(seen := _look_at(path, decode), str)}
 
 
 def find_odd_pixels(paths: Sequence[str]) -> OddPixels:
@@ -84,12 +83,6 @@ def _scan(paths: Sequence[str], decode: bool) -> _Scan:
             if levels:
                 odd["guessed_ranges"][path] = levels
     return {"unreadable": unreadable, "odd": odd}
-
-
-def _find_fault(path: str, decode: bool) -> str | None:
-    """Return why a file cannot be read, or None if it can."""
-    seen = _look_at(path, decode)
-    return seen if isinstance(seen, str) else None
 
 
 def _look_at(path: str, decode: bool) -> tuple[bool, Range | None] | str:

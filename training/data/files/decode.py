@@ -14,7 +14,7 @@ from training.data.files.away import is_away
 from training.data.files.formats import HEAD_BYTES, can_read_heic, describe_format, is_heic
 from training.data.files.grey_levels import Range, find_range, is_deep, names_range, scale_grey
 from training.data.files.metadata import turn_upright, upright_size, without_metadata
-from training.errors import DataAway, UserError, printable
+from training.errors import DataAway, ImageError, printable
 from training.process.text_files import refuse_irregular
 
 # The limits of every image that is read: folders, packed files, uploads, predictions. A file of 10 KB can have 10^8
@@ -37,12 +37,8 @@ class ImageTooLarge(ValueError):
     """An image that is too large by its header."""
 
 
-class UnreadableImage(UserError):
+class UnreadableImage(ImageError):
     """A file that is not an image, or is broken."""
-
-    def __init__(self, message: str) -> None:
-        # torch rebuilds the exception of a loader worker from its traceback: keep only the sentence in the last line.
-        super().__init__(message.strip().rpartition("UnreadableImage: ")[2])
 
     @property
     def reason(self) -> str:

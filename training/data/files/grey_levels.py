@@ -25,9 +25,7 @@ def names_range(image: Image.Image) -> bool:
 def find_range(image: Image.Image, strips: Iterator[Image.Image]) -> Range:
     """Return the levels of black and white of a decoded deep image: what its file says, else what fits its levels.
 
-    Args:
-        image: The image.
-        strips: The same image in parts.
+    `strips` are the same image in parts.
     """
     extremes = [extreme for strip in strips if (extreme := _extremes(np.asarray(strip))) is not None]
     low, high = min((low for low, _ in extremes), default=0.0), max((high for _, high in extremes), default=0.0)

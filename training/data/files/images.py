@@ -64,9 +64,9 @@ class ImagePart:
 
     def reduced_to(self, side: int) -> ImagePart:
         """Return the same part, whose JPEG files may be decoded smaller, with a shorter side of at least `side` pixels."""
-        return (
-            ImagePart(self.labels, ImageFiles(self.images.paths, side)) if isinstance(self.images, ImageFiles) else self
-        )
+        if not isinstance(self.images, ImageFiles):
+            return self
+        return ImagePart(self.labels, ImageFiles(self.images.paths, side))
 
     @property
     def in_memory(self) -> bool:
@@ -108,3 +108,9 @@ class ImageData:
     not_read: tuple[str, ...] = ()  # files in the class folders that are not images
     unused: tuple[str, ...] = ()  # folders with images beside the folders of the parts
     remarks: tuple[Remark, ...] = ()  # what the source has seen when it listed the files
+
+    @property
+    def paths(self) -> list[str]:
+        """The files of all parts; none for images in memory."""
+        parts = (self.train.images, self.val.images, self.test.images)
+        return [path for images in parts if isinstance(images, ImageFiles) for path in images.paths]

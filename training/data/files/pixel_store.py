@@ -38,16 +38,10 @@ def shared_array(
     dtype: type = np.uint8,
     kind: Kind = "pixels",
 ) -> np.ndarray:
-    """Return the array of this key, read-only and mapped from a file.
+    """Return the array of this key, read-only and mapped from a file; `fill` writes the values if there is none yet.
 
-    If no file can be stored (read-only home, full disk, low limit), each process gets its own array.
-
-    Args:
-        key: A digest of everything that the values depend on.
-        shape: The shape of the array.
-        fill: Writes the values into a new array; it is called only if there is no file yet.
-        dtype: The type of the array.
-        kind: The folder.
+    If no file can be stored (read-only home, full disk, low limit), each process gets its own array. `key` is a digest
+    of everything that the values depend on.
     """
     size = prod(shape) * np.dtype(dtype).itemsize
     folder = Path(user_cache_dir("technique-search")) / kind

@@ -15,21 +15,13 @@ SAMPLED = 100
 
 
 def sample_sizes(paths: Sequence[str]) -> np.ndarray:
-    """Return height and width of up to a hundred of the images, evenly spread, int64 (N, 2).
-
-    Raises:
-        UnreadableImage: a header cannot be read; the message names the first such file.
-    """
+    """Return height and width of up to a hundred of the images, evenly spread, int64 (N, 2)."""
     chosen = np.linspace(0, len(paths) - 1, min(len(paths), SAMPLED)).astype(int)
     return read_sizes([paths[index] for index in chosen])
 
 
 def read_sizes(paths: Sequence[str]) -> np.ndarray:
-    """Return height and width of each upright image in pixels, int64 (N, 2).
-
-    Raises:
-        UnreadableImage: a header cannot be read; the message names the first such file.
-    """
+    """Return height and width of each upright image in pixels, int64 (N, 2)."""
 
     def read_all() -> list[tuple[int, int]]:
         with ThreadPoolExecutor(count_cpus()) as pool:

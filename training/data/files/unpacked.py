@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
 from platformdirs import user_cache_dir
@@ -72,7 +71,7 @@ def _read_state(spec: Data, file: Path) -> set[str] | None:
     return {str(entry["filename"]) for entry in files if isinstance(entry, dict) and "filename" in entry}
 
 
-def _read(spec: Data, file: Path) -> dict[str, Any]:
+def _read(spec: Data, file: Path) -> dict[str, object]:
     if not file.exists():
         return {}
     try:

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import cv2
 import numpy as np
@@ -26,7 +27,6 @@ _SIDE = 16
 _FLAT = 4.0  # grey levels; with a smaller deviation an image shows nothing that could be compared
 _READ_SIDE = 64
 _BLOCK = 16  # rows of the table of distances that are computed at once, so that they stay in the processor's cache
-_BLOCK_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,11 @@ def find_copies(data: ImageData) -> list[list[Image]]:
             if isinstance(part.images, ImageFiles):
                 files.append((part.images.paths[index], image))
             else:
-                groups[_digest(part.images[index])].append(image)
-    for digest, (_, image) in zip(_digest_files([path for path, _ in files]), files, strict=True):
-        if digest is not None:
-            groups[digest].append(image)
+                digest = hashlib.blake2b(np.ascontiguousarray(part.images[index]).data, digest_size=16)
+                groups[digest.digest()].append(image)
+    for of_file, (_, image) in zip(_digest_files([path for path, _ in files]), files, strict=True):
+        if of_file is not None:
+            groups[of_file].append(image)
     return [group for group in groups.values() if len(group) > 1]
 
 
@@ -62,10 +63,6 @@ def _name(part: ImagePart, name: str, index: int) -> Image:
     images = part.images
     called = printable(images.paths[index]) if isinstance(images, ImageFiles) else f"{name} image {index}"
     return Image(name, int(part.labels[index]), called)
-
-
-def _digest(pixels: np.ndarray) -> bytes:
-    return hashlib.blake2b(np.ascontiguousarray(pixels).data, digest_size=16).digest()
 
 
 def _digest_files(paths: Sequence[str]) -> list[str | None]:
@@ -90,15 +87,12 @@ def _size_of(path: str) -> int:
 
 
 def _digest_file(path: str) -> str | None:
-    digest = hashlib.blake2b(digest_size=16)
     try:
         refuse_irregular(path)
         with open(path, "rb") as file:
-            while block := file.read(_BLOCK_BYTES):
-                digest.update(block)
+            return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16)).hexdigest()
     except OSError:  # the check of the images reports it
         return None
-    return digest.hexdigest()
 
 
 def find_near_copies(data: ImageData) -> list[tuple[Image, Image]]:
@@ -108,7 +102,7 @@ def find_near_copies(data: ImageData) -> list[tuple[Image, Image]]:
     """
     listed = list_images(data)
     parts, images = [part for part, _ in listed], [image for _, part_images in listed for image in part_images]
-    paths = [path for part in parts if isinstance(part.images, ImageFiles) for path in part.images.paths]
+    paths = data.paths
     sizes = [len(part) for part in parts]
     if len(paths) == len(images):
         matches = cached("near-copies", key_of_files(paths, 1, sizes), lambda: _match(parts))
@@ -116,11 +110,7 @@ def find_near_copies(data: ImageData) -> list[tuple[Image, Image]]:
         matches = _match(parts)
     group_of = {image: number for number, group in enumerate(find_copies(data)) for image in group}
     pairs = ((images[later], images[earlier]) for later, earlier in matches)
-    return [
-        (later, earlier)
-        for later, earlier in pairs
-        if later not in group_of or group_of[later] != group_of.get(earlier)
-    ]
+    return [pair for pair in pairs if pair[0] not in group_of or group_of[pair[0]] != group_of.get(pair[1])]
 
 
 def _match(parts: list[ImagePart]) -> list[tuple[int, int]]:
@@ -128,10 +118,8 @@ def _match(parts: list[ImagePart]) -> list[tuple[int, int]]:
     with ThreadPoolExecutor(count_cpus()) as pool:
         small = [part.reduced_to(_READ_SIDE) for part in parts]
         made = [summary for part in small for summary in pool.map(_summarise, [part] * len(part), range(len(part)))]
-    hashes, thumbnails = (
-        np.array([fingerprint for fingerprint, _ in made], np.uint64),
-        np.stack([thumbnail for _, thumbnail in made]),
-    )
+    hashes = np.array([fingerprint for fingerprint, _ in made], np.uint64)
+    thumbnails = np.stack([thumbnail for _, thumbnail in made])
     matches: list[tuple[int, int]] = []
     begin = 0
     for end in np.cumsum([len(part) for part in parts]):

@@ -7,15 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from training.data.files.check import find_odd_pixels
 from training.data.files.grey_levels import Range
-from training.data.files.images import ImageFiles, Remark
+from training.data.files.images import Remark
 from training.errors import printable
 
 _NAMED = 3
 
 
-def remark_pixels(parts: Sequence[ImageFiles]) -> Iterable[Remark]:
-    """Yield the remarks on the files of these parts. All are decoded, unless the check of the images has done so."""
-    paths = [path for images in parts for path in images.paths]
+def remark_pixels(paths: Sequence[str]) -> Iterable[Remark]:
+    """Yield the remarks on these files. All are decoded, unless the check of the images has done so."""
     if not paths:
         return
     odd = find_odd_pixels(paths)

@@ -69,12 +69,7 @@ def draw_sheet(images: torch.Tensor, captions: Sequence[str], preprocessing: Pre
 
 
 def caption_of(target: torch.Tensor, classes: Sequence[str]) -> str:
-    """Return the name of the class, or the shares of a mixed target: `cat 70% + dog 30%`.
-
-    Args:
-        target: A label (), or shares of the classes (classes,).
-        classes: The names of the classes.
-    """
+    """Return the name of a label (), or the shares of a mixed target (classes,): `cat 70% + dog 30%`."""
     if target.dim() == 0:
         return classes[int(target)]
     shares = [(float(share), name) for share, name in zip(target, classes, strict=True) if share >= 0.005]

@@ -13,12 +13,12 @@ from PIL import Image
 from training.contract.specs import Data
 from training.data.files.check import DECODED_IMAGES
 from training.data.files.decode import UnreadableImage
-from training.data.files.images import ImageData, ImageFiles, ImagePart, Remark
+from training.data.files.images import ImageData, Remark
 from training.data.files.sizes import read_sizes
 from training.data.inspection.copies import Image as Seen
 from training.data.inspection.copies import find_copies
 from training.data.inspection.odd_pixels import remark_pixels
-from training.errors import printable
+from training.errors import name_some, printable
 
 FEW_IMAGES = 5  # a class with fewer validation images is reported
 IMBALANCE = 10  # a larger ratio of the largest class to the smallest is reported
@@ -30,13 +30,13 @@ def list_remarks(data: ImageData, *, whole: bool = False) -> list[Remark]:
     """Return the oddities of the data. With more than 20,000 files, copies and sizes are checked only if `whole` is set."""
     remarks = [*data.remarks, *_remark_files(data), *_remark_classes(data), *_remark_balance(data)]
     if whole or are_few_files(data):
-        remarks += [*_remark_copies(data), *_remark_sizes(data), *remark_pixels(_list_files(data))]
+        remarks += [*_remark_copies(data), *_remark_sizes(data), *remark_pixels(data.paths)]
     return remarks
 
 
 def are_few_files(data: ImageData) -> bool:
     """Return whether all files can be read in about half a minute."""
-    return sum(len(images) for images in _list_files(data)) <= DECODED_IMAGES
+    return len(data.paths) <= DECODED_IMAGES
 
 
 def summarise_remarks(remarks: Sequence[Remark], spec: Data) -> str:
@@ -60,7 +60,7 @@ def _remark_files(data: ImageData) -> Iterable[Remark]:
             f"{listed}{more}. The first is {printable(files[0])}.",
         )
     if folders := [os.path.basename(folder) for folder in data.unused]:
-        names = _list(folders)
+        names = name_some(folders)
         yield Remark(
             f"{names} not used",
             f"{names} {'lies' if len(folders) == 1 else 'lie'} beside the parts train, val and test, and no image in it is "
@@ -82,23 +82,24 @@ def _remark_classes(data: ImageData) -> Iterable[Remark]:
     for names in spellings.values():
         if len(names) > 1:
             yield Remark(
-                f"{_list(names)} are two classes", f"The classes {_list(names)} differ only in upper and lower case."
+                f"{name_some(names)} are two classes",
+                f"The classes {name_some(names)} differ only in upper and lower case.",
             )
     for part, word in ((data.val, "validation"), (data.test, "test")):
         counts = np.bincount(part.labels, minlength=len(data.classes))
         missing = [data.classes[label] for label in np.flatnonzero(counts == 0)]
         if missing:
             yield Remark(
-                f"no {word} images of {_list(missing, 1)}",
-                f"The {word} part has no image of {_list(missing)}: no score can show how well "
+                f"no {word} images of {name_some(missing, 1)}",
+                f"The {word} part has no image of {name_some(missing)}: no score can show how well "
                 f"{'that class is' if len(missing) == 1 else 'these classes are'} recognised.",
             )
         few = [data.classes[label] for label in np.flatnonzero((counts > 0) & (counts < FEW_IMAGES))]
         if few and word == "validation":
             least = int(counts[counts > 0].min())
             yield Remark(
-                f"fewer than {FEW_IMAGES} validation images of {_list(few, 1)}",
-                f"The validation part has fewer than {FEW_IMAGES} images of {_list(few)} (at the least {least}): scores "
+                f"fewer than {FEW_IMAGES} validation images of {name_some(few, 1)}",
+                f"The validation part has fewer than {FEW_IMAGES} images of {name_some(few)} (at the least {least}): scores "
                 "can hardly distinguish recipes there. Add images.",
             )
 
@@ -154,7 +155,7 @@ def remark_near_copies(pairs: Sequence[tuple[Seen, Seen]], data: ImageData) -> R
 
 def _remark_sizes(data: ImageData) -> Iterable[Remark]:
     limit = Image.MAX_IMAGE_PIXELS or 0
-    paths = [path for images in _list_files(data) for path in images.paths]
+    paths = data.paths
     try:
         sizes = read_sizes(paths) if paths else np.empty((0, 2), np.int64)
     except UnreadableImage:  # the check of the images reports it
@@ -167,16 +168,6 @@ def _remark_sizes(data: ImageData) -> Iterable[Remark]:
             f"{_count(huge, 'image')} {'has' if huge == 1 else 'have'} more than {limit // 10**6} million pixels, "
             f"{printable(path)} the largest ({width}×{height}): large images take long to decode. Make them smaller.",
         )
-
-
-def _list_files(data: ImageData) -> list[ImageFiles]:
-    parts: tuple[ImagePart, ...] = (data.train, data.val, data.test)
-    return [part.images for part in parts if isinstance(part.images, ImageFiles)]
-
-
-def _list(names: Sequence[str], named: int = _NAMED) -> str:
-    shown = ", ".join(repr(name) for name in names[:named])
-    return f"{shown} and {len(names) - named} more" if len(names) > named else shown
 
 
 def _count(number: int, thing: str, things: str = "") -> str:

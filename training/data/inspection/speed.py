@@ -30,15 +30,9 @@ class Speed:
 def measure_backends(
     data: ImageData, recipe: Recipe, device: str, *, workers: int, seconds: float = TURN_SECONDS, turns: int = TURNS
 ) -> dict[str, Speed | str]:
-    """Return the speed of each backend, or a sentence if a backend does not support this recipe.
+    """Return the speed of each backend, or a sentence if a backend does not support this resolved recipe.
 
-    Args:
-        data: The images.
-        recipe: A resolved recipe.
-        device: "cpu" or "cuda".
-        workers: The number of loader processes.
-        seconds: The length of a turn.
-        turns: The number of turns of each backend.
+    Each has `turns` turns of so many seconds, with `workers` loader processes, on "cpu" or "cuda".
     """
     loaders: dict[str, Loaders] = {}
     refusals: dict[str, Speed | str] = {}

@@ -87,12 +87,9 @@ def draw_choices(seeds: np.ndarray, rounds: int, kinds: int) -> tuple[np.ndarray
 
 
 def draw_geometry(recipe: Recipe, seeds: np.ndarray, sizes: np.ndarray) -> Geometry:
-    """Draw the crop and the flip of each image.
+    """Draw the crop and the flip of each image of a resolved recipe, from one seed each, uint64 (N,).
 
-    Args:
-        recipe: A resolved recipe.
-        seeds: One seed for each image, uint64 (N,).
-        sizes: Height and width of each image that is cropped, in pixels (N, 2).
+    `sizes` (N, 2) holds height and width of the images that are cropped, in pixels.
     """
     numbers, crop = draw_uniform(seeds ^ _GEOMETRY, 3 + 2 * _TRIES), recipe.random_crop
     mirrored = numbers[:, 2] < recipe.flip.probability if recipe.flip.probability else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from nvidia.dali.data_node import DataNode
 
 FARTHEST = 150 / 331  # largest shift in RandAugment, as a share of the side, as in torchvision
+
+
+def import_dali() -> tuple[Any, ...]:
+    """Return DALI's operators, types and arithmetic. They are imported late, because DALI is optional."""
+    from nvidia.dali import fn, math, types
+
+    return fn, types, math
 
 
 def draw_choice_inputs(policy: TrivialAugment | RandAugment, seeds: np.ndarray, side: int) -> dict[str, np.ndarray]:
@@ -32,12 +39,11 @@ def draw_choice_inputs(policy: TrivialAugment | RandAugment, seeds: np.ndarray, 
 
 def change_by_choice(images: DataNode, policy: TrivialAugment | RandAugment, preprocessing: Preprocessing) -> DataNode:
     """Add the changes to a graph: uint8 (height, width, 3) to the same."""
-    from nvidia import dali
     from nvidia.dali.auto_aug.core import select, signed_bin
 
-    fn, types = dali.fn, cast(Any, dali.types)
+    fn, types, _ = import_dali()
 
-    def read(name: str) -> Any:
+    def read(name: str) -> DataNode:
         return fn.external_source(name=name, dtype=types.INT32, ndim=0)
 
     changes = list_changes(policy, preprocessing.side)

@@ -6,7 +6,7 @@ import gc
 import io
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from training.data.preprocessing.transform import is_fitting
 from training.errors import UserError, printable
 from training.process.text_files import refuse_irregular
 from training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from nvidia.dali import Pipeline
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 _START, _END = b"\xff\xd8\xff", b"\xff\xd9"
@@ -38,7 +41,7 @@ class DaliLoader:
         self.batch_sampler = batches
         self.encoded: bool = isinstance(part.images, ImageFiles)
         self.fitting: bool = not self.encoded and is_fitting(part.images[0], recipe.preprocessing)
-        self.pipeline: Any = None
+        self.pipeline: Pipeline | None = None
         self.readers: ThreadPoolExecutor | None = None
         self.ahead: list[Draw] = []  # the batch that DALI prepares or has prepared
         self._start()  # start now, so that a machine without DALI is refused before the training
@@ -79,8 +82,9 @@ class DaliLoader:
         """Start a batch: give DALI the bytes of the files or the arrays, and the draws of each image."""
         positions = [position for position, _ in draws]
         seeds = np.array([seed for _, seed in draws], dtype=np.uint64)
+        assert self.pipeline is not None
+        assert self.readers is not None
         if isinstance(self.images, ImageFiles):
-            assert self.readers is not None
             read = list(self.readers.map(read_encoded, [self.images.paths[position] for position in positions]))
             images = [content for content, _ in read]
             sizes = np.array([size for _, size in read])
@@ -96,9 +100,13 @@ class DaliLoader:
     def _take(self) -> Batch:
         """Wait for the batch that was prepared in advance, and copy it out of DALI's memory."""
         draws, self.ahead = self.ahead, []
+        assert self.pipeline is not None
         try:
             (output,) = self.pipeline.share_outputs()
-            images = _copy(output)
+            dense = output.as_tensor()
+            # DALI writes the next batch into the same memory.
+            has_link = hasattr(dense, "__dlpack__")
+            images = torch.from_dlpack(dense).clone() if has_link else torch.from_numpy(np.array(dense))
             self.pipeline.release_outputs()
         except RuntimeError as error:
             self.close()  # DALI cannot continue after an error
@@ -118,18 +126,8 @@ class DaliLoader:
         raise error
 
 
-def _copy(output: Any) -> torch.Tensor:
-    dense = output.as_tensor()
-    # DALI writes the next batch into the same memory.
-    return torch.from_dlpack(dense).clone() if hasattr(dense, "__dlpack__") else torch.from_numpy(np.array(dense))
-
-
 def read_encoded(path: str) -> tuple[np.ndarray, tuple[int, int]]:
-    """Return the bytes of a file, uint8 (N,), and height and width of the upright image in pixels.
-
-    Raises:
-        UnreadableImage: the file cannot be read; the message names it.
-    """
+    """Return the bytes of a file, uint8 (N,), and height and width of the upright image in pixels."""
     try:
         refuse_irregular(path)
         with open(path, "rb") as file:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from training.contract.specs import Preprocessing
 from training.data.pipelines.augmentation_draws import draw_changes, draw_geometry
-from training.data.pipelines.dali_choices import change_by_choice, draw_choice_inputs
+from training.data.pipelines.dali_choices import change_by_choice, draw_choice_inputs, import_dali
 from training.data.preprocessing.transform import fill_colour, find_corner, resized_size
 from training.process.optional import require
 from training.recipe import Recipe
@@ -24,14 +24,9 @@ if TYPE_CHECKING:
 
 
 def make_pipeline(recipe: Recipe, *, encoded: bool, fitting: bool, threads: int, device: str) -> Pipeline:
-    """Build a pipeline from `images` and the inputs of `make_inputs` to float32 (N, 3, side, side).
+    """Build a resolved recipe's pipeline from `images` and the inputs of `make_inputs` to float32 (N, 3, side, side).
 
-    Args:
-        recipe: A resolved recipe.
-        encoded: The images are bytes of files, not arrays.
-        fitting: The images have the size of the model's input.
-        threads: The number of DALI's threads.
-        device: "cpu" or "cuda".
+    The images are bytes of files if `encoded`, else arrays; if `fitting`, they have the size of the model's input.
     """
     require(
         "augmentation.backend=dali",
@@ -97,29 +92,19 @@ def _typed(dtype: type, **values: np.ndarray) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(value, dtype) for name, value in values.items()}
 
 
-def _dali() -> tuple[Any, ...]:
-    """Return DALI's operators, types and arithmetic. They are imported late, because DALI is optional."""
-    from nvidia.dali import fn, math, types
-
-    return fn, types, math
-
-
 def _source(encoded: bool) -> DataNode:
-    fn, types, _ = _dali()
-
+    fn, types, _ = import_dali()
     layout = {} if encoded else {"layout": "HWC"}
     return fn.external_source(name="images", dtype=types.UINT8, ndim=1 if encoded else 3, **layout)
 
 
 def _input(name: str, ndim: int, whole: bool = False) -> DataNode:
-    fn, types, _ = _dali()
-
+    fn, types, _ = import_dali()
     return fn.external_source(name=name, dtype=types.INT32 if whole else types.FLOAT, ndim=ndim)
 
 
 def _crop(source: DataNode, preprocessing: Preprocessing, encoded: bool, on_gpu: bool) -> DataNode:
-    fn, types, _ = _dali()
-
+    fn, types, _ = import_dali()
     box = {"start": _input("start", 1, whole=True), "shape": _input("extent", 1, whole=True), "axes": (0, 1)}
     if encoded:
         images = fn.decoders.image_slice(source, device="mixed" if on_gpu else "cpu", output_type=types.RGB, **box)
@@ -130,8 +115,7 @@ def _crop(source: DataNode, preprocessing: Preprocessing, encoded: bool, on_gpu:
 
 
 def _fit(source: DataNode, preprocessing: Preprocessing, encoded: bool, fitting: bool, on_gpu: bool) -> DataNode:
-    fn, types, _ = _dali()
-
+    fn, types, _ = import_dali()
     if encoded:
         images = fn.decoders.image(source, device="mixed" if on_gpu else "cpu", output_type=types.RGB)
     else:
@@ -147,8 +131,7 @@ def _fit(source: DataNode, preprocessing: Preprocessing, encoded: bool, fitting:
 
 def _place(images: DataNode, recipe: Recipe) -> DataNode:
     """Shift the images by whole pixels with black from outside, and mirror them."""
-    fn, _, _ = _dali()
-
+    fn, _, _ = import_dali()
     if isinstance(recipe.random_crop, PaddedCrop):
         box = {"start": _input("start", 1, whole=True), "shape": _input("extent", 1, whole=True), "axes": (0, 1)}
         images = fn.slice(images, **box, out_of_bounds_policy="pad", fill_values=0)
@@ -156,24 +139,20 @@ def _place(images: DataNode, recipe: Recipe) -> DataNode:
 
 
 def _change(images: DataNode, preprocessing: Preprocessing) -> DataNode:
-    fn, types, math = _dali()
-
-    kinds = {"nearest": types.INTERP_NN}
+    fn, types, math = import_dali()
     images = fn.warp_affine(
         images,
         matrix=_input("matrix", 2),
         fill_value=0.0,
-        interp_type=kinds.get(
-            preprocessing.interpolation, types.INTERP_LINEAR
-        ),  # warp_affine has no bicubic interpolation
+        # warp_affine has no bicubic interpolation.
+        interp_type=types.INTERP_NN if preprocessing.interpolation == "nearest" else types.INTERP_LINEAR,
     )
     shifted = math.clamp(fn.cast(images, dtype=types.FLOAT) + _input("shift", 1), 0.0, 255.0)
     return math.clamp(shifted * _input("gain", 1) + _input("offset", 1), 0.0, 255.0)
 
 
 def _normalise(images: DataNode, preprocessing: Preprocessing) -> DataNode:
-    fn, types, _ = _dali()
-
+    fn, types, _ = import_dali()
     assert not isinstance(preprocessing.mean, str)  # resolved
     assert not isinstance(preprocessing.std, str)
     return fn.crop_mirror_normalize(
@@ -185,8 +164,7 @@ def _normalise(images: DataNode, preprocessing: Preprocessing) -> DataNode:
     )
 
 
-def _interpolation(preprocessing: Preprocessing) -> Any:
-    _, types, _ = _dali()
-
+def _interpolation(preprocessing: Preprocessing) -> object:
+    _, types, _ = import_dali()
     kinds = {"nearest": types.INTERP_NN, "bilinear": types.INTERP_LINEAR, "bicubic": types.INTERP_CUBIC}
     return kinds[preprocessing.interpolation]

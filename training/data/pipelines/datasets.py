@@ -6,7 +6,7 @@ import logging
 import os
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import cv2
 import numpy as np
@@ -123,13 +123,6 @@ class BatchedImages(Dataset[Batch]):
 
     def __len__(self) -> int:
         return len(self.labels)
-
-    def __getitem__(self, place: Any) -> Batch:
-        images, labels = self.__getitems__([place])
-        return images[0], labels[0]
-
-    def __getitems__(self, places: Sequence[Any]) -> Batch:
-        raise NotImplementedError(f"{type(self).__name__}.__getitems__")
 
 
 class TrainImages(BatchedImages):

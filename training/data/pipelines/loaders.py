@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import cv2
 import numpy as np
@@ -26,6 +26,7 @@ from training.techniques.loss.class_balance import BalancedSampler
 if TYPE_CHECKING:
     from training.data.pipelines.dali_loader import DaliLoader
 
+T = TypeVar("T")
 TrainLoader: TypeAlias = "DataLoader[Batch] | DaliLoader"
 
 LARGEST_EVAL_BATCH = 256  # larger batches are not faster, measured on one core
@@ -43,7 +44,6 @@ class Loaders:
     build_val: Callable[[], DataLoader[Batch]]
     train_batches: ShareBatches  # the draws of each batch
     val_batches: list[list[int]]  # the positions of each batch
-    batch_sizes: tuple[int, ...]  # images of each training batch on all ranks together, the same in every epoch
 
     @cached_property
     def train(self) -> TrainLoader:
@@ -86,15 +86,9 @@ def make_loaders(
 ) -> Loaders:
     """Return the loaders of one training; each yields normalised float32 (N, 3, side, side) and int64 (N,).
 
-    The test split is not used. Each rank gets its share of every training batch and of the images to evaluate.
-
-    Args:
-        data: The images.
-        recipe: A recipe whose preprocessing, backend and batch size are resolved.
-        workers: The number of loader processes.
-        device: "cpu" or "cuda".
-        rank: This process among those of the training.
-        batch_sizes: The images of each training batch on all ranks together; None: those of a model without BatchNorm.
+    The test split is not used. Each rank gets its share of every training batch and of the images to evaluate. The
+    preprocessing, backend and batch size of the recipe must be resolved. `batch_sizes` are the images of each training
+    batch on all ranks together; None: those of a model without BatchNorm.
     """
     assert isinstance(recipe.batch_size, int)  # resolved
     cv2.setNumThreads(1)  # a pool of threads does not help for a single image
@@ -115,34 +109,27 @@ def make_loaders(
         partial(make_eval_loader, data.val, recipe, workers=workers, device=device, rank=rank),
         batches,
         _list_eval_batches(data.val, recipe, rank),
-        batch_sizes,
     )
 
 
 def _make_train_loader(
     part: ImagePart, recipe: Recipe, batches: ShareBatches, workers: int, device: str
 ) -> TrainLoader:
-    order: dict[str, Any] = {"batch_sampler": batches}  # torch's type has positions, here they are draws
     if recipe.augmentation.backend == "dali":
         from training.data.pipelines.dali_loader import DaliLoader
 
         return DaliLoader(part, recipe, batches, max(1, workers), device)
     if recipe.augmentation.backend == "tensor":
-        return DataLoader(TensorImages(part, recipe, device), **order, **loader_options(recipe.seed, 0, "cpu"))
+        return build_loader(TensorImages(part, recipe, device), batches, recipe.seed, 0, "cpu")
     images = TrainImages(part, recipe)
-    return DataLoader(
-        images, **order, **loader_options(recipe.seed, _needed(workers, images.images, recipe.preprocessing), device)
-    )
+    needed = _needed(workers, images.images, recipe.preprocessing)
+    return build_loader(images, batches, recipe.seed, needed, device)
 
 
 def make_eval_loader(
     part: ImagePart, recipe: Recipe, *, workers: int, device: str = "cpu", rank: Rank = ALONE
 ) -> DataLoader[Batch]:
-    """Build a loader of one part, or a rank's share of it, in its order, without augmentation.
-
-    Raises:
-        UnreadableImage: a file cannot be read; this is raised here only for parts that are decoded in advance.
-    """
+    """Build a loader of one part, or a rank's share of it, in its order, without augmentation."""
     preprocessing = recipe.evaluation_preprocessing
     pixels = fit_all(part.reduced_to(GAP * resized_side(preprocessing)).images, preprocessing)
     dataset: Dataset[Batch]
@@ -153,8 +140,8 @@ def make_eval_loader(
     else:
         dataset = EvalPixels(part, preprocessing, pixels)
     batches = _list_eval_batches(part, recipe, rank)
-    options = loader_options(recipe.seed, min(len(batches), _needed(workers, pixels, preprocessing)), device)
-    return DataLoader(dataset, batch_sampler=batches, **options)
+    needed = min(len(batches), _needed(workers, pixels, preprocessing))
+    return build_loader(dataset, batches, recipe.seed, needed, device)
 
 
 def _list_eval_batches(part: ImagePart, recipe: Recipe, rank: Rank) -> list[list[int]]:
@@ -201,20 +188,24 @@ def _refuse_too_few(epoch_size: int, val_count: int, rank: Rank) -> None:
 
 def _needed(workers: int, images: np.ndarray | ImageFiles, preprocessing: Preprocessing) -> int:
     """Return the number of workers. Small images in memory need none: preparing them is faster than sending them."""
-    size = preprocessing.side
-    return 0 if isinstance(images, np.ndarray) and size <= SMALL_SIDE else workers
+    return 0 if isinstance(images, np.ndarray) and preprocessing.side <= SMALL_SIDE else workers
 
 
-def loader_options(seed: int, workers: int, device: str) -> dict[str, Any]:
-    return {
-        "num_workers": workers,
-        "persistent_workers": workers > 0,
-        "worker_init_fn": _limit_threads if workers > 0 else None,
-        "pin_memory": device == "cuda",
-        "collate_fn": keep_batch,
+def build_loader(
+    dataset: Dataset[T], batches: ShareBatches | list[list[int]], seed: int, workers: int, device: str
+) -> DataLoader[T]:
+    """Build a loader of a data set that collates its batches itself."""
+    return DataLoader(
+        dataset,
+        batch_sampler=batches,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+        worker_init_fn=_limit_threads if workers > 0 else None,
+        pin_memory=device == "cuda",
+        collate_fn=keep_batch,
         # Without it, the loader uses torch's global generator and changes all later draws.
-        "generator": torch.Generator().manual_seed(seed),
-    }
+        generator=torch.Generator().manual_seed(seed),
+    )
 
 
 def _limit_threads(worker: int) -> None:

@@ -31,16 +31,18 @@ class TensorImages(BatchedImages):
             warnings.simplefilter("ignore")  # the array is read-only, but nothing writes to it
             whole = torch.from_numpy(pixels)
         self.device = torch.device(device)
-        self.pixels = whole.to(self.device) if _fits_on(self.device, whole.nbytes) else whole
+        if self.device.type == "cuda":
+            memory = torch.cuda.get_device_properties(self.device).total_memory
+            whole = whole.to(self.device) if whole.nbytes <= ON_DEVICE_SHARE * memory else whole
+        self.pixels = whole
         self.labels = torch.from_numpy(part.labels).to(self.device)
         self.recipe = recipe
 
     def __getitems__(self, draws: Sequence[Draw]) -> Batch:
         positions = torch.tensor([position for position, _ in draws])
         seeds = np.array([seed for _, seed in draws], dtype=np.uint64)
-        rows = self.pixels.view(len(self), -1).index_select(
-            0, positions.to(self.pixels.device)
-        )  # 40 times faster than [positions]
+        # 40 times faster than [positions].
+        rows = self.pixels.view(len(self), -1).index_select(0, positions.to(self.pixels.device))
         pixels = rows.view(-1, *self.pixels.shape[1:]).to(self.device)
         labels = self.labels[positions.to(self.device)]
         return self._augment(pixels, seeds, positions.numpy()), labels
@@ -86,9 +88,3 @@ def _prepare(part: ImagePart, recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:
         # The user has set this backend although the pixels exceed the shared cache: this process gets its own copy.
         pixels = np.stack([fit(image, preprocessing) for image in pixels])
     return pixels, np.array(pixels.shape[1:3])
-
-
-def _fits_on(device: torch.device, size: int) -> bool:
-    if device.type == "cpu":
-        return True
-    return size <= ON_DEVICE_SHARE * torch.cuda.get_device_properties(device).total_memory

@@ -70,14 +70,12 @@ def colour(images: torch.Tensor, changes: Changes, preprocessing: Preprocessing)
 
 def normalise_planes(images: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor:
     """Clip to 0 to 255 and normalise, in place."""
-    scale, bias = (torch.from_numpy(values).to(images.device)[:, None, None] for values in colour_scale(preprocessing))
-    return images.clamp_(0, 255).mul_(scale).add_(bias)
-
-
-def colour_scale(preprocessing: Preprocessing) -> tuple[np.ndarray, np.ndarray]:
-    """Return the factor and the summand of each colour, float32 (3,) each, from [0, 255] to mean 0 and deviation 1."""
     mean, std = (np.array(values, dtype=np.float64) for values in (preprocessing.mean, preprocessing.std))
-    return (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
+    scale, bias = (
+        torch.from_numpy(values.astype(np.float32)).to(images.device)[:, None, None]
+        for values in (1 / (255 * std), -mean / std)
+    )
+    return images.clamp_(0, 255).mul_(scale).add_(bias)
 
 
 def crop(images: torch.Tensor, geometry: Geometry, sizes: np.ndarray, side: int, interpolation: str) -> torch.Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
@@ -22,22 +21,18 @@ CROP = 0.875
 def resolve_preprocessing(
     preprocessing: Preprocessing, data: ImageData, weights_config: InputConfig | None
 ) -> Preprocessing:
-    """Replace every `auto`. `weights_config` is the input of the pretrained weights, None without such weights.
-
-    Raises:
-        UnreadableImage: one of the measured training images cannot be read.
-    """
+    """Replace every `auto`. `weights_config` is the input of the pretrained weights, None without such weights."""
     values = preprocessing.model_dump()
     missing = {name for name, value in values.items() if value == "auto"}
     if not missing:
         return preprocessing
     suggested = _read_weights_input(weights_config) if weights_config else _choose_by_data(data, missing)
-    chosen = {name: suggested[name] if name in missing else value for name, value in values.items()}
-    if "crop" in missing and usual_side(data.train) < max(USUAL_SIDE, chosen["image_size"] / chosen["crop"]):
+    resolved = Preprocessing.model_validate(values | {name: suggested[name] for name in missing})
+    if "crop" in missing and usual_side(data.train) < max(USUAL_SIDE, resolved.side / float(resolved.crop)):
         # The share is meant for photographs, whose border matters little. Small images are filled by their object, and a
         # crop would enlarge them only to cut this away.
-        chosen["crop"] = 1.0
-    return Preprocessing(**chosen)
+        return resolved.model_copy(update={"crop": 1.0})
+    return resolved
 
 
 def usual_side(part: ImagePart) -> int:
@@ -47,7 +42,7 @@ def usual_side(part: ImagePart) -> int:
     return int(np.median(sample_sizes(part.images.paths).min(axis=1)))
 
 
-def _read_weights_input(config: InputConfig) -> dict[str, Any]:
+def _read_weights_input(config: InputConfig) -> dict[str, object]:
     known = ("nearest", "bilinear", "bicubic")
     return {
         "image_size": int(max(config["input_size"][1:])),
@@ -59,8 +54,8 @@ def _read_weights_input(config: InputConfig) -> dict[str, Any]:
     }
 
 
-def _choose_by_data(data: ImageData, missing: set[str]) -> dict[str, Any]:
-    chosen: dict[str, Any] = {"interpolation": "bilinear", "crop": CROP, "crop_mode": "center"}
+def _choose_by_data(data: ImageData, missing: set[str]) -> dict[str, object]:
+    chosen: dict[str, object] = {"interpolation": "bilinear", "crop": CROP, "crop_mode": "center"}
     if missing - chosen.keys():
         side, chosen["mean"], chosen["std"] = measure(data.train)
         chosen["image_size"] = max(min(side, USUAL_SIDE), 8)

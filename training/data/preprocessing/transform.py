@@ -78,11 +78,7 @@ def _fit_thin(
 
 
 def fit_all(images: np.ndarray | ImageFiles, preprocessing: Preprocessing) -> np.ndarray | ImageFiles:
-    """Fit all images once; files go into the shared cache. If the result is too large, return the images unchanged.
-
-    Raises:
-        UnreadableImage: a file cannot be read; the message names it.
-    """
+    """Fit all images once; files go into the shared cache. If the result is too large, return the images unchanged."""
     side = preprocessing.side
     size = len(images) * 3 * side**2
     if isinstance(images, ImageFiles):
@@ -95,11 +91,7 @@ def fit_all(images: np.ndarray | ImageFiles, preprocessing: Preprocessing) -> np
 
 
 def squeeze_all(images: ImageFiles, side: int, preprocessing: Preprocessing) -> np.ndarray:
-    """Resize every image to a square without cropping, uint8 (N, side, side, 3), for crops that are drawn later.
-
-    Raises:
-        UnreadableImage: a file cannot be read; the message names it.
-    """
+    """Resize every image to a square without cropping, uint8 (N, side, side, 3), for crops that are drawn later."""
 
     def squeeze(image: np.ndarray) -> np.ndarray:
         if image.shape[:2] == (side, side):
@@ -114,11 +106,7 @@ def decode_all(
 ) -> np.ndarray:
     """Decode files in parallel into uint8 (N, side, side, 3), shared by all processes of this machine.
 
-    Args:
-        images: The files.
-        side: The side of the prepared images, in pixels.
-        prepare: Turns a decoded image into uint8 (side, side, 3).
-        settings: Everything that the result of `prepare` depends on.
+    `prepare` turns a decoded image into uint8 (side, side, 3); `settings` are everything that its result depends on.
     """
 
     def fill(pixels: np.ndarray) -> None:

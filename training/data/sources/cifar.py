@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict
 
@@ -56,13 +57,7 @@ class _Cifar(Data):
         from training.data.files.pixel_store import shared_array
 
         root = Path(self.root)
-        read: dict[str, ImageData] = {}
-
-        def whole() -> ImageData:
-            if not read:
-                read["data"] = _read(self, root)
-            return read["data"]
-
+        whole = cache(partial(_read, self, root))
         files = _list_files(self, root)
         if files is None:
             whole()  # this downloads the files

@@ -12,11 +12,10 @@ from typing import Literal, get_args
 from training.contract.specs import FileData
 from training.data.files.images import Remark
 from training.data.files.listing import Listing, find_files, list_other_data, list_subfolders
-from training.errors import printable
+from training.errors import name_some, printable
 
 # What the folders from a part to its classes are: a group is not divided between parts, another folder means nothing.
 Layout = Literal["class", "group/class", "folder/class", "group/folder/class", "folder/folder/class"]
-_NAMED = 3
 
 
 @dataclass
@@ -66,19 +65,15 @@ def refuse_one_class(spec: FileData, images: LaidOut) -> None:
     inner = sorted({folders[0] for folders in below if folders})
     if not others and len(inner) > 1:
         spec.refuse(
-            f"there is only one class, {name!r}, which has the subfolders {_list(inner)}",
+            f"there is only one class, {name!r}, which has the subfolders {name_some(inner)}",
             f"If these are the classes, give the folder {printable(name)} as data.root.",
         )
 
 
 def remark_inner_classes(spec: FileData, layout: Layout, images: LaidOut, missing: int) -> Remark | None:
-    """Say that the classes may be one or two levels deeper, because the folders of the classes have the same subfolders.
+    """Say that the classes may be one or two levels deeper, because their folders have the same subfolders.
 
-    Args:
-        spec: The data, with a root.
-        layout: The layout by which the images were listed.
-        images: The training images.
-        missing: The number of parts that are split off from them.
+    `images` are the training images by this layout; so many `missing` parts are split off from them.
     """
     for depth, between in ((1, ""), (2, "folder/")):
         if not (inner := _find_shared(images, depth)):
@@ -97,9 +92,9 @@ def remark_inner_classes(spec: FileData, layout: Layout, images: LaidOut, missin
                 "group/class does"
             )
         return Remark(
-            f"the classes {_list(outer, 2)} have the same subfolders",
-            f"The classes {_list(outer)} have subfolders of the same names: {_list(inner)}. If these are the classes, set "
-            f"data.layout={deeper}, which takes the inner folders as classes and {effect}: {command}",
+            f"the classes {name_some(outer, 2)} have the same subfolders",
+            f"The classes {name_some(outer)} have subfolders of the same names: {name_some(inner)}. If these are the classes, "
+            f"set data.layout={deeper}, which takes the inner folders as classes and {effect}: {command}",
         )
     return None
 
@@ -111,9 +106,9 @@ def remark_other_data(folders: Sequence[str]) -> Remark | None:
         return None
     lie = "lies" if len(names) == 1 else "lie"
     return Remark(
-        f"{_list(names, 1)} not read",
-        f"{_list(names)} {lie} beside the folders of images and {'is' if len(names) == 1 else 'are'} not read: the data are "
-        "the folders alone. Move an archive or a table into a folder of its own to read it instead.",
+        f"{name_some(names, 1)} not read",
+        f"{name_some(names)} {lie} beside the folders of images and {'is' if len(names) == 1 else 'are'} not read: the data "
+        "are the folders alone. Move an archive or a table into a folder of its own to read it instead.",
     )
 
 
@@ -141,8 +136,3 @@ def _can_divide(spec: FileData, images: LaidOut, depth: int, missing: int) -> bo
     ]
     labels = np.unique([label for label, _ in pairs], return_inverse=True)[1]
     return all(map(len, draw_missing(labels, missing, spec, [group for _, group in pairs])))
-
-
-def _list(names: Sequence[str], most: int = _NAMED) -> str:
-    shown = ", ".join(repr(name) for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

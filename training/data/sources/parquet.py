@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -29,12 +29,12 @@ _LABELS = ("label", "labels", "class", "target", "fine_label")
 class _Feature(BaseModel):
     """What `datasets` writes about a column."""
 
-    kind: Any = Field(None, alias="_type")
+    kind: object = Field(None, alias="_type")
     names: list[str] | None = None
 
 
 class _Info(BaseModel):
-    features: dict[str, Any] = {}
+    features: dict[str, object] = {}
 
 
 class _Metadata(BaseModel):
@@ -164,7 +164,7 @@ def _refuse_column(spec: Parquet, option: str, file: str, schema: pa.Schema) -> 
     spec.refuse(what, f"Set data.{option.partition('=')[0]}.")
 
 
-def _read_image(spec: Parquet, file: str, value: Any) -> bytes:
+def _read_image(spec: Parquet, file: str, value: object) -> bytes:
     content = value.get("bytes") if isinstance(value, dict) else value
     if not isinstance(content, bytes):
         spec.refuse(

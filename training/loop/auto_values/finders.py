@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
 from training.data.pipelines.loaders import Loaders, choose_eval_batch
+from training.data.pipelines.sampling import ShareBatches
 from training.distributed.progress import OTHER_SECONDS, allowing
 from training.errors import UserError
 from training.features.stored import SwitchedLoader
@@ -26,14 +27,8 @@ from training.loop.stopwatch import Stopwatch
 from training.loop.trainer import make_trainer
 from training.process.isolation import isolated_process
 from training.recipe import Recipe
-from training.techniques.compute.compilation import Compilation
-from training.techniques.data.progressive_resizing import ProgressiveResizing
-from training.techniques.loss.classifier_retraining import ClassifierRetraining
 from training.techniques.model.unfreeze import Unfreeze
 from training.techniques.optimization.accumulation import Accumulation
-from training.techniques.optimization.averaging import NoAveraging
-from training.techniques.optimization.lr_scaling import LrScaling
-from training.techniques.optimization.schedule import Constant
 
 SAFE_RATE = 1e-7  # stands for a rate that is not known yet
 FALLBACK = 0.01  # of the rate before a milestone or of the highest tested one, where the range test finds none
@@ -77,6 +72,7 @@ class MilestoneRate(pl.Callback):
             plan = replace(deepcopy(pl_module.plan), callbacks=[], batches_per_step=lambda epoch: batches)
             copy = Classifier(simplify(recipe, recipe.unfreeze.level), plan)
             rate = _find_rate(copy, loader.find_images(), before)
+        assert isinstance(loader.batch_sampler, ShareBatches)
         loader.batch_sampler.sampler.set_epoch(trainer.current_epoch)
         set_base_rate(trainer, _round(rate * FACTORS[asked]))
 
@@ -109,12 +105,7 @@ def set_base_rate(trainer: pl.Trainer, lr: float) -> None:
 def find_lr(recipe: Recipe, prepare: Prepare, loaders: Loaders, threads: int, recall: Recall) -> Recipe:
     """Return the recipe with a number for `optimizer.lr`. The test leaves no trace, not even in random states.
 
-    Args:
-        recipe: The recipe, which may have `auto`.
-        prepare: Builds the classifier of a recipe.
-        loaders: The loaders of the training.
-        threads: The threads of the test.
-        recall: Gets the recipe of the test and the test, and returns the result, which may be known already.
+    `recall` gets the recipe of the test and the test, and returns the result, which may be known already.
     """
     asked = recipe.optimizer.lr
     if not isinstance(asked, str):
@@ -167,10 +158,9 @@ def find_batch_size(recipe: Recipe, prepare: Prepare, threads: int, image_count:
 
 def _try_steps(recipe: Recipe, prepare: Prepare, size: int) -> None:
     """Take two steps, because the first one creates the optimizer's state, then evaluate."""
-    simple = simplify(recipe, recipe.unfreeze.deepest)
     # Small images of the first epochs would make a batch fit that does not fit later.
-    changes = {"averaging": recipe.averaging, "batch_size": size, "progressive_resizing": ProgressiveResizing()}
-    sized = simple.model_copy(update=changes)
+    simple = simplify(recipe, recipe.unfreeze.deepest).without("progressive_resizing")
+    sized = simple.model_copy(update={"averaging": recipe.averaging, "batch_size": size})
     classifier = prepare(sized, 2 * size)
     side = classifier.plan.image_size
     evaluated = classifier.plan.evaluated_size or side
@@ -179,7 +169,7 @@ def _try_steps(recipe: Recipe, prepare: Prepare, size: int) -> None:
         batch = torch.zeros(images, 3, side, side), torch.zeros(images, dtype=torch.long)
         return DataLoader([batch] * count, batch_size=None)  # type: ignore[arg-type]
 
-    trainer = make_trainer(classifier, [], max_epochs=1)
+    trainer = make_trainer(classifier, [], epochs=1)
     fit_quietly(trainer, classifier, load(2, size, side), load(1, choose_eval_batch(sized), evaluated))
 
 
@@ -187,15 +177,11 @@ def simplify(recipe: Recipe, level: str) -> Recipe:
     """Return the recipe as it is at the start, without techniques that change over time or take long to start."""
     norms = {"freeze_batch_norm": recipe.unfreeze.freeze_batch_norm and level != "last"}
     norms["adapt_statistics"] = recipe.unfreeze.adapt_statistics and level == recipe.unfreeze.level
-    return recipe.model_copy(
+    plain = recipe.without("schedule", "averaging", "classifier_retraining", "lr_scaling", "compilation")
+    return plain.model_copy(
         update={
             "optimizer": recipe.optimizer.model_copy(update={"lr": SAFE_RATE}),
             "accumulation": Accumulation(batches=recipe.accumulation.batches_in(0)),
             "unfreeze": Unfreeze.model_validate({"level": level, **norms}),
-            "schedule": Constant(),
-            "averaging": NoAveraging(),
-            "classifier_retraining": ClassifierRetraining(),
-            "lr_scaling": LrScaling(),
-            "compilation": Compilation(),
         }
     )

@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import Annotated, Any
 
 import torch
 from filelock import FileLock
-from pydantic import Field
 
 from training.data.files.images import ImageData
 from training.data.identity import identify
@@ -24,8 +23,6 @@ from training.process.text_files import keep_json, recall_json
 from training.recipe import Recipe
 
 logger = logging.getLogger(__name__)
-
-RATE: Any = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class FoundRates:
@@ -58,7 +55,8 @@ class FoundRates:
             return nullcontext()
 
     def _read(self, key: str) -> float | None:
-        return recall_json(self.folder / key, RATE) if self.folder else None
+        rate = recall_json(self.folder / key, float) if self.folder else None
+        return rate if rate is not None and 0 < rate < math.inf else None
 
     def _write(self, key: str, rate: float) -> None:
         if self.folder:
@@ -69,11 +67,7 @@ class FoundRates:
 def identify_setup(simple: Recipe, data: ImageData, resources: Resources, rank: Rank) -> str:
     """Return a digest of everything that can change the result of a range test.
 
-    Args:
-        simple: The recipe of the test. Its epochs do not matter.
-        data: The images; their pixels, or the names, sizes and times of their files, are part of the digest.
-        resources: The threads and the device of each process.
-        rank: The number of processes is part of the digest.
+    The epochs of its recipe do not matter. Of the data it has the pixels, or the names, sizes and times of the files.
     """
     weights, teacher = Path(simple.backbone.weights), simple.distillation.teacher
     read = [file for file in (weights, find_file(Path(teacher)) if teacher else weights) if file.is_file()]

@@ -81,7 +81,7 @@ class RangeTest(pl.Callback):
 def run_range_test(classifier: Classifier, batches: Iterable[Batch]) -> float:
     """Train a model at rising rates, and return the one at which its loss falls fastest."""
     test = RangeTest(list_rates(classifier.recipe.optimizer, classifier.epoch_steps[0]))
-    trainer = make_trainer(classifier, [test], max_steps=len(test.lrs), max_epochs=-1, limit_val_batches=0)
+    trainer = make_trainer(classifier, [test], epochs=-1, steps=len(test.lrs), validates=False)
     fit_quietly(trainer, classifier, batches)
     return suggest(test.lrs, test.losses)
 
@@ -89,9 +89,7 @@ def run_range_test(classifier: Classifier, batches: Iterable[Batch]) -> float:
 def suggest(lrs: list[float], losses: list[float]) -> float:
     """Return the rate at which the smoothed loss falls fastest over log lr, before its minimum.
 
-    Args:
-        lrs: The learning rate of each step, rising by a constant factor.
-        losses: The training loss of each step.
+    `lrs` rise by a constant factor from step to step; `losses` are the training losses of the steps.
 
     Raises:
         NoRate: the loss does not fall.

@@ -40,8 +40,7 @@ class Policy(Part):
     def transforms(self, interpolation: int) -> list[A.BasicTransform | A.Compose]:
         """Return transforms of Albumentations, in order, for uint8 images (side, side, 3).
 
-        Args:
-            interpolation: A constant of OpenCV.
+        `interpolation` is a constant of OpenCV.
         """
         return []
 

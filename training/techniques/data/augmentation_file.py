@@ -7,12 +7,12 @@ import os
 import random
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field
 
 from training.contract.part import RecipeView
-from training.errors import UserError
+from training.errors import UserError, describe_error
 from training.process.text_files import read_text
 from training.techniques.data.augmentation import Policy
 
@@ -62,7 +62,7 @@ def read_pipeline(path: str) -> str:
     except RecursionError:
         raise UserError(f"{name}: it is nested too deep. {_WAY_OUT}") from None
     except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
-        raise UserError(f"augmentation.path={path}: cannot be read ({_first_line(error)}). {_WAY_OUT}") from None
+        raise UserError(f"augmentation.path={path}: cannot be read ({describe_error(error)}). {_WAY_OUT}") from None
 
 
 def _refuse_endless(values: object, name: str) -> None:
@@ -81,9 +81,8 @@ def _refuse_endless(values: object, name: str) -> None:
 
 def _build(pipeline: str) -> A.Compose:
     """Build a Compose of Albumentations from its JSON."""
-    os.environ.setdefault(
-        "NO_ALBUMENTATIONS_UPDATE", "1"
-    )  # otherwise its import searches the network for a newer version
+    # Otherwise its import searches the network for a newer version.
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     import albumentations as A
 
     with warnings.catch_warnings():
@@ -103,7 +102,7 @@ def _try(pipeline: str, side: int, path: str | None) -> None:
             compose.set_random_state(np.random.default_rng(0), random.Random(0))
             results += [compose(image=image)["image"] for _ in range(TRIED)]
     except Exception as error:  # noqa: BLE001 - each transform raises different errors
-        raise UserError(f"augmentation.path={path}: does not work ({_first_line(error)}). {_WAY_OUT}") from None
+        raise UserError(f"augmentation.path={path}: does not work ({describe_error(error)}). {_WAY_OUT}") from None
     for result in results:
         if not isinstance(result, np.ndarray) or result.shape != image.shape or result.dtype != image.dtype:
             actual = f"{getattr(result, 'dtype', type(result).__name__)} of shape {tuple(result.shape)}"
@@ -113,7 +112,7 @@ def _try(pipeline: str, side: int, path: str | None) -> None:
             )
 
 
-def _apply_always(values: Any) -> Any:
+def _apply_always(values: object) -> object:
     """Return a pipeline in which each step that can happen does, as a rare one may not in the runs of the check."""
     if isinstance(values, list):
         return [_apply_always(value) for value in values]
@@ -123,7 +122,3 @@ def _apply_always(values: Any) -> Any:
 
 
 _WAY_OUT = "Write it with albumentations.save(pipeline, file), or with data_format='yaml'."
-
-
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".rstrip(": ")

@@ -42,15 +42,9 @@ class Mixing(Technique):
 
 
 def change_batch(setup: TrainingSetup, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Change the images of a training batch one by one, then mix them with at most one of the mixers.
+    """Change normalised images (N, 3, side, side) one by one, then mix them with at most one of the mixers.
 
-    Args:
-        setup: The transforms and mixers of the training.
-        images: Normalised images (N, 3, side, side).
-        labels: Classes (N,).
-
-    Returns:
-        The images, and the labels (N,) or, after mixing, the shares of the classes (N, classes).
+    The labels (N,) come back as they are or, after mixing, as shares of the classes (N, classes).
     """
     import torch
 

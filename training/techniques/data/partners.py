@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 def pair_at_random(mix_neighbours: BatchTransform) -> BatchTransform:
     """Return a mixer that gives each image a random other image of the batch as its partner.
 
-    Args:
-        mix_neighbours: Mixes each image with the one before it, as torchvision's mixers do.
+    The given mixer mixes each image with the one before it, as those of torchvision do.
     """
 
     def mix(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

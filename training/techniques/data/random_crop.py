@@ -23,9 +23,7 @@ class Crop(Part):
     def transforms(self, side: int, interpolation: int) -> list[A.BasicTransform]:
         """Return the transforms of Albumentations in order.
 
-        Args:
-            side: Side of the model's input, in pixels.
-            interpolation: A constant of OpenCV.
+        `side` is that of the model's input, in pixels, and `interpolation` a constant of OpenCV.
         """
         return []
 

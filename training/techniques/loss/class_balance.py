@@ -13,6 +13,10 @@ from training.contract.technique import Technique
 class Balance(Technique):
     name: str
 
+    @property
+    def is_on(self) -> bool:
+        return not isinstance(self, NoBalance)
+
 
 class NoBalance(Balance):
     name: Literal["none"] = "none"
@@ -37,10 +41,6 @@ class ClassWeights(Balance):
         examples=[1.0],
     )
 
-    @property
-    def is_on(self) -> bool:
-        return True
-
     def apply(self, setup: TrainingSetup) -> None:
         import torch
 
@@ -54,10 +54,6 @@ class BalancedSampler(Balance):
     """Every class is loaded equally often: images of rare classes occur several times per epoch, augmented each time."""
 
     name: Literal["sampler"] = "sampler"
-
-    @property
-    def is_on(self) -> bool:
-        return True
 
     def apply(self, setup: TrainingSetup) -> None:
         """Do nothing: the loaders set the order of the images, see `training.data.pipelines.sampling`."""

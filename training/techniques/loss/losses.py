@@ -31,7 +31,7 @@ class Loss(Technique):
 
     @property
     def is_on(self) -> bool:
-        return True
+        return not isinstance(self, CrossEntropy)
 
     def apply(self, setup: TrainingSetup) -> None:
         from training.model.shares_loss import SharesLoss
@@ -49,10 +49,6 @@ class Loss(Technique):
 
 class CrossEntropy(Loss):
     name: Literal["cross_entropy"] = "cross_entropy"
-
-    @property
-    def is_on(self) -> bool:
-        return False
 
 
 def cross_entropy(setup: TrainingSetup) -> Criterion:

@@ -5,7 +5,7 @@ On a frozen backbone this is an attentive probe (El-Nouby et al. 2024).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -53,7 +53,7 @@ def attach_head(model: nn.Module, class_count: int, heads: int, image_size: int)
         with torch.no_grad():
             shape = model.eval()(torch.zeros(1, 3, image_size, image_size)).shape
         name = next(name for name, module in model.named_modules() if module is model.get_classifier())  # type: ignore[operator]
-        width: Any = getattr(model, "head_hidden_size", model.num_features)
+        width: int = getattr(model, "head_hidden_size" if hasattr(model, "head_hidden_size") else "num_features")
         if len(shape) < 3 or width not in (shape[1], shape[-1]):
             raise ValueError
     except (AssertionError, RuntimeError, StopIteration, TypeError, ValueError):  # each model raises different errors

@@ -59,15 +59,11 @@ class Accumulation(Technique):
 
 
 def weigh_batches(batch_sizes: tuple[int, ...], batches: int, rank: Rank) -> tuple[float, ...]:
-    """Return a weight for the loss of each batch, with which each optimizer step is the mean over its images.
+    """Return a weight for the loss of each batch of a rank, with which each optimizer step is the mean over its images.
 
-    Lightning divides each loss by `batches`, in the last, incomplete group too, which would shrink that step. It also
-    takes the mean over the ranks, even if their shares of a batch differ in size.
-
-    Args:
-        batch_sizes: Images in each batch of an epoch, on all ranks together.
-        batches: Forward passes per optimizer step.
-        rank: The rank whose weights are returned.
+    Lightning divides each loss by `batches`, the forward passes per optimizer step, in the last, incomplete group too,
+    which would shrink that step. It also takes the mean over the ranks, even if their shares of a batch differ in size.
+    `batch_sizes` are the images of each batch of an epoch, on all ranks together.
     """
     weights: list[float] = []
     for start in range(0, len(batch_sizes), batches):

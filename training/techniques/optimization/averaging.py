@@ -21,6 +21,10 @@ Curve = Callable[[int], float]
 class BaseAveraging(Technique):
     """The kinds of averaging; exactly one is in a recipe."""
 
+    @property
+    def is_on(self) -> bool:
+        return not isinstance(self, NoAveraging)
+
 
 class NoAveraging(BaseAveraging):
     name: Literal["none"] = "none"
@@ -52,10 +56,6 @@ class Swa(BaseAveraging):
     annealing_epochs: float = Field(
         0.0, ge=0, description="Length of the transition from the schedule's rate to lr_factor.", examples=[0.5]
     )
-
-    @property
-    def is_on(self) -> bool:
-        return True
 
     def apply(self, setup: TrainingSetup) -> None:
         from training.callbacks.weight_average import AveragingRate, WeightAverage
@@ -124,10 +124,6 @@ class Ema(BaseAveraging):
         description="Latest share of the steps so far that has half of the weight; 0.5 is a plain mean.",
         examples=[0.2],
     )
-
-    @property
-    def is_on(self) -> bool:
-        return True
 
     def apply(self, setup: TrainingSetup) -> None:
         from training.callbacks.weight_average import WeightAverage

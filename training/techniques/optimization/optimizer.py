@@ -54,7 +54,7 @@ class Optimizer(Part):
         """Return what the optimizer does during the training beside its steps."""
         return []
 
-    def options_for(self, parameter: torch.Tensor, *, starts_at_zero: bool, is_in_head: bool) -> dict[str, Any]:
+    def options_for(self, parameter: torch.Tensor, *, starts_at_zero: bool, is_in_head: bool) -> dict[str, object]:
         """Return this optimizer's own options for a parameter; a vector never counts as one that starts at zero."""
         return {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from torch.optim.optimizer import ParamsT
 
 
-class NAdamW(Optimizer):
+class _OfTimm(Optimizer):
+    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
+        from timm.optim import get_optimizer_class
+
+        return get_optimizer_class(self.name, bind_defaults=False)(parameters, **self.arguments())
+
+
+class NAdamW(_OfTimm):
     """AdamW with Nesterov's momentum (Dozat 2016)."""
 
     name: Literal["nadamw"] = "nadamw"
@@ -22,13 +29,8 @@ class NAdamW(Optimizer):
     beta2: Beta2 = 0.999
     weight_decay: LrDecay = 0.01
 
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from timm.optim import NAdamW
 
-        return NAdamW(parameters, **self.arguments())
-
-
-class Lion(Optimizer):
+class Lion(_OfTimm):
     """Move each weight by lr, in the direction of the sign of the mean gradient (Chen et al. 2023, algorithm 2)."""
 
     interactions: ClassVar[str] = (
@@ -44,13 +46,8 @@ class Lion(Optimizer):
     ] = 0.99
     weight_decay: LrDecay = 0.0
 
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from timm.optim import Lion
 
-        return Lion(parameters, **self.arguments())
-
-
-class Lamb(Optimizer):
+class Lamb(_OfTimm):
     """Adam whose step for each tensor is as long as lr times the tensor (You et al. 2020, algorithm 2)."""
 
     interactions: ClassVar[str] = (
@@ -69,13 +66,11 @@ class Lamb(Optimizer):
         examples=[0.1],
     )
 
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from timm.optim import Lamb
-
-        return Lamb(parameters, max_grad_norm=None, **self.arguments())
+    def arguments(self) -> dict[str, object]:
+        return {**super().arguments(), "max_grad_norm": None}
 
 
-class Adan(Optimizer):
+class Adan(_OfTimm):
     """Adam with Nesterov's momentum from the difference of two gradients (Xie et al. 2024, algorithm 1)."""
 
     interactions: ClassVar[str] = "adan stores four tensors for each weight, adamw two."
@@ -89,13 +84,8 @@ class Adan(Optimizer):
     beta3: Annotated[float, Field(ge=0, lt=1, description="Decay rate of the mean of squares.", examples=[0.5])] = 0.99
     weight_decay: LrDecay = 0.0
 
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from timm.optim import Adan
 
-        return Adan(parameters, **self.arguments())
-
-
-class Muon(Optimizer):
+class Muon(_OfTimm):
     """Momentum whose step for each matrix is made orthogonal (Jordan et al. 2024; steps as in Liu et al. 2025)."""
 
     interactions: ClassVar[str] = (
@@ -109,10 +99,8 @@ class Muon(Optimizer):
     momentum: MomentumFactor = 0.95
     weight_decay: LrDecay = 0.0
 
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from timm.optim import Muon
+    def arguments(self) -> dict[str, object]:
+        return {**super().arguments(), "nesterov": True}
 
-        return Muon(parameters, nesterov=True, **self.arguments())
-
-    def options_for(self, parameter: torch.Tensor, *, starts_at_zero: bool, is_in_head: bool) -> dict[str, Any]:
+    def options_for(self, parameter: torch.Tensor, *, starts_at_zero: bool, is_in_head: bool) -> dict[str, object]:
         return {"use_fallback": True} if is_in_head else {}

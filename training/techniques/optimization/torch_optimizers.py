@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+import logging
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from training.contract.part import Examples, RecipeView
+from training.process.optional import require
 from training.techniques.compute.precision import Precision
 from training.techniques.optimization.optimizer import (
     Beta1,
@@ -153,7 +155,7 @@ class Adafactor(Optimizer):
         arguments = self.arguments()
         return Adafactor(parameters, d=arguments.pop("clip"), **arguments)
 
-    def options_for(self, parameter: torch.Tensor, *, starts_at_zero: bool, is_in_head: bool) -> dict[str, Any]:
+    def options_for(self, parameter: torch.Tensor, *, starts_at_zero: bool, is_in_head: bool) -> dict[str, object]:
         # The paper's lower bound of the size, 1e-3, is meant for vectors. Steps relative to it hardly move a matrix.
         return {"eps": (None, (3 * parameter[0].numel()) ** -0.5)} if starts_at_zero else {}
 
@@ -172,10 +174,6 @@ class Adam8bit(Optimizer):
     weight_decay: LrDecay = 0.0
 
     def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        import logging
-
-        from training.process.optional import require
-
         require("optimizer.name=adam8bit", "bitsandbytes", otherwise="Or use optimizer.name=adam.")
         logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns about parts that are not used here
         from bitsandbytes.optim import Adam8bit

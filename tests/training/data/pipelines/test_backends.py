@@ -214,7 +214,7 @@ def test_batches_follow_from_seed_and_epoch_alone(backend, policy):
 def test_a_last_batch_of_one_is_dropped_and_a_smaller_one_is_not(backend):
     for count, sizes in ((33, [16, 16]), (34, [16, 16, 2]), (5, [5])):
         loaders = make_loaders(data_of(smooth(count)), recipe_of(backend, 16), workers=0)
-        assert [len(labels) for _, labels in loaders.train] == sizes == list(loaders.batch_sizes)
+        assert [len(labels) for _, labels in loaders.train] == sizes == list(loaders.train_batches.batch_sizes)
         assert len(loaders.train) == len(sizes)
         loaders.close()
 
@@ -390,7 +390,7 @@ def test_the_ranks_of_a_training_share_each_batch(backend):
         for loaders in (whole, *shares):
             loaders.train.batch_sampler.sampler.set_epoch(2)
             # A last batch of 7 images has two for each.
-            assert loaders.batch_sizes == (8, 8, 8, 8, 8, 7)
+            assert loaders.train_batches.batch_sizes == (8, 8, 8, 8, 8, 7)
         for batch, *parts in zip(whole.train, *(loaders.train for loaders in shares), strict=True):
             for rank, (images, labels) in zip(ranks, parts, strict=True):
                 assert torch.equal(labels, batch[1][rank.number :: rank.count])
@@ -405,7 +405,7 @@ def test_a_last_batch_too_small_for_two_images_on_each_device_is_dropped():
     for count, sizes in ((21, (16,)), (22, (16, 6)), (13, (13,))):
         for rank in (Rank(0, 3), Rank(2, 3)):
             loaders = make_loaders(wide_data_of(count), recipe_of("tensor", 16), workers=0, rank=rank)
-            assert loaders.batch_sizes == sizes
+            assert loaders.train_batches.batch_sizes == sizes
             assert len(loaders.train) == len(sizes)
     with pytest.raises(UserError, match="devices=3: 5 training images per epoch and 2 validation images are too few"):
         make_loaders(data_of(smooth(5)), recipe_of("tensor", 16), workers=0, rank=Rank(0, 3))

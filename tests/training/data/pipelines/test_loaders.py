@@ -100,7 +100,7 @@ def test_an_evaluation_starts_no_more_workers_than_it_has_batches():
 def test_a_last_batch_of_one_is_dropped(count, batch_size, sizes):
     data, recipe = few_digits(count, batch_size=batch_size)
     loaders = make_loaders(data, recipe, workers=0)
-    assert loaders.batch_sizes == sizes
+    assert loaders.train_batches.batch_sizes == sizes
     assert tuple(len(labels) for _, labels in batches(loaders.train)) == sizes
     assert len(loaders.train) == len(sizes)
 
@@ -149,14 +149,16 @@ def test_a_training_part_of_one_image_still_makes_a_batch():
     data, recipe = few_digits()
     data = replace(data, train=data.train.select(np.array([0])))
     loaders = make_loaders(data, recipe, workers=0)
-    assert [len(labels) for _, labels in batches(loaders.train)] == [1] == list(loaders.batch_sizes)
+    assert [len(labels) for _, labels in batches(loaders.train)] == [1] == list(loaders.train_batches.batch_sizes)
 
 
 def test_an_epoch_can_be_shorter_or_longer_than_a_pass():
     for size in (16, 90):
         data, recipe = few_digits(40, data={"epoch_size": size})
         loaders = make_loaders(data, recipe, workers=0)
-        assert sum(len(labels) for _, labels in batches(loaders.train)) == size == sum(loaders.batch_sizes)
+        assert (
+            sum(len(labels) for _, labels in batches(loaders.train)) == size == sum(loaders.train_batches.batch_sizes)
+        )
 
 
 @pytest.mark.parametrize("policy", ["none", "affine_colour"])
