@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from analysis.effects.technique_effects import WIDER
+
 if TYPE_CHECKING:
     from analysis.effects.technique_effects import Fitted
     from ledger.tables import Sweep
@@ -65,6 +67,8 @@ def judge_lead(sweep: Sweep, fitted: Fitted) -> Lead | None:
     best, bases = done.iloc[0], done[done.is_baseline]
     errors = np.hypot(best.standard_error, done.standard_error.to_numpy()) * PAIRED
     draws = fitted.draw_leads(places[best.trial], [places[trial] for trial in done.trial], np.nan_to_num(errors))
+    middle = draws.mean(axis=0)
+    draws = middle + WIDER * (draws - middle)  # ASHA and TPE select by luck, which the model does not know
     baseline = None if bases.empty else bases.iloc[0]
     lead = np.full(1, np.nan) if baseline is None else draws[:, done.index.get_loc(baseline.name)]
     low, high = np.quantile(lead, [1 - CLEAR, CLEAR])

@@ -30,6 +30,17 @@ def test_a_planted_lead_is_clear_and_inside_the_interval(sweep):
     assert lead.probability > 0.99
 
 
+def test_the_interval_is_wider_than_that_of_a_model_that_knows_no_selection_by_luck(sweep):
+    fitted = fit_sweep(sweep)
+    lead = judge_lead(sweep, fitted)
+    best, baseline = (fitted.design.recipes.index.get_loc(int(name)) for name in (lead.best, lead.baseline))
+    error = 0.4 * np.hypot(*fitted.design.errors[[best, baseline]])
+    draws = fitted.draw_leads(best, [baseline], np.array([error]))
+    low, high = np.quantile(draws, [0.05, 0.95])
+    assert (lead.high - lead.low) / (high - low) == pytest.approx(1.2, rel=0.05)
+    assert (lead.low + lead.high) / 2 == pytest.approx((low + high) / 2, abs=0.002)
+
+
 def test_the_best_of_equal_recipes_is_rarely_called_clear_and_has_rivals(sweep):
     count = (sweep.trials.state == "completed").sum()
     leads = [judge(with_scores(sweep, 0.9 + np.random.default_rng(seed).normal(0, 0.01, count))) for seed in range(20)]
