@@ -189,9 +189,9 @@ def test_an_ask_after_five_hundred_trials_takes_less_than_a_second() -> None:
     for trial in range(500):
         feed(sampler, trial, trial / 2000, {k / 27: k / 50 for k in range(1, 1 + trial % 27)}, "stopped")
     sampler.ask(500)
-    began = time.perf_counter()
+    began = time.process_time()
     sampler.ask(501)
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_a_proposal_looks_at_a_bounded_past_with_the_best_and_the_running_trials(monkeypatch) -> None:

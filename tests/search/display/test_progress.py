@@ -153,9 +153,9 @@ def test_a_thousand_trials_are_drawn_quickly_and_fit_the_height(width, height):
         sweep.report(trial, 1, trial / 1000)
         if trial >= 20:
             sweep.end(trial, "stopped")
-    started = time.perf_counter()
+    started = time.thread_time()
     lines = draw(sweep, width, height, slots=lambda: 20)
-    assert time.perf_counter() - started < 0.5
+    assert time.thread_time() - started < 0.5
     assert lines[0] == "running 20 · stopped 980, of 1000"
     assert lines[-1] == ("… and 12 more" if height > 12 else "… and 16 more")
 

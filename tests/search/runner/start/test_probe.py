@@ -108,15 +108,14 @@ def test_a_failed_probe_is_one_line_and_the_sweep_goes_on(controller, task, capl
 
 
 def test_the_end_of_a_sweep_waits_for_the_probe_only_while_it_may(controller, task, monkeypatch, caplog):
-    monkeypatch.setattr(module, "LAST_WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(module, "LAST_WAIT_SECONDS", 600.0)  # longer than the time limit of a test
     probe = watch(controller)
     report_once(controller)
-    began = time.monotonic()
     probe.close(lambda: False)
     assert task.cancelled
-    assert time.monotonic() - began < 0.4
     assert not caplog.messages
     task.cancelled = False
+    monkeypatch.setattr(module, "LAST_WAIT_SECONDS", 0.5)
     probe.close(lambda: True)
     assert task.cancelled
     assert caplog.messages == ["The linear probe on frozen features was ended: it took too long after the last trial."]
