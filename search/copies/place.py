@@ -115,8 +115,8 @@ def check_uri(option: str, uri: str) -> str:
     return uri.rstrip("/")
 
 
-def check_place(option: str, uri: str) -> None:
-    """Write a file there, and remove it."""
+def check_place(uri: str) -> None:
+    """Write a file to the folder of `--copy-to`, and remove it."""
     import tempfile
 
     place = CopyPlace(uri)
@@ -128,7 +128,7 @@ def check_place(option: str, uri: str) -> None:
             place.delete(test.name)
     except (OSError, ValueError, ImportError) as error:
         raise UserError(
-            f"{option}={uri}: it cannot be written to from {os.uname().nodename} ({describe_store_error(error)})."
+            f"--copy-to={uri}: it cannot be written to from {os.uname().nodename} ({describe_store_error(error)})."
         ) from None
 
 

@@ -152,5 +152,6 @@ def test_a_trial_with_a_part_of_a_gpu_may_fill_that_part_of_its_memory(gpus, sha
 def test_a_worker_finds_our_packages_before_those_of_the_working_folder(tmp_path, monkeypatch):
     (tmp_path / "module_of_ours.py").write_text("def name(x): return 'ours' + x")
     monkeypatch.setattr(sys, "path", ["somewhere", *sys.path])
-    assert bootstrap(str(tmp_path), "module_of_ours", "name")("!") == "ours!"
+    monkeypatch.setattr(worker, "project_root", lambda: str(tmp_path))
+    assert bootstrap("module_of_ours", "name")("!") == "ours!"
     assert sys.path[0] == str(tmp_path)

@@ -21,6 +21,7 @@ from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes
 from search.runner.machines.preparation import MachineFacts, input_key, inputs_of, prepare_cluster, prepare_machine
 from search.runner.machines.ray_process import RAY_SETTINGS, start_ray, without_secrets
 from spaces.load import load_space
+from training.contract.specs import Backbone
 from training.errors import UserError
 from training.process.resources import split_cpus
 from training.process.user import complete_user
@@ -168,9 +169,10 @@ def test_a_storage_that_a_machine_cannot_write_is_named(tmp_path):
 
 def test_a_machine_that_cannot_reach_the_place_of_the_copies_is_named_before_the_first_trial(tmp_path):
     (tmp_path / "file").touch()
+    recipe = Recipe(backbone=Backbone(name="test_resnet", weights="none")).model_dump()
     problem = prepare_machine(str(tmp_path), [], 0, f"file://{tmp_path}/file").problem
     assert f"/file: it cannot be written to from {os.uname().nodename} (" in problem
-    assert prepare_machine(str(tmp_path / "new"), [], 0, f"file://{tmp_path}/copies").problem is None
+    assert prepare_machine(str(tmp_path / "new"), [recipe], 0, f"file://{tmp_path}/copies").problem is None
 
 
 @pytest.mark.parametrize("cpus", [0.5, 1, 2, 3, 4, 16])

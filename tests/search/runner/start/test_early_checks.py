@@ -10,7 +10,6 @@ from rich.console import Console
 from ledger.folder import SweepFolder, new_folder
 from ledger.settings import Settings
 from search.runner import single_training
-from search.runner.machines import preparation
 from search.runner.machines.cluster import Node
 from search.runner.machines.preparation import inputs_of, prepare_machine
 from search.runner.single_training import train_single
@@ -54,8 +53,7 @@ def test_more_than_this_machine_has_is_refused_before_ray_starts(laptop, tmp_pat
 def test_a_cluster_that_refuses_a_sweep_leaves_nothing(tmp_path, monkeypatch, refused_by):
     for name, found in (("start_ray", None), ("list_nodes", [Node("a", "one", 8, 0)])):
         monkeypatch.setattr(prepare, name, Mock(return_value=found))
-    place = prepare if refused_by == "start_ray" else preparation
-    monkeypatch.setattr(place, refused_by, Mock(side_effect=UserError("not here")))
+    monkeypatch.setattr(prepare, refused_by, Mock(side_effect=UserError("not here")))
     settings = Settings(f"sqlite:///{tmp_path}/mlflow.db", "x", address="auto")
     with pytest.raises(UserError, match="not here"):
         run_sweep(SweepFolder(tmp_path / "sweeps/quick-1"), load_space("quick"), settings, Console(quiet=True))
