@@ -16,7 +16,7 @@ from ledger.settings import Settings
 from search.arguments import check_store
 from search.display.tables.columns import make_console
 from search.request import SweepRequest
-from search.runner.machines.capacity import Demand, plan_demand
+from search.runner.machines.capacity import Capacity, Demand, plan_demand
 from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes, probe_cluster, this_machine
 from search.runner.machines.preparation import compare_versions, inputs_of, load_checked, prepare_cluster
 from search.runner.machines.ray_process import start_ray
@@ -117,20 +117,15 @@ class Checker:
         demand = plan_demand(nodes, settings.named_cpus, settings.named_gpus, settings.accelerator, can_grow)
         _, self.remarks = fit_to_cluster(self.request.space, demand.gpus > 0, demand.devices)
         self.demand, self.nodes = demand, [node for node in nodes if demand.slots_on(node)]
+        look = None if is_local else list_nodes
+        slots = Capacity(demand, self.nodes, most=settings.max_concurrent, look=look).slots
         where = nodes[0].host if len(nodes) == 1 else plural(len(nodes), "machine")
         cpus, gpus = int(sum(node.cpus for node in nodes)), int(sum(node.gpus for node in nodes))
         gpu_words = f" and {demand.gpus:g} GPU{'s' * (demand.gpus != 1)}" if demand.gpus else ""
         return (
-            f"{where} with {plural(cpus, 'CPU')} and {plural(gpus, 'GPU')}; {plural(self.slots, 'trial')} at the same time, "
+            f"{where} with {plural(cpus, 'CPU')} and {plural(gpus, 'GPU')}; {plural(slots, 'trial')} at the same time, "
             f"{demand.cpus:g} CPU{'s' * (demand.cpus != 1)}{gpu_words} each"
         )
-
-    @property
-    def slots(self) -> int:
-        """The number of trials at the same time."""
-        room = self.demand.count_slots(self.nodes) if self.demand else 0
-        most = self.settings.max_concurrent
-        return room if most is None else min(most, room) if self.settings.address is None else most
 
     def _check_weights(self) -> str:
         from training.model.weights import locate_weights

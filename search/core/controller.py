@@ -121,13 +121,10 @@ class Controller:
 
     def accept(self, event: AnyRequest) -> None:
         """Record a request of a user; one that the ledger has already, or that cannot be met, is ignored."""
-        if event.request not in self.requests and self._can_meet(event):
+        has_trial = not isinstance(event, StopRequested) or event.trial in self.trials.by_number
+        can_grow = not (isinstance(event, TrialAdded | Extension) and self.replication)
+        if event.request not in self.requests and has_trial and can_grow:
             self.record(event)
-
-    def _can_meet(self, event: AnyRequest) -> bool:
-        if isinstance(event, StopRequested):
-            return event.trial in self.trials.by_number
-        return not (isinstance(event, TrialAdded | Extension) and self.replication)
 
     def take_over(self) -> None:
         """End the trials that a dead driver left running: as their last reports imply, else as interrupted."""

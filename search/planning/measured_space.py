@@ -131,8 +131,8 @@ def measure_space(plan: PreparedSweep, uses_share: bool, phases: Phases) -> Meas
 
     def is_enough(measurements: list[Measurement]) -> bool:
         spent = time.monotonic() - began
-        base = next((one for one in measurements if one.target.kind == "base"), None)
-        return bool(base and base.cost) and spent > limit_seconds(base.cost, base.target.recipe.epochs, plan)
+        cost = next((one.cost for one in measurements if one.target.kind == "base"), None)
+        return cost is not None and spent > limit_seconds(cost, targets[0].recipe.epochs, plan)
 
     measured = measure_targets(targets, targets[0], plan.capacity, uses_share, phases, is_enough)
     if not any(one.cost for one in measured):
@@ -278,7 +278,7 @@ def recall(plan: PreparedSweep, file: Path) -> MeasuredSpace | None:
 
 
 def _write(measurement: Measurement) -> dict[str, object]:
-    target, cost = measurement.target, measurement.cost and asdict(measurement.cost)
+    target, cost = measurement.target, asdict(measurement.cost) if measurement.cost else None
     kept = KeptMeasurement(
         target.recipe.model_dump(), target.level, target.kind, cost, measurement.problem, measurement.start_seconds
     )

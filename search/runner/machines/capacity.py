@@ -151,11 +151,10 @@ class Capacity:
         self._nodes = list(nodes)
         self._room = demand.count_slots(nodes)
 
-    def pack(self, demand: Demand, line: str = "") -> None:
+    def pack(self, demand: Demand, line: str) -> None:
         """Change the demand of the trials that start from now on, and print a line about it."""
         self.demand, self._room = demand, demand.count_slots(self._nodes)
-        if line:
-            self._say(line)
+        self._say(line)
 
     @property
     def _most_memory_mb(self) -> float:

@@ -165,8 +165,8 @@ def make_plan(
     clock.append(time.perf_counter())
     phases.begin("preparing this machine: weights, image sizes" if is_local else "listing the machines of the cluster")
     facts = [here.result()] if here else []
-    if problem := facts and facts[0].problem:
-        raise UserError(problem)
+    if facts and facts[0].problem:
+        raise UserError(facts[0].problem)
     can_grow = not is_local and settings.max_concurrent is not None
     demand = plan_demand(list_nodes(), settings.named_cpus, settings.named_gpus, settings.accelerator, can_grow)
     nodes = [node for node in list_nodes() if demand.slots_on(node)]
