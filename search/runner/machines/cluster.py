@@ -95,13 +95,8 @@ def fit_to_cluster(
     if some_can:
         reason = "some GPUs here have neither bfloat16 nor TF32 arithmetic; --accelerator TYPE leaves them out"
     more = {count for count in space.values_of(DEVICES) if count > devices}
-    limits = [
-        (
-            DEVICES,
-            more,
-            f"a trial gets {devices} {device.upper()}; --{device}s-per-trial={max(more, default=0)} would allow it",
-        )
-    ]
+    allowed_by = f"--{device}s-per-trial={max(more, default=0)}"
+    limits = [(DEVICES, more, f"a trial gets {devices} {device.upper()}; {allowed_by} would allow it")]
     for (path, value), library in NEEDED_BY.items():
         if not is_installed(library):
             limits.append((path, {value}, f"{library} is not installed; {install_line(library)} adds it"))

@@ -155,6 +155,8 @@ def prepare_machine(storage: str, inputs: list[dict[str, object]], gpus: float, 
         recipes = list(map(read_recipe, inputs))
         spec = recipes[0].data  # all recipes of a space have the same data
         data = load_checked(spec)
+        remark = summarise_remarks(list_remarks(data), spec)
+        dataset, files = identify(data, spec), list_files(data, spec)
         for recipe in recipes:
             meant = resolve_recipe(recipe, data, "cuda" if gpus else "cpu")
             if (model := (recipe.backbone, meant.preprocessing.image_size)) not in built:
@@ -165,9 +167,9 @@ def prepare_machine(storage: str, inputs: list[dict[str, object]], gpus: float, 
         return MachineFacts(problem=str(error), host=os.uname().nodename)
     bf16 = bool(gpus) and torch.cuda.is_bf16_supported(including_emulation=False)
     return MachineFacts(
-        remark=summarise_remarks(list_remarks(data), spec),
-        dataset=identify(data, spec),
-        files=list_files(data, spec),
+        remark=remark,
+        dataset=dataset,
+        files=files,
         resolved=resolved,
         bf16=bf16,
         gpu_mb=read_gpu_mb() if gpus else 0.0,
@@ -254,10 +256,10 @@ def make_resolver(facts: list[MachineFacts]) -> Callable[[Recipe], Recipe]:
 
     def resolve(recipe: Recipe) -> Recipe:
         key = input_key(recipe)
-        answers = {fact.resolved[key] for fact in facts if key in fact.resolved}
-        if len(answers) != 1:
+        answers = [fact.resolved[key] for fact in facts if key in fact.resolved]
+        if not answers or any(answer != answers[0] for answer in answers):
             return recipe
-        ((preprocessing, backend),) = answers
+        preprocessing, backend = answers[0]
         augmentation = recipe.augmentation.model_copy(update={"backend": backend})
         return recipe.model_copy(update={"preprocessing": preprocessing, "augmentation": augmentation})
 
