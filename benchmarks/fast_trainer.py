@@ -77,16 +77,17 @@ def main() -> None:
     import search.runner.executor
     import search.runner.machines.cluster
     import search.runner.machines.preparation
+    import search.runner.start.prepare
     import search.runner.start.probe
     import search.runner.sweep
     from search.cli.main import main as run_command
     from search.runner.worker import bootstrap
 
-    def fast(root: str, module: str, function: str) -> Any:
-        return bootstrap(root, "benchmarks.fast_trainer", function)
+    def fast(module: str, function: str) -> Any:
+        return bootstrap("benchmarks.fast_trainer", function)
 
     search.runner.executor.bootstrap = search.runner.machines.preparation.bootstrap = fast
-    search.runner.machines.preparation.prepare_machine = prepare_machine
+    search.runner.start.prepare.prepare_machine = prepare_machine
     search.runner.sweep.check_data = lambda space: None
     search.runner.start.probe.LAST_WAIT_SECONDS = 400.0  # trials take no time here, and the probe does
     run_command()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -17,15 +16,13 @@ from ledger.settings import Settings
 from search.arguments import check_store
 from search.display.tables.columns import make_console
 from search.request import SweepRequest
-from search.runner.machines.capacity import Demand, plan_demand
+from search.runner.machines.capacity import Capacity, Demand, plan_demand
 from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes, probe_cluster, this_machine
+from search.runner.machines.preparation import compare_versions, inputs_of, load_checked, prepare_cluster
 from search.runner.machines.ray_process import start_ray
 from search.runner.start.prepare import nearest_folder
 from training.errors import UserError
-from training.process.writable import check_folder
-
-if TYPE_CHECKING:
-    pass
+from training.process.writable import check_folder, made_for_now
 
 SWEEP = "A sweep can start. Nothing was trained, and no file was written."
 PARTS = {"train": "training", "val": "validation", "test": "test"}
@@ -118,49 +115,35 @@ class Checker:
         nodes = [this_machine()] if is_local else list_nodes()
         can_grow = not is_local and settings.max_concurrent is not None
         demand = plan_demand(nodes, settings.named_cpus, settings.named_gpus, settings.accelerator, can_grow)
-        _, self.remarks = fit_to_cluster(
-            self.request.space, can_bf16=True, has_gpus=demand.gpus > 0, devices=demand.devices
-        )
+        _, self.remarks = fit_to_cluster(self.request.space, demand.gpus > 0, demand.devices)
         self.demand, self.nodes = demand, [node for node in nodes if demand.slots_on(node)]
+        look = None if is_local else list_nodes
+        slots = Capacity(demand, self.nodes, most=settings.max_concurrent, look=look).slots
         where = nodes[0].host if len(nodes) == 1 else plural(len(nodes), "machine")
         cpus, gpus = int(sum(node.cpus for node in nodes)), int(sum(node.gpus for node in nodes))
         gpu_words = f" and {demand.gpus:g} GPU{'s' * (demand.gpus != 1)}" if demand.gpus else ""
         return (
-            f"{where} with {plural(cpus, 'CPU')} and {plural(gpus, 'GPU')}; {plural(self.slots, 'trial')} at the same time, "
+            f"{where} with {plural(cpus, 'CPU')} and {plural(gpus, 'GPU')}; {plural(slots, 'trial')} at the same time, "
             f"{demand.cpus:g} CPU{'s' * (demand.cpus != 1)}{gpu_words} each"
         )
 
-    @property
-    def slots(self) -> int:
-        """The number of trials at the same time."""
-        room = self.demand.count_slots(self.nodes) if self.demand else 0
-        most = self.settings.max_concurrent
-        return room if most is None else min(most, room) if self.settings.address is None else most
-
     def _check_weights(self) -> str:
-        from search.runner.machines.preparation import inputs_of
         from training.model.weights import locate_weights
 
         backbones = dict.fromkeys(recipe.backbone for recipe in inputs_of(self.request.space))
         return "; ".join(f"{backbone.name}: {locate_weights(backbone)}" for backbone in backbones)
 
     def _check_data(self) -> str:
-        from training.data.files.check import check_images
         from training.data.identity import identify
         from training.data.inspection.remarks import list_remarks
-        from training.data.load_data import load_data
 
         spec = self.request.space.baselines()[0].data
-        data = load_data(spec)
-        check_images(data)
+        data = load_checked(spec)
         self.remarks = [remark.sentence for remark in list_remarks(data)]
         return _describe_data(identify(data, spec))
 
     def _check_data_on_cluster(self) -> str:
         """Prepare each machine as a sweep would: it reads the data, the weights and the storage folder."""
-        from search.runner.machines.preparation import compare_versions, inputs_of, prepare_cluster
-        from training.process.writable import made_for_now
-
         if self.demand is None:
             raise UserError("This needs the machines, and their check failed")
         storage, inputs = self.request.storage, [recipe.model_dump() for recipe in inputs_of(self.request.space)]

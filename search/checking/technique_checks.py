@@ -15,7 +15,7 @@ from ledger.formatting import plural
 from search.checking.checks import Check
 from spaces.examples import list_examples
 from training import contract_checks
-from training.contract.part import CODE
+from training.contract.part import CODE, Values
 from training.contract.technique import Technique
 from training.errors import Diverged, UserError, describe_error
 from training.plugin_kinds import techniques_of
@@ -57,14 +57,10 @@ def _run(word: str, part: Callable[[], str], file: str) -> Check:
     except Diverged:
         sentence = "a small training of an example diverges: its loss is no number."
     except (Exception, SystemExit) as error:  # noqa: BLE001 - any fault of the file
-        sentence = f"its code raised {describe_error(error)}{_find_line(error, file)}."
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        where = f" in line {lines[-1]}" if lines else ""
+        sentence = f"its code raised {describe_error(error)}{where}."
     return Check(word, False, sentence)
-
-
-def _find_line(error: BaseException, file: str) -> str:
-    """Return where in the file an exception arose, as the end of a sentence."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    return f" in line {lines[-1]}" if lines else ""
 
 
 def _check_defaults(name: str, technique_class: type[Technique]) -> str:
@@ -78,14 +74,14 @@ def _check_defaults(name: str, technique_class: type[Technique]) -> str:
     return "without arguments it is off, and it conflicts with nothing."
 
 
-def _examples(name: str, technique_class: type[Technique]) -> list[dict[str, Any]]:
+def _examples(technique_class: type[Technique]) -> list[dict[str, Any]]:
     if not technique_class.examples:
         raise UserError("it has no examples: give it recipes that switch it on, in the class variable examples.")
     return [{**contract_checks.BASE, **example} for example in technique_class.examples]
 
 
 def _check_examples(name: str, technique_class: type[Technique]) -> str:
-    for example, values in zip(technique_class.examples, _examples(name, technique_class), strict=True):
+    for example, values in zip(technique_class.examples, _examples(technique_class), strict=True):
         if next(iter(example), None) != name:
             raise UserError(f"the first entry of the example {example} is not {name}.")
         if not getattr(read_recipe(values), name).is_on:
@@ -102,7 +98,7 @@ def _check_examples(name: str, technique_class: type[Technique]) -> str:
 def _find_illegal(name: str, field: str, value: object, technique_class: type[Technique]) -> str | None:
     """Return why none of the examples takes another value of a field; None if one does."""
     problem = None
-    for values in _examples(name, technique_class):
+    for values in _examples(technique_class):
         try:
             read_recipe({**values, name: {**values[name], field: value}})
         except UserError as error:
@@ -114,7 +110,7 @@ def _find_illegal(name: str, field: str, value: object, technique_class: type[Te
 
 def _check_combinations(name: str, technique_class: type[Technique]) -> str:
     """Apply it together with each example of each other part; `conflict` must name what cannot work."""
-    values, together = _examples(name, technique_class)[0], 0
+    values, together = _examples(technique_class)[0], 0
     others = [field for field, info in Recipe.model_fields.items() if isinstance(info.default, Technique)]
     for field in others:
         for other in list_examples(field) if field != name else ():
@@ -137,14 +133,13 @@ def _check_effect(name: str, technique_class: type[Technique]) -> str:
     with tempfile.TemporaryDirectory() as made:
         for field in fields:
             others = {
-                "the default": contract_checks.vary_field(name, field, technique_class, {}),
-                "half of the difference to the default": _halve(name, field, technique_class),
+                "the default": list(contract_checks.vary_field(name, field, technique_class, {})),
+                "half of the difference to the default": list(_halve(name, field, technique_class)),
             }
+            if not others["the default"]:
+                raise UserError(f"{field} has no second value: name one, such as Field(..., examples=[2.0]).")
             for word, pairs in others.items():
-                tried = list(pairs)
-                if not tried and word == "the default":
-                    raise UserError(f"{field} has no second value: name one, such as Field(..., examples=[2.0]).")
-                if tried and not any(_differ(pair, Path(tempfile.mkdtemp(dir=made))) for pair in tried):
+                if pairs and not any(_differ(pair, made) for pair in pairs):
                     raise UserError(
                         f"{field} does not change the training: with {word}, all weights are the same bit by bit as with "
                         "the example. Use it in apply, name a value that matters, such as Field(..., examples=[2.0]), or "
@@ -153,12 +148,10 @@ def _check_effect(name: str, technique_class: type[Technique]) -> str:
     return f"{plural(len(fields), 'hyperparameter')} ({', '.join(fields)}): each changes the trained weights."
 
 
-def _halve(
-    name: str, field: str, technique_class: type[Technique]
-) -> Iterator[tuple[contract_checks.Values, contract_checks.Values]]:
+def _halve(name: str, field: str, technique_class: type[Technique]) -> Iterator[tuple[Values, Values]]:
     """Return pairs of an example and a number between its own and the default: `apply` must use the number too."""
     info = technique_class.model_fields[field]
-    for values in () if info.examples else _examples(name, technique_class):
+    for values in () if info.examples else _examples(technique_class):
         value = values[name].get(field)
         if isinstance(value, float) and isinstance(info.default, float) and value != info.default:
             second = {**values, name: {**values[name], field: (value + info.default) / 2}}
@@ -166,29 +159,26 @@ def _halve(
                 yield values, second
 
 
-def _differ(pair: tuple[contract_checks.Values, contract_checks.Values], folder: Path) -> bool:
+def _differ(pair: tuple[Values, Values], made: str) -> bool:
     weights = []
-    for number, values in enumerate(pair):
-        subfolder = folder / str(number)
-        subfolder.mkdir()
-        contract_checks.train_briefly(read_recipe(values), subfolder)
-        weights.append(contract_checks.read_all_weights(subfolder))
+    for values in pair:
+        folder = Path(tempfile.mkdtemp(dir=made))
+        contract_checks.train_briefly(read_recipe(values), folder)
+        weights.append(contract_checks.read_all_weights(folder))
     return contract_checks.differ(*weights)
 
 
 def _check_resume(name: str, technique_class: type[Technique]) -> str:
-    for example, values in zip(technique_class.examples, _examples(name, technique_class), strict=True):
-        with tempfile.TemporaryDirectory() as folder:
-            if reason := _find_break(read_recipe(values), Path(folder)):
+    for example, values in zip(technique_class.examples, _examples(technique_class), strict=True):
+        with tempfile.TemporaryDirectory() as made:
+            if reason := _find_break(read_recipe(values), made):
                 raise UserError(f"the example {example}: {reason}")
     return "a training that stopped and continued ends with the same bits."
 
 
-def _find_break(recipe: Recipe, folder: Path) -> str | None:
+def _find_break(recipe: Recipe, made: str) -> str | None:
     """Return why a resumed training differs from an uninterrupted one; None if it does not."""
-    whole, parts, again = (folder / word for word in ("whole", "parts", "again"))
-    for subfolder in (whole, parts, again):
-        subfolder.mkdir()
+    whole, parts, again = (Path(tempfile.mkdtemp(dir=made)) for _ in range(3))
     first = contract_checks.train_briefly(recipe, whole)
     contract_checks.train_briefly(recipe, parts, lambda report: report.epoch < recipe.epochs // 2)
     resumed = contract_checks.train_briefly(recipe, parts)
@@ -207,14 +197,13 @@ def _find_break(recipe: Recipe, folder: Path) -> str | None:
 
 def _check_features(name: str, technique_class: type[Technique]) -> str:
     """Train the head on stored features and on images; the results are the same but for rounding."""
-    values = {**_examples(name, technique_class)[0], "unfreeze": {"level": "last"}}
+    values = {**_examples(technique_class)[0], "unfreeze": {"level": "last"}}
     recipe = read_recipe(values)
     weights: list[torch.Tensor] = []
     with tempfile.TemporaryDirectory() as made:
         # Nothing is stored where a number of validation images is given.
-        for word, val_images in (("features", None), ("images", ALL)):
-            folder = Path(made) / word
-            folder.mkdir()
+        for val_images in (None, ALL):
+            folder = Path(tempfile.mkdtemp(dir=made))
             train(recipe, folder, resources=ONE_CPU, val_images=val_images)
             weights.append(contract_checks.read_all_weights(folder))
     if not torch.allclose(weights[0], weights[1], rtol=CLOSE, atol=CLOSE):

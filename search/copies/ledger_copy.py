@@ -53,11 +53,8 @@ class LedgerCopy:
         return self.problem
 
     def _go_on(self) -> None:
-        while not self._is_over.is_set():
-            self._changed.wait()
+        while self._changed.wait() and not self._is_over.is_set():
             self._changed.clear()
-            if self._is_over.is_set():
-                return
             began = time.monotonic()
             self._copy()
             self._is_over.wait(max(LEAST_SECONDS, SHARE * (time.monotonic() - began)))

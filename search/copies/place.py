@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ledger.formatting import mask_secrets
 from training.errors import UserError
 
 if TYPE_CHECKING:
@@ -98,8 +102,6 @@ def _copy(source: object, source_files: FileSystem, target: object, target_files
 
 def check_uri(option: str, uri: str) -> str:
     """Return an address without a trailing slash, if it is a URI."""
-    from ledger.formatting import mask_secrets
-
     shown = mask_secrets(uri)
     scheme, _, rest = uri.partition("://")
     if scheme not in SCHEMES or not rest.strip("/") or (scheme == "file" and not rest.startswith("/")):
@@ -115,40 +117,36 @@ def check_uri(option: str, uri: str) -> str:
     return uri.rstrip("/")
 
 
-def check_place(option: str, uri: str) -> None:
-    """Write a file there, and remove it."""
-    import tempfile
-
-    place = CopyPlace(uri)
+@contextmanager
+def _refusing(sentence: str) -> Iterator[None]:
+    """Add the reason to a sentence about a store that does not answer, refuses, or needs a missing library."""
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            test = Path(folder) / f".test-{time.time_ns()}"
-            test.write_text("This file can be removed.")
-            place.write(test)
-            place.delete(test.name)
+        yield
     except (OSError, ValueError, ImportError) as error:
-        raise UserError(
-            f"{option}={uri}: it cannot be written to from {os.uname().nodename} ({describe_store_error(error)})."
-        ) from None
+        raise UserError(f"{sentence} ({describe_store_error(error)}).") from None
+
+
+def check_place(uri: str) -> None:
+    """Write a file to the folder of `--copy-to`, and remove it."""
+    place, refusal = CopyPlace(uri), f"--copy-to={uri}: it cannot be written to from {os.uname().nodename}"
+    with _refusing(refusal), tempfile.TemporaryDirectory() as folder:
+        test = Path(folder) / f".test-{time.time_ns()}"
+        test.write_text("This file can be removed.")
+        place.write(test)
+        place.delete(test.name)
 
 
 def has_sweep(option: str, uri: str, name: str) -> bool:
     """Return whether there is a copy of a sweep with this name."""
-    try:
+    with _refusing(f"{option}={uri}: it cannot be read"):
         return CopyPlace(uri).child(name).has("ledger.jsonl")
-    except (OSError, ValueError, ImportError) as error:
-        raise UserError(f"{option}={uri}: it cannot be read ({describe_store_error(error)}).") from None
 
 
 def copy_output(uri: str, sweep: str, path: Path) -> str:
     """Copy a report or the folder of an export to `uri/SWEEP/NAME`, and return a sentence."""
     place = CopyPlace(check_uri("--copy-to", uri)).child(sweep)
-    try:
+    with _refusing(f"--copy-to={uri}: {path} was written, but not copied"):
         (place.child(path.name) if path.is_dir() else place).write_all(path)
-    except (OSError, ValueError, ImportError) as error:
-        raise UserError(
-            f"--copy-to={uri}: {path} was written, but not copied ({describe_store_error(error)})."
-        ) from None
     return f"Copied to {place.child(path.name).uri}."
 
 
@@ -158,15 +156,12 @@ def send(place: CopyPlace, path: Path) -> None:
     Raises:
         OSError: the store did not answer, or refused, several times.
     """
-    for left in reversed(range(TRIES)):
-        try:
+    for number in range(TRIES - 1):
+        with suppress(OSError):
             place.write(path)
-        except OSError:
-            if not left:
-                raise
-            time.sleep(FIRST_PAUSE_SECONDS * 2 ** (TRIES - 1 - left))
-        else:
             return
+        time.sleep(FIRST_PAUSE_SECONDS * 2**number)
+    place.write(path)
 
 
 def send_trial(place: CopyPlace, folder: Path, has_new_best: bool) -> None:

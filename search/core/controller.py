@@ -121,14 +121,10 @@ class Controller:
 
     def accept(self, event: AnyRequest) -> None:
         """Record a request of a user; one that the ledger has already, or that cannot be met, is ignored."""
-        is_known = event.request in self.requests
-        if not is_known and self._can_meet(event):
+        has_trial = not isinstance(event, StopRequested) or event.trial in self.trials.by_number
+        can_grow = not (isinstance(event, TrialAdded | Extension) and self.replication)
+        if event.request not in self.requests and has_trial and can_grow:
             self.record(event)
-
-    def _can_meet(self, event: AnyRequest) -> bool:
-        if isinstance(event, StopRequested):
-            return event.trial in self.trials.by_number
-        return not (isinstance(event, TrialAdded | Extension) and self.replication)
 
     def take_over(self) -> None:
         """End the trials that a dead driver left running: as their last reports imply, else as interrupted."""
@@ -159,18 +155,14 @@ class Controller:
         """
         if self.is_over:
             return None
-        self._end_requested()
+        for number in self.to_stop:
+            if self.trials.by_number[number].state == "interrupted":  # it has no worker
+                self.end(number, "stopped", STOPPED)
         waiting = next((trial for trial in self.trials if trial.state == "interrupted"), None)
         if waiting is not None:
             self.record(TrialResumed(trial=waiting.number))
             return waiting
         return None if self.trials.is_paused else self.propose()
-
-    def _end_requested(self) -> None:
-        """End the trials that users stopped and that have no worker."""
-        for number in self.to_stop:
-            if self.trials.by_number[number].state == "interrupted":
-                self.end(number, "stopped", STOPPED)
 
     def propose(self) -> Trial | None:
         """Start the next trial; None if the budget is used up, or each recipe of the space has its trial."""
@@ -220,9 +212,7 @@ class Controller:
         if self.is_over or trial.state not in UNFINISHED:
             return Decision.STOP
         if report.epoch > trial.epoch:
-            values = {name: value for name, value in vars(report).items() if name != "time"}
-            event = EpochReported(trial=number, time=report.time, worker_seconds=worker_seconds, **values)
-            self.record(event)
+            self.record(EpochReported(trial=number, worker_seconds=worker_seconds, **vars(report)))
             if trial.epoch >= trial.epochs:
                 self.end(number, "completed")
             elif number in self.to_stop:

@@ -77,13 +77,10 @@ def _spread_of_best(share: float) -> float:
 def forecast_finals(rows: Sequence[Sequence[float]], ends: Sequence[float]) -> list[float | None]:
     """Return the final score of each trial, known or forecast; None for a trial shorter than the first of SHARES.
 
+    `rows` has the `scores_at_shares` of each trial, and `ends` its final score; NaN if it did not run to its end.
     The forecast is by lines through the trials that continued (Kennedy and O'Hagan 2000).
     From the last share back to the first, a line is fitted to (score there, final score) of the trials that continued;
     trials among them that have not finished use their forecast. If no trial continued, the scores are used unchanged.
-
-    Args:
-        rows: For each trial, its `scores_at_shares`.
-        ends: For each trial, its final score; NaN if it did not run to its end.
     """
     reached = np.array(rows).reshape(len(rows), len(SHARES))
     finals = np.array(ends, dtype=float)
@@ -99,8 +96,7 @@ def forecast_finals(rows: Sequence[Sequence[float]], ends: Sequence[float]) -> l
 def scores_at_shares(curve: Mapping[float, float]) -> list[float]:
     """Return the score at each of SHARES, to the nearest epoch; NaN if the trial did not reach it.
 
-    Args:
-        curve: The best score so far by share of the trial's own length.
+    `curve` has the best score so far by share of the trial's own length.
     """
     shares = sorted(curve)
     slack = shares[0] / 2  # half an epoch, if the trial reported its first epoch
@@ -113,9 +109,7 @@ def scores_at_shares(curve: Mapping[float, float]) -> list[float]:
 
 def _draw_line(x: np.ndarray, y: np.ndarray, at: np.ndarray) -> np.ndarray:
     spread = ((x - x.mean()) ** 2).sum()
-    slope = (
-        1.0
-        if len(x) < _ENOUGH
-        else max(0.0, ((x - x.mean()) * (y - y.mean())).sum() / (spread + 1e-5 * y.var() + 1e-12))
-    )
+    slope = 1.0
+    if len(x) >= _ENOUGH:
+        slope = max(0.0, ((x - x.mean()) * (y - y.mean())).sum() / (spread + 1e-5 * y.var() + 1e-12))
     return y.mean() + slope * (at - x.mean())

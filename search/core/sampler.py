@@ -4,7 +4,7 @@ import copy
 import math
 import random
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -78,7 +78,7 @@ class Sampler:
 
         None if no point is left: all were tried, or refused, or `is_copy` says of their values that a trial has them.
         """
-        seen = self._seen()
+        seen = [fact.params for fact in self._facts.values()] + [fact.params for _, fact in self._infeasible]
         if self.name != "grid":
             study = self._build_study(trial)
             for _ in range(_REDRAWS):
@@ -87,15 +87,13 @@ class Sampler:
                 if asked.params not in seen and not is_copy(drawn):
                     self._facts[trial] = _Fact(asked.params, asked.distributions)
                     return asked.params, drawn
-        for params in self._grid or self._every_point(trial):
+        shuffled = ShuffledTrial(self._seed_of(trial))
+        for params in self._grid or (params for params, _ in draw_every(self.suggest, shuffled)):
             if params not in seen and not is_copy(drawn := self.suggest(FixedTrial(params))):
                 self.add(trial, params)
                 return params, drawn
         self.is_used_up = True
         return None
-
-    def _every_point(self, trial: int) -> Iterator[Params]:
-        return (params for params, _ in draw_every(self.suggest, ShuffledTrial(self._seed_of(trial))))
 
     def add(self, trial: int, params: Params | None) -> None:
         """Record a trial that `ask` did not propose: a baseline, a warm start, a replay.
@@ -121,9 +119,6 @@ class Sampler:
         if state == "infeasible":
             self._infeasible.append((trial, self._facts.pop(trial)))
 
-    def _seen(self) -> list[Params]:
-        return [fact.params for fact in self._facts.values()] + [fact.params for _, fact in self._infeasible]
-
     def _seed_of(self, trial: int) -> int:
         attempt = sum(number == trial for number, _ in self._infeasible)
         return int(np.random.SeedSequence((self.seed, trial, attempt)).generate_state(1)[0])
@@ -132,10 +127,9 @@ class Sampler:
         seed = self._seed_of(trial)
         if self.name == "random":
             return optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
-        past = self._freeze()
         tpe = _make_tpe(seed, self.startup_trials, len(self._facts) + len(self._infeasible))
         study = optuna.create_study(sampler=tpe, direction="maximize")
-        study.add_trials(past)
+        study.add_trials(self._freeze())
         return study
 
     def _freeze(self) -> list[FrozenTrial]:
@@ -157,9 +151,9 @@ def _keep_different(facts: list[_Fact]) -> list[_Fact]:
     """Return the facts without copies of a point, which a sweep of an earlier version may have; the longest one stays."""
     longest: dict[frozenset, _Fact] = {}
     for fact in facts:
-        known = longest.setdefault(frozenset(fact.params.items()), fact)
-        if len(fact.scores) > len(known.scores):
-            longest[frozenset(fact.params.items())] = fact
+        point = frozenset(fact.params.items())
+        if point not in longest or len(fact.scores) > len(longest[point].scores):
+            longest[point] = fact
     return list(longest.values())
 
 

@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -207,7 +207,7 @@ def choose_targets(candidates: Sequence[CostTarget], most: int = MOST) -> tuple[
 
     Each of them differs from the base in one choice, or is a draw with that choice if it does not fit the base.
     """
-    base = CostTarget(candidates[0].recipe, candidates[0].level, "base")
+    base = replace(candidates[0], kind="base")
     chosen, left_out = {key_of(base.features): base}, []
     for name in base.features:
         for donor in _find_donors(name, candidates):
@@ -243,5 +243,4 @@ def choose_checks(
     """Return random candidates that were not measured."""
     known = {key_of(target.features) for target in measured}
     others = [target for target in candidates if key_of(target.features) not in known]
-    chosen = random.Random(0).sample(others, min(count, len(others)))
-    return [CostTarget(target.recipe, target.level, "check") for target in chosen]
+    return [replace(target, kind="check") for target in random.Random(0).sample(others, min(count, len(others)))]

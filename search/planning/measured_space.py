@@ -11,13 +11,14 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING
 
 from ledger.formatting import plural
 from search.display.phases import Phases
 from search.planning.cost_model import (
     CostModel,
     CostTarget,
+    Features,
     Kind,
     ModelError,
     choose_checks,
@@ -31,7 +32,7 @@ from search.planning.packing import Needs
 from search.runner.machines.capacity import Capacity
 from search.runner.machines.ray_failures import describe_failure
 from search.runner.start.prepare import PreparedSweep
-from search.runner.worker import bootstrap, project_root, share_resources
+from search.runner.worker import bootstrap, share_resources
 from spaces.parameters.domains import unparse
 from training.errors import UserError, describe_error, first_line
 from training.process.text_files import keep_json, recall_json
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from ray import ObjectRef
 
     from training.cost import Cost
+
+    Answer = tuple[Cost | None, str, float]
 
 logger = logging.getLogger("search")
 
@@ -60,14 +63,6 @@ class KeptMeasurement:
     cost: dict[str, int | float] | None = None
     problem: str = ""
     start_seconds: float = 0.0
-
-
-class Answer(TypedDict, total=False):
-    """What a worker measured: the fields of `Cost` and the seconds before its start, or the reason why it cannot run."""
-
-    cost: dict[str, Any]
-    start_seconds: float
-    problem: str
 
 
 @dataclass(frozen=True)
@@ -98,25 +93,20 @@ class MeasuredSpace:
     is_gpu: bool
     candidates: list[CostTarget]  # random recipes of the space
 
-    def _fit(self, measurements: Sequence[Measurement]) -> CostModel:
-        return CostModel(
-            [(measurement.target.features, measurement.cost) for measurement in measurements if measurement.cost],
-            self.is_gpu,
-        )
+    @property
+    def _points(self) -> list[tuple[Kind, tuple[Features, Cost]]]:
+        return [(one.target.kind, (one.target.features, one.cost)) for one in self.measurements if one.cost]
 
     @cached_property
     def model(self) -> CostModel:
         """The model of everything that was measured."""
-        return self._fit(self.measurements)
+        return CostModel([point for _, point in self._points], self.is_gpu)
 
     @property
     def error(self) -> ModelError | None:
         """The error on the recipes that were measured for this purpose, of the model without them."""
-        model = self._fit([measurement for measurement in self.measurements if measurement.target.kind != "check"])
-        checks = [measurement for measurement in self.measurements if measurement.target.kind == "check"]
-        return measure_error(
-            model, [(measurement.target.features, measurement.cost) for measurement in checks if measurement.cost]
-        )
+        model = CostModel([point for kind, point in self._points if kind != "check"], self.is_gpu)
+        return measure_error(model, [point for kind, point in self._points if kind == "check"])
 
     @cached_property
     def costs(self) -> list[Cost]:
@@ -141,19 +131,16 @@ def measure_space(plan: PreparedSweep, uses_share: bool, phases: Phases) -> Meas
 
     def is_enough(measurements: list[Measurement]) -> bool:
         spent = time.monotonic() - began
-        bases = (measurement for measurement in measurements if measurement.target.kind == "base")
-        return any(
-            measurement.cost and spent > limit_seconds(measurement.cost, measurement.target.recipe.epochs, plan)
-            for measurement in bases
-        )
+        cost = next((one.cost for one in measurements if one.target.kind == "base"), None)
+        return cost is not None and spent > limit_seconds(cost, targets[0].recipe.epochs, plan)
 
     measured = measure_targets(targets, targets[0], plan.capacity, uses_share, phases, is_enough)
-    if not any(measurement.cost for measurement in measured):
+    if not any(one.cost for one in measured):
         raise UserError(f"No recipe of the space can be trained here: {measured[0].problem}")
-    base, others = targets[0].features, [target.features for target in targets[len(measured) :]]
-    left_out += [
-        name for name in base if name not in left_out and any(features.get(name) != base[name] for features in others)
-    ]
+    others = [target.features for target in targets[len(measured) :]]
+    for name, value in targets[0].features.items():
+        if name not in left_out and any(features.get(name) != value for features in others):
+            left_out.append(name)
     measured_space = MeasuredSpace(measured, left_out, plan.capacity.demand.gpus > 0, candidates)
     checks = [] if is_enough(measured) else choose_checks(candidates, targets)
     if heaviest := _find_heaviest(measured_space, checks):
@@ -170,16 +157,12 @@ def limit_seconds(cost: Cost, epochs: int, plan: PreparedSweep) -> float:
 
 def _find_heaviest(measured: MeasuredSpace, checks: Sequence[CostTarget]) -> CostTarget | None:
     """Return the candidate that seems to need most memory; None if it is measured anyway."""
-    checked = [id(target.recipe) for target in checks]
-    pairs = [
-        pair for pair in zip(measured.candidates, measured.costs, strict=True) if id(pair[0].recipe) not in checked
-    ]
-    heaviest, _ = max(pairs, key=lambda pair: pair[1].device_memory_mb, default=(None, None))
-    if heaviest is None or any(
-        measurement.target.features == heaviest.features for measurement in measured.measurements
-    ):
+    checked = {id(target.recipe) for target in checks}
+    others = [target for target in measured.candidates if id(target.recipe) not in checked]
+    heaviest = max(others, key=lambda target: measured.model.predict(target.features).device_memory_mb, default=None)
+    if heaviest is None or any(one.target.features == heaviest.features for one in measured.measurements):
         return None
-    return CostTarget(heaviest.recipe, heaviest.level, "heaviest")
+    return replace(heaviest, kind="heaviest")
 
 
 def measure_targets(
@@ -190,9 +173,7 @@ def measure_targets(
     phases: Phases,
     is_enough: Callable[[list[Measurement]], bool] = lambda measurements: False,
 ) -> list[Measurement]:
-    """Measure targets in their order until `is_enough`; return those that were measured.
-
-    Each is named with its difference from `base` when it is done.
+    """Measure targets in their order until `is_enough`; each is named with its difference from `base` when it is done.
 
     As many are measured at a time as trials will run, so that they share the machine as trials do. One that lost its
     worker is measured again, alone, before it counts as impossible.
@@ -209,11 +190,11 @@ def measure_targets(
 
     def finish(target: CostTarget, answer: ObjectRef[Answer]) -> Measurement:
         try:
-            return read_answer(target, ray.get(answer))
+            return Measurement(target, *ray.get(answer))
         except RayError as error:
             return Measurement(target, problem=f"{DIED}: {describe_failure(error)}")
 
-    run = ray.remote(max_retries=0)(bootstrap(project_root(), "search.planning.measured_space", "run_measurement"))
+    run = ray.remote(max_retries=0)(bootstrap("search.planning.measured_space", "run_measurement"))
     task = run.options(**demand.task_options)
     name = f"measuring {plural(len(targets), 'recipe')}"
     phases.begin(name)
@@ -248,7 +229,7 @@ def _describe(measurement: Measurement, base: CostTarget) -> str:
 def run_measurement(
     recipe: dict[str, object], level: str, cpus: float, gpus: float, uses_share: bool, submitted: float
 ) -> Answer:
-    """Measure one recipe in a Ray worker."""
+    """Measure one recipe in a Ray worker. Returns what a `Measurement` has beside its target."""
     import torch
 
     from training.cost import measure_cost
@@ -258,19 +239,11 @@ def run_measurement(
         given = read_recipe(recipe)
         cost = measure_cost(given, level, share_resources(given, cpus, gpus, uses_share))
     except UserError as error:
-        return {"problem": str(error)}
+        return None, str(error), 0.0
     except Exception as error:  # noqa: BLE001 - whatever it was, the plan names it beside the recipe
         is_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
-        return {"problem": f"out of memory: {first_line(error)}".rstrip(": ") if is_memory else describe_error(error)}
-    return {"cost": asdict(cost), "start_seconds": waited}
-
-
-def read_answer(target: CostTarget, answer: Answer) -> Measurement:
-    """Return what a worker measured."""
-    from training.cost import Cost
-
-    cost = Cost(**answer["cost"]) if "cost" in answer else None
-    return Measurement(target, cost, answer.get("problem", ""), answer.get("start_seconds", 0.0))
+        return None, f"out of memory: {first_line(error)}".rstrip(": ") if is_memory else describe_error(error), 0.0
+    return cost, "", waited
 
 
 def file_of(storage: Path, plan: PreparedSweep) -> Path:
@@ -283,7 +256,7 @@ def file_of(storage: Path, plan: PreparedSweep) -> Path:
 
 def save(measured: MeasuredSpace, file: Path) -> None:
     """Keep the measurements, if the storage can be written to."""
-    rows = [_write(measurement) for measurement in measured.measurements]
+    rows = list(map(_write, measured.measurements))
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         keep_json(file, {"format": FORMAT, "left_out": measured.left_out, "measurements": rows})
@@ -298,20 +271,18 @@ def recall(plan: PreparedSweep, file: Path) -> MeasuredSpace | None:
         rows = [_read(row) for row in kept.measurements] if kept and kept.format == FORMAT else []
     except (TypeError, UserError):  # of another version: measure again
         return None
-    if kept is None or not any(measurement.cost for measurement in rows):
+    if kept is None or not any(one.cost for one in rows):
         return None
     candidates = list_targets(draw_recipes(plan.space, plan.resolve))
     return MeasuredSpace(rows, kept.left_out, plan.capacity.demand.gpus > 0, candidates)
 
 
 def _write(measurement: Measurement) -> dict[str, object]:
-    target = {
-        "recipe": measurement.target.recipe.model_dump(),
-        "level": measurement.target.level,
-        "kind": measurement.target.kind,
-    }
-    answer = {"cost": asdict(measurement.cost)} if measurement.cost else {"problem": measurement.problem}
-    return target | answer | {"start_seconds": measurement.start_seconds}
+    target, cost = measurement.target, asdict(measurement.cost) if measurement.cost else None
+    kept = KeptMeasurement(
+        target.recipe.model_dump(), target.level, target.kind, cost, measurement.problem, measurement.start_seconds
+    )
+    return asdict(kept)
 
 
 def _read(row: KeptMeasurement) -> Measurement:

@@ -183,20 +183,17 @@ _OF_COST = ("images_per_second", "setup_seconds", "train_memory_mb", "evaluation
 def list_rows(measured: MeasuredSpace) -> list[RecipeRow]:
     """Return the measured recipes as rows."""
     base = measured.measurements[0].target
-    rows = []
-    for measurement in measured.measurements:
-        cost = measurement.cost
-        rows.append(
-            RecipeRow(
-                kind=measurement.target.kind,
-                differs=measurement.target.differs_from(base),
-                problem=measurement.problem,
-                epoch_seconds=epoch_seconds(cost) if cost else None,
-                recipe=measurement.target.recipe.flat(),
-                **{name: getattr(cost, name, None) for name in _OF_COST},
-            )
+    return [
+        RecipeRow(
+            kind=one.target.kind,
+            differs=one.target.differs_from(base),
+            problem=one.problem,
+            epoch_seconds=epoch_seconds(one.cost) if one.cost else None,
+            recipe=one.target.recipe.flat(),
+            **{name: getattr(one.cost, name, None) for name in _OF_COST},
         )
-    return rows
+        for one in measured.measurements
+    ]
 
 
 class _NoStore:

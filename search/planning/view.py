@@ -52,24 +52,15 @@ def _list_lines(plan: SweepPlan) -> Iterator[tuple[str, str]]:
     if plan.price is not None and plan.price_full is not None:
         yield "price", f"about {plan.price:,.2f} with ASHA, {plan.price_full:,.2f} without"
     where = " on the GPU" if plan.device == "cuda" else ""
-    yield (
-        "memory of a trial",
-        (
-            f"up to {_gigabytes(plan.train_memory_mb)} in training and {_gigabytes(plan.evaluation_memory_mb)} in "
-            f"evaluation{where}{f', {_gigabytes(plan.ram_mb)} in its processes' if where else ''}"
-        ),
-    )
+    memory = f"{_gigabytes(plan.train_memory_mb)} in training and {_gigabytes(plan.evaluation_memory_mb)} in evaluation"
+    processes = f", {_gigabytes(plan.ram_mb)} in its processes" if where else ""
+    yield "memory of a trial", f"up to {memory}{where}{processes}"
     if plan.fits_by:
         yield "trials that fit", f"{plan.fits} on one {'GPU' if where else 'machine'} (limited by its {plan.fits_by})"
     yield "images per second", f"{plan.images_per_second_low:,.0f} to {plan.images_per_second_high:,.0f}"
     if plan.time_factor is not None and plan.memory_factor is not None:
-        yield (
-            "error",
-            (
-                f"a factor of {plan.time_factor:.2f} in time and {plan.memory_factor:.2f} in memory, on "
-                f"{plural(plan.checked, 'random recipe')}"
-            ),
-        )
+        factors = f"{plan.time_factor:.2f} in time and {plan.memory_factor:.2f} in memory"
+        yield "error", f"a factor of {factors}, on {plural(plan.checked, 'random recipe')}"
 
 
 def _list_cells(row: RecipeRow) -> list[str]:

@@ -73,13 +73,8 @@ def make_preset(
 ) -> MadeSpace:
     """Look at the images and at this machine, train a few batches, and write the space.
 
-    Args:
-        name: fast, good or best.
-        overrides: Values to set. Those of `data` name the images; the others replace what the preset would choose.
-        seconds: The time of the sweep. Default: that of the preset.
-        cpus: The CPUs of each trial, if the user names them.
-        gpus: The GPUs of each trial, if the user names them.
-        say: Gets the name of each step that takes time.
+    Of `overrides`, those of `data` name the images, and the others replace what the preset would choose. `seconds` is the
+    time of the sweep, if not that of the preset; `cpus` and `gpus` are those of each trial, if the user names them.
     """
     preset = find_preset(name)
     spec, others = _divide(preset, overrides)
@@ -124,10 +119,8 @@ def _divide(preset: Preset, overrides: Sequence[str]) -> tuple[Data, list[str]]:
             f"--preset={preset.name}: which images? Name their folder, as in sweep run --preset {preset.name} "
             "data.root=photos."
         )
-    given = {
-        left.strip().removeprefix("recipe."): right
-        for left, _, right in (override.partition("=") for override in of_data)
-    }
+    parts = [override.partition("=") for override in of_data]
+    given = {left.strip().removeprefix("recipe."): right for left, _, right in parts}
     if not given.keys() & {"data", "data.name"}:
         root = given.get("data.root", "")
         data_name = "manifest" if "data.path" in given else kind_of(str(parse_value(root, f"data.root={root}")))
@@ -156,9 +149,8 @@ def _choose_backbone(draft: Draft, others: Sequence[str], seconds: float, say: S
         return measure(_with_backbone(draft, backbone, f"{backbone.name}, as the command says"))
     available, problem = _list_available(LADDER[: first_rung(draft.preset, draft.machine) + 1])
     if not available and is_installed(WEIGHTS_PACKAGE):
-        reason = (
-            f"{PACKAGED_BACKBONE}, pretrained on ImageNet, from an installed package, because for larger ones {problem}"
-        )
+        source = "pretrained on ImageNet, from an installed package"
+        reason = f"{PACKAGED_BACKBONE}, {source}, because for larger ones {problem}"
         return measure(_with_backbone(draft, Backbone(name=PACKAGED_BACKBONE), reason))
     if not available:
         reason = f"test_resnet, pretrained on drawn letters, because no pretrained weights are available: {problem}"

@@ -9,11 +9,10 @@ import numpy as np
 
 from search.runner.machines.capacity import plan_demand
 from search.runner.machines.cluster import this_machine
+from search.runner.machines.preparation import load_checked
 from search.runner.worker import share_resources
 from spaces.reading.document import did_you_mean
 from training.contract.specs import Backbone, Data
-from training.data.files.check import check_images
-from training.data.load_data import load_data
 from training.data.preprocessing.defaults import USUAL_SIDE, usual_side
 from training.errors import UserError
 from training.process.resources import Resources, find_device
@@ -58,8 +57,7 @@ class LocalMachine:
 
 def read_data(spec: Data, preset: str) -> DataFacts:
     """Count the images."""
-    data = load_data(spec)
-    check_images(data)
+    data = load_checked(spec)
     train, val = spec.epoch_size or len(data.train), len(data.val)
     if val < FEWEST_VAL:
         raise UserError(

@@ -48,20 +48,16 @@ def write_space(draft: Draft, comments: Sequence[str]) -> str:
         "precision": {"mode": draft.machine.precision},
         **techniques,
     }
-    reasons = {
-        ("recipe", "backbone"): f"{draft.reason}.",
-        ("recipe", "preprocessing"): f"The images have {data.side} pixels on the shorter side.",
-        ("recipe", "epochs"): f"An epoch has {max(1, data.train_images // draft.batch):,} steps.",
-        (
-            "recipe",
-            "unfreeze",
-        ): "How much of the model is trained: the head, the head and the later half, or everything.",
-        ("recipe", "flip"): "Set the probability to 0.0 where a mirrored image means something else.",
-        (
-            "search",
-            "baseline",
-        ): "The first trials: this recipe with its learning rate, with a third of it, and with three times it.",
+    of_recipe = {
+        "backbone": f"{draft.reason}.",
+        "preprocessing": f"The images have {data.side} pixels on the shorter side.",
+        "epochs": f"An epoch has {max(1, data.train_images // draft.batch):,} steps.",
+        "unfreeze": "How much of the model is trained: the head, the head and the later half, or everything.",
+        "flip": "Set the probability to 0.0 where a mirrored image means something else.",
     }
+    reasons = {("recipe", name): reason for name, reason in of_recipe.items()}
+    baseline = "The first trials: this recipe with its learning rate, with a third of it, and with three times it."
+    reasons["search", "baseline"] = baseline
     if draft.is_imbalanced:
         reasons["search", "metric"] = f"One class has {data.most:,} images and another {data.least:,}."
     return dump_yaml({"format": 1, "recipe": unparse(recipe), "search": search}, "\n".join(comments), reasons)

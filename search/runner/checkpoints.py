@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ledger.events import AnyEvent, TrialEnded
 from ledger.folder import SweepFolder
-from ledger.trials import Trials
+from ledger.trials import Trial, Trials
+from search.copies.ledger_copy import LedgerCopy
 from search.copies.place import CopyPlace
 
 GONE = ("stopped", "diverged", "out_of_memory", "failed")
@@ -15,17 +14,11 @@ GONE = ("stopped", "diverged", "out_of_memory", "failed")
 class Checkpoints:
     """Deletes checkpoints that are no longer needed, after each event of the ledger."""
 
-    def __init__(
-        self,
-        folder: SweepFolder,
-        trials: Trials,
-        keep_best: int,
-        delete_copy: Callable[[int, str], None] = lambda trial, name: None,
-    ) -> None:
+    def __init__(self, folder: SweepFolder, trials: Trials, keep_best: int, copy: LedgerCopy | None = None) -> None:
         self.folder = folder
         self.trials = trials
         self.keep_best = keep_best
-        self.delete_copy = delete_copy
+        self.copy = copy
 
     def __call__(self, event: AnyEvent) -> None:
         if not isinstance(event, TrialEnded):
@@ -34,14 +27,17 @@ class Checkpoints:
             self._delete(event.trial, "last.ckpt", "best.ckpt")
         elif event.state == "completed":
             self._delete(event.trial, "last.ckpt")
-            completed = [trial for trial in self.trials.ranked() if trial.state == "completed"]
-            for trial in completed[self.keep_best :]:
+            for trial in self._rank()[self.keep_best :]:
                 self._delete(trial.number, "best.ckpt")
+
+    def _rank(self) -> list[Trial]:
+        return [trial for trial in self.trials.ranked() if trial.state == "completed"]
 
     def _delete(self, number: int, *names: str) -> None:
         for name in names:
             (self.folder.trial(number) / name).unlink(missing_ok=True)
-            self.delete_copy(number, name)
+            if self.copy is not None:
+                self.copy.delete(number, name)
 
     def fetch(self, place: CopyPlace) -> None:
         """Get the weights that are kept, of trials that ran on machines with another storage.
@@ -49,8 +45,7 @@ class Checkpoints:
         Raises:
             OSError: the store does not answer, or this machine cannot write the file.
         """
-        completed = [trial for trial in self.trials.ranked() if trial.state == "completed"]
-        for trial in completed[: self.keep_best]:
+        for trial in self._rank()[: self.keep_best]:
             path = self.folder.trial(trial.number) / "best.ckpt"
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)

@@ -67,7 +67,7 @@ def drive(
         seconds_left=(lambda: deadline - time.monotonic()) if budget else None,
     )
     copy = _start_copy(folder, settings.copy_to)
-    checkpoints = Checkpoints(folder, controller.trials, settings.keep_best, *([copy.delete] if copy else []))
+    checkpoints = Checkpoints(folder, controller.trials, settings.keep_best, copy)
     controller.subscribe(checkpoints)
     controller.subscribe(progress)
     if copy is not None:
@@ -82,9 +82,7 @@ def drive(
             if plan.capacity.problem:
                 controller.abort(plan.capacity.problem)
             if controller.ledger.was_removed and not controller.fatal:
-                controller.abort(
-                    f"{controller.ledger.path} was removed while the sweep ran, and has been written again"
-                )
+                controller.abort(f"{folder.ledger} was removed while the sweep ran, and has been written again")
             is_asked = folder.stop_request.is_file() or tracking.stop_requested
             return time.monotonic() > deadline or request() or is_asked or bool(controller.fatal)
 
@@ -190,7 +188,7 @@ def _start_copy(folder: SweepFolder, uri: str) -> LedgerCopy | None:
     """Begin to copy a sweep to `uri/NAME`; None without a URI."""
     if not uri:
         return None
-    check_place("--copy-to", uri)
+    check_place(uri)
     return LedgerCopy(folder, CopyPlace(uri).child(folder.name))
 
 

@@ -24,7 +24,7 @@ from search.runner.machines.ray_process import (
     without_secrets,
     write_own,
 )
-from search.runner.worker import TrialInput, bootstrap, project_root
+from search.runner.worker import TrialInput, bootstrap
 
 PENDING = "100000"  # Tune must ask whenever a worker could be free; the searcher itself starts no more trials than fit
 
@@ -92,7 +92,7 @@ def run_on_ray(work: Work) -> None:
             raise RayLost
 
     tuner = tune.Tuner(
-        tune.with_resources(bootstrap(project_root(), "search.runner.worker", "run_trial"), make_placing()),
+        tune.with_resources(bootstrap("search.runner.worker", "run_trial"), make_placing()),
         tune_config=tune.TuneConfig(
             search_alg=LedgerSearcher(
                 controller, lambda trial: _make_input(work, trial), capacity.look, should_stop, away

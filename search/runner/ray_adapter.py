@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 NODE_ID = "ray.io/node-id"  # Ray's label of each node
 
-MakeInput = Callable[[Trial], TrialInput]
-
 
 class _Unpickled:
     """Ray pickles and copies its searchers and schedulers; these must stay single objects, because of their open files."""
@@ -49,7 +47,7 @@ class LedgerSearcher(_Unpickled, Searcher):
     def __init__(
         self,
         controller: Controller,
-        make_input: MakeInput,
+        make_input: Callable[[Trial], TrialInput],
         slots: Callable[[], int],
         stopping: Callable[[], bool] = lambda: False,
         away: ImagesAway | None = None,

@@ -6,6 +6,7 @@ import os
 import signal
 import uuid
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,7 @@ def train_single(
         raise UserError(f"--metric={metric}: choose one of {', '.join((*MAXIMISED, *MINIMISED))}.")
     if device not in (None, "cpu", "cuda"):
         raise UserError(f"--device={device}: give cpu or cuda.")
-    out = out or _next_folder(Path("trained"))
+    out = out or next(folder for number in count(1) if not (folder := Path("trained", str(number))).exists())
     _check_free(out, recipe)
     resources = _plan_resources(recipe, source, cpus, device)
     data, _ = check_recipe(recipe, resources.device)
@@ -157,9 +158,9 @@ def _plan_resources(recipe: Recipe, source: Path, cpus: int | None, device: str 
     summary = source.parent / "summary.json"
     if cpus is None and summary.is_file():
         cpus = _read_threads(summary)
-    count = count_cpus()
+    all_cpus = count_cpus()
     # Set before torch is imported, because its thread pools read it then.
-    os.environ["OMP_NUM_THREADS"] = str(cpus or count)
+    os.environ["OMP_NUM_THREADS"] = str(cpus or all_cpus)
     import torch
 
     from training.train import Resources
@@ -167,12 +168,5 @@ def _plan_resources(recipe: Recipe, source: Path, cpus: int | None, device: str 
     has_gpu = find_device() == "cuda"
     if device == "cuda" and not has_gpu:
         raise UserError("--device=cuda: there is no GPU that torch can use. Give cpu.")
-    threads, workers = (cpus, 0) if cpus else split_cpus(count, not recipe.data.reads_files)
+    threads, workers = (cpus, 0) if cpus else split_cpus(all_cpus, not recipe.data.reads_files)
     return Resources(threads, workers, "cuda" if has_gpu and device != "cpu" else "cpu", torch.cuda.device_count())
-
-
-def _next_folder(parent: Path) -> Path:
-    number = 1
-    while (parent / str(number)).exists():
-        number += 1
-    return parent / str(number)

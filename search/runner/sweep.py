@@ -56,7 +56,7 @@ def run_sweep(
     settings.remember()
     probe_cluster(settings.address)
     if settings.copy_to:
-        check_place("--copy-to", settings.copy_to)
+        check_place(settings.copy_to)
         if has_sweep("--copy-to", settings.copy_to, folder.name):
             raise UserError(
                 f"--copy-to={settings.copy_to}: it has a sweep {folder.name} already. Give another --name, or continue that "

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from training.recipe import Recipe
 
 
-def bootstrap(root: str, module: str, function: str):
-    """Return a function for a Ray worker that calls our `function`, which it imports from `root`.
+ROOMS = ("search", "analysis", "ledger", "spaces", "training")  # the packages of this project
+
+
+def bootstrap(module: str, function: str):
+    """Return a function for a Ray worker that calls our `function`, which it imports from the folder of this project.
 
     Ray puts the working folder first on `sys.path`, so a user's own `search/` or `training/` there would hide ours. A
     nested function is pickled by value, so the worker imports none of our modules before the path is correct. It also
@@ -36,7 +39,7 @@ def bootstrap(root: str, module: str, function: str):
     from training.plugins import list_sources
     from training.recipe import Recipe
 
-    sources, has_own = list_sources(), bool(Recipe.plugins())
+    root, sources, has_own = project_root(), list_sources(), bool(Recipe.plugins())
 
     def call(*arguments: Any) -> Any:
         import importlib
@@ -137,7 +140,6 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
         return {"end": "out_of_memory", "reason": "the system killed its worker for memory"}
 
     began = time.perf_counter()
-
     watch, place = DrainWatch(_own_node()), CopyPlace(given.copy) if given.copy else None
 
     def on_report(report: Report) -> bool:

@@ -96,8 +96,7 @@ def fetch_export(uri: str, name: str, out: Path) -> None:
     with open_experiments(uri) as opened, tempfile.TemporaryDirectory() as folder:
         sweep = opened.find(name)
         with artifact_errors(uri, EXPORT):
-            has_export = opened.has(sweep, EXPORT)
-            if has_export:
+            if has_export := opened.has(sweep, EXPORT):
                 fetched = opened.client.download_artifacts(sweep.run.info.run_id, EXPORT, folder)
                 shutil.copytree(fetched, out, dirs_exist_ok=True)
         if not has_export:
@@ -109,8 +108,7 @@ def fetch_export(uri: str, name: str, out: Path) -> None:
 
 def publish_export(record: SweepRecord, folder: Path) -> None:
     """Attach an export to the sweep's run."""
-    settings = record.settings
-    with _open_own(settings) as opened:
+    with _open_own(record.settings) as opened:
         if run_id := opened.find_own_run(record.header.id):
             with _sending_files(opened, run_id):
                 opened.client.log_artifacts(run_id, str(folder), EXPORT)

@@ -9,7 +9,7 @@ import io
 import json
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,9 +65,7 @@ class ArtifactPlace:
 
     def refuses(self, error: Exception, client: MlflowClient, run: str) -> bool:
         """Return whether an error is of this place alone, so that the same request would fail again."""
-        if not is_outage(error):
-            return True
-        if isinstance(error, OSError) and error.errno in LOCAL:
+        if not is_outage(error) or (isinstance(error, OSError) and error.errno in LOCAL):
             return True
         client.get_run(run)  # raises if nothing answers
         self.failures += 1
@@ -119,15 +117,12 @@ class Run:
         self.status, self.end_time = status, end_time
 
     def log_text(self, file: str, text: str) -> None:
-        with self._for_artifact(file) as is_open:
-            if is_open:
-                self.client.log_text(self.id, text, file)
+        self._send_file(file, lambda: self.client.log_text(self.id, text, file))
 
     def log_compressed(self, file: Path) -> None:
         """Copy a file to the run's artifacts, as `NAME.gz`; an earlier copy is replaced."""
-        with compressed(file) as packed, self._for_artifact(packed.name) as is_open:
-            if is_open:
-                self.client.log_artifact(self.id, str(packed))
+        with compressed(file) as packed:
+            self._send_file(packed.name, lambda: self.client.log_artifact(self.id, str(packed)))
 
     def log_dataset(self, dataset: Dataset) -> None:
         """Log the data that the run was trained on. MLflow keeps one entry for all runs."""
@@ -149,11 +144,12 @@ class Run:
             with self._refusable(kind):
                 self.client.log_batch(self.id, **{kind: batch}, synchronous=True)
 
-    @contextmanager
-    def _for_artifact(self, file: str) -> Iterator[bool]:
-        """Give whether artifacts are still sent. After a refusal they are not, and everything else is."""
+    def _send_file(self, file: str, send: Callable[[], object]) -> None:
+        """Send an artifact, unless one was refused: then no other is sent, and everything else is."""
+        if self.artifacts.is_refused:
+            return
         try:
-            yield not self.artifacts.is_refused
+            send()
             self.artifacts.failures = 0
         except Exception as error:
             if not self.artifacts.refuses(error, self.client, self.id):

@@ -7,7 +7,8 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -185,15 +186,9 @@ class Tracking:
         for number in list(self._pending):
             if self._given_up:
                 return False
-            try:
-                self._runs.send(self.trials.by_number[number])
-            except Exception as error:
-                if is_outage(error):
-                    self._pending[number] = self._pending.pop(number)  # last in the next pass: others may succeed
-                    self._note_outage(error)
-                    return False
-                self._refused += 1
-                logger.exception("MLflow refused what trial %04d logged", number)
+            if not self._attempt(partial(self._runs.send, self.trials.by_number[number]), f"trial {number:04d}"):
+                self._pending[number] = self._pending.pop(number)  # last in the next pass: others may succeed
+                return False
             del self._pending[number]
             self._progress = time.monotonic()
         return self._finish()
@@ -218,20 +213,27 @@ class Tracking:
             self._runs.remove_request(name)
         self.requests = {name: text for name, text in requests.items() if name not in self.answered}
 
-    def _finish(self) -> bool:
+    def _attempt(self, send: Callable[[], None], what: str) -> bool:
+        """Send something. Returns False if MLflow did not answer; what it refuses is logged, and not sent again."""
         try:
-            if self._closing is None:
-                self._publish()
-            elif self._queue.empty():
-                self._runs.finish(self._closing, self.trials, self._last_time, self._ledger)
-                self._closed = True
+            send()
         except Exception as error:
             if is_outage(error):
                 self._note_outage(error)
                 return False
             self._refused += 1
-            self._closed = self._closing is not None
-            logger.exception("MLflow refused what the sweep's own run logged")
+            logger.exception("MLflow refused what %s logged", what)
+        return True
+
+    def _finish(self) -> bool:
+        state, own_run, is_sent = self._closing, "the sweep's own run", True
+        if state is None:
+            is_sent = self._attempt(self._publish, own_run)
+        elif self._queue.empty():
+            finish = partial(self._runs.finish, state, self.trials, self._last_time, self._ledger)
+            is_sent = self._closed = self._attempt(finish, own_run)
+        if not is_sent:
+            return False
         if self._failures > 1:
             logger.warning("MLflow answers again; all missing entries were sent.")
         self._failures = 0

@@ -222,7 +222,7 @@ def test_a_changed_file_is_read_or_refused(source, tmp_path, monkeypatch, capfd)
     for module, name in ((search.runner.start.prepare, "start_ray"), (search.runner.single_training, "_train")):
         monkeypatch.setattr(module, name, start)
     # Their threads would still write files while the next command is judged.
-    monkeypatch.setattr(search.runner.machines.preparation, "prepare_machine", start)
+    monkeypatch.setattr(search.runner.start.prepare, "prepare_machine", start)
     monkeypatch.setattr(search.runner.single_training, "Tracking", Mock())
     make, step = SOURCES[source]
     faults, count = [], 0

@@ -132,18 +132,12 @@ class Capacity:
         prepare: Callable[[Node], Callable[[], str | None]] | None = None,
         say: Callable[[str], object] = lambda line: None,
     ) -> None:
-        """Begin with prepared nodes.
+        """Begin with prepared nodes; `failed` has the reason for each node whose preparation has failed, by its id.
 
-        Args:
-            demand: The demand of one trial.
-            nodes: The nodes that are prepared.
-            failed: The reason for each node whose preparation has failed, by its id.
-            most: The number of trials that the user wants at the same time, also if not all have room yet: Ray then shows
-                the others as demand to an autoscaler.
-            look: Lists the nodes that are alive; None for a single machine.
-            prepare: Begins to prepare a node, and returns a function for its result: None while it is not ready, "" when
-                trials can run there, else the problem.
-            say: Prints a line.
+        `most` is the number of trials that the user wants at the same time, also if not all have room yet: Ray then shows
+        the others as demand to an autoscaler. `look` lists the nodes that are alive; a single machine needs none. `prepare`
+        begins to prepare a node, and returns a function for its result: None while it is not ready, "" when trials can run
+        there, else the problem.
         """
         self.demand = demand
         self.most = most
@@ -157,28 +151,30 @@ class Capacity:
         self._nodes = list(nodes)
         self._room = demand.count_slots(nodes)
 
-    def pack(self, demand: Demand, line: str = "") -> None:
+    def pack(self, demand: Demand, line: str) -> None:
         """Change the demand of the trials that start from now on, and print a line about it."""
         self.demand, self._room = demand, demand.count_slots(self._nodes)
-        if line:
-            self._say(line)
+        self._say(line)
+
+    @property
+    def _most_memory_mb(self) -> float:
+        return max((node.memory_mb for node in self._nodes), default=0.0)
 
     def demand_of(self, trial: Trial) -> Demand:
         """Return the demand of a trial; it is larger if the trial's share was too small before."""
         if not self.demand.memory_mb:
             return self.demand
-        return self.demand.enlarge(trial.enlargements, max((node.memory_mb for node in self._nodes), default=0.0))
+        return self.demand.enlarge(trial.enlargements, self._most_memory_mb)
 
     def can_enlarge(self, trial: Trial) -> bool:
         """Whether a packed trial that ran out of memory can get a larger share."""
         now = self.demand_of(trial)
-        most = max((node.memory_mb for node in self._nodes), default=0.0)
-        return bool(now.memory_mb) and now.enlarge(1, most) != now
+        return bool(now.memory_mb) and now.enlarge(1, self._most_memory_mb) != now
 
     def learn(self, memory_mb: float) -> None:
         """Give later trials more memory, if a trial on CPUs needed more than its share."""
         demand = self.demand
-        need = min(memory_mb * MARGIN, max((node.memory_mb for node in self._nodes), default=0.0))
+        need = min(memory_mb * MARGIN, self._most_memory_mb)
         if demand.memory_mb and not demand.gpus and need > demand.memory_mb:
             more = f"A trial needed {memory_mb:,.0f} MB, so later trials get {need:,.0f} MB each."
             self.pack(replace(demand, memory_mb=need), more)

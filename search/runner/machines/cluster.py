@@ -83,42 +83,31 @@ def this_machine() -> Node:
 
 
 def fit_to_cluster(
-    space: Space, can_bf16: bool, has_gpus: bool, devices: int = 1, some_can: bool = False
+    space: Space, has_gpus: bool, devices: int = 1, can_bf16: bool = True, some_can: bool = False
 ) -> tuple[Space, list[str]]:
     """Remove the options that a machine does not support, or that need more `devices` than a trial gets.
 
     `can_bf16` is whether all GPUs have bfloat16 and TF32 arithmetic, `some_can` whether some have. Returns the space, and a
     sentence for each removal.
     """
-    space, notes = _fit_devices(space, devices, "gpu" if has_gpus else "cpu")
-    for (path, value), library in NEEDED_BY.items():
-        if value in space.values_of(path) and not is_installed(library):
-            space, note = _take_out(
-                space, path, [value], f"{library} is not installed; {install_line(library)} adds it"
-            )
-            notes.append(note)
-    if has_gpus and can_bf16:
-        return space, notes
+    device, needed = ("gpu", NEEDS_NEW_GPU) if has_gpus else ("cpu", NEEDS_GPU)
     reason = "the GPUs here have neither bfloat16 nor TF32 arithmetic" if has_gpus else "no GPU here"
     if some_can:
         reason = "some GPUs here have neither bfloat16 nor TF32 arithmetic; --accelerator TYPE leaves them out"
-    for path, impossible in (NEEDS_NEW_GPU if has_gpus else NEEDS_GPU).items():
+    more = {count for count in space.values_of(DEVICES) if count > devices}
+    allowed_by = f"--{device}s-per-trial={max(more, default=0)}"
+    limits = [(DEVICES, more, f"a trial gets {devices} {device.upper()}; {allowed_by} would allow it")]
+    for (path, value), library in NEEDED_BY.items():
+        if not is_installed(library):
+            limits.append((path, {value}, f"{library} is not installed; {install_line(library)} adds it"))
+    if not (has_gpus and can_bf16):
+        limits += [(path, impossible, reason) for path, impossible in needed.items()]
+    notes = []
+    for path, impossible, why in limits:
         if out := sorted(space.values_of(path) & impossible):
-            space, note = _take_out(space, path, out, reason)
-            notes.append(note)
+            what = f"{path}={', '.join(map(format_value, out))}"
+            if len(out) == len(space.values_of(path)):
+                raise UserError(f"{what}: {why}. The space has no other value for it: give one with {path}=VALUE.")
+            space = space.without(path, out)
+            notes.append(f"Removed from the space: {what} ({why}).")
     return space, notes
-
-
-def _fit_devices(space: Space, has: int, device: str) -> tuple[Space, list[str]]:
-    if not (out := sorted(devices for devices in space.values_of(DEVICES) if devices > has)):
-        return space, []
-    reason = f"a trial gets {has} {device.upper()}; --{device}s-per-trial={out[-1]} would allow it"
-    space, note = _take_out(space, DEVICES, out, reason)
-    return space, [note]
-
-
-def _take_out(space: Space, path: str, values: list[Scalar], reason: str) -> tuple[Space, str]:
-    what = f"{path}={', '.join(map(format_value, values))}"
-    if len(values) == len(space.values_of(path)):
-        raise UserError(f"{what}: {reason}. The space has no other value for it: give one with {path}=VALUE.")
-    return space.without(path, values), f"Removed from the space: {what} ({reason})."

@@ -16,11 +16,11 @@ from ledger.events import Dataset
 from search.copies.place import check_place
 from search.runner.machines.cluster import Node
 from search.runner.machines.ray_failures import describe_failure
-from search.runner.worker import bootstrap, project_root
+from search.runner.worker import ROOMS, bootstrap, project_root
 from spaces.parameters.domains import Choice, Domain, Tree
 from spaces.parameters.draws import RandomTrial, count, draw, draw_every
 from spaces.space import Space
-from training.contract.specs import Backbone, Preprocessing
+from training.contract.specs import Backbone, Data, Preprocessing
 from training.errors import UserError
 from training.process.resources import read_gpu_mb
 from training.recipe import Recipe, read_recipe
@@ -49,8 +49,8 @@ class MachineFacts:
     remark: str | None = None  # a sentence about anomalies of the data
     dataset: Dataset | None = None
     files: Mapping[str, str] = field(default_factory=dict)  # its images, see `training.data.identity.list_files`
-    # Preprocessing and backend, by `input_key`.
-    resolved: Mapping[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
+    # Preprocessing and the backend of augmentation, by `input_key`.
+    resolved: Mapping[str, tuple[Preprocessing, str]] = field(default_factory=dict)
     bf16: bool = False
     gpu_mb: float = 0.0  # memory of the smallest GPU in 2**20 bytes
     host: str = ""
@@ -99,17 +99,18 @@ def check_recipe(recipe: Recipe, device: str) -> tuple[ImageData, Recipe]:
     """Load the data of a recipe, check every image, and replace every `auto` in the recipe."""
     from training.resolve import resolve_recipe
 
-    data = load_checked(recipe)
+    data = load_checked(recipe.data)
     meant = resolve_recipe(recipe, data, device)
     _check_model(recipe, data, meant)
     return data, meant
 
 
-def load_checked(recipe: Recipe) -> ImageData:
+def load_checked(spec: Data) -> ImageData:
+    """Load data, and check every image."""
     from training.data.files.check import check_images
     from training.data.load_data import load_data
 
-    data = load_data(recipe.data)
+    data = load_data(spec)
     check_images(data)
     return data
 
@@ -137,7 +138,7 @@ def prepare_machine(storage: str, inputs: list[dict[str, object]], gpus: float, 
 
     try:
         if copy_to:
-            check_place("--copy-to", copy_to)
+            check_place(copy_to)
             with suppress(OSError):
                 os.makedirs(storage, exist_ok=True)
         if not os.access(storage, os.W_OK):
@@ -149,22 +150,19 @@ def prepare_machine(storage: str, inputs: list[dict[str, object]], gpus: float, 
                 f"{os.uname().nodename} has a GPU that torch {torch.__version__} cannot use (driver too old, or another "
                 "build of torch). Repair that, or run on the CPU with --gpus-per-trial=0."
             )
-        resolved: dict[str, tuple[dict[str, Any], str]] = {}
+        resolved: dict[str, tuple[Preprocessing, str]] = {}
         built: set[tuple[Backbone, object]] = set()
-        data: ImageData | None = None
-        remark: str | None = None
-        dataset: Dataset | None = None
-        files: dict[str, str] = {}
-        for recipe in map(read_recipe, inputs):
-            if data is None:  # all recipes of a space have the same data
-                data = load_checked(recipe)
-                remark = summarise_remarks(list_remarks(data), recipe.data)
-                dataset, files = identify(data, recipe.data), list_files(data, recipe.data)
+        recipes = list(map(read_recipe, inputs))
+        spec = recipes[0].data  # all recipes of a space have the same data
+        data = load_checked(spec)
+        remark = summarise_remarks(list_remarks(data), spec)
+        dataset, files = identify(data, spec), list_files(data, spec)
+        for recipe in recipes:
             meant = resolve_recipe(recipe, data, "cuda" if gpus else "cpu")
             if (model := (recipe.backbone, meant.preprocessing.image_size)) not in built:
                 _check_model(recipe, data, meant)
                 built.add(model)
-            resolved[input_key(recipe)] = meant.preprocessing.model_dump(), meant.augmentation.backend
+            resolved[input_key(recipe)] = meant.preprocessing, meant.augmentation.backend
     except UserError as error:
         return MachineFacts(problem=str(error), host=os.uname().nodename)
     bf16 = bool(gpus) and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -185,7 +183,7 @@ def list_versions() -> dict[str, str]:
     from importlib.metadata import version
 
     code = hashlib.blake2b(digest_size=4)
-    for room in ("training", "spaces", "ledger", "analysis", "search"):
+    for room in ROOMS:
         for path in sorted((Path(project_root()) / room).rglob("*.py")):
             code.update(path.read_bytes())
     libraries = {name: version(name) for name in ("torch", "torchvision", "timm", "lightning")}
@@ -222,9 +220,7 @@ def start_preparing(
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    prepare = ray.remote(max_retries=2)(
-        bootstrap(project_root(), "search.runner.machines.preparation", "prepare_machine")
-    )
+    prepare = ray.remote(max_retries=2)(bootstrap("search.runner.machines.preparation", "prepare_machine"))
     here = NodeAffinitySchedulingStrategy(node.id, soft=False)
     usable_gpus = min(gpus, node.gpus)
     # The task requests no CPU: Ray may keep one reserved for a driver that was killed, and never release it.
@@ -257,20 +253,13 @@ def make_resolver(facts: list[MachineFacts]) -> Callable[[Recipe], Recipe]:
 
     Where machines found different values, as with and without a GPU, each trial resolves its own recipe.
     """
-    answers_by_key: dict[str, list[tuple[dict[str, Any], str]]] = {}
-    for fact in facts:
-        for key, answer in fact.resolved.items():
-            answers_by_key.setdefault(key, []).append(answer)
-    known = {
-        key: (Preprocessing(**answers[0][0]), answers[0][1])
-        for key, answers in answers_by_key.items()
-        if all(answer == answers[0] for answer in answers)
-    }
 
     def resolve(recipe: Recipe) -> Recipe:
-        if (key := input_key(recipe)) not in known:
+        key = input_key(recipe)
+        answers = [fact.resolved[key] for fact in facts if key in fact.resolved]
+        if not answers or any(answer != answers[0] for answer in answers):
             return recipe
-        preprocessing, backend = known[key]
+        preprocessing, backend = answers[0]
         augmentation = recipe.augmentation.model_copy(update={"backend": backend})
         return recipe.model_copy(update={"preprocessing": preprocessing, "augmentation": augmentation})
 

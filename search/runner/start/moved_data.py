@@ -86,9 +86,8 @@ def _check_data(record: SweepRecord, spec: Data) -> None:
 
     data = load_data(spec)
     here = identify(data, spec)
-    if (
-        "content" not in record.header.dataset
-    ):  # the ledger of an earlier version has a digest with paths and times only
+    # The ledger of an earlier version has a digest with paths and times only.
+    if "content" not in record.header.dataset:
         then, now = str(record.header.dataset["source"]), str(here["source"])
         if getattr(spec, "path", None):
             then, now = os.path.dirname(then), os.path.dirname(now)

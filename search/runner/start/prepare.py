@@ -19,7 +19,17 @@ from search.display.phases import Phases
 from search.runner.executor import Executor, run_on_ray
 from search.runner.machines.capacity import Capacity, describe_failure, plan_demand
 from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes, this_machine
-from search.runner.machines.preparation import inputs_of, load_checked
+from search.runner.machines.preparation import (
+    MachineFacts,
+    compare_versions,
+    follow_preparation,
+    inputs_of,
+    load_checked,
+    make_resolver,
+    prepare_cluster,
+    prepare_machine,
+    start_preparing,
+)
 from search.runner.machines.ray_process import find_dashboard, start_ray
 from spaces.space import Space
 from training.errors import UserError
@@ -28,8 +38,6 @@ from training.recipe import Recipe
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from search.runner.machines.preparation import MachineFacts
 
 LEVEL = "unfreeze.level"
 NOISE = "with backbone.weights=none it trains only a head on random features, so its accuracy is hardly above chance"
@@ -41,7 +49,7 @@ def check_early(
 ) -> None:
     """Refuse a sweep that cannot run on this machine, and fetch the weights, with a line about it."""
     demand = plan_demand([this_machine()], cpus, gpus)
-    fit_to_cluster(space, can_bf16=True, has_gpus=demand.gpus > 0, devices=demand.devices)
+    fit_to_cluster(space, demand.gpus > 0, demand.devices)
     folder = nearest_folder(storage)
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise UserError(f"--storage={storage}: {folder} is not a folder that can be written to. Name another folder.")
@@ -56,7 +64,7 @@ def check_early(
 
 def check_data(space: Space) -> None:
     """Check the data before anything is started. Data is never a search parameter."""
-    load_checked(space.baselines()[0])
+    load_checked(space.baselines()[0].data)
 
 
 def check_packing(settings: Settings, has_gpus: bool) -> None:
@@ -131,16 +139,6 @@ def make_plan(
     patient: bool = False,
 ) -> PreparedSweep:
     """Start Ray and fit the space to the machines, while the MLflow store opens."""
-    from search.runner.machines.preparation import (
-        compare_versions,
-        follow_preparation,
-        inputs_of,
-        make_resolver,
-        prepare_cluster,
-        prepare_machine,
-        start_preparing,
-    )
-
     is_local, is_server = settings.address is None, settings.tracking_uri.startswith("http")
     if is_server:
         phases.begin("checking the MLflow server")
@@ -173,7 +171,7 @@ def make_plan(
     demand = plan_demand(list_nodes(), settings.named_cpus, settings.named_gpus, settings.accelerator, can_grow)
     nodes = [node for node in list_nodes() if demand.slots_on(node)]
     failed: dict[str, str] = {}
-    space, notes = fit_to_cluster(space, can_bf16=True, has_gpus=demand.gpus > 0, devices=demand.devices)
+    space, notes = fit_to_cluster(space, demand.gpus > 0, demand.devices)
     if nodes and (demand.gpus or not facts):
         if not is_local:
             phases.begin(f"preparing {plural(len(nodes), 'machine')}: data, weights, image sizes")
@@ -186,9 +184,7 @@ def make_plan(
         notes += compare_versions(facts)
     if demand.gpus and facts:
         can = [fact.bf16 for fact in facts]
-        space, more = fit_to_cluster(
-            space, can_bf16=all(can), has_gpus=True, devices=demand.devices, some_can=any(can) and not all(can)
-        )
+        space, more = fit_to_cluster(space, True, demand.devices, all(can), some_can=any(can) and not all(can))
         notes += more
     clock.append(time.perf_counter())
     phases.begin("opening the MLflow store")
@@ -228,9 +224,7 @@ def make_plan(
 def _compare_data(facts: list[MachineFacts], notes: list[str]) -> Dataset | None:
     """Return the description of the data, and note if machines have other numbers of classes or images."""
     datasets = [fact.dataset for fact in facts if fact.dataset]
-    sizes = {
-        tuple(sorted((name, value) for name, value in data.items() if isinstance(value, int))) for data in datasets
-    }
+    sizes = {frozenset(item for item in data.items() if isinstance(item[1], int)) for data in datasets}
     if len(sizes) > 1:
         notes.append(
             "The machines do not have the same data: the numbers of classes or images differ. Give all of them the same "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ledger.events import AnyEvent, EpochReported, FeaturesProbed
 from search.core.controller import Controller
 from search.runner.machines.ray_failures import describe_failure
-from search.runner.worker import bootstrap, project_root
+from search.runner.worker import bootstrap
 from spaces.space import Space
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
@@ -88,7 +88,7 @@ def _start(recipe: Recipe, metric: str) -> ObjectRef[ProbeAnswer]:
     import ray
 
     # Each call gets a process of its own, because its priority stays low until it ends.
-    probe = ray.remote(max_calls=1, max_retries=1)(bootstrap(project_root(), "search.runner.start.probe", "run_probe"))
+    probe = ray.remote(max_calls=1, max_retries=1)(bootstrap("search.runner.start.probe", "run_probe"))
     # The task requests no CPU, so it never waits for a trial, and no trial waits for it.
     answer: ObjectRef[ProbeAnswer] = probe.options(num_cpus=0).remote(recipe.model_dump(), metric)
     return answer

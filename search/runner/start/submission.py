@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from search.runner.machines.cluster import probe_cluster
 from search.runner.machines.ray_failures import describe_failure
-from search.runner.worker import project_root
+from search.runner.worker import ROOMS, project_root
 from spaces.space import Space
 from training.errors import UserError
 from training.plugins import list_sources
@@ -25,7 +25,6 @@ from training.process.optional import require
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
-ROOMS = ("search", "analysis", "ledger", "spaces", "training")
 # Loggers of Ray that report each step of the transfer; they have levels of their own.
 NOISY = ("ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk", "ray._private")
 AGENT_SECONDS = 90.0  # the longest wait for a head node that has just started
@@ -83,8 +82,7 @@ def follow_job(address: str, job_id: str) -> bool:
             print(text, end="", flush=True)
 
     asyncio.run(show())
-    status = client.get_job_status(job_id)
-    return status.name == "SUCCEEDED"
+    return client.get_job_status(job_id).name == "SUCCEEDED"
 
 
 def _connect(address: str) -> JobSubmissionClient:

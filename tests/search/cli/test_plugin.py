@@ -162,10 +162,10 @@ def test_a_space_cannot_name_a_file_of_code(page, line):
 def test_a_ray_worker_gets_the_techniques_with_its_function(page):
     import cloudpickle
 
-    from search.runner.worker import bootstrap, project_root
+    from search.runner.worker import bootstrap
 
     plugins.load(["input_noise.py"])
-    call = bootstrap(project_root(), "training.recipe", "read_recipe")
+    call = bootstrap("training.recipe", "read_recipe")
     Path("call").write_bytes(cloudpickle.dumps(call))
     Path("input_noise.py").unlink()  # the worker is on another machine
     code = (

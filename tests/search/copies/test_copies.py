@@ -137,14 +137,14 @@ def test_an_address_that_is_no_uri_or_has_a_password_is_refused(uri, words):
 
 
 def test_a_store_that_cannot_be_written_is_refused_in_one_sentence(s3, tmp_path):
-    check_place("--copy-to", f"{s3}/some/folder")
+    check_place(f"{s3}/some/folder")
     with pytest.raises(
         UserError, match=r"^--copy-to=s3://nowhere/x: it cannot be written to from \S+ \(.*NO_SUCH_BUCKET[^\n]*\)\.$"
     ):
-        check_place("--copy-to", "s3://nowhere/x")
+        check_place("s3://nowhere/x")
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"^--copy-to=file://.*: it cannot be written to from \S+ \("):
-        check_place("--copy-to", f"file://{tmp_path}/file")
+        check_place(f"file://{tmp_path}/file")
 
 
 def test_a_report_and_all_files_of_an_export_are_copied_below_the_name_of_the_sweep(place, tmp_path):

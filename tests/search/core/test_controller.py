@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.events import EpochReported, TrialStarted, WarmStart
+from ledger.events import EpochReported, TrialEnded, TrialStarted, WarmStart
 from ledger.file import Ledger
 from ledger.trials import Trials
 from search.core.controller import Controller
 from spaces.load import load_space
 from tests.made_events import make_event
 from training.loop.epoch_report import Report
+from training.recipe import Recipe
 
 SPACE = load_space("quick", ["search.trials=9", "epochs=9"])
 
@@ -35,6 +36,11 @@ def play(controller, rng, steps, workers=3):
 
 def make_report(epoch, score):
     return Report(epoch, metrics={}, score=score, standard_error=0.1, best_epoch=epoch, steps=[], time=0.0)
+
+
+def train_in_full(controller, number, score):
+    """Report the nine epochs of a trial, each with this score, and return the decisions."""
+    return [controller.report(number, make_report(epoch, score)) for epoch in range(1, 10)]
 
 
 def decisions(controller):
@@ -159,11 +165,9 @@ def test_the_baseline_comes_first_and_is_never_stopped(tmp_path):
     assert rates == pytest.approx([0.05, 0.05 / 3, 0.15])
     assert controller.propose() is None
     for trial in trials[3:]:
-        for epoch in range(1, 10):
-            controller.report(trial.number, make_report(epoch, 0.9))
+        train_in_full(controller, trial.number, 0.9)
     for trial in trials[:3]:
-        for epoch in range(1, 10):
-            assert controller.report(trial.number, make_report(epoch, 0.01)) == "continue"
+        assert train_in_full(controller, trial.number, 0.01) == ["continue"] * 9
         assert trial.state == "completed"
 
 
@@ -189,8 +193,7 @@ def test_a_trial_that_should_stop_before_a_crash_ends_on_resume(tmp_path):
 def test_only_completed_trials_can_be_the_best(tmp_path):
     controller = Controller(SPACE, Ledger(tmp_path / "ledger.jsonl"))
     first, second = controller.propose(), controller.propose()
-    for epoch in range(1, 10):
-        controller.report(first.number, make_report(epoch, 0.5))
+    train_in_full(controller, first.number, 0.5)
     controller.report(second.number, make_report(1, 0.99))
     controller.end(second.number, "interrupted")
     assert controller.trials.best() is first
@@ -200,20 +203,9 @@ def test_only_completed_trials_can_be_the_best(tmp_path):
 def test_a_lower_loss_ranks_higher():
     trials = Trials("val_loss")
     for number, loss in enumerate([0.5, 0.2, 0.9]):
-        trials.fold(
-            make_event(
-                {
-                    "event": "start",
-                    "trial": number,
-                    "recipe": {"epochs": 1},
-                    "params": {},
-                    "origin": "sampler",
-                    "time": 0,
-                }
-            )
-        )
+        trials.fold(TrialStarted(trial=number, recipe=Recipe(epochs=1), params={}, origin="sampler"))
         trials.fold(EpochReported(trial=number, **vars(make_report(1, loss))))
-        trials.fold(make_event({"event": "end", "trial": number, "state": "completed", "reason": "", "time": 1}))
+        trials.fold(TrialEnded(trial=number, state="completed"))
     assert [trial.number for trial in trials.ranked()] == [1, 0, 2]
 
 
@@ -225,8 +217,7 @@ def test_a_replication_runs_the_trials_in_the_ledger_wherever_it_was_cut(tmp_pat
     Ledger(path).append(make_event({"event": "list", "trials": listed}))
     controller = Controller(space, Ledger(path))
     started = [controller.propose(), controller.propose()]
-    for epoch in range(1, 10):
-        assert controller.report(0, make_report(epoch, 0.1)) == "continue"
+    assert train_in_full(controller, 0, 0.1) == ["continue"] * 9
     again = Controller(space, Ledger(path))
     again.take_over()
     going_on, new = again.next_trial(), again.next_trial()
@@ -235,8 +226,7 @@ def test_a_replication_runs_the_trials_in_the_ledger_wherever_it_was_cut(tmp_pat
     assert again.next_trial() is None
     assert not again.is_done
     for number in (1, 2):
-        for epoch in range(1, 10):
-            again.report(number, make_report(epoch, 0.1))
+        train_in_full(again, number, 0.1)
     assert again.is_done
 
 

@@ -10,20 +10,23 @@ from rich.console import Console
 
 from search.display.phases import Phases
 from search.planning import measured_space
-from search.planning.cost_model import draw_recipes
-from search.planning.measured_space import Measurement, limit_seconds, measure_space
+from search.planning.cost_model import CostTarget, draw_recipes
+from search.planning.measured_space import limit_seconds, measure_space
 from tests.search.planning.made_up import cost_of, prepare
+from training.recipe import read_recipe
 
 
 @pytest.fixture
 def machine(monkeypatch):
     """A machine on which each measurement takes `seconds`, and two run at the same time."""
-    machine = SimpleNamespace(now=0.0, seconds=25.0, started=0, most=0, running=0)
+    machine = SimpleNamespace(now=0.0, seconds=25.0, most=0, running=0)
+    costs = []
 
     def start(recipe, level, *_):
-        machine.started, machine.running = machine.started + 1, machine.running + 1
+        machine.running += 1
         machine.most = max(machine.most, machine.running)
-        return machine.started
+        costs.append(cost_of(CostTarget(read_recipe(recipe), level)))
+        return len(costs) - 1
 
     def wait(answers):
         machine.now += machine.seconds / 2
@@ -33,8 +36,7 @@ def machine(monkeypatch):
     task = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=start))
     monkeypatch.setattr(ray, "remote", lambda **_: lambda function: task)
     monkeypatch.setattr(ray, "wait", wait)
-    monkeypatch.setattr(ray, "get", lambda answer: answer)
-    monkeypatch.setattr(measured_space, "read_answer", lambda target, answer: Measurement(target, cost_of(target)))
+    monkeypatch.setattr(ray, "get", lambda answer: (costs[answer], "", 0.0))
     monkeypatch.setattr(measured_space, "draw_recipes", partial(draw_recipes, count=60))
     monkeypatch.setattr(measured_space.time, "monotonic", lambda: machine.now)
     return machine

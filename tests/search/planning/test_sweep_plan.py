@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ledger.events import DriverStarted, TrialEnded
+from ledger.events import DriverStarted, TrialEnded, TrialStarted
 from ledger.settings import Settings
 from ledger.trials import Trials
 from search.display.tables.columns import make_console
@@ -126,8 +126,6 @@ def test_a_damaged_file_is_no_plan(tmp_path):
 def test_the_run_of_the_sweep_has_the_plan_and_the_time_that_drivers_ran():
     prepared = prepare()
     event = plan_sweep(prepared, measure_made_up(prepared), find_room(prepared)).to_event()
-    from ledger.events import TrialStarted
-
     start = TrialStarted(trial=0, recipe=prepared.space.baselines()[0], params=None, origin="baseline", time=1)
     ends = [TrialEnded(trial=0, state="interrupted", time=110), TrialEnded(trial=0, state="completed", time=1030)]
     drivers = [DriverStarted(threads=1, time=time) for time in (10, 1000)]

@@ -1,5 +1,7 @@
 """`--preset` from the images to a space, and to a sweep."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -11,6 +13,7 @@ from search.planning import sweep_plan as planning
 from search.presets import make, rules
 from search.presets.make import make_preset
 from search.request import read_request
+from search.runner import sweep
 from search.runner.machines.cluster import Node
 from search.sweep_options import SweepOptions
 from spaces.load import load_space
@@ -199,8 +202,6 @@ def test_a_check_says_what_the_preset_chose(monkeypatch, capsys):
 
 
 def test_a_sweep_keeps_the_space_that_its_preset_made_and_the_time_of_the_preset(home, monkeypatch):
-    import search.runner.sweep as sweep
-
     class Enough(Exception):
         pass
 
@@ -225,19 +226,12 @@ def test_a_sweep_keeps_the_space_that_its_preset_made_and_the_time_of_the_preset
 
 
 def make_no_plan(space, settings, storage, tracking, phases, console, patient=False):
-    from types import SimpleNamespace
-
     return SimpleNamespace(space=space, dataset=None, files={}, resolve=lambda recipe: recipe)
 
 
 def test_the_measured_recipe_is_the_baseline_of_the_space(monkeypatch):
-    measured = []
-
-    def measure(recipe, level, resources):
-        measured.append((recipe, level, resources))
-        return cost.Cost(0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 8)
-
-    monkeypatch.setattr(cost, "measure_cost", measure)
+    measured, measure = [], cost.measure_cost
+    monkeypatch.setattr(cost, "measure_cost", lambda *given: (measured.append(given), measure(*given))[1])
     made = make_preset("fast", ["data.root=photos", "batch_size=4"], cpus=2)
     ((recipe, level, resources),) = measured
     assert (recipe.batch_size, recipe.flip.probability, recipe.backbone.name) == (4, 0.5, "test_resnet")

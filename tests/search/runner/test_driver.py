@@ -13,7 +13,6 @@ from tests.real_sweeps import (
     check_no_processes,
     check_truth,
     kill_a_worker,
-    make_user_folder,
     mlflow_runs,
     reports,
     start,
@@ -21,11 +20,6 @@ from tests.real_sweeps import (
 )
 
 pytestmark = pytest.mark.timeout(1800)  # one test starts four drivers, perhaps on a busy machine
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return make_user_folder(tmp_path_factory.mktemp("user"))
 
 
 @pytest.fixture(scope="module")

@@ -14,18 +14,12 @@ from tests.real_sweeps import (
     check_no_processes,
     check_truth,
     kill_a_worker,
-    make_user_folder,
     reports,
     start,
     wait_for,
 )
 
 pytestmark = pytest.mark.timeout(1800)  # one test starts four drivers, perhaps on a busy machine
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return make_user_folder(tmp_path_factory.mktemp("user"))
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ from ledger.file import Ledger
 from search.core.controller import Controller
 from search.runner import away
 from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher
-from search.runner.worker import TrialInput
 from spaces.load import load_space
+from tests.search.runner.test_ray_adapter import make_input
 
 
 @pytest.fixture
@@ -20,17 +20,13 @@ def sweep(tmp_path, monkeypatch):
     clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
     monkeypatch.setattr(away, "time", clock)
     # The look at the disk is over at once.
-    monkeypatch.setattr(
-        away,
-        "threading",
-        SimpleNamespace(Thread=lambda target, args, daemon: SimpleNamespace(start=lambda: target(*args))),
-    )
+    at_once = lambda target, args, daemon: SimpleNamespace(start=lambda: target(*args))  # noqa: E731
+    monkeypatch.setattr(away, "threading", SimpleNamespace(Thread=at_once))
     photos = tmp_path / "photos"
     photos.mkdir()
     space = load_space("quick", [f"data={{name: image_folder, root: {photos}}}", "search.trials=3"])
     controller, said, asked_to_stop = Controller(space, Ledger(tmp_path / "ledger.jsonl")), [], []
     waiting = away.ImagesAway(said.append)
-    make_input = lambda trial: TrialInput(trial.number, {}, "", "", "best", 0, 1, False, 0, 0, "", {}, [])  # noqa: E731
     searcher = LedgerSearcher(controller, make_input, lambda: 2, lambda: bool(asked_to_stop), waiting)
     scheduler = LedgerScheduler(controller, lambda: False, away=waiting)
 

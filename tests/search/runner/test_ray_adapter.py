@@ -31,11 +31,19 @@ NODE = (
 AWAY = "The actor b9 is unavailable: The actor is temporarily unavailable: RpcError: RPC error: Socket closed rpc_code: 14."
 
 
+@pytest.fixture
+def controller(tmp_path):
+    return Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
+
+
+def make_input(trial):
+    return TrialInput(trial.number, {}, "", "", "best", 0, 1, False, 0, 0, "", {}, [])
+
+
 @pytest.mark.parametrize(
     ("message", "cause"), [(SIGTERM, "preemption"), (NODE, "preemption"), (AWAY, "preemption"), (KILLED, "worker")]
 )
-def test_a_lost_machine_does_not_count_as_a_worker_that_died(message, cause, tmp_path):
-    controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
+def test_a_lost_machine_does_not_count_as_a_worker_that_died(controller, message, cause, tmp_path):
     controller.next_trial()
     (tmp_path / "error.txt").write_text(message)
     trial = SimpleNamespace(trial_id="x", config={"trial": 0}, error_file=str(tmp_path / "error.txt"))
@@ -53,8 +61,7 @@ def test_the_reason_of_a_lost_device_is_the_sentence_about_it(tmp_path):
     assert describe_death(trial) == (sentence, "worker")
 
 
-def test_a_trial_that_fails_on_an_unprepared_node_is_moved(tmp_path):
-    controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
+def test_a_trial_that_fails_on_an_unprepared_node_is_moved(controller):
     scheduler = LedgerScheduler(controller, lambda: False, is_prepared=lambda node: node == "good")
     for number, (node, event) in enumerate([("bad", "lost"), ("good", "end")]):
         assert controller.next_trial().number == 0
@@ -78,16 +85,14 @@ def test_the_function_that_places_trials_needs_none_of_our_packages_in_a_worker(
     assert done.stdout.strip() == b"[{'CPU': 1.0}]", done.stderr
 
 
-def test_a_paused_sweep_without_running_trials_does_not_end(tmp_path):
-    controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
+def test_a_paused_sweep_without_running_trials_does_not_end(controller):
     controller.accept(SweepPaused(request="p", is_paused=True))
     searcher = LedgerSearcher(controller, lambda trial: {}, lambda: 1)
     assert searcher.suggest("a") is None
     assert len(controller.trials) == 0
 
 
-def test_a_paused_sweep_can_be_ended(tmp_path):
-    controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
+def test_a_paused_sweep_can_be_ended(controller):
     controller.accept(SweepPaused(request="p", is_paused=True))
     assert LedgerSearcher(controller, lambda trial: {}, lambda: 1, lambda: True).suggest("a") == Searcher.FINISHED
 
@@ -119,8 +124,7 @@ LOW = "ray.exceptions.OutOfMemoryError: Task was killed due to the node running 
 
 
 @pytest.mark.parametrize("by_worker", [True, False])
-def test_a_packed_trial_that_runs_out_of_memory_goes_on_and_ends_only_with_everything(by_worker, tmp_path):
-    controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
+def test_a_packed_trial_that_runs_out_of_memory_goes_on_and_ends_only_with_everything(controller, by_worker, tmp_path):
     controller.next_trial()
     scheduler = LedgerScheduler(controller, lambda: False, can_enlarge=lambda trial: trial.enlargements < 2)
     message = json.dumps({"end": "out_of_memory", "reason": "CUDA out of memory"})
@@ -139,9 +143,7 @@ def test_a_packed_trial_that_runs_out_of_memory_goes_on_and_ends_only_with_every
     assert controller.trials.by_number[0].state == "out_of_memory"
 
 
-def test_a_trial_with_a_larger_share_counts_as_several(tmp_path):
-    controller = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
-    make_input = lambda trial: TrialInput(trial.number, {}, "", "", "best", 0, 1, False, 0, 0, "", {}, [])  # noqa: E731
+def test_a_trial_with_a_larger_share_counts_as_several(controller):
     searcher = LedgerSearcher(controller, make_input, lambda: 3)
     assert searcher.suggest("a")["trial"] == 0
     controller.lose(0, "memory", "memory")

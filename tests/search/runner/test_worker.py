@@ -24,6 +24,11 @@ CONFIG |= {"metric": "val_accuracy", "score": "best", "cache": "rates", "avoided
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    monkeypatch.setattr(worker, "_own_node", lambda: "here")
+
+
 def have_it_end(how, folder, monkeypatch, crashes=0):
     """Return the messages of a worker whose training returns or raises this."""
 
@@ -35,7 +40,6 @@ def have_it_end(how, folder, monkeypatch, crashes=0):
     recorded = []
     monkeypatch.setattr(training.train, "train", train)
     monkeypatch.setattr(ray.tune, "report", lambda message: recorded.append(json.loads(message["message"])))
-    monkeypatch.setattr(worker, "_own_node", lambda: "here")
     run_trial({**CONFIG, "folder": str(folder), "crashes": crashes})
     return recorded
 
@@ -84,11 +88,8 @@ def test_a_trial_that_begins_while_its_folder_is_away_waits_for_it(tmp_path, mon
     recipe = read_recipe({"data": {"name": "image_folder", "root": str(tmp_path / "photos")}})
     monkeypatch.setitem(CONFIG, "recipe", recipe.model_dump())
     (message,) = have_it_end("completed", tmp_path / "trial", monkeypatch)
-    assert message == {
-        "end": "interrupted",
-        "reason": f"{tmp_path}/photos: the images are no longer there.",
-        "away": True,
-    }
+    reason = f"{tmp_path}/photos: the images are no longer there."
+    assert message == {"end": "interrupted", "reason": reason, "away": True}
     assert sum(slept) == 60
     (tmp_path / "photos").mkdir()
     assert have_it_end("completed", tmp_path / "trial", monkeypatch) == []
@@ -112,7 +113,6 @@ def test_a_trial_whose_folder_is_removed_is_lost_and_begins_again(tmp_path, monk
         (folder / "last.ckpt").open("wb")
 
     monkeypatch.setattr(training.train, "train", train)
-    monkeypatch.setattr(worker, "_own_node", lambda: "here")
     with pytest.raises(LostDevice, match="0007 was removed, so the trial begins again"):
         run_trial({**CONFIG, "folder": str(folder), "crashes": 0})
     assert not logging.getLogger("training").handlers  # the next trial of this worker has a log of its own
@@ -144,7 +144,6 @@ def test_a_trial_with_a_part_of_a_gpu_may_fill_that_part_of_its_memory(gpus, sha
         return SimpleNamespace(state="completed")
 
     monkeypatch.setattr(training.train, "train", train)
-    monkeypatch.setattr(worker, "_own_node", lambda: "here")
     run_trial({**CONFIG, "folder": str(tmp_path), "crashes": 0, "gpus": gpus})
     assert seen == [share]
 
@@ -152,5 +151,6 @@ def test_a_trial_with_a_part_of_a_gpu_may_fill_that_part_of_its_memory(gpus, sha
 def test_a_worker_finds_our_packages_before_those_of_the_working_folder(tmp_path, monkeypatch):
     (tmp_path / "module_of_ours.py").write_text("def name(x): return 'ours' + x")
     monkeypatch.setattr(sys, "path", ["somewhere", *sys.path])
-    assert bootstrap(str(tmp_path), "module_of_ours", "name")("!") == "ours!"
+    monkeypatch.setattr(worker, "project_root", lambda: str(tmp_path))
+    assert bootstrap("module_of_ours", "name")("!") == "ours!"
     assert sys.path[0] == str(tmp_path)

@@ -18,6 +18,7 @@ from ledger.settings import Settings
 from search.tracking import writer as tracking
 from search.tracking.writer import Tracking
 from tests.made_events import make_event
+from tests.waiting import wait_until
 from training.errors import UserError
 from training.recipe import Recipe
 
@@ -129,16 +130,9 @@ def check_figures(uri: str, sweep_id: str) -> None:
         assert run.data.params["seed"] == str(trial)
 
 
-def wait(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-
-
 def test_every_figure_arrives_once_though_the_database_restarts(postgres, caplog):
     def restart(made):
-        wait(lambda: len(made.run_ids) == TRIALS)
+        wait_until(lambda: len(made.run_ids) == TRIALS)
         postgres.stop()
         time.sleep(1.0)
         postgres.start()

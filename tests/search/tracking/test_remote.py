@@ -20,6 +20,7 @@ from search.tracking import writer as tracking
 from search.tracking.sweep_runs import PARENT, SweepRuns
 from search.tracking.writer import Tracking
 from tests.made_events import make_event
+from tests.waiting import wait_until
 from training.errors import UserError
 from training.recipe import Recipe
 
@@ -68,13 +69,6 @@ class Running:
         assert self.tracking.close(state) == 0
 
 
-def wait(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
 def test_a_running_sweep_is_read_from_the_ledger_that_its_driver_copies(uri, tmp_path):
     sweep = Running(uri, tmp_path, "alpha", owner="ada", tags={"team": "vision"})
     sweep.report(1, 0.5)
@@ -86,7 +80,7 @@ def test_a_running_sweep_is_read_from_the_ledger_that_its_driver_copies(uri, tmp
             assert "cannot be read" in str(error) or "no such sweep" in str(error)  # noqa: PT017 - both are right here
             return None
 
-    wait(lambda: (found := seen()) is not None and len(found.trials) and found.trials.by_number[0].epoch == 1)
+    wait_until(lambda: (found := seen()) is not None and len(found.trials) and found.trials.by_number[0].epoch == 1)
     record = fetch_record(uri, "alpha")
     assert (record.state, record.budget) == ("running", 3)
     [listed] = list_sweeps(uri, {"owner": "ada", "team": "vision"})
@@ -113,10 +107,10 @@ def test_sweeps_are_listed_by_owner_and_tag_and_trials_are_not(uri, tmp_path):
 
 def test_a_request_to_stop_reaches_the_driver_and_a_later_driver_does_not_see_it(uri, tmp_path):
     sweep = Running(uri, tmp_path, "epsilon")
-    wait(lambda: any(found.name == "epsilon" for found in list_sweeps(uri)))
+    wait_until(lambda: any(found.name == "epsilon" for found in list_sweeps(uri)))
     assert not sweep.tracking.stop_requested
     own_run.request_stop(uri, "epsilon")
-    wait(lambda: sweep.tracking.stop_requested)
+    wait_until(lambda: sweep.tracking.stop_requested)
     sweep.end("interrupted")
     with pytest.raises(UserError, match="epsilon is not running: its state in .* is interrupted"):
         own_run.request_stop(uri, "epsilon")
@@ -132,7 +126,7 @@ def test_a_request_to_stop_reaches_the_driver_and_a_later_driver_does_not_see_it
     again.start()
     again.wait_ready()
     again.replay(events)
-    wait(lambda: fetch_record(uri, "epsilon").state == "running")
+    wait_until(lambda: fetch_record(uri, "epsilon").state == "running")
     time.sleep(0.2)
     assert not again.stop_requested
     again.close("completed")
@@ -149,7 +143,7 @@ def test_a_request_to_stop_in_the_first_moment_of_a_sweep_is_not_lost(uri, tmp_p
 
     monkeypatch.setattr(SweepRuns, "_create", create_and_stop)
     sweep = Running(uri, tmp_path, "first-moment")
-    wait(lambda: sweep.tracking.stop_requested, seconds=10)
+    wait_until(lambda: sweep.tracking.stop_requested, seconds=10)
     sweep.end("interrupted")
 
 
@@ -285,10 +279,10 @@ def test_ledger_and_export_go_through_a_server_to_s3_without_credentials_here(se
 
 def test_a_request_reaches_the_driver_through_the_store_and_its_tag_is_removed(uri, tmp_path):
     sweep = Running(uri, tmp_path, "sigma")
-    wait(lambda: any(found.name == "sigma" for found in list_sweeps(uri)))
+    wait_until(lambda: any(found.name == "sigma" for found in list_sweeps(uri)))
     event = make_event({"event": "add", "request": "abc", "recipe": Recipe().model_dump()})
     own_run.send_request(uri, "sigma", event)
-    wait(lambda: sweep.tracking.requests)
+    wait_until(lambda: sweep.tracking.requests)
     assert decode(sweep.tracking.requests["request.abc"].encode()) == event
     sweep.tracking.answered.add("request.abc")
 
@@ -296,10 +290,10 @@ def test_a_request_reaches_the_driver_through_the_store_and_its_tag_is_removed(u
         [found] = [found for found in list_sweeps(uri) if found.name == "sigma"]
         return found.run.data.tags
 
-    wait(lambda: "request.abc" not in tags())
+    wait_until(lambda: "request.abc" not in tags())
     assert not sweep.tracking.requests
     sweep.record(event="note", request="n", text="larger images")
-    wait(lambda: tags().get("notes") == "larger images")
+    wait_until(lambda: tags().get("notes") == "larger images")
     sweep.end()
     with pytest.raises(UserError, match="sigma is not running"):
         own_run.send_request(uri, "sigma", event)

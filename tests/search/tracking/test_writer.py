@@ -21,6 +21,7 @@ from search.tracking import writer as tracking
 from search.tracking.writer import Tracking
 from spaces.load import load_recipe
 from tests.made_events import make_event
+from tests.waiting import wait_until
 from training.errors import UserError
 from training.recipe import Recipe
 
@@ -215,9 +216,7 @@ def test_an_interrupted_trial_continues_in_the_same_run(uri, sweep_id):
     more = timed(*first, {"event": "resume", "trial": 0}, report(0, 2), end(0, "completed"))
     again = make_tracking(uri, sweep_id)
     again.replay(more[:4])
-    deadline = time.monotonic() + 10
-    while read_runs(uri, sweep_id)["0000"].info.status != "RUNNING":
-        assert time.monotonic() < deadline
+    wait_until(lambda: read_runs(uri, sweep_id)["0000"].info.status == "RUNNING")
     for event in more[4:]:
         again(event)
     assert again.close("completed") == 0
@@ -310,29 +309,22 @@ def line(monkeypatch):
     return flaky
 
 
-def wait_for(condition) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_events_of_an_outage_arrive_afterwards_in_order_and_once(uri, sweep_id, line, caplog):
     events = timed(*trial(0, "completed"), *trial(1, "stopped", 2), start(2), report(2, 1))
     made = make_tracking(uri, sweep_id)
     made.wait_ready()
     for event in events[:3]:
         made(event)
-    wait_for(lambda: "log_batch" in line.calls)
+    wait_until(lambda: "log_batch" in line.calls)
     line.cut = "_"
     with caplog.at_level(logging.WARNING, logger="search"):
         for event in events[3:]:
             began = time.monotonic()
             made(event)
             assert time.monotonic() - began < 0.05, "training waited"
-        wait_for(lambda: "does not answer" in caplog.text)
+        wait_until(lambda: "does not answer" in caplog.text)
         seen = len(line.calls)
-        wait_for(lambda: len(line.calls) > seen + 5)
+        wait_until(lambda: len(line.calls) > seen + 5)
         line.cut = ""
         assert made.close("completed") == 0
     assert caplog.text.count("does not answer") == 1
@@ -362,7 +354,7 @@ def test_a_resumed_sweep_waits_for_a_server_that_does_not_answer_and_a_new_one_d
         made = make_tracking(uri, sweep_id, patient=True)
         made.wait_ready()
         made.replay(events)
-        wait_for(lambda: "does not answer; the training continues" in caplog.text)
+        wait_until(lambda: "does not answer; the training continues" in caplog.text)
         away.clear()
         assert made.close("completed") == 0
     assert [point[0] for point in read_history(uri, read_runs(uri, sweep_id)["0000"], "val_accuracy")] == [1, 2, 3]
@@ -398,11 +390,11 @@ def test_a_trial_that_the_server_cannot_store_does_not_delay_the_others(uri, swe
     made = make_tracking(uri, sweep_id)
     made.wait_ready()
     made(timed(start(0))[0])
-    wait_for(lambda: 0 in made.run_ids)
+    wait_until(lambda: 0 in made.run_ids)
     line.choke = made.run_ids[0]
     for event in timed(report(0, 1), *trial(1, "completed")):
         made(event)
-    wait_for(
+    wait_until(
         lambda: read_runs(uri, sweep_id).get("0001") and read_runs(uri, sweep_id)["0001"].info.status == "FINISHED"
     )
     line.choke = None

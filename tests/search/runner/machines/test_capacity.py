@@ -150,7 +150,7 @@ def test_cpus_and_gpus_must_be_on_the_same_machine():
 
 def test_values_on_which_machines_disagree_are_left_to_each_trial():
     recipe = Recipe()
-    same = recipe.preprocessing.model_dump() | {"image_size": 32}
+    same = recipe.preprocessing.model_copy(update={"image_size": 32, "mean": [0.5, 0.5, 0.5]})
     gpu, cpu = (MachineFacts(resolved={input_key(recipe): (same, backend)}) for backend in ("dali", "tensor"))
     assert make_resolver([gpu, gpu])(recipe).augmentation.backend == "dali"
     assert make_resolver([gpu, cpu])(recipe) == make_resolver([cpu, gpu])(recipe) == recipe

@@ -12,6 +12,7 @@ from unittest.mock import Mock, patch
 
 import psutil
 import pytest
+import ray
 
 from search.cli.inspect.mlflow_ui import find_free_port
 from search.runner.interrupt import Interrupted, listen
@@ -21,12 +22,14 @@ from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes
 from search.runner.machines.preparation import MachineFacts, input_key, inputs_of, prepare_cluster, prepare_machine
 from search.runner.machines.ray_process import RAY_SETTINGS, start_ray, without_secrets
 from spaces.load import load_space
+from training.contract.specs import Backbone
 from training.errors import UserError
 from training.process.resources import split_cpus
 from training.process.user import complete_user
 from training.recipe import Recipe, read_recipe
 
 LAPTOP = [Node("a", "laptop", 8, 0)]
+TINY = Recipe(backbone=Backbone(name="test_resnet", weights="none")).model_dump()
 SERVERS = [Node("a", "one", 32, 4), Node("b", "two", 16, 4)]
 
 
@@ -170,7 +173,7 @@ def test_a_machine_that_cannot_reach_the_place_of_the_copies_is_named_before_the
     (tmp_path / "file").touch()
     problem = prepare_machine(str(tmp_path), [], 0, f"file://{tmp_path}/file").problem
     assert f"/file: it cannot be written to from {os.uname().nodename} (" in problem
-    assert prepare_machine(str(tmp_path / "new"), [], 0, f"file://{tmp_path}/copies").problem is None
+    assert prepare_machine(str(tmp_path / "new"), [TINY], 0, f"file://{tmp_path}/copies").problem is None
 
 
 @pytest.mark.parametrize("cpus", [0.5, 1, 2, 3, 4, 16])
@@ -182,8 +185,6 @@ def test_threads_and_loader_workers_never_exceed_a_trials_cpus(cpus):
 
 
 def test_the_start_of_ray_is_tried_three_times_and_then_reported_in_one_sentence(monkeypatch):
-    import ray
-
     slow = Exception("The current node timed out during startup. This could happen because of load.")
     answers = [slow, slow, None]
 
@@ -203,8 +204,6 @@ def test_the_start_of_ray_is_tried_three_times_and_then_reported_in_one_sentence
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_during_the_start_of_ray_ends_it_at_once(monkeypatch, number):
-    import ray
-
     def init(**arguments):
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as Ray does, in effect
@@ -224,8 +223,6 @@ def test_a_signal_during_the_start_of_ray_ends_it_at_once(monkeypatch, number):
 
 
 def test_workers_on_other_machines_get_the_cache_limit(monkeypatch):
-    import ray
-
     given = []
     monkeypatch.setattr(ray, "init", lambda **arguments: given.append(arguments))
     monkeypatch.setattr(os, "environ", {**os.environ, "TECHNIQUE_SEARCH_CACHE_MB": "77"})
@@ -235,8 +232,6 @@ def test_workers_on_other_machines_get_the_cache_limit(monkeypatch):
 
 
 def test_the_variables_of_a_sweep_do_not_change_what_its_process_runs_later(monkeypatch):
-    import ray
-
     monkeypatch.setenv("TUNE_WARN_THRESHOLD_S", "7")
     monkeypatch.delenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", raising=False)
     complete_user()  # it sets variables for good where the system does not know the user
@@ -248,8 +243,6 @@ def test_the_variables_of_a_sweep_do_not_change_what_its_process_runs_later(monk
 
 
 def test_a_second_sweep_of_a_process_uses_the_ray_that_is_there(monkeypatch):
-    import ray
-
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     monkeypatch.setattr(ray, "init", Mock(side_effect=RuntimeError("Maybe you called ray.init twice by accident?")))
     monkeypatch.setattr(os, "environ", dict(os.environ))
@@ -266,8 +259,6 @@ def test_a_second_sweep_of_a_process_uses_the_ray_that_is_there(monkeypatch):
     ],
 )
 def test_workers_of_this_machine_come_from_a_fork_server(monkeypatch, address, hosts, python):
-    import ray
-
     given = {}
     monkeypatch.setattr(ray, "init", lambda **arguments: given.update(arguments))
     monkeypatch.setattr(os, "environ", dict(os.environ))
@@ -280,8 +271,6 @@ def test_workers_of_this_machine_come_from_a_fork_server(monkeypatch, address, h
 
 def test_a_cluster_that_does_not_answer_where_ray_looks_for_it_is_refused_at_once(monkeypatch):
     """Ray replaces the loopback, on which a head node may listen alone, by the machine's other address."""
-    import ray
-
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         head = f"127.0.0.1:{free.getsockname()[1]}"
@@ -296,7 +285,6 @@ def test_a_cluster_that_does_not_answer_where_ray_looks_for_it_is_refused_at_onc
 
 @pytest.mark.parametrize(("address", "is_local"), [(None, True), ("head:6379", False)])
 def test_a_ray_of_this_machine_listens_on_the_loopback_alone(monkeypatch, address, is_local):
-    import ray
     from ray._private.services import get_node_ip_address
 
     ips = []
@@ -324,19 +312,18 @@ def test_tune_copies_no_key_into_the_runtime_environment_of_its_workers(monkeypa
 
 @pytest.mark.cluster
 def test_the_driver_does_not_wait_for_a_dead_machine(tmp_path, monkeypatch):
-    import ray
     from ray.exceptions import NodeDiedError, WorkerCrashedError
 
     start_ray(None)
     try:
         gone = Node("0f" * 28, "gone", 1, 0)
-        dead, fact = prepare_cluster([], tmp_path, [gone, *list_nodes()], 0)
+        dead, fact = prepare_cluster([TINY], tmp_path, [gone, *list_nodes()], 0)
         assert (dead.host, fact.problem) == ("gone", None)
         with pytest.raises(UserError, match="The task that prepares the machine died"):
-            prepare_cluster([], tmp_path, [gone], 0)
+            prepare_cluster([TINY], tmp_path, [gone], 0)
         for death in (NodeDiedError("its node died"), WorkerCrashedError()):
             monkeypatch.setattr(ray, "get", Mock(side_effect=[death, fact]))
-            assert prepare_cluster([], tmp_path, list_nodes() * 2, 0)[1] == fact
+            assert prepare_cluster([TINY], tmp_path, list_nodes() * 2, 0)[1] == fact
             monkeypatch.undo()
     finally:
         ray.shutdown()
@@ -350,8 +337,6 @@ def test_the_driver_does_not_wait_for_a_dead_machine(tmp_path, monkeypatch):
     ],
 )
 def test_a_cluster_without_a_machine_for_trials_is_refused_in_one_sentence(problems, words, tmp_path, monkeypatch):
-    import ray
-
     monkeypatch.setattr(preparation, "start_preparing", lambda *_: problems.pop(0))
     monkeypatch.setattr(ray, "get", lambda problem: MachineFacts(problem=problem, host="two"))
     with pytest.raises(UserError, match=words):

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from search.runner.machines import fork_client
 from search.runner.machines.fork_start import SWITCH, name_fork_server, start_fork_server
 from search.runner.worker import project_root
+from tests.waiting import wait_until
 
 START = "from search.runner.machines.fork_start import start_fork_server as start"
 LOOK = """
@@ -69,14 +69,6 @@ def owner():
 def look(tmp_path):
     (tmp_path / "look.py").write_text(LOOK)
     return tmp_path / "look.py"
-
-
-def wait_until(holds):
-    end = time.monotonic() + 30
-    while not (found := holds()):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    return found
 
 
 def find_server(socket: str) -> int | None:

@@ -7,10 +7,9 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from ledger.folder import SweepFolder, new_folder
+from ledger.folder import SweepFolder
 from ledger.settings import Settings
 from search.runner import single_training
-from search.runner.machines import preparation
 from search.runner.machines.cluster import Node
 from search.runner.machines.preparation import inputs_of, prepare_machine
 from search.runner.single_training import train_single
@@ -42,10 +41,7 @@ def test_more_than_this_machine_has_is_refused_before_ray_starts(laptop, tmp_pat
     settings = Settings(f"sqlite:///{tmp_path}/mlflow.db", "x", cpus_per_trial=cpus, gpus_per_trial=gpus)
     with pytest.raises(UserError, match=words):
         run_sweep(
-            new_folder(tmp_path / "sweeps", None, "quick"),
-            load_space("quick", overrides),
-            settings,
-            Console(quiet=True),
+            SweepFolder(tmp_path / "sweeps/quick-1"), load_space("quick", overrides), settings, Console(quiet=True)
         )
     assert list(tmp_path.iterdir()) == []
 
@@ -54,8 +50,7 @@ def test_more_than_this_machine_has_is_refused_before_ray_starts(laptop, tmp_pat
 def test_a_cluster_that_refuses_a_sweep_leaves_nothing(tmp_path, monkeypatch, refused_by):
     for name, found in (("start_ray", None), ("list_nodes", [Node("a", "one", 8, 0)])):
         monkeypatch.setattr(prepare, name, Mock(return_value=found))
-    place = prepare if refused_by == "start_ray" else preparation
-    monkeypatch.setattr(place, refused_by, Mock(side_effect=UserError("not here")))
+    monkeypatch.setattr(prepare, refused_by, Mock(side_effect=UserError("not here")))
     settings = Settings(f"sqlite:///{tmp_path}/mlflow.db", "x", address="auto")
     with pytest.raises(UserError, match="not here"):
         run_sweep(SweepFolder(tmp_path / "sweeps/quick-1"), load_space("quick"), settings, Console(quiet=True))
@@ -128,13 +123,9 @@ def test_a_missing_file_of_weights_is_refused_early(laptop, tmp_path):
 def test_a_space_that_a_machine_refuses_leaves_no_database(laptop, tmp_path, monkeypatch):
     monkeypatch.setattr(prepare, "start_ray", lambda *_: None)
     space = load_space("quick", ["backbone={name: test_vit, weights: none}", "preprocessing={image_size: 50}"])
+    settings = Settings(f"sqlite:///{tmp_path}/m.db", "x")
     with pytest.raises(UserError, match="cannot classify images of 50×50"):
-        run_sweep(
-            new_folder(tmp_path / "sweeps", None, "quick"),
-            space,
-            Settings(f"sqlite:///{tmp_path}/m.db", "x"),
-            Console(quiet=True),
-        )
+        run_sweep(SweepFolder(tmp_path / "sweeps/quick-1"), space, settings, Console(quiet=True))
     assert list(tmp_path.iterdir()) == []
 
 
