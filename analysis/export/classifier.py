@@ -53,13 +53,7 @@ class ExportedClassifier:
 
 
 def load_classifier(export: Path, form: Form = "torch", device: str = "auto") -> ExportedClassifier:
-    """Load an export.
-
-    Args:
-        export: The folder of the export.
-        form: `torch`, `onnx` (`model.onnx`) or `int8` (`model.int8.onnx`).
-        device: `cpu`, `cuda`, `cuda:1`, `mps`, or `auto` for a GPU if there is one.
-    """
+    """Load an export; `device` is `cpu`, `cuda`, `cuda:1`, `mps`, or `auto` for a GPU if there is one."""
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", device):
         raise UserError(f"--device={device}: there is no such device. Use auto, cpu, cuda, cuda:0 or mps.")
     if form == "torch":
