@@ -11,16 +11,12 @@ from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from ledger.repair import repair_sweep
 from ledger.settings import Settings
-from search.cli.main import app
 from search.core.controller import Controller
 from search.runner.sweep import make_header
 from spaces.load import load_space
+from tests.commands import call
 from training.errors import UserError
 from training.loop.epoch_report import Report
-
-
-def call(*arguments):
-    app(list(arguments), standalone_mode=False)
 
 
 def make_sweep(storage, name, trials=5):

@@ -71,6 +71,12 @@ function describe(row) {
     ([...changed.slice(0, 10), ...more].map(escapeText).join("<br>") || "the baseline's recipe");
 }
 
+function makeButton(text, onClick = null) {
+  const button = Object.assign(document.createElement("button"), { type: "button", textContent: text });
+  if (onClick) button.addEventListener("click", onClick);
+  return button;
+}
+
 function pageColours() {
   const style = getComputedStyle(document.documentElement);
   return Object.fromEntries(["ink", "soft", "line", "card"].map((key) => [key, style.getPropertyValue(`--${key}`).trim()]));

@@ -13,10 +13,10 @@ from ledger.file import Ledger
 from ledger.folder import SweepFolder
 from ledger.settings import Settings
 from search.arguments import absolute_uri, parse_duration
-from search.cli.main import app
 from search.runner.interrupt import Interrupted
 from search.runner.sweep import make_header
 from spaces.load import load_space
+from tests.commands import call
 from training.errors import UserError
 
 
@@ -25,10 +25,6 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return tmp_path
-
-
-def call(*arguments):
-    app(list(arguments), standalone_mode=False)
 
 
 def make_sweep(storage, name):
