@@ -52,10 +52,8 @@ class Fitted:
     def draw_leads(self, first: int, others: Sequence[int], errors: np.ndarray) -> np.ndarray:
         """Draws of the expected score of a trial minus those of others, shape (draws, others); NaN without a model.
 
-        Args:
-            first: The trial's place in the design.
-            others: Their places.
-            errors: The standard errors of the differences on the validation images, shape (others,).
+        The trials are places in the design. `errors`, shape (others,), are the standard errors of the differences on the
+        validation images.
         """
         if self.model is None:
             return np.full((1, len(others)), np.nan)

@@ -115,9 +115,7 @@ class RunStore:
 def open_experiments(uri: str, name: str | None = None) -> Iterator[RunStore]:
     """Open a store that exists; nothing is created. Errors of the store become one sentence.
 
-    Args:
-        uri: Its address.
-        name: An experiment, which may be missing. Default: that of `MLFLOW_EXPERIMENT_NAME` if it is set, else all.
+    The runs are those of the experiment `name`, which may be missing; else of `MLFLOW_EXPERIMENT_NAME`, else of all.
     """
     if not uri.startswith(SERVERS):
         check_database(uri)
