@@ -93,15 +93,10 @@ def _with_onnx(path: Path, form: Form, device: str) -> Logits:
         providers.insert(0, (gpu, {"device_id": device.partition(":")[2] or "0"}))
     if device == "mps" or (device.startswith("cuda") and gpu not in onnxruntime.get_available_providers()):
         raise UserError(f"--device={device}: the installed onnxruntime cannot use it. Use --device cpu.")
+    damaged = (errors.Fail, errors.InvalidProtobuf, errors.InvalidGraph, errors.InvalidArgument, errors.NoSuchFile)
     try:
         session = onnxruntime.InferenceSession(path, providers=providers)
-    except (
-        errors.Fail,
-        errors.InvalidProtobuf,
-        errors.InvalidGraph,
-        errors.InvalidArgument,
-        errors.NoSuchFile,
-    ) as error:
+    except damaged as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: the file is damaged ({reason}). Make it again: sweep export NAME --{form}.") from None
     [given], [answer] = session.get_inputs()[:1], session.get_outputs()[:1]
