@@ -12,17 +12,15 @@ import search
 from ledger.names import check_name
 from search.arguments import absolute_uri
 from search.cli.options import (
-    STORAGE,
     AsJson,
     CopyTo,
     Plugins,
     Storage,
-    complete_name,
     name_latest,
     options_of,
 )
 from search.copies.place import copy_output
-from search.sweep_options import OpenOptions, ReadOptions, complete_trial
+from search.sweep_options import STORAGE, OpenOptions, ReadOptions, complete_name, complete_trial
 from training.errors import UserError
 
 HERE = ("name", "overrides", "storage", "plugins")  # of a sweep that is trained further, which needs its folder

@@ -2,10 +2,8 @@
 
 import json
 import shutil
-import sys
 from dataclasses import fields
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -31,10 +29,8 @@ from search.comparing.print_comparison import print_comparison
 from search.runner.sweep import create_folder, make_header
 from search.tracking.writer import Tracking
 from spaces.load import load_space
-from training.errors import UserError
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "analysis"))
 from tests.analysis.made_up import SPACE, simulate
+from training.errors import UserError
 
 EXPERIMENT = "technique-search"
 # Programs of users read these names: add new ones at the end, and never change one.
