@@ -87,6 +87,7 @@ def collect_sweep(sweep: Sweep) -> SweepData:
     shared = [name for name, column in recipes.items() if column.notna().all() and column.astype(str).nunique() == 1]
     rows = {number: row for row, number in enumerate(trials.trial)}
     base = pd.concat([sweep.completed[sweep.completed.is_baseline], trials[trials.is_baseline]])
+    curves, epochs = _list_lines(sweep)
     columns = {
         it.name: [it.put_on_page(value, unit) for value in trials[it.name].tolist()] for it in list_columns("pages")
     }
@@ -102,8 +103,8 @@ def collect_sweep(sweep: Sweep) -> SweepData:
         varying={name: _plain(recipes[name]) for name in recipes if name not in shared},
         axes=list_axes(list_parameters(sweep.space.recipe), sweep.recipes),
         slices=list_slices(sweep),
-        curves=_list_curves(sweep),
-        epochs=_list_epochs(sweep),
+        curves=curves,
+        epochs=epochs,
         rungs=find_rungs(trials),
         best=rows[sweep.completed.trial.iloc[0]] if len(sweep.completed) else None,
         baseline=rows[base.trial.iloc[0]] if len(base) else None,
@@ -188,15 +189,6 @@ def find_rungs(trials: pd.DataFrame) -> list[tuple[int, int]]:
     return choose_rungs(trials[trials.state == "stopped"].epochs_done.value_counts().to_dict(), len(trials))
 
 
-def _list_curves(sweep: Sweep) -> list[list[float | None]]:
-    drawn = sweep.curves[sweep.curves.epoch >= 1]
-    scores = (unit_of(sweep.metric) * drawn.score).to_numpy(dtype=float)
-    curves: dict[int, list[float | None]] = {}
-    for trial, epoch, score in zip(drawn.trial.tolist(), drawn.epoch.tolist(), scores.tolist(), strict=True):
-        put_value(curves.setdefault(trial, []), epoch, score)
-    return [curves.get(number, []) for number in sweep.trials.trial.tolist()]
-
-
 def put_value(line: list[float | None], epoch: int, value: float) -> None:
     """Put the value of an epoch, which counts from 1, into a line; epochs without a value have None."""
     line.extend([None] * (epoch - len(line)))
@@ -211,14 +203,18 @@ def put_epoch(lines: dict[str, list[float | None]], epoch: int, metrics: Mapping
             put_value(lines.setdefault(name, []), epoch, unit * value)
 
 
-def _list_epochs(sweep: Sweep) -> list[dict[str, list[float | None]]]:
+def _list_lines(sweep: Sweep) -> tuple[list[list[float | None]], list[dict[str, list[float | None]]]]:
+    """The curve of each trial, and its lines of the `EPOCH_METRICS`."""
     drawn = sweep.curves[sweep.curves.epoch >= 1]
+    scores = (unit_of(sweep.metric) * drawn.score).to_numpy(dtype=float).tolist()
+    metrics = drawn[list(EPOCH_METRICS)].to_dict("records")
+    curves: dict[int, list[float | None]] = {}
     epochs: dict[int, dict[str, list[float | None]]] = {}
-    for trial, epoch, metrics in zip(
-        drawn.trial.tolist(), drawn.epoch.tolist(), drawn[list(EPOCH_METRICS)].to_dict("records"), strict=True
-    ):
-        put_epoch(epochs.setdefault(trial, {}), epoch, metrics)
-    return [epochs.get(number, {}) for number in sweep.trials.trial.tolist()]
+    for trial, epoch, score, row in zip(drawn.trial.tolist(), drawn.epoch.tolist(), scores, metrics, strict=True):
+        put_value(curves.setdefault(trial, []), epoch, score)
+        put_epoch(epochs.setdefault(trial, {}), epoch, row)
+    numbers = sweep.trials.trial.tolist()
+    return [curves.get(number, []) for number in numbers], [epochs.get(number, {}) for number in numbers]
 
 
 def _plain(column: pd.Series) -> list[Any]:
