@@ -236,6 +236,13 @@ function scores(page, { over = sweep.axes[0] ? sweep.axes[0].name : "seconds" })
     yAxis: scoreAxis(page, trials.score.filter((score) => score !== null)) };
 }
 
+// The names of rows from top to bottom, each in at most `width` pixels; and a line where their difference is 0.
+const nameAxis = (page, shown, width) => ({ type: "category", inverse: true, data: shown.map((row) => row.name),
+  axisTick: { show: false }, axisLine: { lineStyle: { color: page.soft } },
+  axisLabel: { color: page.ink, interval: 0, width, overflow: "break", lineHeight: 12, fontSize: 11 } });
+const zeroLine = (page) => ({ silent: true, symbol: "none", label: { show: false }, data: [{ xAxis: 0 }],
+  lineStyle: { color: page.ink, type: "solid" } });
+
 function effects(page) {
   const shown = sweep.effects;
   const known = shown.map((row, place) => ({ ...row, place })).filter((row) => row.effect !== null);
@@ -245,15 +252,12 @@ function effects(page) {
   return { ...basics(page, readOut(known.map((row) => describeEffect(row.place)))), grid: { left: Math.min(260, 0.42 * innerWidth), right: 24, top: 6, bottom: 42 },
     xAxis: axis(page, `${sweep.percent ? "points " : ""}better than the baseline's choice`,
       spanning(page, ends)),
-    yAxis: { type: "category", inverse: true, data: shown.map((row) => row.name), axisTick: { show: false },
-      axisLine: { lineStyle: { color: page.soft } },
-      axisLabel: { color: page.ink, interval: 0, width: Math.min(250, 0.4 * innerWidth), overflow: "break", lineHeight: 12, fontSize: 11 } },
+    yAxis: nameAxis(page, shown, Math.min(250, 0.4 * innerWidth)),
     series: [
       { type: "lines", coordinateSystem: "cartesian2d", polyline: true,
         data: known.map((row) => item(row, { coords: [[row.low, row.place], [row.high, row.place]] })) },
       { type: "scatter", symbolSize: 9, data: known.map((row) => item(row, { value: [row.effect, row.place] })),
-        markLine: { silent: true, symbol: "none", label: { show: false }, lineStyle: { color: page.ink, type: "solid" },
-          data: [{ xAxis: 0 }] } },
+        markLine: zeroLine(page) },
     ] };
 }
 
