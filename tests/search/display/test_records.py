@@ -7,11 +7,10 @@ import json
 import pytest
 
 import search
-from search.cli.main import app
 from search.display.tables.sweeps_table import RemoteRow, SweepRow
 from search.records.rows import SweepTable, TrialRow
 from spaces.load import load_recipe
-from tests.commands import read
+from tests.commands import call, read
 from training.errors import UserError
 
 # Programs of users read these names: add new ones at the end, and never change one.
@@ -89,7 +88,7 @@ def test_one_trial_is_shown_with_its_recipe_its_curve_and_the_way_to_train_it_ag
 )
 def test_a_mistake_ends_in_one_sentence(sweep, arguments, words):
     with pytest.raises(UserError, match=words):
-        app(arguments, standalone_mode=False)
+        call(*arguments)
 
 
 def test_the_versions_that_a_report_of_a_fault_needs(capsys):
