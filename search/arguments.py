@@ -22,14 +22,8 @@ if TYPE_CHECKING:
 VERBOSE = "TECHNIQUE_SEARCH_VERBOSE"
 STORES = r"(https?|(postgresql|mysql|mssql)(\+\w+)?)://.|sqlite:///.|databricks"
 DATABASE = b"SQLite format 3\0"  # the first bytes of every SQLite file
-
-
-PLACES = (
-    ("data", "root"),
-    ("data", "path"),
-    ("backbone", "weights"),
-    ("distillation", "teacher"),
-)  # fields with a path
+# Fields with a path.
+PLACES = (("data", "root"), ("data", "path"), ("backbone", "weights"), ("distillation", "teacher"))
 NO_FILE = ("none", "pretrained", "letters")  # values of backbone.weights that are not files
 LONGEST_SECONDS = 366 * 24 * 3600
 MOST_OF_ANYTHING = 1_000_000

@@ -34,14 +34,8 @@ if TYPE_CHECKING:
 class SweepRequest:
     """A sweep that a user asks for.
 
-    Attributes:
-        options: What the user gave.
-        space: The space, with absolute paths and without options that cannot help.
-        notes: Sentences about what was removed from it.
-        settings: Its settings.
-        storage: The folder of the sweeps.
-        earlier: The sweeps whose best recipes it begins with.
-        preset: The text of the space that a preset made; empty without a preset.
+    The `space` has absolute paths and no options that cannot help; `notes` say what was removed from it. The sweep begins
+    with the best recipes of `earlier` ones. `preset` is the text of the space that a preset made; empty without one.
     """
 
     options: SweepOptions

@@ -145,16 +145,9 @@ class ProcessFit:
         return ProcessFit(float(evidence), factor, solved, mean, spread, residual, freedom)
 
     def draw(self, covariances: np.ndarray, variances: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw from the posterior of c contrasts.
+        """Draws from the posterior of c contrasts, shape (count, c).
 
-        Args:
-            covariances: The contrasts' covariances with the scores, shape (c, n).
-            variances: Their variances, shape (c,).
-            count: The number of draws.
-            rng: The source of random numbers.
-
-        Returns:
-            Draws of shape (count, c).
+        `covariances` are those of the contrasts with the scores, shape (c, n), and `variances` their own, shape (c,).
         """
         noise = np.sqrt(self.residual / rng.chisquare(self.freedom, (count, 1)))
         mean = self.mean + noise * np.sqrt(self.spread) * rng.standard_normal((count, 1))

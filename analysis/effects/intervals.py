@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 from scipy import stats
@@ -77,12 +78,9 @@ def _pool(residuals: np.ndarray, freedom: int, scores: np.ndarray) -> Noise:
 
 
 def mean_interval(values: Sequence[float], noise: Noise, comparisons: int = 1) -> Interval:
-    """Student's interval for the mean of independent values or differences.
+    """Student's interval for the mean of independent values or differences, one for each seed.
 
-    Args:
-        values: One for each seed.
-        noise: Their noise, from `score_noise` or `difference_noise`.
-        comparisons: The number of intervals that must hold at the same time.
+    `noise` is from `score_noise` or `difference_noise`; `comparisons` intervals must hold at the same time.
     """
     mean = float(np.mean(values))
     level = 1 - (1 - LEVEL) / 2 / comparisons
@@ -93,9 +91,8 @@ def mean_interval(values: Sequence[float], noise: Noise, comparisons: int = 1) -
 def score_interval(metric: str, values: Sequence[float], noise: Noise, comparisons: int = 1) -> Interval:
     """The interval of a mean score, cut to the range of the metric, which few seeds can exceed."""
     interval = mean_interval(values, noise, comparisons)
-    return Interval(
-        interval.mean, max(interval.low, 0.0), interval.high if metric == "val_loss" else min(interval.high, 1.0)
-    )
+    highest = inf if metric == "val_loss" else 1.0
+    return Interval(interval.mean, max(interval.low, 0.0), min(interval.high, highest))
 
 
 def paired_interval(scores: Scores, one: str, other: str, comparisons: int = 1) -> Interval:

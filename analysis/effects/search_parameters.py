@@ -71,12 +71,7 @@ def list_parameters(recipe: Mapping[str, Tree]) -> list[SearchParameter]:
 
 
 def encode(parameters: list[SearchParameter], recipes: pd.DataFrame) -> pd.DataFrame:
-    """Flat recipes as points: the label of each option taken, and the place in each interval, from 0 to 1.
-
-    Args:
-        parameters: The columns, with columns for the parameters inside their options.
-        recipes: One flat recipe in each row, with columns such as `optimizer.lr`.
-    """
+    """Flat recipes, one in each row, as points: the label of each option taken, and the place in each interval, 0 to 1."""
     rows = [encode_recipe(parameters, row) for row in recipes.to_dict("records")]
     return pd.DataFrame(rows, index=recipes.index)
 
@@ -211,18 +206,13 @@ def _likeness(tree: Domain, name: str, one: pd.DataFrame, other: pd.DataFrame) -
         return np.nan_to_num(np.exp(-0.5 * (distance / LENGTH_SCALE) ** 2), nan=0.0)
     assert isinstance(tree, Choice)
     total = np.zeros((len(one), len(other)))
-    for label in (*tree.labels, OTHER):
+    for label, option in zip((*tree.labels, OTHER), (*tree.options, None), strict=True):
         same = np.outer(a == label, b == label)
         if not same.any():
             continue
-        inner = (
-            [] if label == OTHER else list(_inner(tree.option(tree.keys[tree.labels.index(label)]), f"{name}[{label}]"))
-        )
-        alike = [_likeness(domain, inside, one, other) for inside, domain in inner]
+        alike = [
+            _likeness(domain, ".".join([f"{name}[{label}]", *map(str, steps)]), one, other)
+            for steps, domain in find_parameters(option)
+        ]
         total += same * ((1 + np.mean(alike, axis=0)) / 2 if alike else 1.0)
     return total
-
-
-def _inner(option: Tree, name: str) -> Iterator[tuple[str, Domain]]:
-    for steps, domain in find_parameters(option):
-        yield ".".join([name, *map(str, steps)]) if steps else name, domain

@@ -52,10 +52,8 @@ class Fitted:
     def draw_leads(self, first: int, others: Sequence[int], errors: np.ndarray) -> np.ndarray:
         """Draws of the expected score of a trial minus those of others, shape (draws, others); NaN without a model.
 
-        Args:
-            first: The trial's place in the design.
-            others: Their places.
-            errors: The standard errors of the differences on the validation images, shape (others,).
+        The trials are places in the design. `errors`, shape (others,), are the standard errors of the differences on the
+        validation images.
         """
         if self.model is None:
             return np.full((1, len(others)), np.nan)
@@ -178,11 +176,11 @@ def measure_importance(sweep: Sweep) -> pd.Series:
 
     design = make_design(sweep)
     full = design.points
-    names = [parameter.name for parameter in design.parameters if full[parameter.name].nunique() > 1]
-    if len(full) < FEWEST_IN_FOREST or not names:
+    varied = [parameter for parameter in design.parameters if full[parameter.name].nunique() > 1]
+    if len(full) < FEWEST_IN_FOREST or not varied:
         return pd.Series(dtype=float)
     kinds: dict[str, BaseDistribution] = {}
-    for parameter in design.parameters:
+    for parameter in varied:
         values = full[parameter.name]
         if is_interval(parameter.domain):  # A baseline can lie outside the interval.
             kinds[parameter.name] = FloatDistribution(min(0.0, values.min()), max(1.0, values.max()))
@@ -191,9 +189,8 @@ def measure_importance(sweep: Sweep) -> pd.Series:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize")
     for point, score in zip(full.to_dict("records"), design.scores, strict=True):
-        params: dict[str, object] = {name: point[name] for name in names}
-        chosen = {name: kinds[name] for name in names}
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=chosen, value=float(score)))
+        params: dict[str, object] = {name: point[name] for name in kinds}
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=kinds, value=float(score)))
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
     shares = pd.Series(optuna.importance.get_param_importances(study, evaluator=evaluator), dtype=float)
     return shares.sort_values(ascending=False)

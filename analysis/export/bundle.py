@@ -74,12 +74,7 @@ def export_model(recipe: Recipe, state: Mapping[str, torch.Tensor], source: Prov
     """Write `recipe.yaml`, `model.safetensors`, `summary.json` and `MODEL_CARD.md` into `out`.
 
     The export of a timm model has `config.json` and `README.md` too, which make it a model folder of the Hugging Face hub.
-
-    Args:
-        recipe: The resolved recipe, in which no field is `auto`.
-        state: The weights of epoch `source.best_epoch`.
-        source: The training that they come from.
-        out: The folder.
+    The recipe is resolved, so no field is `auto`; `state` has the weights of epoch `source.best_epoch`.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file

@@ -53,13 +53,7 @@ class ExportedClassifier:
 
 
 def load_classifier(export: Path, form: Form = "torch", device: str = "auto") -> ExportedClassifier:
-    """Load an export.
-
-    Args:
-        export: The folder of the export.
-        form: `torch`, `onnx` (`model.onnx`) or `int8` (`model.int8.onnx`).
-        device: `cpu`, `cuda`, `cuda:1`, `mps`, or `auto` for a GPU if there is one.
-    """
+    """Load an export; `device` is `cpu`, `cuda`, `cuda:1`, `mps`, or `auto` for a GPU if there is one."""
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", device):
         raise UserError(f"--device={device}: there is no such device. Use auto, cpu, cuda, cuda:0 or mps.")
     if form == "torch":
@@ -99,15 +93,10 @@ def _with_onnx(path: Path, form: Form, device: str) -> Logits:
         providers.insert(0, (gpu, {"device_id": device.partition(":")[2] or "0"}))
     if device == "mps" or (device.startswith("cuda") and gpu not in onnxruntime.get_available_providers()):
         raise UserError(f"--device={device}: the installed onnxruntime cannot use it. Use --device cpu.")
+    damaged = (errors.Fail, errors.InvalidProtobuf, errors.InvalidGraph, errors.InvalidArgument, errors.NoSuchFile)
     try:
         session = onnxruntime.InferenceSession(path, providers=providers)
-    except (
-        errors.Fail,
-        errors.InvalidProtobuf,
-        errors.InvalidGraph,
-        errors.InvalidArgument,
-        errors.NoSuchFile,
-    ) as error:
+    except damaged as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: the file is damaged ({reason}). Make it again: sweep export NAME --{form}.") from None
     [given], [answer] = session.get_inputs()[:1], session.get_outputs()[:1]

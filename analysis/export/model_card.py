@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from analysis.export.summary import Summary
 from ledger.formatting import format_score, remove_controls
@@ -13,20 +12,11 @@ from spaces.load import dump_recipe
 from spaces.parameters.domains import format_value
 from training.recipe import Recipe
 
-if TYPE_CHECKING:
-    pass
-
 TEMPLATES = Path(__file__).parent / "templates"
 
 
 def describe(recipe: Recipe, summary: Summary, loading: str | None = None) -> str:
-    """The card, in Markdown.
-
-    Args:
-        recipe: The resolved recipe.
-        summary: The summary of the export.
-        loading: Code that loads the model in one line, which some exports have besides the code for all.
-    """
+    """The card, in Markdown. `loading` is code in one line, which some exports have besides the code for all."""
     # These take a while to import, which a wrong name must not wait for.
     from jinja2 import Environment, FileSystemLoader
 

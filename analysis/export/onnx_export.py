@@ -27,9 +27,6 @@ Batches = Iterator[tuple[np.ndarray, np.ndarray]]
 def export_onnx(exported: Exported, data: ImageData) -> OnnxFacts:
     """Write `model.onnx`, which maps normalised float32 images (batch, 3, side, side) to logits (batch, classes).
 
-    Returns:
-        The facts for the export's summary.
-
     Raises:
         RuntimeError: Its logits on the validation part differ from the model's.
     """
@@ -63,11 +60,7 @@ def export_onnx(exported: Exported, data: ImageData) -> OnnxFacts:
 
 
 def quantise(exported: Exported, data: ImageData) -> Int8Facts:
-    """Write `model.int8.onnx`, with weights from -64 to 64, calibrated on training images; `model.onnx` must exist.
-
-    Returns:
-        The facts for the export's summary, with the validation accuracy in 8 bits and in float32.
-    """
+    """Write `model.int8.onnx`, with weights from -64 to 64, calibrated on training images; `model.onnx` must exist."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 

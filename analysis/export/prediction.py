@@ -43,28 +43,26 @@ class Options:
 def predict_images(
     export: Path, images: Path | list[str], out: Path | None, options: Options = Options()
 ) -> tuple[int, list[str]]:
-    """Write a line for each image.
+    """Write a line for each image of a folder, for one image, or for each path of a list, into `out` or standard output.
 
-    Args:
-        export: The folder of the export.
-        images: A folder of images, one image, or a list of paths. The written names are relative to the folder; those of a
-            list are as they stand there.
-        out: The file to write, or None for standard output. Only one batch of images at a time is in memory.
-        options: How the images are predicted, and what is written.
-
-    Returns:
-        The number of images with a label, and a description of each file that could not be read.
+    The written names are relative to the folder; those of a list are as they stand there. Only one batch of images at a
+    time is in memory. Returns the number of images with a label, and a description of each file that could not be read.
     """
-    names = {path: path for path in images} if isinstance(images, list) else _list_images(images)
+    named = [(path, path) for path in images] if isinstance(images, list) else _list_images(images)
     classifier = load_classifier(export, options.form, options.device)
     if options.top_k is not None and options.top_k > len(classifier.classes):
         raise UserError(
             f"--top-k={options.top_k}: the model has {len(classifier.classes)} classes. Use a smaller number."
         )
-    paths = images if isinstance(images, list) else list(names)
+    count = 0
+    unreadable: list[str] = []
     with _opened(out) as file:
         write = (_write_json if options.json else _write_csv)(file, classifier.classes, options.top_k)
-        return _predict(classifier, paths, names, options.batch_size, write)
+        for names, pixels in _batches(named, classifier, options.batch_size, unreadable):
+            for name, row in zip(names, classifier.classify(pixels), strict=True):
+                write(name, row)
+            count += len(names)
+    return count, unreadable
 
 
 @contextmanager
@@ -80,43 +78,31 @@ def _opened(out: Path | None) -> Iterator[TextIO]:
         yield file
 
 
-def _predict(
-    classifier: ExportedClassifier, paths: list[str], names: dict[str, str], size: int, write: Write
-) -> tuple[int, list[str]]:
-    count = 0
-    unreadable: list[str] = []
-    for read, pixels in _batches(paths, classifier, size, unreadable):
-        for path, row in zip(read, classifier.classify(pixels), strict=True):
-            write(names[path], row)
-        count += len(read)
-    return count, unreadable
-
-
-def _list_images(images: Path) -> dict[str, str]:
-    """The paths of the images, and the names that are written for them."""
+def _list_images(images: Path) -> list[tuple[str, str]]:
+    """The path of each image, and the name that is written for it."""
     if images.is_dir():
         if paths := find_files(str(images))[0]:
-            return {path: os.path.relpath(path, images) for path in paths}
+            return [(path, os.path.relpath(path, images)) for path in paths]
         raise UserError(f"{printable(str(images))}: no image in it (files that end in {', '.join(EXTENSIONS)}).")
     if not images.exists():
         raise UserError(f"{printable(str(images))}: no such folder or image.")
-    return {str(images): images.name}
+    return [(str(images), images.name)]
 
 
 def _batches(
-    paths: list[str], classifier: ExportedClassifier, size: int, unreadable: list[str]
+    named: list[tuple[str, str]], classifier: ExportedClassifier, size: int, unreadable: list[str]
 ) -> Iterator[tuple[list[str], list[np.ndarray]]]:
-    """Batches of paths and prepared images; unreadable files are added to `unreadable`."""
-    for start in range(0, len(paths), size):
-        read, pixels = [], []
-        for path in paths[start : start + size]:
+    """Batches of names and prepared images; unreadable files are added to `unreadable`."""
+    for start in range(0, len(named), size):
+        names, pixels = [], []
+        for path, name in named[start : start + size]:
             try:
                 pixels.append(classifier.prepare(read_image(path, classifier.reduced_side)))
-                read.append(path)
+                names.append(name)
             except UnreadableImage as error:
                 unreadable.append(f"{printable(path)} ({error.reason})")
-        if read:
-            yield read, pixels
+        if names:
+            yield names, pixels
 
 
 def _write_csv(file: TextIO, classes: tuple[str, ...], top_k: int | None) -> Write:

@@ -24,17 +24,9 @@ def check_model_name(name: str) -> None:
 
 
 def register(exported: Exported, data: ImageData, *, name: str, tracking_uri: str, experiment: str) -> str:
-    """Log the model in its trial's run and register it.
+    """Log the model in its trial's run, register it, and return its address, such as `models:/name/1`.
 
-    Args:
-        exported: The export.
-        data: Its data; one validation image becomes the input example.
-        name: The name of the registered model.
-        tracking_uri: The MLflow store.
-        experiment: The experiment there.
-
-    Returns:
-        The model's address, such as `models:/name/1`.
+    One validation image of `data` becomes the input example.
     """
     import mlflow
     import pandas as pd

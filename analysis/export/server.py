@@ -29,12 +29,9 @@ HELD_REQUESTS = 8  # the bodies in memory have together at most the size of so m
 
 
 class ModelService:
-    """Answers requests; one thread predicts for all, and the bodies in memory are bounded, so that memory is.
+    """Answers requests to the addresses and names that it listens on, with bodies of at most `max_bytes`.
 
-    Args:
-        classifier: The model.
-        names: The addresses and names that it listens on.
-        max_bytes: The largest body of a request.
+    One thread predicts for all, and the bodies in memory are bounded, so that memory is.
     """
 
     def __init__(self, classifier: ExportedClassifier, names: Collection[str], max_bytes: int) -> None:

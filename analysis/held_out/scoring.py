@@ -16,9 +16,8 @@ from sklearn.metrics import confusion_matrix
 from analysis.effects.intervals import share_interval
 
 WORST = 24
-MOST_CONFUSED = (
-    1000  # With more classes no confusion matrix is kept: nobody could read it, and it grows with their square.
-)
+# With more classes no confusion matrix is kept: nobody could read it, and it grows with their square.
+MOST_CONFUSED = 1000
 BINS = 15
 _RANGE = (0.05, 20.0)  # Without a mistake in validation, the best temperature would be 0.
 
@@ -82,13 +81,7 @@ class TestScore(TypedDict):
 
 
 def score_test(val: Predicted, test: Predicted, classes: tuple[str, ...]) -> TestScore:
-    """Score a model on the test split, whose images influenced no choice.
-
-    Args:
-        val: The predictions on the validation part; the temperature is fitted to them.
-        test: The predictions on the test split.
-        classes: The names of the classes.
-    """
+    """Score a model on the test split, whose images influenced no choice. The temperature is fitted to validation."""
     logits, labels = test
     count, predicted = len(classes), logits.argmax(axis=1)
     is_small = count <= MOST_CONFUSED

@@ -35,10 +35,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-LEDGER, PLAIN_LEDGER = (
-    "ledger.jsonl.gz",
-    "ledger.jsonl",
-)  # artifacts of a sweep's run; the first versions wrote the second
+# Artifacts of a sweep's run; the first versions wrote the second.
+LEDGER, PLAIN_LEDGER = "ledger.jsonl.gz", "ledger.jsonl"
 GZIP = b"\x1f\x8b"  # the first bytes of a compressed file (RFC 1952, section 2.3.1)
 SWEEPS = "tags.sweep != '' AND tags.trial IS NULL"  # the runs of trials have both tags
 TAG = "tag."  # begins the names of tags that the user gave
@@ -99,9 +97,7 @@ class RunStore:
             if sweep.name == name:
                 return sweep
         known = ", ".join(dict.fromkeys(sweep.name for sweep in sweeps[:10]))
-        narrowed = (
-            f" in the experiment {os.environ[EXPERIMENT_VARIABLE]}" if os.environ.get(EXPERIMENT_VARIABLE) else ""
-        )
+        narrowed = f" in the experiment {experiment}" if (experiment := os.environ.get(EXPERIMENT_VARIABLE)) else ""
         hint = f"There are: {known}." if known else f"There are none{narrowed}."
         raise UserError(f"{name}: no such sweep in {mask_secrets(self.uri)}. {hint}")
 
@@ -119,9 +115,7 @@ class RunStore:
 def open_experiments(uri: str, name: str | None = None) -> Iterator[RunStore]:
     """Open a store that exists; nothing is created. Errors of the store become one sentence.
 
-    Args:
-        uri: Its address.
-        name: An experiment, which may be missing. Default: that of `MLFLOW_EXPERIMENT_NAME` if it is set, else all.
+    The runs are those of the experiment `name`, which may be missing; else of `MLFLOW_EXPERIMENT_NAME`, else of all.
     """
     if not uri.startswith(SERVERS):
         check_database(uri)
@@ -172,7 +166,8 @@ def fetch_ledger(uri: str, name: str, out: Path) -> SweepFolder:
         with artifact_errors(uri, LEDGER):
             artifact = next((file for file in (LEDGER, PLAIN_LEDGER) if opened.has(sweep, file)), None)
             if artifact is None:
-                copy.ledger.write_bytes(_rebuild_ledger(opened, sweep))
+                lines = [first_line(sweep.run.info.start_time / 1000), *map(encode, rebuild_events(opened, sweep))]
+                copy.ledger.write_bytes(b"".join(lines))
                 return copy
             fetched = Path(opened.client.download_artifacts(sweep.run.info.run_id, artifact, str(copy.path)))
             refuse_irregular(fetched)
@@ -180,13 +175,6 @@ def fetch_ledger(uri: str, name: str, out: Path) -> SweepFolder:
             # Some stores mark the file as compressed, and then the client has unpacked it already.
             copy.ledger.write_bytes(gzip.decompress(content) if content.startswith(GZIP) else content)
         return copy
-
-
-def _rebuild_ledger(opened: RunStore, sweep: RemoteSweep) -> bytes:
-    """Return the ledger of a sweep whose run has none, as in its first seconds and in those of earlier versions."""
-
-    lines = [first_line(sweep.run.info.start_time / 1000), *map(encode, rebuild_events(opened, sweep))]
-    return b"".join(lines)
 
 
 SCORE = ("score", "standard_error", "best_epoch")

@@ -17,7 +17,6 @@ from training.process.optional import require_driver
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from sqlalchemy import Connection
-    from sqlalchemy.exc import DBAPIError
 
 SERVERS = ("http://", "https://")
 SQLITE = "sqlite:///"
@@ -72,21 +71,19 @@ def connect(uri: str) -> Iterator[Connection]:
     try:
         engine = sqlalchemy.create_engine(uri, connect_args={timeout: CONNECT_SECONDS} if timeout else {})
     except (sqlalchemy.exc.ArgumentError, ModuleNotFoundError) as error:
-        raise UserError(
-            f"--tracking-uri {shown}: not a database ({mask_secrets(str(error).splitlines()[0])})."
-        ) from None
+        raise UserError(f"--tracking-uri {shown}: not a database ({_reason(error)}).") from None
     try:
         with engine.connect() as connection:
             yield connection
     except sqlalchemy.exc.OperationalError as error:
         if not timeout:
-            raise UserError(f"--tracking-uri {shown}: no MLflow store ({_first_line(error)}).") from None
+            raise UserError(f"--tracking-uri {shown}: no MLflow store ({_reason(error.orig)}).") from None
         raise ServerAway(
-            f"--tracking-uri {shown}: the database does not answer ({_first_line(error)}). Start it, or name another; "
+            f"--tracking-uri {shown}: the database does not answer ({_reason(error.orig)}). Start it, or name another; "
             "sqlite:///mlflow.db needs no server."
         ) from None
     except sqlalchemy.exc.DBAPIError as error:
-        raise UserError(f"--tracking-uri {shown}: no MLflow store ({_first_line(error)}).") from None
+        raise UserError(f"--tracking-uri {shown}: no MLflow store ({_reason(error.orig)}).") from None
     finally:
         engine.dispose()
 
@@ -98,10 +95,6 @@ def check_database(uri: str) -> None:
 
         if not sqlalchemy.inspect(connection).has_table("experiments"):
             raise UserError(f"--tracking-uri {mask_secrets(uri)}: no MLflow store (it has no table of experiments).")
-
-
-def _first_line(error: DBAPIError) -> str:
-    return mask_secrets(str(error.orig).splitlines()[0])
 
 
 def import_client() -> None:
@@ -162,7 +155,7 @@ def _shorten(error: Exception) -> str:
     for words, reason in {"refused": "connection refused", "resolve": "unknown host"}.items():
         if words in text:
             return reason
-    return mask_secrets(text.split("\n")[0])[:200]
+    return _reason(error)
 
 
 @contextmanager
@@ -189,5 +182,5 @@ def artifact_errors(uri: str, artifact: str) -> Iterator[None]:
         ) from None
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException | None) -> str:
     return mask_secrets(str(error).strip().split("\n")[0])[:200]

@@ -48,7 +48,9 @@ def list_changes(
     names = [parameter.name for parameter in parameters]
     others = [field for field in recipe if not any(_is_inside(field, name) for name in names)]
     return changes + [
-        f"{field}={shorten(recipe[field])}" for field in others if _differs(recipe[field], baseline.get(field))
+        f"{field}={shorten(recipe[field])}"
+        for field in others
+        if not is_missing(recipe[field]) and recipe[field] != baseline.get(field)
     ]
 
 
@@ -76,10 +78,6 @@ def _describe(parameter: SearchParameter, flat: Mapping[str, object]) -> Iterato
 
 def _is_inside(field: str, name: str) -> bool:
     return field == name or field.startswith(f"{name}.")
-
-
-def _differs(value: object, other: object) -> bool:
-    return not is_missing(value) and value != other
 
 
 def is_missing(value: object) -> bool:

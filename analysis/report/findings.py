@@ -197,12 +197,10 @@ def describe_baseline(sweep: Sweep) -> str:
     """The trial that effects are measured from, with its choices; at least one trial must have completed."""
     ranked = pd.concat([sweep.completed[sweep.completed.is_baseline], sweep.completed])
     trial = int(ranked.trial.iloc[0])
-    recipe, point = sweep.recipes.loc[trial], encode(list_parameters(sweep.space.recipe), sweep.recipes.loc[[trial]])
-    choices = {
-        parameter.name: recipe[parameter.name] if parameter.name in recipe else point[parameter.name].iloc[0]
-        for parameter in list_parameters(sweep.space.recipe)
-    }
-    choices |= {"optimizer.lr": recipe["optimizer.lr"]}
+    parameters, recipe = list_parameters(sweep.space.recipe), sweep.recipes.loc[trial]
+    point = encode(parameters, sweep.recipes.loc[[trial]]).iloc[0]
+    choices = {parameter.name: recipe.get(parameter.name, point.get(parameter.name)) for parameter in parameters}
+    choices["optimizer.lr"] = recipe["optimizer.lr"]
     listed = ", ".join(f"{name}={shorten(value)}" for name, value in choices.items())
     role = "the best baseline" if bool(ranked.is_baseline.iloc[0]) else "the best trial, because no baseline completed"
     return f"Effects are relative to trial {trial:04d}, {role}: {listed}."

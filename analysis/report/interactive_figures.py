@@ -89,9 +89,8 @@ def explain_missing(sweep: Sweep, fewest: int) -> str:
 def choose_pair(sweep: Sweep, importance: pd.Series) -> list[str]:
     """The two search parameters that explain most by `measure_importance`, for the first view of the contours."""
     names = [axis.name for axis in list_slices(sweep)]
-    return [*(name for name in importance.index if name in names), *(name for name in names if name not in importance)][
-        :2
-    ]
+    first = [name for name in importance.index if name in names]
+    return [*first, *(name for name in names if name not in first)][:2]
 
 
 @dataclass(frozen=True)

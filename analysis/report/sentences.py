@@ -60,12 +60,9 @@ def _certainty(probability: float) -> str:
 
 
 def describe_probe(metric: str, figures: Mapping[str, float], *, cost: bool = False) -> Iterator[str]:
-    """Say what the probe reaches; nothing if the sweep has none.
+    """Say what the probe reaches; nothing if the sweep has none. `figures` are the sweep's own metrics in MLflow, by name.
 
-    Args:
-        metric: The metric of the score.
-        figures: The sweep's own metrics in MLflow, by name.
-        cost: Also say how long it took, and how many images it was trained on.
+    With `cost` also say how long it took, and how many images it was trained on.
     """
     score = figures.get(f"probe_{metric}")
     if score is None:
@@ -95,9 +92,7 @@ def compare_with_probe(metric: str, figures: Mapping[str, float], name: str, sco
 def compare_with_plan(figures: Mapping[str, float], memory_mb: float) -> Iterator[str]:
     """Compare time and memory with the plan; nothing if the sweep had none, or while none of its trials has reported.
 
-    Args:
-        figures: The sweep's own metrics in MLflow, by name.
-        memory_mb: The largest memory of a trial in 2**20 bytes; NaN if it was not measured.
+    `memory_mb` is the largest memory of a trial in 2**20 bytes; NaN if it was not measured.
     """
     planned, real = figures.get("planned_seconds"), figures.get("elapsed_seconds")
     if planned is None or not real:

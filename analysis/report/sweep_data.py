@@ -16,7 +16,7 @@ from analysis.report.choices import list_options
 from ledger.columns import describe_pages, list_columns
 from ledger.formatting import label_of, unit_of
 from spaces.load import FORMAT
-from spaces.parameters.domains import Choice, Domain, find_parameters
+from spaces.parameters.domains import Choice, Domain, LogUniform, find_parameters
 
 if TYPE_CHECKING:
     from ledger.tables import Sweep
@@ -84,9 +84,10 @@ def collect_sweep(sweep: Sweep) -> SweepData:
     """Collect what the figures show of a sweep, also of one without completed trials."""
     trials, unit = sweep.trials, unit_of(sweep.metric)
     recipes = sweep.recipes.dropna(axis=1, how="all")
-    shared = [name for name in recipes if _is_shared(recipes[name])]
+    shared = [name for name, column in recipes.items() if column.notna().all() and column.astype(str).nunique() == 1]
     rows = {number: row for row, number in enumerate(trials.trial)}
     base = pd.concat([sweep.completed[sweep.completed.is_baseline], trials[trials.is_baseline]])
+    curves, epochs = _list_lines(sweep)
     columns = {
         it.name: [it.put_on_page(value, unit) for value in trials[it.name].tolist()] for it in list_columns("pages")
     }
@@ -102,8 +103,8 @@ def collect_sweep(sweep: Sweep) -> SweepData:
         varying={name: _plain(recipes[name]) for name in recipes if name not in shared},
         axes=list_axes(list_parameters(sweep.space.recipe), sweep.recipes),
         slices=list_slices(sweep),
-        curves=_list_curves(sweep),
-        epochs=_list_epochs(sweep),
+        curves=curves,
+        epochs=epochs,
         rungs=find_rungs(trials),
         best=rows[sweep.completed.trial.iloc[0]] if len(sweep.completed) else None,
         baseline=rows[base.trial.iloc[0]] if len(base) else None,
@@ -117,7 +118,7 @@ def list_axes(parameters: Sequence[SearchParameter], recipes: pd.DataFrame) -> l
     for parameter in parameters:
         if is_interval(parameter.domain):
             values = pd.to_numeric(recipes[parameter.name], errors="coerce")
-            is_log = type(parameter.domain).__name__ == "LogUniform" and bool((values.dropna() > 0).all())
+            is_log = isinstance(parameter.domain, LogUniform) and bool((values.dropna() > 0).all())
             axes.append(Axis(parameter.name, "log" if is_log else "linear", [], [], [], _plain(values)))
             continue
         options = list_options(parameter)
@@ -178,12 +179,7 @@ def collect_effects(effects: pd.DataFrame, metric: str, detail: bool = False) ->
 
 
 def choose_rungs(stops: Mapping[int, int], trials: int) -> list[tuple[int, int]]:
-    """The epochs at which several trials were stopped, each with the number of them.
-
-    Args:
-        stops: The number of trials that were stopped at each epoch.
-        trials: The number of all trials.
-    """
+    """The epochs at which several of `trials` trials were stopped, each with the number of them, from all `stops`."""
     fewest = max(2, SHARE * trials)
     return [(int(epoch), int(count)) for epoch, count in sorted(stops.items()) if count >= fewest]
 
@@ -193,15 +189,10 @@ def find_rungs(trials: pd.DataFrame) -> list[tuple[int, int]]:
     return choose_rungs(trials[trials.state == "stopped"].epochs_done.value_counts().to_dict(), len(trials))
 
 
-def _list_curves(sweep: Sweep) -> list[list[float | None]]:
-    drawn = sweep.curves[sweep.curves.epoch >= 1]
-    scores = (unit_of(sweep.metric) * drawn.score).to_numpy(dtype=float)
-    curves: dict[int, list[float | None]] = {}
-    for trial, epoch, score in zip(drawn.trial.tolist(), drawn.epoch.tolist(), scores.tolist(), strict=True):
-        curve = curves.setdefault(trial, [])
-        curve.extend([None] * (epoch - len(curve)))
-        curve[epoch - 1] = float(f"{score:.{DIGITS}g}") if np.isfinite(score) else None
-    return [curves.get(number, []) for number in sweep.trials.trial.tolist()]
+def put_value(line: list[float | None], epoch: int, value: float) -> None:
+    """Put the value of an epoch, which counts from 1, into a line; epochs without a value have None."""
+    line.extend([None] * (epoch - len(line)))
+    line[epoch - 1] = float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
 
 
 def put_epoch(lines: dict[str, list[float | None]], epoch: int, metrics: Mapping[str, float | None]) -> None:
@@ -209,23 +200,21 @@ def put_epoch(lines: dict[str, list[float | None]], epoch: int, metrics: Mapping
     for name, unit in EPOCH_METRICS.items():
         value = metrics.get(name)
         if value is not None and math.isfinite(value):
-            line = lines.setdefault(name, [])
-            line.extend([None] * (epoch - len(line)))
-            line[epoch - 1] = float(f"{unit * value:.{DIGITS}g}")
+            put_value(lines.setdefault(name, []), epoch, unit * value)
 
 
-def _list_epochs(sweep: Sweep) -> list[dict[str, list[float | None]]]:
+def _list_lines(sweep: Sweep) -> tuple[list[list[float | None]], list[dict[str, list[float | None]]]]:
+    """The curve of each trial, and its lines of the `EPOCH_METRICS`."""
     drawn = sweep.curves[sweep.curves.epoch >= 1]
+    scores = (unit_of(sweep.metric) * drawn.score).to_numpy(dtype=float).tolist()
+    metrics = drawn[list(EPOCH_METRICS)].to_dict("records")
+    curves: dict[int, list[float | None]] = {}
     epochs: dict[int, dict[str, list[float | None]]] = {}
-    for trial, epoch, metrics in zip(
-        drawn.trial.tolist(), drawn.epoch.tolist(), drawn[list(EPOCH_METRICS)].to_dict("records"), strict=True
-    ):
-        put_epoch(epochs.setdefault(trial, {}), epoch, metrics)
-    return [epochs.get(number, {}) for number in sweep.trials.trial.tolist()]
-
-
-def _is_shared(column: pd.Series) -> bool:
-    return bool(column.notna().all()) and column.astype(str).nunique() == 1
+    for trial, epoch, score, row in zip(drawn.trial.tolist(), drawn.epoch.tolist(), scores, metrics, strict=True):
+        put_value(curves.setdefault(trial, []), epoch, score)
+        put_epoch(epochs.setdefault(trial, {}), epoch, row)
+    numbers = sweep.trials.trial.tolist()
+    return [curves.get(number, []) for number in numbers], [epochs.get(number, {}) for number in numbers]
 
 
 def _plain(column: pd.Series) -> list[Any]:

@@ -80,7 +80,7 @@ def render_live(findings: Findings) -> tuple[str, str]:
 
 def list_known_effects(findings: Findings) -> list[EffectData]:
     """The rows of the interactive figure of effects."""
-    return collect_effects(_known_effects(findings), findings.sweep.metric)
+    return collect_effects(_list_levels(findings), findings.sweep.metric)
 
 
 def _describe(findings: Findings) -> dict[str, object]:
@@ -101,8 +101,8 @@ def _describe(findings: Findings) -> dict[str, object]:
         ],
         "cautions": findings.cautions,
         "costs": list(describe_costs(findings)),
-        "known": list(_effect_rows(sweep.metric, _known_effects(findings))),
-        "open_effects": list(_effect_rows(sweep.metric, _shown_effects(findings, is_known=False))),
+        "known": list(_effect_rows(sweep.metric, _list_levels(findings))),
+        "open_effects": list(_effect_rows(sweep.metric, _list_levels(findings, are_known=False))),
         "interactions": list(_interaction_rows(sweep.metric, clear)),
         "open_interactions": list(_interaction_rows(sweep.metric, unclear.head(PAIRS))),
         "equal_time": list(_equal_time_rows(findings)),
@@ -111,21 +111,17 @@ def _describe(findings: Findings) -> dict[str, object]:
     }
 
 
-def _known_effects(findings: Findings) -> pd.DataFrame:
-    return _shown_effects(findings, is_known=True)
-
-
-def _shown_effects(findings: Findings, *, is_known: bool) -> pd.DataFrame:
+def _list_levels(findings: Findings, *, are_known: bool = True) -> pd.DataFrame:
     """The levels with a verdict that is known, or those without one, in the order of the page."""
     shown = findings.effects[~findings.effects.detail.astype(bool)]
-    return order_effects(shown[shown.verdict.isin(KNOWN) == is_known])
+    return order_effects(shown[shown.verdict.isin(KNOWN) == are_known])
 
 
 def _list_plots(findings: Findings) -> dict[str, Callable[[], Figure]]:
     """The pictures that this sweep has, by name; each is drawn when it is called."""
     sweep, effects = findings.sweep, findings.effects
     plots: dict[str, Callable[[], Figure]] = {
-        "effects": lambda: plot_effects(_known_effects(findings), sweep.metric),
+        "effects": lambda: plot_effects(_list_levels(findings), sweep.metric),
         "isolation": lambda: plot_isolation(sweep),
         "costs": lambda: plot_costs(sweep),
         "equal_time": lambda: plot_equal_time(sweep),

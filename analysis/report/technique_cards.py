@@ -112,12 +112,9 @@ def technique_names() -> list[str]:
     return [
         name
         for name in Recipe.model_fields
-        if name in plugin_techniques or any(map(_is_technique, slot_of(Recipe, name).parts))
+        if name in plugin_techniques
+        or any(part.__module__.startswith("training.techniques.") for part in slot_of(Recipe, name).parts)
     ]
-
-
-def _is_technique(part: type) -> bool:
-    return part.__module__.startswith("training.techniques.")
 
 
 def _read_card(name: str) -> Card:
@@ -210,11 +207,9 @@ def share_fields(card: Card) -> list[tuple[str, Hyperparameter]]:
     shared: dict[tuple[str, ...], list[Hyperparameter]] = {}
     for field in card.hyperparameters:
         shared.setdefault((field.name, field.legal, field.default, field.description), []).append(field)
-    return [(_name_kinds([field.kind for field in fields], card), fields[0]) for fields in shared.values()]
-
-
-def _name_kinds(kinds: list[str], card: Card) -> str:
-    return "all" if kinds == list(card.kinds) and len(kinds) > 1 else ", ".join(kinds)
+    kinds = [[field.kind for field in fields] for fields in shared.values()]
+    names = ["all" if some == list(card.kinds) and len(some) > 1 else ", ".join(some) for some in kinds]
+    return [(name, fields[0]) for name, fields in zip(names, shared.values(), strict=True)]
 
 
 def describe_measurement() -> str:

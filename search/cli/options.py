@@ -21,8 +21,6 @@ from search.sweep_options import (
     STORE,
     TIME_BUDGET,
 )
-from search.sweep_options import STORAGE as STORAGE
-from search.sweep_options import complete_name as complete_name
 from training.errors import UserError
 
 if TYPE_CHECKING:

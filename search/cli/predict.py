@@ -82,9 +82,8 @@ def choose_images(images: Path | None, list_: Path | None) -> Path | list[str]:
     if images is not None and str(images) != "-":
         return images
     place = "standard input" if list_ is None else f"--list={list_}"
-    if (
-        list_ is not None and list_.is_fifo() and list_.parts[:2] != ("/", "dev")
-    ):  # `<(command)` of a shell is in /dev/fd
+    # `<(command)` of a shell is in /dev/fd.
+    if list_ is not None and list_.is_fifo() and list_.parts[:2] != ("/", "dev"):
         raise UserError(
             f"{place}: a named pipe may never end. Name a text file, or give - and send the paths to standard input."
         )

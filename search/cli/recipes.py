@@ -36,6 +36,7 @@ def space(
     plugins: Plugins = None,
 ) -> None:
     """Show a space as a table of search parameters, domains and conditions; with --preset, print its YAML file."""
+    from search.display.tables.columns import make_console
     from spaces.load import change_recipe, dump_recipe, load_space
     from training.recipe import Recipe
 
@@ -43,7 +44,6 @@ def space(
         print(dump_recipe(change_recipe(Recipe(), overrides or [])), end="")
         return
     if preset is not None:
-        from search.display.tables.columns import make_console
         from search.presets.make import make_preset
 
         _, values = read_source(space, overrides, preset, None)
@@ -55,7 +55,6 @@ def space(
         return
     if space is None:
         raise UserError("Name a bundled space or a file, or give --preset.")
-    from search.display.tables.columns import make_console
     from search.display.tables.space_table import space_table
     from spaces.reading.known_backbones import check_backbones
 

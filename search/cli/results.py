@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,17 +12,15 @@ import search
 from ledger.names import check_name
 from search.arguments import absolute_uri
 from search.cli.options import (
-    STORAGE,
     AsJson,
     CopyTo,
     Plugins,
     Storage,
-    complete_name,
     name_latest,
     options_of,
 )
 from search.copies.place import copy_output
-from search.sweep_options import OpenOptions, ReadOptions, complete_trial
+from search.sweep_options import STORAGE, OpenOptions, ReadOptions, complete_name, complete_trial
 from training.errors import UserError
 
 HERE = ("name", "overrides", "storage", "plugins")  # of a sweep that is trained further, which needs its folder
@@ -55,6 +54,16 @@ def report(
         print(to_json(describe_findings(findings, page)))
 
 
+def _run(place: dict[str, Any], as_json: bool, method: Callable[[search.Result], object]) -> None:
+    """Open a sweep and call one of its methods. For programs, print what it returns as JSON, apart from its messages."""
+    from search.records.rows import apart, to_json
+
+    with apart(as_json) as console:
+        result = method(search.open(**place, console=console))
+    if as_json:
+        print(to_json(result))
+
+
 @options_of(ReadOptions, only=HERE)
 def confirm(
     *,
@@ -69,12 +78,7 @@ def confirm(
     **place: Any,
 ) -> None:
     """Train the best recipes and the baseline on fresh seeds, then score the winner once on the test split."""
-    from search.records.rows import apart, to_json
-
-    with apart(as_json) as console:
-        confirmation = search.open(**place, console=console).confirm(top, seeds, final=final)
-    if as_json:
-        print(to_json(confirmation.to_json()))
+    _run(place, as_json, lambda sweep: sweep.confirm(top, seeds, final=final).to_json())
 
 
 @options_of(ReadOptions, only=HERE)
@@ -85,12 +89,7 @@ def ablate(
     **place: Any,
 ) -> None:
     """Measure each technique: train the winner without it and the baseline with it, on the same fresh seeds."""
-    from search.records.rows import apart, to_json
-
-    with apart(as_json) as console:
-        ablation = search.open(**place, console=console).ablate(seeds)
-    if as_json:
-        print(to_json(ablation.to_json()))
+    _run(place, as_json, lambda sweep: sweep.ablate(seeds).to_json())
 
 
 @options_of(ReadOptions, only=HERE)
@@ -117,13 +116,7 @@ def soup(
     **place: Any,
 ) -> None:
     """Average the weights of the best trials, as long as the validation score improves, and export the mean as one model."""
-    from search.records.rows import apart, to_json
-
-    with apart(as_json) as console:
-        opened = search.open(**place, console=console)
-        result = opened.soup(out, with_start=with_start, trial=trial, alpha=alpha)
-    if as_json:
-        print(to_json(result))
+    _run(place, as_json, lambda sweep: sweep.soup(out, with_start=with_start, trial=trial, alpha=alpha))
 
 
 def compare(

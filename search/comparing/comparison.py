@@ -134,12 +134,9 @@ def compare(sources: Sequence[ComparedSweep]) -> Comparison:
 
 
 def _describe(source: ComparedSweep, label: str) -> Side:
-    record, best = source.record, source.record.trials.best()
-    score, error = (best.score, best.standard_error) if best else (None, None)
-    trials = record.trials
-    return Side(
-        label, source.store, record.state, trials.metric, len(trials), best.number if best else None, score, error
-    )
+    trials, best = source.record.trials, source.record.trials.best()
+    number, score, error = (best.number, best.score, best.standard_error) if best else (None, None, None)
+    return Side(label, source.store, source.record.state, trials.metric, len(trials), number, score, error)
 
 
 def _name(sources: Sequence[ComparedSweep]) -> list[str]:
@@ -163,7 +160,7 @@ def _describe_scores(records: Sequence[SweepRecord], best: Sequence[Trial | None
     for record, trial in zip(records, best, strict=True):
         if trial is None:
             yield f"{record.name} has no completed trial, so it has no best one."
-    known = [(name, trial) for name, trial in zip((r.name for r in records), best, strict=True) if trial is not None]
+    known = [(record.name, trial) for record, trial in zip(records, best, strict=True) if trial is not None]
     if len(metrics) > 1 or len(known) < 2:
         return
     sign = records[0].trials.sign

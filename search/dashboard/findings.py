@@ -67,11 +67,10 @@ class LiveFindings:
             )
         except subprocess.TimeoutExpired:
             return {"problem": f"The findings take more than {LONGEST_SECONDS} seconds, so they are not shown here."}
-        return json.loads(done.stdout) if done.returncode == 0 else {"problem": _last_line(done.stderr)}
-
-
-def _last_line(text: str) -> str:
-    return f"The findings could not be made: {text.strip().splitlines()[-1] if text.strip() else 'no reason is known'}"
+        if done.returncode == 0:
+            return json.loads(done.stdout)
+        *_, reason = done.stderr.strip().splitlines() or ["no reason is known"]
+        return {"problem": f"The findings could not be made: {reason}"}
 
 
 def make_findings(folder: SweepFolder) -> dict[str, Any]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qs
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -40,47 +39,39 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
+        request = Request(scope)
         if len(scope["path"]) + len(scope["query_string"]) > LONGEST_TARGET:
             await PlainTextResponse("The address is too long.\n", status_code=414, headers=SECURITY)(
                 scope, receive, send
             )
             return
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if self.token and given and self._is_right(given):
+        if self.token and self._is_right(request.query_params.get("token", "")):
             answer = RedirectResponse(scope["path"], status_code=303)  # the token leaves the address
             # Lax: with Strict, the first click on a link from another site would not send it after the redirection.
             answer.set_cookie(self.cookie, self.token, httponly=True, samesite="lax")
             await answer(scope, receive, send)
-        elif reason := self._find_reason(scope["method"], headers):
+        elif reason := self._find_reason(request):
             await PlainTextResponse(f"{reason}\n", status_code=403, headers=SECURITY)(scope, receive, send)
         else:
             await self.app(scope, receive, _with_headers(send))
 
-    def _find_reason(self, method: str, headers: Headers) -> str:
+    def _find_reason(self, request: Request) -> str:
         """Return why a request is refused; empty if it is not."""
-        host = headers.get("host", "")
-        if self.token and not self._is_right(self._read_cookie(headers)):
+        host = request.headers.get("host", "")
+        if self.token and not self._is_right(request.cookies.get(self.cookie, "")):
             return "Open the address that `sweep dashboard` printed: it has the token that this page needs."
         if not self.token and not is_loopback(host):
             return f"Host {host[:100]}: this dashboard answers only at 127.0.0.1 and localhost."
-        if method in ("GET", "HEAD"):
+        if request.method in ("GET", "HEAD"):
             return ""
-        origin = headers.get("origin", "")
+        origin = request.headers.get("origin", "")
         if not origin or origin.partition("://")[2] != host:
             return f"Origin {origin[:100] or '(none)'}: only the dashboard's own page may change the sweep."
         try:
-            check_length(headers, LARGEST_BODY)
+            check_length(request.headers, LARGEST_BODY)
         except Refused as error:
             return f"Refused: {error}."
         return ""
-
-    def _read_cookie(self, headers: Headers) -> str:
-        try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
-        except CookieError:
-            return ""
-        return cookie.value if cookie else ""
 
     def _is_right(self, token: str) -> bool:
         return secrets.compare_digest(token.encode(), self.token.encode())

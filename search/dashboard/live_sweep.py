@@ -101,12 +101,10 @@ class LiveSweep:
         return sum(trial.state == "completed" for trial in list(self.state.trials))
 
     def describe(self, since: int, session: str, is_filling: bool = False) -> Row:
-        """Return the sweep as plain values, with the rows that changed after the version `since` of that session.
+        """Return the sweep as plain values, with the rows that changed after the caller's last answer.
 
-        Args:
-            since: The version of the caller's last answer; 0 for the first.
-            session: The session of that answer.
-            is_filling: Whether the caller lacks rows, because its last answer had a `share` below 1.
+        `since` and `session` are the version, 0 for none, and the session of that answer. A caller `is_filling` if it lacks
+        rows, because that answer had a `share` below 1.
         """
         self.refresh()
         with self._mutex:

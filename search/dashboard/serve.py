@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from uvicorn import Server
 
 OPEN_SECONDS = 70.0  # a browser lets a hidden page ask once a minute
+PORT = 8270
+PORTS = 50  # ports that are tried
+PAUSE_SECONDS = 0.2  # between two looks at the open pages
+LONGEST_END_SECONDS = 120.0  # from the end of a command until its dashboard ends too
 
 
 class OpenPages:
@@ -44,12 +48,6 @@ class OpenPages:
         """Return the number of open pages."""
         now = time.monotonic()
         return sum(now - asked < OPEN_SECONDS for asked in list(self.asked.values()))
-
-
-PORT = 8270
-PORTS = 50  # ports that are tried
-PAUSE_SECONDS = 0.2  # between two looks at the open pages
-LONGEST_END_SECONDS = 120.0  # from the end of a command until its dashboard ends too
 
 
 def _make_server(app: ASGIApp, listener: socket.socket, token: str = "") -> Server:

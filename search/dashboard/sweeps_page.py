@@ -71,9 +71,8 @@ class KnownSweeps:
             key = _mark(folder)
             self.known[key] = before[key] if key in before else describe_sweeps([folder])
         newest = sorted((row for rows, _ in self.known.values() for row in rows), key=lambda row: -row.started)
-        return [_list_cells(row) for row in newest], [
-            mask_secrets(it) for _, them in self.known.values() for it in them
-        ]
+        problems = [mask_secrets(problem) for _, found in self.known.values() for problem in found]
+        return [_list_cells(row) for row in newest], problems
 
 
 def _mark(folder: SweepFolder) -> tuple[str, float, int, bool]:

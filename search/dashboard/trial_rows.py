@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from analysis.effects.search_parameters import OTHER, encode_recipe, is_interval, list_parameters
 from analysis.report.choices import list_options
-from analysis.report.sweep_data import DIGITS, put_epoch
+from analysis.report.sweep_data import put_epoch, put_value
 from ledger.columns import list_columns
 from ledger.formatting import unit_of
 from ledger.trials import Trial
@@ -75,17 +75,12 @@ class TrialRows:
     def describe_progress(self, trial: Trial, state: str) -> Row:
         """Return what changes while a trial runs; `state` is that which the page shows."""
         values = {it.name: it.put_on_page(it.value(trial), self.unit) for it in list_columns("pages")}
+        curve: list[float | None] = []
         metrics: dict[str, list[float | None]] = {}
         for report in trial.reports:
+            put_value(curve, report.epoch, self.unit * report.score)
             put_epoch(metrics, report.epoch, report.metrics)
-        return {**values, "state": state, "curve": list(self._curve(trial)), "metrics": metrics}
-
-    def _curve(self, trial: Trial) -> Iterator[float | None]:
-        epoch = 0
-        for report in trial.reports:
-            yield from [None] * (report.epoch - epoch - 1)  # a repaired ledger may have lost an epoch
-            yield float(f"{self.unit * report.score:.{DIGITS}g}")
-            epoch = report.epoch
+        return {**values, "state": state, "curve": curve, "metrics": metrics}
 
 
 def _dump(part: object) -> object:

@@ -106,10 +106,8 @@ class Progress:
         """Without a live part, print a line for the first epoch: until then new workers import PyTorch."""
         self.saw_epoch = True
         if self.live is None:
-            seconds, score = (
-                format_seconds(time.time() - self.started),
-                format_score(self.controller.trials.metric, event.score),
-            )
+            seconds = format_seconds(time.time() - self.started)
+            score = format_score(self.controller.trials.metric, event.score)
             self.say(f"[{seconds}] The first epoch is done: trial {event.trial:04d} is at {score}.")
 
     def _end(self, trial: Trial) -> None:

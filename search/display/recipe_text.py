@@ -65,14 +65,10 @@ def _differences(recipe: dict[str, object], baseline: dict[str, object]) -> Iter
             continue
         flat, known = flatten(value, f"{field}."), flatten(base, f"{field}.")
         # Another kind of optimizer has fields that the baseline lacks. These are compared with their defaults.
-        known = _defaults(field, value) | known if flat.keys() - known.keys() else known
+        if flat.keys() - known.keys():
+            known = flatten(slot_of(Recipe, field).part(value)().model_dump(), f"{field}.") | known
         changed = [path for path in flat if path not in known or known[path] != flat[path]]
         yield from ((path, flat[path]) for path in sorted(changed, key=_name_first))
-
-
-def _defaults(field: str, value: dict[str, object]) -> dict[str, object]:
-    part = slot_of(Recipe, field).part(value)
-    return flatten(part().model_dump(), f"{field}.")
 
 
 def _name_first(path: str) -> bool:

@@ -28,7 +28,8 @@ def write_study(record: SweepRecord, url: str) -> str:
         raise UserError(
             f"--optuna={url}: this database is lost when the command ends. Name a file: sqlite:///study.db."
         )
-    require_driver(f"--optuna={mask_secrets(url)}", url)
+    shown = mask_secrets(url)
+    require_driver(f"--optuna={shown}", url)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     trials, space = record.trials, record.space
     try:
@@ -37,18 +38,17 @@ def write_study(record: SweepRecord, url: str) -> str:
         )
     except optuna.exceptions.DuplicatedStudyError:
         raise UserError(
-            f"--optuna={mask_secrets(url)}: it already has a study called {record.name}. Name another storage."
+            f"--optuna={shown}: it already has a study called {record.name}. Name another storage."
         ) from None
     except (SQLAlchemyError, ImportError, ValueError) as error:
         reason = mask_secrets(str(error).strip().split("\n")[0])
         raise UserError(
-            f"--optuna={mask_secrets(url)}: Optuna cannot open it ({reason}). Give an address such as sqlite:///study.db."
+            f"--optuna={shown}: Optuna cannot open it ({reason}). Give an address such as sqlite:///study.db."
         ) from None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # only Optuna's plots use the names
         study.set_metric_names([trials.metric])
     study.add_trials([_translate(trial, trials.metric, space.suggest) for trial in trials])
-    shown = mask_secrets(url)
     return f"Wrote {plural(len(trials), 'trial')} to {shown}: optuna.load_study(study_name={record.name!r}, storage={shown!r})."
 
 

@@ -61,10 +61,8 @@ def report_sweep(record: SweepRecord, out: Path, console: Console, uri: str | No
         *describe_probe(findings.sweep.metric, findings.sweep.figures, cost=True),
     ):
         console.print(Text(sentence))
-    for sentence in findings.cautions:
+    for sentence in filter(None, [*findings.cautions, record.without_plugins]):
         console.print(Text.assemble(("! ", "bold yellow"), sentence))
-    if record.without_plugins:
-        console.print(Text.assemble(("! ", "bold yellow"), record.without_plugins))
     for note in findings.sweep.notes:
         console.print(Text(f"Note: {note}"))
     console.print(Text(f"Report: {out}"))

@@ -53,12 +53,8 @@ def cook_soup(record: SweepRecord, out: Path | None, console: Console) -> Soup:
 def mix_start(record: SweepRecord, name: str | None, alpha: float | None, out: Path | None, console: Console) -> Soup:
     """Average a trial with its pretrained start (WiSE-FT, Wortsman et al. 2022a), and export the mean.
 
-    Args:
-        record: The trial's sweep.
-        name: The trial; None: the best one.
-        alpha: The share of its weights; None: the one with the best validation score, and the trial alone is not exported.
-        out: The folder to write. Default: `exports/NAME-with-start`.
-        console: Where it prints.
+    Without a `name` it is the best trial. `alpha` is the share of its weights; without it, that with the best validation
+    score is taken, and the trial alone is not exported.
     """
     from training.soup import Ingredient, mix_with_start
 
@@ -131,19 +127,19 @@ def find_difference(first: Recipe, second: Recipe) -> str:
 def _describe(record: SweepRecord, cooked: Cooked, out: Path) -> Soup:
     metric, score, single, gain = _measure(record, cooked)
     first, (*early, last) = cooked.names[0], cooked.names
-    if not early:
+    if early:
+        sentences = [
+            f"The mean of trials {', '.join(early)} and {last} has {metric} {format_score(metric, score)}; trial {first} "
+            f"alone, the best, has {format_score(metric, single)}.",
+            f"{_describe_gain(metric, gain)} The trials were chosen on these images, so it is too optimistic.",
+            f"Exported the mean to {out}: recipe of trial {first}, weights, summary, card.",
+        ]
+    else:
         sentences = [
             f"No other trial improves trial {first} on validation, so it is better alone, and nothing is written. Export "
             f"it: sweep export {record.name} --trial {first}."
         ]
-        return Soup(cooked.names, metric, score, single, gain, None, sentences)
-    sentences = [
-        f"The mean of trials {', '.join(early)} and {last} has {metric} {format_score(metric, score)}; trial {first} "
-        f"alone, the best, has {format_score(metric, single)}.",
-        f"{_describe_gain(metric, gain)} The trials were chosen on these images, so it is too optimistic.",
-        f"Exported the mean to {out}: recipe of trial {first}, weights, summary, card.",
-    ]
-    return Soup(cooked.names, metric, score, single, gain, out, sentences)
+    return Soup(cooked.names, metric, score, single, gain, out if early else None, sentences)
 
 
 def _describe_start(record: SweepRecord, cooked: Cooked, asked: float | None, out: Path) -> Soup:

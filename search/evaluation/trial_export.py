@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from analysis.export.bundle import check_out, export_model, export_recipe
+from analysis.export.bundle import check_out, export_model, export_recipe, read_export, write_summary
+from analysis.export.hub import check_repository, create_repository, push_export
+from analysis.export.registry import check_model_name, register
 from analysis.export.summary import Provenance
 from ledger.events import TestScored
 from ledger.formatting import format_score, mask_secrets
 from ledger.record import SweepRecord
 from ledger.trials import Trial, Trials
+from search.evaluation.optuna_study import write_study
 from training.errors import UserError
 from training.process.optional import require
 from training.recipe import read_recipe
@@ -66,8 +69,6 @@ def export_trial(
     out = out or Path("exports") / (f"{record.name}-{trial.name}" if name else record.name)
     check_out(out)
     if extras.register is not None:
-        from analysis.export.registry import check_model_name
-
         check_model_name(extras.register)
         if trial.recipe.backbone.source == "own":
             raise UserError(
@@ -79,8 +80,6 @@ def export_trial(
                 f"--register={extras.register}: MLflow's servers do not have the head of attention_pooling. Use --onnx instead."
             )
     if extras.push_to_hub is not None:
-        from analysis.export.hub import check_repository
-
         check_repository(extras.push_to_hub, trial.recipe)
     if extras.onnx or extras.int8:
         require("--int8" if extras.int8 else "--onnx", "onnx", "onnxruntime", "onnxscript")
@@ -92,18 +91,12 @@ def export_trial(
         )
     address = ""
     if extras.push_to_hub is not None:
-        from analysis.export.hub import create_repository
-
         address = create_repository(extras.push_to_hub)  # before anything is written, as it needs a network
     study = ""
     if extras.optuna is not None:
-        from search.evaluation.optuna_study import write_study
-
         study = f"\n{write_study(record, extras.optuna)}"
     written = write_trial(record, trial, saved, why, out, extras, headline)
     if extras.push_to_hub is not None:
-        from analysis.export.hub import push_export
-
         push_export(out, extras.push_to_hub)
         address = f"\nPushed to {address}, which is private unless it was public before."
     return replace(written, sentence=written.sentence + study + address)
@@ -199,7 +192,6 @@ def describe_trial(record: SweepRecord, trial: Trial) -> str:
 
 def _add(record: SweepRecord, out: Path, extras: Extras) -> str:
     """Make the extras, add their facts to the summary and the card, and return sentences about them."""
-    from analysis.export.bundle import read_export, write_summary
     from analysis.export.onnx_export import export_onnx, quantise
     from training.evaluate import load_same_data
 
@@ -217,8 +209,6 @@ def _add(record: SweepRecord, out: Path, extras: Extras) -> str:
         )
     write_summary(exported.recipe, exported.summary, out)
     if extras.register is not None:
-        from analysis.export.registry import register
-
         settings = record.settings
         address = register(
             exported, data, name=extras.register, tracking_uri=settings.tracking_uri, experiment=settings.experiment

@@ -65,11 +65,8 @@ class TrialTable:
     def __init__(self, table: SweepTable, sort: str | None, filters: Sequence[str], columns: str | None) -> None:
         """Choose and order the trials.
 
-        Args:
-            table: The sweep.
-            sort: A column; with a minus before it, the largest value comes first. None keeps the order of the ranks.
-            filters: Conditions such as `optimizer.lr>0.01`.
-            columns: Names with commas; by default some facts and the columns of the other arguments.
+        `sort` is a column; with a minus before it, the largest value comes first; None keeps the order of the ranks.
+        `columns` are names with commas; by default some facts, and the columns of the conditions and of the order.
         """
         self.table = table
         self.named = columns
@@ -77,10 +74,11 @@ class TrialTable:
         self.known = list(dict.fromkeys([*FACTS, *(name for row in rows for name in row)]))
         conditions = [self._read_condition(text) for text in filters]
         self.rows: list[Cells] = [row for row in rows if all(condition.is_met(row) for condition in conditions)]
-        order = self._find("--sort", sort.removeprefix("-")) if sort is not None else None
-        if order is not None and sort is not None:
+        more = [condition.column for condition in conditions]
+        if sort is not None:
+            order = self._find("--sort", sort.removeprefix("-"))
             self.rows = _sort(self.rows, order, sort.startswith("-"))
-        more = [*([order] if order else []), *(condition.column for condition in conditions)]
+            more = [order, *more]
         chosen = columns.split(",") if columns is not None else [*USUAL, *more]
         self.columns = list(dict.fromkeys(self._find("--columns", name.strip()) for name in chosen))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import ClassVar
 
 import pytest
@@ -83,6 +84,14 @@ def trained_sweep(tmp_path_factory):
         leave_out_store(patch)
         run_sweep(folder, load_space(home / "tiny.yaml"), settings, make_console())
     return folder
+
+
+@pytest.fixture
+def home(trained_sweep, tmp_path, monkeypatch):
+    """A working folder with the trained sweep in it."""
+    shutil.copytree(trained_sweep.path.parent, tmp_path / "sweeps")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The Python API: what its functions return and raise, and what they leave alone in the caller's process."""
 
-import shutil
 import signal
 from inspect import signature
 
@@ -18,14 +17,6 @@ from training.errors import UserError
 
 QUIET = Console(quiet=True)
 OUTPUT = {"quiet", "verbose"}  # options of the command alone
-
-
-@pytest.fixture
-def home(trained_sweep, tmp_path, monkeypatch):
-    """A working folder with the trained sweep in it."""
-    shutil.copytree(trained_sweep.path.parent, tmp_path / "sweeps")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_an_opened_sweep_has_its_best_trial_and_exports_it(home):

@@ -11,27 +11,20 @@ from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from ledger.repair import repair_sweep
 from ledger.settings import Settings
-from search.cli.main import app
 from search.core.controller import Controller
-from search.runner.sweep import make_header
+from search.runner.sweep import create_folder, make_header
 from spaces.load import load_space
+from tests.commands import call
 from training.errors import UserError
 from training.loop.epoch_report import Report
-
-
-def call(*arguments):
-    app(list(arguments), standalone_mode=False)
 
 
 def make_sweep(storage, name, trials=5):
     """Create a finished sweep whose trials have invented scores."""
     folder = SweepFolder(storage / name)
-    folder.path.mkdir(parents=True)
     space = load_space("quick", [f"search.trials={trials}", "search.scheduler={name: none}"])
-    folder.space.write_text(space.to_yaml())
+    create_folder(folder, make_header(name, "1", space, Settings()), WarmStart(recipes=()))
     ledger = Ledger(folder.ledger)
-    ledger.append(make_header(name, "1", space, Settings()))
-    ledger.append(WarmStart(recipes=()))
     finish(space, ledger)
     ledger.close()
     return folder

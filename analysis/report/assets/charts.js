@@ -71,6 +71,12 @@ function describe(row) {
     ([...changed.slice(0, 10), ...more].map(escapeText).join("<br>") || "the baseline's recipe");
 }
 
+function makeButton(text, onClick = null) {
+  const button = Object.assign(document.createElement("button"), { type: "button", textContent: text });
+  if (onClick) button.addEventListener("click", onClick);
+  return button;
+}
+
 function pageColours() {
   const style = getComputedStyle(document.documentElement);
   return Object.fromEntries(["ink", "soft", "line", "card"].map((key) => [key, style.getPropertyValue(`--${key}`).trim()]));
@@ -146,8 +152,7 @@ function curves(page, { by = "state", log = false, show = "score" }) {
   const heights = drawn.flat().map(([, height]) => height);
   const ends = heights.reduce(([low, high], height) => [Math.min(low, height), Math.max(high, height)], [Infinity, -Infinity]);
   // A series of many lines does not widen its axes by itself.
-  const tick = echarts.number.nice((ends[1] - ends[0] || 1) / 6, true);
-  const limits = log ? ends : [tick * Math.floor(ends[0] / tick), Math.min(isPercent ? 100 : Infinity, tick * Math.ceil(ends[1] / tick))];
+  const { min, max } = log ? { min: ends[0], max: ends[1] } : spanning(page, ends, isPercent ? 100 : Infinity);
   const longest = Math.max(1, ...rows.map((row) => sweep.curves[row].length));
   const many = rows.length > MANY;
   const item = (row) => ({ row, coords: drawn[row] });
@@ -174,7 +179,7 @@ function curves(page, { by = "state", log = false, show = "score" }) {
   return { ...basics(page, `${title}: ${readOut(about)}`), legend: legend(page, [...names, "the best"]), toolbox: toolbox(page), series,
     grid: { left: 50, right: 40, top: 60, bottom: 42 },
     xAxis: axis(page, "epoch", { type: "value", min: 1, max: Math.max(2, longest), minInterval: 1 }),
-    yAxis: axis(page, label, { type: log ? "log" : "value", logBase: 2, min: limits[0], max: limits[1],
+    yAxis: axis(page, label, { type: log ? "log" : "value", logBase: 2, min, max,
       nameGap: 38, inverse: asError, axisLabel: { color: page.soft, formatter: short, showMaxLabel: log ? null : false } }) };
 }
 
@@ -206,19 +211,19 @@ function parallel(page) {
     series: [make("stopped early", scored.filter((row) => !done(row)), strength / 4), make("completed", scored.filter(done), strength)] };
 }
 
+// The place of a trial on an axis. Those of one option lie side by side; a fixed spread keeps them there when the theme changes.
+const placeOf = (one, row) => one.values[row] + (one.scale === "options" ? (((row * 0.618034) % 1) - 0.5) * 0.4 : 0);
 const cut = (text, width) => (text.length > width ? `${text.slice(0, width - 1)}…` : text);
 
 function scores(page, { over = sweep.axes[0] ? sweep.axes[0].name : "seconds" }) {
   const column = sweep.axes.find((one) => one.name === over);
   const values = column ? column.values : trials[over];
   const isChoice = column && column.scale === "options";
-  // Points of one option lie side by side; a fixed spread keeps them in place when the theme changes.
-  const place = (row) => (isChoice ? values[row] + (((row * 0.618034) % 1) - 0.5) * 0.4 : values[row]);
   const { names, colours, of } = group("state");
   const series = names.map((name, index) => ({ name, type: "scatter", symbolSize: 7, large: rows.length > MANY, color: colours[index],
     itemStyle: { opacity: rows.length > MANY ? 0.5 : 0.8 }, z: name === "baseline" ? 4 : 3,
     data: rows.filter((row) => of[row] === index && values[row] !== null && trials.score[row] !== null)
-      .map((row) => ({ row, value: [place(row), trials.score[row]] })) }));
+      .map((row) => ({ row, value: [column ? placeOf(column, row) : values[row], trials.score[row]] })) }));
   const options = isChoice ? { min: -1, max: column.options.length, interval: 1, splitLine: { show: false },
     axisTick: { show: false }, axisLabel: { color: page.soft, showMinLabel: false, showMaxLabel: false, hideOverlap: true,
       formatter: (value) => column.options[Math.round(value)] ?? "" } } : {};
@@ -231,6 +236,13 @@ function scores(page, { over = sweep.axes[0] ? sweep.axes[0].name : "seconds" })
     yAxis: scoreAxis(page, trials.score.filter((score) => score !== null)) };
 }
 
+// The names of rows from top to bottom, each in at most `width` pixels; and a line where their difference is 0.
+const nameAxis = (page, shown, width) => ({ type: "category", inverse: true, data: shown.map((row) => row.name),
+  axisTick: { show: false }, axisLine: { lineStyle: { color: page.soft } },
+  axisLabel: { color: page.ink, interval: 0, width, overflow: "break", lineHeight: 12, fontSize: 11 } });
+const zeroLine = (page) => ({ silent: true, symbol: "none", label: { show: false }, data: [{ xAxis: 0 }],
+  lineStyle: { color: page.ink, type: "solid" } });
+
 function effects(page) {
   const shown = sweep.effects;
   const known = shown.map((row, place) => ({ ...row, place })).filter((row) => row.effect !== null);
@@ -240,15 +252,12 @@ function effects(page) {
   return { ...basics(page, readOut(known.map((row) => describeEffect(row.place)))), grid: { left: Math.min(260, 0.42 * innerWidth), right: 24, top: 6, bottom: 42 },
     xAxis: axis(page, `${sweep.percent ? "points " : ""}better than the baseline's choice`,
       spanning(page, ends)),
-    yAxis: { type: "category", inverse: true, data: shown.map((row) => row.name), axisTick: { show: false },
-      axisLine: { lineStyle: { color: page.soft } },
-      axisLabel: { color: page.ink, interval: 0, width: Math.min(250, 0.4 * innerWidth), overflow: "break", lineHeight: 12, fontSize: 11 } },
+    yAxis: nameAxis(page, shown, Math.min(250, 0.4 * innerWidth)),
     series: [
       { type: "lines", coordinateSystem: "cartesian2d", polyline: true,
         data: known.map((row) => item(row, { coords: [[row.low, row.place], [row.high, row.place]] })) },
       { type: "scatter", symbolSize: 9, data: known.map((row) => item(row, { value: [row.effect, row.place] })),
-        markLine: { silent: true, symbol: "none", label: { show: false }, lineStyle: { color: page.ink, type: "solid" },
-          data: [{ xAxis: 0 }] } },
+        markLine: zeroLine(page) },
     ] };
 }
 

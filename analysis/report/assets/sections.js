@@ -9,16 +9,13 @@ function intervals(page, { place }) {
   const about = shown.map((row) => [row.text, ...row.points.map(([, text]) => text.split("\n")[1])].join(", "));
   return { ...basics(page, readOut(about)), grid: { left: Math.min(230, 0.4 * innerWidth), right: 24, top: 6, bottom: 42 },
     xAxis: axis(page, label, spanning(page, ends)),
-    yAxis: { type: "category", inverse: true, data: shown.map((row) => row.name), axisTick: { show: false },
-      axisLine: { lineStyle: { color: page.soft } },
-      axisLabel: { color: page.ink, interval: 0, width: Math.min(220, 0.38 * innerWidth), overflow: "break", lineHeight: 12, fontSize: 11 } },
+    yAxis: nameAxis(page, shown, Math.min(220, 0.38 * innerWidth)),
     series: [
       { type: "lines", coordinateSystem: "cartesian2d", polyline: true, data: shown.map((row, line) => ({
         coords: [[row.low, line], [row.high, line]], html: plainText(row.text),
         lineStyle: { color: COLOURS[row.group], width: 3, opacity: 1 } })) },
       { type: "scatter", symbolSize: 11, data: shown.map((row, line) => item(row, line, row.mean, row.text)), z: 4,
-        ...(zero ? { markLine: { silent: true, symbol: "none", label: { show: false },
-          lineStyle: { color: page.ink, type: "solid" }, data: [{ xAxis: 0 }] } } : {}) },
+        ...(zero ? { markLine: zeroLine(page) } : {}) },
       // Points stand a little below the interval, so that it stays visible.
       { type: "scatter", symbolSize: 7, symbolOffset: [0, 11], symbol: "diamond", z: 5, itemStyle: { opacity: 0.75 },
         data: shown.flatMap((row, line) => row.points.map(([value, text]) => item(row, line, value, text))) },

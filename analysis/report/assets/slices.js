@@ -27,7 +27,6 @@ function slices(page) {
   const columns = 3;
   const lines = Math.ceil(sweep.slices.length / columns);
   const inside = { baseline: shown.filter((row) => trials.is_baseline[row]), completed: shown.filter((row) => !trials.is_baseline[row]) };
-  const place = (one, row) => (one.scale === "options" ? one.values[row] + (((row * 0.618034) % 1) - 0.5) * 0.4 : one.values[row]);
   const box = (at) => ({ left: `${5 + (at % columns) * 32}%`, width: "26%", top: 34 + Math.floor(at / columns) * 170, height: 110 });
   return { ...basics(page, readOut(byScore().filter((row) => shown.includes(row)).map(describe))), legend: legend(page, Object.keys(inside)),
     grid: sweep.slices.map((_, at) => box(at)),
@@ -35,7 +34,7 @@ function slices(page) {
     yAxis: sweep.slices.map((_, at) => ({ ...scoreAxis(page, shown.map((row) => trials.score[row]), 3), gridIndex: at, name: at === columns * Math.floor((lines - 1) / 2) ? sweep.label : "" })),
     series: sweep.slices.flatMap((one, at) => Object.entries(inside).map(([name, members]) => ({ name, type: "scatter", symbolSize: 6, color: STATES[name],
       xAxisIndex: at, yAxisIndex: at, itemStyle: { opacity: 0.8 }, z: name === "baseline" ? 4 : 3, large: shown.length > MANY,
-      data: members.filter((row) => one.values[row] !== null).map((row) => ({ row, value: [place(one, row), trials.score[row]] })) }))) };
+      data: members.filter((row) => one.values[row] !== null).map((row) => ({ row, value: [placeOf(one, row), trials.score[row]] })) }))) };
 }
 
 // The middles of the cells of an axis, and how near each trial is to them.

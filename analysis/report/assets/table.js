@@ -51,10 +51,8 @@ function makeTable(section, onTrial) {
     const cell = document.createElement("th");
     cell.scope = "col";
     if (column.right) cell.className = "n";
-    const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = column.title.replace(/[._](?=.)/g, "$&\u200b"); // on paper a long name may go on in a second line
-    button.addEventListener("click", () => {
+    const title = column.title.replace(/[._](?=.)/g, "$&\u200b"); // on paper a long name may go on in a second line
+    const button = makeButton(title, () => {
       const isSame = sorted.title === column.title;
       sorted = { title: column.title, up: isSame ? !sorted.up : column.title !== "score" || !sweep.maximise };
       limit = STEP;
@@ -114,8 +112,7 @@ function makeTable(section, onTrial) {
       const cell = line.insertCell();
       if (column.right) cell.className = "n";
       if (place > 0) continue;
-      const button = document.createElement("button");
-      button.type = "button";
+      const button = makeButton("");
       button.className = "link";
       button.setAttribute("aria-label", `Show trial ${nameOf(row)}`);
       cell.append(button);

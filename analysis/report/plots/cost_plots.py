@@ -20,14 +20,9 @@ COSTS = ("seconds", "memory_mb", "ece")  # less is better
 
 
 def pareto_front(cost: ArrayLike, score: ArrayLike) -> np.ndarray:
-    """A mask of the points that no other point beats in both cost and score.
+    """A mask, shape (n,), of the points that no other point beats in both a lower cost and a higher score, (n,) each.
 
-    Args:
-        cost: Lower is better, shape (n,).
-        score: Higher is better, shape (n,).
-
-    Returns:
-        A mask of shape (n,). Of equal points it has the first only.
+    Of equal points it has the first only.
     """
     cost, score = np.asarray(cost, dtype=float), np.asarray(score, dtype=float)
     front = np.zeros(len(cost), dtype=bool)

@@ -12,6 +12,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from analysis.effects.search_parameters import encode, is_interval, list_levels, list_parameters
+from analysis.report.plots.effect_plots import cut
 from analysis.report.plots.plot_style import (
     BLUE,
     GREEN,
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from ledger.tables import Sweep
 
 OVERLAP_SECONDS = 0.05  # The start of a worker's next trial can be recorded before the end of its last one.
-
-
 PANELS = {
     "loss": {"val_loss": "-", "train_loss": "--"},
     "accuracy (%)": {"val_accuracy": "-", "train_accuracy": "--"},
@@ -66,14 +65,10 @@ def plot_curves(sweep: Sweep) -> Figure:
     for epoch, count in find_rungs(sweep.trials):
         axes.axvline(epoch, color=GREY, linewidth=0.7, linestyle=":")
         axes.text(epoch, 1.0, f"{count}", transform=axes.get_xaxis_transform(), fontsize=7, color=GREY, va="bottom")
-    axes.set(
-        xlabel="epoch",
-        ylabel=label_of(sweep.metric)
-        if sweep.space.search.score == "last"
-        else f"best {label_of(sweep.metric)} so far",
-    )
-    names = {"completed": (BLUE, 1), "the best": (BLUE, 2.4), "baseline": (ORANGE, 1.4), "stopped": (GREY, 1)}
-    put_legend(figure, {name: (colour, width, "-") for name, (colour, width) in names.items()})
+    label = label_of(sweep.metric)
+    axes.set(xlabel="epoch", ylabel=label if sweep.space.search.score == "last" else f"best {label} so far")
+    names = {"completed": (BLUE, 1, "-"), "the best": (BLUE, 2.4, "-"), "baseline": (ORANGE, 1.4, "-")}
+    put_legend(figure, {**names, "stopped": (GREY, 1, "-")})
     return finish(figure)
 
 
@@ -131,7 +126,8 @@ def plot_parallel(sweep: Sweep) -> Figure:
     lines = np.stack(
         [np.tile(np.arange(len(parameters)), (len(points), 1)), np.clip(np.stack(places, axis=1), -0.1, 1.1)], axis=2
     )
-    rank = trials.score.rank(pct=True).to_numpy() if sweep.sign > 0 else 1 - trials.score.rank(pct=True).to_numpy()
+    rank = trials.score.rank(pct=True).to_numpy()
+    rank = rank if sweep.sign > 0 else 1 - rank
     done = (trials.state == "completed").to_numpy()
     colours = SCALE(rank)
     colours[:, 3] = np.where(done, 0.85, 0.18)
@@ -150,9 +146,7 @@ def plot_parallel(sweep: Sweep) -> Figure:
     axes.set_yticks([])
     for place, marks in enumerate(ticks):
         for height, text in marks.items():
-            axes.text(
-                place + 0.03, height, text if len(text) < 14 else text[:12] + "…", fontsize=6.5, va="center", zorder=5
-            )
+            axes.text(place + 0.03, height, cut(text, 13), fontsize=6.5, va="center", zorder=5)
     axes.grid(axis="x", visible=True, alpha=0.8)
     return finish(figure)
 

@@ -19,9 +19,8 @@ INK = "#3f4652"  # In an SVG, it is replaced by the text colour of the page.
 BLUE, ORANGE, GREEN, RED, GREY = "#3b82c4", "#dd8426", "#2b9a66", "#cf4f4f", "#8b93a1"
 VERDICTS = {"useful": GREEN, "harmful": RED, "no effect seen": BLUE, "not enough trials": GREY}
 STATES = {"completed": BLUE, "stopped": GREY, "diverged": RED, "failed": "#c2528b", "out_of_memory": "#b0892b"}
-SCALE = LinearSegmentedColormap.from_list(
-    "scale", ["#8f6bd6", "#4f86d9", "#2e9d8f", "#b58f1f", "#e2761b"]
-)  # bad to good
+# From bad to good.
+SCALE = LinearSegmentedColormap.from_list("scale", ["#8f6bd6", "#4f86d9", "#2e9d8f", "#b58f1f", "#e2761b"])
 MANY = 200  # With more curves, pixels make a smaller file than lines.
 
 STYLE: Any = {

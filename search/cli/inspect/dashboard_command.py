@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search.arguments import absolute_uri
-from search.cli.options import STORAGE, FromStore, Plugins, Storage, complete_name
+from search.cli.options import FromStore, Plugins, Storage
 from search.runner.interrupt import Interrupted
+from search.sweep_options import STORAGE, complete_name
 from training.errors import UserError
 
 if TYPE_CHECKING:

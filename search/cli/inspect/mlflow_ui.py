@@ -36,11 +36,6 @@ def ui(
     """Open the MLflow UI on 127.0.0.1 for the store that sweeps log to."""
     uri = absolute_uri(tracking_uri)
     check_database(uri)
-    serve_ui(uri, port)
-
-
-def serve_ui(uri: str, port: int) -> None:
-    """Serve the UI of a database on 127.0.0.1 until Ctrl-C; for a server, print its address."""
     if uri.startswith(("http", "databricks")):
         print(f"{mask_secrets(uri)} is a tracking server and has its own UI: open it in a browser.")
         return

@@ -10,8 +10,8 @@ import typer
 import search
 from ledger.formatting import remove_controls
 from search.arguments import check_number, parse_tags
-from search.cli.options import STORAGE, AsCsv, AsJson, FromStore, Plugins, Storage, check_form, name_latest, options_of
-from search.sweep_options import OpenOptions, complete_trial
+from search.cli.options import AsCsv, AsJson, FromStore, Plugins, Storage, check_form, name_latest, options_of
+from search.sweep_options import STORAGE, OpenOptions, complete_trial
 from training.errors import UserError
 
 

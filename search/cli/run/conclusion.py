@@ -49,7 +49,7 @@ def conclude(result: Result, publish: bool = False, dashboard: bool = False) -> 
         missing = plural(result.undelivered, "event")
         console.print(f"{missing} did not reach MLflow. Send what is missing with: sweep resume {record.name}")
     name, store = record.name, _describe_ui(record.recorded_settings.tracking_uri)
-    plugins = _list_plugin_files()
+    plugins = "".join(f" --plugin {shlex.quote(source['file'])}" for source in list_sources())
     follow = (
         f"sweep report {name}{plugins}, sweep confirm {name}{plugins} (fresh seeds, then the test split), "
         if best
@@ -71,11 +71,6 @@ def conclude(result: Result, publish: bool = False, dashboard: bool = False) -> 
         raise typer.Exit(130)
     if not best:
         raise typer.Exit(1)
-
-
-def _list_plugin_files() -> str:
-    """Return the options that load the same own techniques again."""
-    return "".join(f" --plugin {shlex.quote(source['file'])}" for source in list_sources())
 
 
 def _describe_ui(tracking_uri: str) -> str:

@@ -13,7 +13,6 @@ import search
 from ledger import EXPERIMENT, TRACKING_URI
 from search.arguments import VERBOSE
 from search.cli.options import (
-    STORAGE,
     AsJson,
     Name,
     Plugins,
@@ -21,7 +20,7 @@ from search.cli.options import (
     list_options,
     options_of,
 )
-from search.sweep_options import PlanOptions, ResumeOptions, SweepOptions
+from search.sweep_options import STORAGE, PlanOptions, ResumeOptions, SweepOptions
 from training.errors import UserError
 
 # The options of a sweep that its plan depends on.

@@ -18,6 +18,7 @@ from search.display.tables.columns import Column, Columns
 from training.recipe import Recipe
 
 if TYPE_CHECKING:
+    from analysis.effects.lead import Lead
     from analysis.effects.technique_effects import Fitted
 
 REASONS = 3  # reasons of failures that are shown at most
@@ -79,14 +80,20 @@ def _describe_failures(trials: Trials) -> Iterator[str]:
 
 def describe_headline(record: SweepRecord) -> str:
     """Return the sentence about the lead of the best trial; at least one trial must have completed."""
+    return sentences.describe_lead(record.trials.metric, _judge(record)[1])
+
+
+def _judge(record: SweepRecord) -> tuple[Fitted, Lead]:
+    """Return the model of effects, and the lead of the best trial; at least one trial must have completed."""
     from analysis.effects.lead import judge_lead
     from analysis.effects.technique_effects import fit_sweep
     from ledger.tables import make_tables
 
     tables = make_tables(record)
-    lead = judge_lead(tables, fit_sweep(tables))
+    fitted = fit_sweep(tables)
+    lead = judge_lead(tables, fitted)
     assert lead is not None
-    return sentences.describe_lead(tables.metric, lead)
+    return fitted, lead
 
 
 def describe_finding(record: SweepRecord, *, with_probe: bool = True) -> list[str]:
@@ -94,21 +101,13 @@ def describe_finding(record: SweepRecord, *, with_probe: bool = True) -> list[st
 
     Without `with_probe`, what the probe reaches is left out; a run has said it already.
     """
-    from analysis.effects.lead import judge_lead
-    from analysis.effects.technique_effects import fit_sweep
-    from ledger.tables import make_tables
-
     trials = record.trials
     if not any(trial.state == "completed" and trial.score is not None for trial in trials):
         return ["No trial completed, so none can be called the best." if len(trials) else "No trial has started yet."]
-    tables = make_tables(record)
-    fitted = fit_sweep(tables)
-    lead = judge_lead(tables, fitted)
-    assert lead is not None
-    rivals = sentences.describe_rivals(lead)
+    fitted, lead = _judge(record)
     return [
         sentences.describe_lead(trials.metric, lead),
-        *([rivals] if rivals else []),
+        *filter(None, [sentences.describe_rivals(lead)]),
         *(describe_frozen(trials) if with_probe else doubt_training(trials)),
         *(_describe_choices(trials.metric, fitted, int(lead.best)) if lead.verdict in ("open", "clear") else []),
     ]

@@ -67,10 +67,9 @@ def ablate(source: SweepRecord, seeds: int | None, console: Console) -> Ablation
 
 
 def _build_variants(winner: Recipe, baseline: Recipe, sweep: str) -> tuple[list[str], Variants]:
-    """Switch each technique that is on in the winner, or in which it differs from the baseline, one at a time.
+    """Return the techniques that are on in the winner, or differ from the baseline, and recipes with one of them switched.
 
-    Returns:
-        The techniques, and the recipes with `winner` and `baseline` first.
+    The recipes begin with `winner` and `baseline`.
     """
     recipes, notes, techniques = {WINNER: winner, BASELINE: baseline}, [], []
     for field, value, off in _switches(winner, baseline):
@@ -110,10 +109,8 @@ def _switches(winner: Recipe, baseline: Recipe) -> Iterator[tuple[str, object, o
 
 def _exchange(recipe: Recipe, field: str, value: object) -> Recipe | str:
     """Return the recipe with another value of one field, or the reason why that is invalid."""
-    values = recipe.model_dump()
-    values[field] = value.model_dump() if hasattr(value, "model_dump") else value
     try:
-        return read_recipe(values)
+        return read_recipe(recipe.model_copy(update={field: value}).model_dump())
     except UserError as error:
         return str(error)
 
@@ -228,8 +225,8 @@ def describe_proof(ablation: Ablation) -> Iterator[str]:
     proven = [row for row in _list_worths(ablation) if row[2].proven]
     for word, sign in (("help", 1), ("harm", -1)):
         texts = [
-            f"{name} by {format_gap(ablation.metric, worth.interval)} in the {place}"
-            for name, place, worth in proven
+            f"{row.technique} by {format_gap(ablation.metric, worth.interval)} in the {place}"
+            for row, place, worth in proven
             if sign * worth.interval.mean > 0
         ]
         if texts:
@@ -241,30 +238,23 @@ def describe_proof(ablation: Ablation) -> Iterator[str]:
         )
 
 
-def _list_worths(ablation: Ablation) -> list[tuple[str, str, Worth]]:
+def _list_worths(ablation: Ablation) -> list[tuple[TechniqueWorth, str, Worth]]:
     """Return each effect that was measured: the technique, the recipe that it was switched in, and its worth."""
     return [
-        (row.technique, place, worth)
+        (row, place, worth)
         for row in ablation.techniques
-        for place, worth in (("winner", row.in_winner), ("baseline", row.in_baseline))
+        for place, worth in ((WINNER, row.in_winner), (BASELINE, row.in_baseline))
         if worth is not None
     ]
 
 
 def _worth_chart(ablation: Ablation) -> Chart:
     unit = unit_of(ablation.metric)
-    rows = [
-        interval_row(
-            f"{row.technique}, in the {place}",
-            group,
-            worth.interval,
-            unit,
-            f"{row.technique}, in the {place}\n{_format_worth(ablation.metric, worth)}\n{row.value}",
-        )
-        for row in ablation.techniques
-        for group, (place, worth) in enumerate((("winner", row.in_winner), ("baseline", row.in_baseline)))
-        if worth is not None
-    ]
+    rows = []
+    for row, place, worth in _list_worths(ablation):
+        name, group = f"{row.technique}, in the {place}", int(place == BASELINE)
+        text = f"{name}\n{_format_worth(ablation.metric, worth)}\n{row.value}"
+        rows.append(interval_row(name, group, worth.interval, unit, text))
     caption = "The effect of each technique with its 95 % interval: blue in the winner, orange in the baseline."
     label = "better with the technique" + (", in points" if unit != 1 else "")
     return interval_chart(caption, label, rows, 28, zero=True)

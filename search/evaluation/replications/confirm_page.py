@@ -35,17 +35,11 @@ def render(replicated: Replicated, confirmation: Confirmation) -> str:
     from analysis.held_out.score_figures import draw_confusion, draw_reliability
 
     results, classes = confirmation.test.results, confirmation.test.classes
-    confusion = [
-        Chart(
-            "confusion",
-            "Confusion matrix: rows are true classes, and the colour is the share of their images",
-            {"classes": list(classes), "table": table},
-            height=150 + 26 * min(len(classes), 30),
-            picture=draw_confusion(table, classes),
-        )
-        for table in [results["confusion"]]
-        if table  # there is none with very many classes
-    ]
+    confusion = []
+    if table := results["confusion"]:  # there is none with very many classes
+        caption = "Confusion matrix: rows are true classes, and the colour is the share of their images"
+        data, height = {"classes": list(classes), "table": table}, 150 + 26 * min(len(classes), 30)
+        confusion.append(Chart("confusion", caption, data, height, draw_confusion(table, classes)))
     reliability = Chart(
         "reliability",
         "Reliability on the test split: the area of a mark is its share of the images",
@@ -54,14 +48,14 @@ def render(replicated: Replicated, confirmation: Confirmation) -> str:
     )
     worst = replicated.record.folder.path / "worst.png"
     pictures = [("The wrong predictions with the highest confidence", worst.read_bytes())] if worst.exists() else []
-    chart, table = _recipe_chart(replicated, confirmation), _recipe_table(replicated, confirmation)
+    chart, recipes = _recipe_chart(replicated, confirmation), _recipe_table(replicated, confirmation)
     recall = ("class", "images", "recognised", "recall")
     sections = [
         Section(
             text=[judge(confirmation.metric, confirmation.winner), *confirmation.notes],
             verdict=find_verdict(confirmation),
         ),
-        Section("Recipes on fresh seeds", [METHOD.format(count=len(confirmation.recipes))], [chart], *table),
+        Section("Recipes on fresh seeds", [METHOD.format(count=len(confirmation.recipes))], [chart], *recipes),
         Section("Test split", [*describe_test(confirmation), TEST_METHOD], [reliability], *_calibration_table(results)),
         Section("Classes", (), confusion, recall, _recall_rows(results), pictures),
     ]
@@ -222,9 +216,8 @@ def format_ranks(recipe: ConfirmedRecipe) -> str:
 
 def differences_of(replicated: Replicated, confirmed: ConfirmedRecipe) -> str:
     """Return the differences of a recipe from the baseline, on one line."""
-    same = {"seed": 0}  # seeds always differ here, so they are not shown
     recipe, baseline = replicated.by_label[confirmed.label][0].recipe, baseline_of(replicated.trials)
-    return short_recipe(recipe.model_copy(update=same), baseline.model_copy(update=same))
+    return short_recipe(recipe.without("seed"), baseline.without("seed"))  # seeds always differ here
 
 
 def format_found(metric: str, interval: dict[str, float]) -> str:

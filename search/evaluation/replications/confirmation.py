@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.effects.intervals import Interval, paired_interval, rank_ranges, score_interval, score_noise
-from analysis.export.bundle import check_out
+from analysis.export.bundle import check_out, export_model
 from ledger.events import TestOpened, TestScored
 from ledger.folder import SweepFolder
 from ledger.formatting import plural
 from ledger.record import SweepRecord
-from ledger.trials import Trial, Trials
+from ledger.trials import Trial
 from search.arguments import check_number
 from search.evaluation.replications.findings import BASELINE, Confirmation, ConfirmedRecipe
 from search.evaluation.replications.replication import (
@@ -119,7 +119,7 @@ def compare(replicated: Replicated) -> list[ConfirmedRecipe]:
     return [
         ConfirmedRecipe(
             label,
-            searched=_searched(source, label),
+            searched=(choose_baseline(source, "") if label == BASELINE else source.by_number[int(label)]).score,
             scores=scores[label],
             interval=intervals[label],
             ranks=ranks[label],
@@ -135,12 +135,6 @@ def _ahead(scores: dict[str, list[float]], label: str, sign: int) -> Interval | 
         return None
     gap = paired_interval(scores, label, BASELINE, len(scores) - 1)
     return gap if sign > 0 else Interval(-gap.mean, -gap.high, -gap.low)
-
-
-def _searched(source: Trials, label: str) -> float | None:
-    """Return the score of a recipe in the search."""
-    trial = choose_baseline(source, "") if label == BASELINE else source.by_number[int(label)]
-    return trial.score
 
 
 def _score_test(replicated: Replicated, trial: Trial) -> TestScored:
@@ -190,15 +184,14 @@ def _draw_worst(
             error["file"] = printable(part.images.paths[error["position"]])
 
 
-def _train_release(replicated: Replicated, headline: str, console: Console) -> Path:
-    """Train the recipe that `sweep confirm` scored, export its last epoch, and return the folder of the export.
+def _train_release(replicated: Replicated, headline: str, console: Console) -> None:
+    """Train the recipe that `sweep confirm` scored, and export its last epoch.
 
     Raises:
         Interrupted: a signal ended it.
     """
     import torch
 
-    from analysis.export.bundle import export_model
     from training.loop.checkpoint import read_checkpoint
     from training.train import train
 
@@ -245,4 +238,3 @@ def _train_release(replicated: Replicated, headline: str, console: Console) -> P
     )
     export_model(outcome.recipe, read_checkpoint(folder / "best.ckpt")["state_dict"], source, out)
     console.print(f"Exported the model to release to {out}: recipe, weights, summary, card.", markup=False)
-    return out

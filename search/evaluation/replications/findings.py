@@ -54,8 +54,7 @@ class Confirmation:
     def to_json(self) -> dict[str, object]:
         """Plain values, as in `confirm.json`."""
         test = self.test.model_dump(mode="json", exclude={"event", "time"}) | {"scored_at": self.scored_at}
-        plain = asdict(self) | {"test": test, "seeds": list(self.seeds)}
-        return {"format": FORMAT, **plain}
+        return {"format": FORMAT, **asdict(self), "test": test, "seeds": list(self.seeds)}
 
 
 @dataclass(frozen=True)

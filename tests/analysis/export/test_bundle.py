@@ -37,9 +37,16 @@ def code_of_card(export):
     return re.search(r"```python\n(.*?)```", (export / "MODEL_CARD.md").read_text(), re.DOTALL)[1]
 
 
-def accuracy_of(table):
-    rows = list(csv.DictReader(table.open(encoding="utf-8")))
-    return np.mean([row["file"].split("/")[0] == row["label"] for row in rows])
+@pytest.fixture
+def accuracy_of(validation_files, tmp_path):
+    """A function that labels the validation images with an export, and returns the share of right labels."""
+
+    def measure(export, *options):
+        predict_images(export, validation_files, tmp_path / "out.csv", *options)
+        rows = list(csv.DictReader((tmp_path / "out.csv").open(encoding="utf-8")))
+        return np.mean([row["file"].split("/")[0] == row["label"] for row in rows])
+
+    return measure
 
 
 @pytest.fixture(scope="module")
@@ -73,10 +80,9 @@ def test_the_five_lines_of_the_card_reproduce_the_score_without_this_project(
     assert printed[0].split()[0] in summary_of(exported)["classes"]
 
 
-def test_predict_reproduces_the_score_and_writes_every_probability(exported, validation_files, tmp_path):
-    count, unreadable = predict_images(exported, validation_files, tmp_path / "out.csv")
-    assert (count, unreadable) == (350, [])
-    assert accuracy_of(tmp_path / "out.csv") == pytest.approx(summary_of(exported)["score"])
+def test_predict_reproduces_the_score_and_writes_every_probability(exported, validation_files, tmp_path, accuracy_of):
+    assert predict_images(exported, validation_files, tmp_path / "out.csv") == (350, [])
+    assert accuracy_of(exported) == pytest.approx(summary_of(exported)["score"])
     for row in list(csv.DictReader((tmp_path / "out.csv").open()))[:20]:
         shares = {
             name.removeprefix("probability_"): float(p) for name, p in row.items() if name.startswith("probability_")
@@ -87,17 +93,13 @@ def test_predict_reproduces_the_score_and_writes_every_probability(exported, val
 
 
 @pytest.mark.slow
-def test_every_form_of_an_export_averages_over_mirror_images(averaged, validation_files, tmp_path, stranger):
+def test_every_form_of_an_export_averages_over_mirror_images(averaged, accuracy_of, stranger):
     """Only then do they reproduce the score. The plain weights give another one."""
     import onnxruntime
-    import torch
-
-    from analysis.export.served_model import ServedClassifier
 
     found, score = read_export(averaged), summary_of(averaged)["score"]
     data = load_data(found.recipe.data)
-    predict_images(averaged, validation_files, tmp_path / "out.csv")
-    assert accuracy_of(tmp_path / "out.csv") == pytest.approx(score)
+    assert accuracy_of(averaged) == pytest.approx(score)
     export_onnx(found, data)
     images, _ = next(iter(make_eval_loader(data.val, found.recipe, workers=0)))
     logits = onnxruntime.InferenceSession(averaged / "model.onnx").run(None, {"images": images.numpy()})[0]
@@ -117,13 +119,10 @@ def test_every_form_of_an_export_averages_over_mirror_images(averaged, validatio
 
 @pytest.mark.slow
 def test_every_form_of_an_export_of_snapshots_averages_the_probabilities_of_its_members(
-    make_export, validation_files, tmp_path, stranger
+    make_export, accuracy_of, stranger
 ):
     import onnxruntime
-    import torch
     from safetensors.torch import load_file
-
-    from analysis.export.served_model import ServedClassifier
 
     cycles = {"name": "cosine_restarts", "cycles": 2}
     fields = {"snapshots": {"members": 2}, "schedule": cycles, "flip_average": {"enabled": True}}
@@ -131,8 +130,7 @@ def test_every_form_of_an_export_of_snapshots_averages_the_probabilities_of_its_
     summary, found = summary_of(export), read_export(export)
     assert summary["members"] == 2
     assert "2 times the memory and the time of one" in (export / "MODEL_CARD.md").read_text()
-    predict_images(export, validation_files, tmp_path / "out.csv")
-    assert accuracy_of(tmp_path / "out.csv") == pytest.approx(summary["score"])
+    assert accuracy_of(export) == pytest.approx(summary["score"])
     data = load_data(found.recipe.data)
     images, _ = next(iter(make_eval_loader(data.val, found.recipe, workers=0)))
     members = [timm.create_model("test_resnet", num_classes=10).eval() for _ in range(2)]
@@ -143,8 +141,7 @@ def test_every_form_of_an_export_of_snapshots_averages_the_probabilities_of_its_
     export_onnx(found, data)
     (logits,) = onnxruntime.InferenceSession(export / "model.onnx").run(None, {"images": images.numpy()})
     assert np.allclose(torch.from_numpy(logits).softmax(1), expected, atol=1e-4)
-    predict_images(export, validation_files, tmp_path / "onnx.csv", Options("onnx"))
-    assert accuracy_of(tmp_path / "onnx.csv") == pytest.approx(summary["score"])
+    assert accuracy_of(export, Options("onnx")) == pytest.approx(summary["score"])
     served = ServedClassifier()
     files = {"summary": export / "summary.json", "weights": export / "model.safetensors"}
     served.load_context(SimpleNamespace(artifacts=files))
@@ -160,16 +157,13 @@ def test_every_form_of_an_export_of_snapshots_averages_the_probabilities_of_its_
 
 
 @pytest.mark.slow
-def test_every_form_of_an_export_predicts_at_the_size_of_the_evaluation(
-    make_export, validation_files, tmp_path, stranger
-):
+def test_every_form_of_an_export_predicts_at_the_size_of_the_evaluation(make_export, accuracy_of, stranger):
     import onnxruntime
 
     export = make_export(evaluation_size={"factor": 1.25}, epochs=1)
     summary = summary_of(export)
     assert summary["input_size"] == [3, 40, 40]
-    predict_images(export, validation_files, tmp_path / "out.csv")
-    assert accuracy_of(tmp_path / "out.csv") == pytest.approx(summary["score"])
+    assert accuracy_of(export) == pytest.approx(summary["score"])
     found = read_export(export)
     data = load_data(found.recipe.data)
     assert export_onnx(found, data)["images"] == 350
@@ -194,12 +188,9 @@ RARE = {"an average of the last epochs", "another layout"}
 @pytest.mark.parametrize(
     "change", [pytest.param(c, marks=pytest.mark.slow) if c in RARE else c for c in CHANGED_WEIGHTS]
 )
-def test_weights_of_a_technique_load_into_the_plain_model_and_reproduce_the_score(
-    change, make_export, validation_files, tmp_path
-):
+def test_weights_of_a_technique_load_into_the_plain_model_and_reproduce_the_score(change, make_export, accuracy_of):
     exported = make_export(**CHANGED_WEIGHTS[change])
-    predict_images(exported, validation_files, tmp_path / "out.csv")
-    assert accuracy_of(tmp_path / "out.csv") == pytest.approx(summary_of(exported)["score"], abs=1e-6)
+    assert accuracy_of(exported) == pytest.approx(summary_of(exported)["score"], abs=1e-6)
 
 
 def test_predict_turns_photos_upright_names_bad_files_and_accepts_any_file_name(exported, validation_files, tmp_path):

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from analysis.report.technique_cards import find_card, full_space, read_cards, technique_names
 from search.cli.inspect.technique_view import show_card
-from search.cli.main import app
 from spaces.parameters.domains import find_parameters
+from tests.commands import call, read
 from training.contract.technique import Technique
 from training.errors import UserError
 from training.recipe import Recipe
@@ -67,14 +67,12 @@ def test_the_page_is_up_to_date():
 
 def test_an_unknown_technique_is_refused_with_the_nearest_name():
     with pytest.raises(UserError, match="mixpu: there is no such technique. Did you mean mixup"):
-        app(["techniques", "mixpu"], standalone_mode=False)
+        call("techniques", "mixpu")
 
 
 def test_the_command_shows_all_techniques_or_one(capsys):
-    app(["techniques"], standalone_mode=False)
-    assert "gradient_clipping" in capsys.readouterr().out
-    app(["techniques", "unfreeze"], standalone_mode=False)
-    shown = capsys.readouterr().out
+    assert "gradient_clipping" in read(capsys, "techniques")
+    shown = read(capsys, "techniques", "unfreeze")
     assert "last, most, first, middle, norm_bias or full" in shown
     assert "Yosinski" in shown
 
@@ -91,6 +89,5 @@ def test_a_card_fits_80_columns_with_every_value_whole(name):
 
 
 def test_a_piped_card_is_plain_text(capsys):
-    app(["techniques", "optimizer"], standalone_mode=False)
-    shown = capsys.readouterr().out
+    shown = read(capsys, "techniques", "optimizer")
     assert not re.search(r"\*\*|`|^#|\| ---| $", shown, re.MULTILINE)

@@ -8,11 +8,11 @@ import pytest
 from ledger.file import Ledger
 from ledger.folder import SweepFolder
 from ledger.settings import Settings
-from search.cli.main import app
 from search.core.controller import Controller
 from search.runner.sweep import create_folder, make_header
 from search.sweep_options import complete_field, complete_preset, complete_space, complete_trial
 from spaces.load import load_space
+from tests.commands import call, read
 from training.errors import UserError
 
 
@@ -40,14 +40,13 @@ def test_spaces_presets_fields_and_trials_are_completed(home):
 
 
 def test_show_takes_the_latest_sweep(home, capsys):
-    app(["show"], standalone_mode=False)
-    assert capsys.readouterr().out.startswith("Sweep quick-1, the latest one:")
-    app(["show", "--json"], standalone_mode=False)
+    assert read(capsys, "show").startswith("Sweep quick-1, the latest one:")
+    call("show", "--json")
     shown = capsys.readouterr()
     assert shown.out.startswith("{")
     assert "quick-1, the latest one" in shown.err
     with pytest.raises(UserError, match="name the sweep"):
-        app(["report", "--tracking-uri", "sqlite:///other.db"], standalone_mode=False)
+        call("report", "--tracking-uri", "sqlite:///other.db")
 
 
 def test_an_unknown_part_is_answered_with_the_nearest_names():

@@ -9,14 +9,13 @@ from unittest.mock import Mock
 import pytest
 
 import search.cli.main
-from ledger.file import Ledger
 from ledger.folder import SweepFolder
 from ledger.settings import Settings
 from search.arguments import absolute_uri, parse_duration
-from search.cli.main import app
 from search.runner.interrupt import Interrupted
-from search.runner.sweep import make_header
+from search.runner.sweep import create_folder, make_header
 from spaces.load import load_space
+from tests.commands import call
 from training.errors import UserError
 
 
@@ -27,16 +26,9 @@ def elsewhere(tmp_path, monkeypatch):
     return tmp_path
 
 
-def call(*arguments):
-    app(list(arguments), standalone_mode=False)
-
-
 def make_sweep(storage, name):
     folder = SweepFolder(storage / "sweeps" / name)
-    folder.path.mkdir(parents=True)
-    space = load_space("quick")
-    folder.space.write_text(space.to_yaml())
-    Ledger(folder.ledger).append(make_header(name, "1", space, Settings()))
+    create_folder(folder, make_header(name, "1", load_space("quick"), Settings()))
     return folder
 
 

@@ -11,9 +11,9 @@ import pytest
 import typer
 
 from ledger.events import TrialStarted, decode, encode
-from search.cli.main import app
 from spaces.load import dump_recipe, load_recipe, load_space, parse_recorded_space
 from spaces.parameters.draws import RandomTrial
+from tests.commands import call
 from training import plugins
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
@@ -41,17 +41,13 @@ def page(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(*arguments):
-    app([*map(str, arguments)], standalone_mode=False)
-
-
 def test_the_page_shows_a_file_and_a_space_that_work(page, capsys):
     with pytest.raises(UserError, match=r"space\.yaml:6: a recipe has no input_noise; .* from its file: --plugin FILE"):
-        run("space", "space.yaml")
-    run("space", "space.yaml", "--plugin", "input_noise.py")
+        call("space", "space.yaml")
+    call("space", "space.yaml", "--plugin", "input_noise.py")
     assert "uniform [0.01, 0.5]" in capsys.readouterr().out
-    run("techniques", "input_noise", "--plugin", "input_noise.py")
-    run("techniques", "input_noise", "--with", "input_noise.py")  # the earlier name of the option
+    call("techniques", "input_noise", "--plugin", "input_noise.py")
+    call("techniques", "input_noise", "--with", "input_noise.py")  # the earlier name of the option
     card = capsys.readouterr().out
     assert "add Gaussian noise to training images (Bishop 1995, section 2)." in card
     assert "input_noise={strength: 0.1}" in card
@@ -60,10 +56,10 @@ def test_the_page_shows_a_file_and_a_space_that_work(page, capsys):
 
 def test_the_page_shows_data_and_a_backbone_that_train(page, capsys):
     with pytest.raises(UserError, match=r"data\.name=shapes: there is cifar10, .* from its file: --plugin FILE"):
-        run("space", "shapes.yaml")
-    run("data", "shapes", "--plugin", "shapes.py")
+        call("space", "shapes.yaml")
+    call("data", "shapes", "--plugin", "shapes.py")
     assert "disc" in capsys.readouterr().out
-    run("train", "shapes.yaml", "--plugin", "shapes.py", "--out", "trained", "--cpus", "1")
+    call("train", "shapes.yaml", "--plugin", "shapes.py", "--out", "trained", "--cpus", "1")
     recipe = Path("trained/recipe.yaml").read_text()
     assert len(re.findall(r"code: sha256-\w{16}", recipe)) == 2
     assert load_recipe("trained/recipe.yaml").backbone.name == "small_net"
@@ -86,7 +82,7 @@ def test_the_page_shows_data_and_a_backbone_that_train(page, capsys):
 def test_the_page_shows_a_kind_of_each_family_that_trains(page, file, part):
     assert part.replace("=", ": ", 1) in PAGE.read_text() or part in PAGE.read_text()
     options = ("--plugin", file, "--plugin", "radam.py", "--out", "trained", "--cpus", "1")
-    run("train", "radam.yaml", part, *options)
+    call("train", "radam.yaml", part, *options)
     family = part.partition("=")[0]
     assert f"{family}.{Path(file).stem}" in Recipe.plugins()
     assert getattr(load_recipe("trained/recipe.yaml"), family).model_dump()["code"].startswith("sha256-")
@@ -172,7 +168,7 @@ def test_a_ray_worker_gets_the_techniques_with_its_function(page):
         "import pickle; call = pickle.load(open('call', 'rb'));"
         "print([type(t).__name__ for t in call({'input_noise': {'strength': 0.2}}).techniques()])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.call([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['InputNoise']"
 
 
@@ -194,7 +190,7 @@ def test_the_commands_of_the_page_run(page):
     own_file = ["--plugin", "input_noise.py"]
 
     def sweep(*arguments):
-        done = subprocess.run([SWEEP, *arguments], capture_output=True, text=True, timeout=200, check=False)
+        done = subprocess.call([SWEEP, *arguments], capture_output=True, text=True, timeout=200, check=False)
         return done.returncode, done.stdout + done.stderr
 
     code, said = sweep("run", "space.yaml", *little, *own_file)

@@ -2,10 +2,8 @@
 
 import json
 import shutil
-import sys
 from dataclasses import fields
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -16,7 +14,6 @@ from analysis.report.findings import find
 from analysis.report.sentences import describe_lead
 from ledger.folder import SweepFolder
 from ledger.settings import Settings
-from search.cli.main import app
 from search.comparing.comparison import (
     Comparison,
     CurvePoint,
@@ -31,10 +28,9 @@ from search.comparing.print_comparison import print_comparison
 from search.runner.sweep import create_folder, make_header
 from search.tracking.writer import Tracking
 from spaces.load import load_space
-from training.errors import UserError
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "analysis"))
 from tests.analysis.made_up import SPACE, simulate
+from tests.commands import call, read
+from training.errors import UserError
 
 EXPERIMENT = "technique-search"
 # Programs of users read these names: add new ones at the end, and never change one.
@@ -170,8 +166,7 @@ def test_sweeps_for_which_a_narrow_terminal_has_no_room_follow_in_a_second_table
 
 def test_the_command_prints_json_alone(home, monkeypatch, capsys):
     monkeypatch.chdir(home)
-    app(["compare", "a", "b", "--json"], standalone_mode=False)
-    plain = json.loads(capsys.readouterr().out)
+    plain = json.loads(read(capsys, "compare", "a", "b", "--json"))
     assert list(plain) == NAMES[Comparison]
     assert list(plain["effects"][0]["effects"][0]) == NAMES[Effect]
 
@@ -179,6 +174,6 @@ def test_the_command_prints_json_alone(home, monkeypatch, capsys):
 def test_one_sweep_alone_is_refused(home, monkeypatch):
     monkeypatch.chdir(home)
     with pytest.raises(UserError, match="a: a comparison needs two sweeps"):
-        app(["compare", "a"], standalone_mode=False)
+        call("compare", "a")
     with pytest.raises(UserError, match=r"c: no such sweep in sqlite.*There are: [ab], [ab]"):
-        app(["compare", "c", "--tracking-uri", "sqlite:///other.db"], standalone_mode=False)
+        call("compare", "c", "--tracking-uri", "sqlite:///other.db")

@@ -14,17 +14,13 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from analysis.web_server import open_socket
-from search.cli.main import app
 from search.dashboard.app import LOG_BYTES, make_app, read_log
 from search.dashboard.live_sweep import LiveSweep
+from tests.commands import call
 from tests.search.dashboard.conftest import append
 from training.errors import UserError
 
 HEAVY = ("torch", "ray", "mlflow", "lightning", "timm", "optuna", "matplotlib", "sklearn")
-
-
-def call(*arguments):
-    app(list(arguments), standalone_mode=False)
 
 
 @contextmanager

@@ -3,15 +3,14 @@
 import csv
 import io
 import json
-import shutil
 
 import pytest
 
 import search
-from search.cli.main import app
 from search.display.tables.sweeps_table import RemoteRow, SweepRow
 from search.records.rows import SweepTable, TrialRow
 from spaces.load import load_recipe
+from tests.commands import call, read
 from training.errors import UserError
 
 # Programs of users read these names: add new ones at the end, and never change one.
@@ -23,17 +22,9 @@ REMOTE = ["name", "state", "done", "metric", "score", "started", "owner", "tags"
 
 
 @pytest.fixture
-def sweep(trained_sweep, tmp_path, monkeypatch):
-    shutil.copytree(trained_sweep.path.parent, tmp_path / "sweeps")
-    monkeypatch.chdir(tmp_path)
+def sweep(home, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     return search.open("tiny")
-
-
-def call(capsys, *arguments) -> str:
-    capsys.readouterr()
-    app(list(arguments), standalone_mode=False)
-    return capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -44,7 +35,7 @@ def test_the_names_of_the_fields_are_stable(kind, names):
 
 
 def test_the_trials_as_json_have_the_exact_scores_and_whole_recipes(sweep, capsys):
-    found = json.loads(call(capsys, "show", "tiny", "--json"))
+    found = json.loads(read(capsys, "show", "tiny", "--json"))
     assert [found[name] for name in SWEEP[:4]] == ["tiny", "completed", "val_accuracy", 5]
     best = found["trials"][0]
     assert (best["trial"], best["score"], best["rank"]) == (sweep.best.number, sweep.best.score, 1)
@@ -53,36 +44,36 @@ def test_the_trials_as_json_have_the_exact_scores_and_whole_recipes(sweep, capsy
 
 
 def test_the_trials_as_csv_have_a_column_for_each_value(sweep, capsys):
-    rows = list(csv.DictReader(io.StringIO(call(capsys, "show", "tiny", "--csv"))))
+    rows = list(csv.DictReader(io.StringIO(read(capsys, "show", "tiny", "--csv"))))
     assert len(rows) == 5
     assert float(rows[0]["score"]) == sweep.best.score
     assert float(rows[0]["recipe.optimizer.lr"]) == sweep.best.recipe.optimizer.lr
 
 
 def test_the_sweeps_as_json_and_csv(sweep, capsys):
-    [row] = json.loads(call(capsys, "list", "--json"))
+    [row] = json.loads(read(capsys, "list", "--json"))
     assert (row["name"], row["done"], row["total"], row["score"]) == ("tiny", 5, 5, sweep.best.score)
-    [line] = csv.DictReader(io.StringIO(call(capsys, "list", "--csv")))
+    [line] = csv.DictReader(io.StringIO(read(capsys, "list", "--csv")))
     assert line["name"] == "tiny"
 
 
 def test_no_sweeps_are_an_empty_list_and_a_header(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert json.loads(call(capsys, "list", "--json")) == []
-    assert call(capsys, "list", "--csv").strip() == ",".join(LISTED)
+    assert json.loads(read(capsys, "list", "--json")) == []
+    assert read(capsys, "list", "--csv").strip() == ",".join(LISTED)
 
 
 def test_one_trial_is_shown_with_its_recipe_its_curve_and_the_way_to_train_it_again(sweep, capsys):
     name = sweep.best.name
     (sweep.record.folder.trial(sweep.best.number) / "log.txt").write_text("first\nthe last line\n")
-    shown = call(capsys, "show", "tiny", name)
+    shown = read(capsys, "show", "tiny", name)
     assert f"Trial {name} of tiny: completed" in shown
     assert "rank 1 of 5; 2 of 2 epochs" in shown
     assert "val_accuracy by epoch: " in shown
     assert "  the last line" in shown
     assert f"sweep export tiny --trial {name}" in shown
     assert f"lr: {sweep.best.recipe.optimizer.lr}" in shown
-    assert call(capsys, "show", "tiny", str(int(name))) == shown
+    assert read(capsys, "show", "tiny", str(int(name))) == shown
 
 
 @pytest.mark.parametrize(
@@ -97,18 +88,18 @@ def test_one_trial_is_shown_with_its_recipe_its_curve_and_the_way_to_train_it_ag
 )
 def test_a_mistake_ends_in_one_sentence(sweep, arguments, words):
     with pytest.raises(UserError, match=words):
-        app(arguments, standalone_mode=False)
+        call(*arguments)
 
 
 def test_the_versions_that_a_report_of_a_fault_needs(capsys):
-    shown = call(capsys, "--version")
+    shown = read(capsys, "--version")
     assert shown.startswith("sweep 0.1.0 (Python 3.")
     assert "torch 2." in shown
 
 
 def test_a_recipe_that_is_broken_for_a_narrow_terminal_is_the_same_recipe(sweep, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "50")
-    shown = call(capsys, "show", "tiny", sweep.best.name)
+    shown = read(capsys, "show", "tiny", sweep.best.name)
     recipe = shown[shown.index("format: 1") :]
     assert max(map(len, recipe.splitlines())) <= 50
     (tmp_path / "copied.yaml").write_text(recipe)

@@ -10,13 +10,13 @@ from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from ledger.requests import list_requests, send_request, take_in
 from ledger.settings import Settings
-from search.cli.main import app
 from search.core.asha import Decision
 from search.core.controller import STOPPED, Controller
 from search.evaluation.requests import Target, request_extension, request_pause, request_text
 from search.runner.inbox import Inbox
 from search.runner.sweep import create_folder, make_header
 from spaces.load import dump_recipe, load_space
+from tests.commands import call
 from training.errors import UserError
 from training.loop.epoch_report import Report
 from training.recipe import Recipe
@@ -66,10 +66,6 @@ def run_all(controller):
 def make_recipe(lr):
     baseline = SPACE.baselines()[0]
     return baseline.model_copy(update={"optimizer": baseline.optimizer.model_copy(update={"lr": lr})})
-
-
-def call(*arguments):
-    app(list(arguments), standalone_mode=False)
 
 
 def test_an_added_recipe_is_one_more_trial_after_the_baselines(folder):

@@ -13,22 +13,11 @@ import training.soup
 from analysis.export.bundle import read_export
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
-from search.cli.main import app
+from tests.commands import call
 from training.data.load_data import load_data
 from training.errors import UserError
 from training.evaluate import predict_part
 from training.recipe import read_recipe
-
-
-def call(*arguments):
-    app(list(arguments), standalone_mode=False)
-
-
-@pytest.fixture
-def home(trained_sweep, tmp_path, monkeypatch):
-    shutil.copytree(trained_sweep.path.parent, tmp_path / "sweeps")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_the_mean_of_trials_is_exported_with_its_own_scores_and_a_card_that_names_them(home, monkeypatch, capsys):

@@ -1,7 +1,6 @@
 """`sweep export` and `sweep predict` as a user calls them."""
 
 import json
-import shutil
 
 import optuna
 import pytest
@@ -11,20 +10,9 @@ from analysis.report.findings import find
 from analysis.report.sentences import describe_lead
 from ledger.record import SweepRecord
 from ledger.tables import make_tables
-from search.cli.main import app
+from tests.commands import call
 from training.data.load_data import load_data
 from training.errors import UserError
-
-
-def call(*arguments):
-    app(list(arguments), standalone_mode=False)
-
-
-@pytest.fixture
-def home(trained_sweep, tmp_path, monkeypatch):
-    shutil.copytree(trained_sweep.path.parent, tmp_path / "sweeps")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_a_sweep_opens_as_an_optuna_study_with_its_epochs_and_parameters(home, trained_sweep, capsys):

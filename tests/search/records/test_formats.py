@@ -14,6 +14,7 @@ from search.cli.main import app
 from search.evaluation.replications.findings import Ablation, Confirmation, ConfirmedRecipe, Soup, TechniqueWorth, Worth
 from search.records.rows import apart
 from search.result import Result
+from tests.commands import read
 
 # Programs of users read these names: add new ones at the end, and never change one.
 NAMES = {
@@ -72,12 +73,6 @@ ABLATED = Ablation(
 COOKED = Soup(("0003", "0001"), "val_accuracy", 2 / 3, 0.5, GAIN, Path("exports/mean"), ["a sentence"])
 
 
-def call(capsys, *arguments):
-    capsys.readouterr()
-    app(list(arguments), standalone_mode=False)
-    return capsys.readouterr().out
-
-
 @pytest.fixture
 def opened(monkeypatch):
     """Results without trainings; each method prints as the real one does."""
@@ -103,20 +98,20 @@ def test_the_names_of_all_fields_are_stable_and_documented():
 
 
 def test_confirm_prints_the_content_of_its_file(opened, capsys):
-    plain = json.loads(call(capsys, "confirm", "tiny", "--json"))
+    plain = json.loads(read(capsys, "confirm", "tiny", "--json"))
     assert list(plain) == ["format", *NAMES["Confirmation"].split()]
     assert plain["recipes"][0]["interval"]["mean"] == 1 / 3
     assert plain["test"]["results"]["accuracy"]["mean"] is None  # JSON has no NaN
 
 
 def test_ablate_and_soup_print_their_results(opened, capsys):
-    assert json.loads(call(capsys, "ablate", "tiny", "--json"))["techniques"][0]["in_winner"]["proven"] is True
-    cooked = json.loads(call(capsys, "soup", "tiny", "--json"))
+    assert json.loads(read(capsys, "ablate", "tiny", "--json"))["techniques"][0]["in_winner"]["proven"] is True
+    cooked = json.loads(read(capsys, "soup", "tiny", "--json"))
     assert (cooked["score"], cooked["folder"]) == (2 / 3, "exports/mean")
 
 
 def test_without_the_option_messages_are_on_the_standard_output(opened, capsys):
-    assert call(capsys, "soup", "tiny") == "progress\na library prints\n"
+    assert read(capsys, "soup", "tiny") == "progress\na library prints\n"
 
 
 def test_messages_go_to_standard_error_if_the_output_is_for_programs(capsys):
@@ -128,15 +123,15 @@ def test_messages_go_to_standard_error_if_the_output_is_for_programs(capsys):
 
 
 def test_techniques_are_cards(capsys):
-    cards = json.loads(call(capsys, "techniques", "--json"))
-    card = json.loads(call(capsys, "techniques", "mixup", "--json"))
+    cards = json.loads(read(capsys, "techniques", "--json"))
+    card = json.loads(read(capsys, "techniques", "mixup", "--json"))
     assert card["hyperparameters"][0]["name"] == "alpha"
     assert card in cards
 
 
 def test_data_are_counted_by_class(tmp_path, capsys):
     arguments = ["data", "digits", "data.train_size=64", "--out", str(tmp_path / "data.png")]
-    found = json.loads(call(capsys, *arguments, "--json"))
+    found = json.loads(read(capsys, *arguments, "--json"))
     assert sum(row["train"] for row in found["classes"]) == 64
     assert (found["input"]["backend"], len(found["mean"])) == ("tensor", 3)
 

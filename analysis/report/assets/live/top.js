@@ -38,28 +38,26 @@ function showNoFindings(isRunning, completed) {
     : isRunning ? "They appear when the first trials have completed." : "No trial has completed, so there are none.");
 }
 
-function showFacts(facts) {
-  const place = byId("facts");
-  while (place.children.length < facts.length) {
-    const box = document.createElement("div");
-    box.append(document.createElement("b"), document.createElement("span"));
-    place.append(box);
-  }
-  while (place.children.length > facts.length) place.lastChild.remove();
-  facts.forEach(([number, text], at) => {
-    setText(place.children[at].firstChild, number);
-    setText(place.children[at].lastChild, text);
-  });
+// Gives a place one child for each item. Children stay the same elements, so that a button in them keeps the focus.
+function showEach(place, items, make, fill) {
+  while (place.children.length < items.length) place.append(make());
+  while (place.children.length > items.length) place.lastChild.remove();
+  items.forEach((item, at) => fill(place.children[at], item, at));
 }
 
-// A line for each worker, with the trial that it trains. The buttons stay the same elements, so that they keep the focus.
+function showFacts(facts) {
+  const make = () => {
+    const box = document.createElement("div");
+    box.append(document.createElement("b"), document.createElement("span"));
+    return box;
+  };
+  showEach(byId("facts"), facts, make, (box, texts) => texts.forEach((text, part) => setText(box.children[part], text)));
+}
+
+// A line for each worker, with the trial that it trains.
 function showWorkers(workers) {
-  const place = byId("workers");
   byId("workers-part").hidden = byId("workers-link").hidden = !workers.length;
-  while (place.rows.length < workers.length) place.append(makeWorker());
-  while (place.rows.length > workers.length) place.deleteRow(-1);
-  workers.forEach((trial, at) => {
-    const line = place.rows[at];
+  showEach(byId("workers"), workers, makeWorker, (line, trial, at) => {
     const row = trial === null ? undefined : rowOf.get(trial);
     const isFree = row === undefined;
     line.dataset.row = isFree ? "" : row;
@@ -82,9 +80,8 @@ function showWorkers(workers) {
 function makeWorker() {
   const line = document.createElement("tr");
   const button = (text, className, call) => {
-    const made = document.createElement("button");
-    Object.assign(made, { type: "button", className, textContent: text });
-    made.addEventListener("click", () => call(Number(line.dataset.row)));
+    const made = makeButton(text, () => call(Number(line.dataset.row)));
+    made.className = className;
     return made;
   };
   const cells = [0, 1, 2, 3, 4].map(() => line.insertCell());
@@ -97,16 +94,15 @@ function makeWorker() {
 }
 
 function showRungs(rungs) {
-  const place = byId("rungs");
   const reached = rungs.filter((rung) => rung.reached);
-  place.closest("section").hidden = !reached.length;
-  while (place.rows.length < reached.length) {
-    const line = place.insertRow();
+  byId("rungs").closest("section").hidden = !reached.length;
+  const make = () => {
+    const line = document.createElement("tr");
     for (const name of ["", "n", "n"]) line.insertCell().className = name;
-  }
-  while (place.rows.length > reached.length) place.deleteRow(-1);
-  reached.forEach((rung, at) => [rung.label, String(rung.reached), rung.passing || "–"].forEach((text, cell) =>
-    setText(place.rows[at].cells[cell], text)));
+    return line;
+  };
+  showEach(byId("rungs"), reached, make, (line, rung) =>
+    [rung.label, String(rung.reached), rung.passing || "–"].forEach((text, cell) => setText(line.cells[cell], text)));
 }
 
 function showBest(isRunning) {
@@ -137,7 +133,5 @@ function showLinks(head) {
 
 function showList(place, texts) {
   place.parentElement.hidden = !texts.length;
-  if (place.children.length !== texts.length) {
-    place.replaceChildren(...texts.map((text) => Object.assign(document.createElement("li"), { textContent: text })));
-  }
+  showEach(place, texts, () => document.createElement("li"), setText);
 }

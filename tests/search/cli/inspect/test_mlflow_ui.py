@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from search.cli.inspect.mlflow_ui import find_free_port, serve_ui
+from search.cli.inspect.mlflow_ui import find_free_port, ui
 from training.errors import UserError
 
 # It starts a child process, prints the child's number, and waits; neither ends by itself.
@@ -75,7 +75,7 @@ def test_the_address_is_printed_when_it_answers(tmp_path, monkeypatch, capsys):
         return 0
 
     monkeypatch.setattr("search.cli.inspect.mlflow_ui.run_group", run)
-    serve_ui(f"sqlite:///{tmp_path}/mlflow.db", port)
+    ui(f"sqlite:///{tmp_path}/mlflow.db", port)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)])

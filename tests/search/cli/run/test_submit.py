@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from search.cli.main import app
 from search.runner.start import submission
 from spaces.load import load_space
+from tests.commands import call
 from training.errors import UserError
 from training.process.user import name_user
 
@@ -48,10 +48,6 @@ def client(monkeypatch):
     made = Client()
     monkeypatch.setattr(submission, "_connect", lambda address: made)
     return made
-
-
-def call(*arguments):
-    app(list(arguments), standalone_mode=False)
 
 
 def test_the_job_gets_the_program_the_space_and_the_given_options(client, capsys):

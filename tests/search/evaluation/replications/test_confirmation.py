@@ -13,23 +13,16 @@ from ledger.file import Ledger, read_events
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from ledger.trials import Trial
-from search.cli.main import app
 from search.evaluation.replications.replication import read_replication
 from search.evaluation.trial_export import describe_trial
+from tests.commands import call
 from training.data import load_data as load
 from training.recipe import Recipe
 
 
-def call(*arguments):
-    app(list(arguments), standalone_mode=False)
-
-
 @pytest.fixture
-def home(trained_sweep, tmp_path, monkeypatch, without_ray, without_store):
-    """A new folder with the trained sweep in it."""
-    shutil.copytree(trained_sweep.path.parent, tmp_path / "sweeps")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def home(home, without_ray, without_store):
+    return home
 
 
 @pytest.fixture
