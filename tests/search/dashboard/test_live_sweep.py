@@ -2,9 +2,12 @@
 
 import json
 import shutil
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from analysis.report.sweep_data import collect_sweep
@@ -230,3 +233,23 @@ def test_a_sweep_of_another_machine_is_followed_through_its_store(make_sweep, ev
     assert page.ask()["head"]["state"] == "completed"
     assert len(page.rows) == 30
     assert page.session == session
+
+
+def test_a_computation_of_findings_ends_with_its_server_however_that_ends(make_sweep, tmp_path):
+    plugin = tmp_path / "waits.py"
+    plugin.write_text("import time\ntime.sleep(600)\n")
+    server = (
+        "import os, sys, time; from pathlib import Path; import psutil\n"
+        "from ledger.folder import SweepFolder; from search.dashboard.findings import LiveFindings\n"
+        "LiveFindings(SweepFolder(Path(sys.argv[1])), lambda: 1, [sys.argv[2]]).describe(0)\n"
+        "while not (children := psutil.Process().children()): time.sleep(0.01)\n"
+        "print(children[0].pid, flush=True); sys.stdin.read()\n"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", server, str(make_sweep().path), str(plugin)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    computation = psutil.Process(int(started.stdout.readline()))
+    started.kill()
+    started.wait()
+    computation.wait(100)
