@@ -161,14 +161,14 @@ def test_a_ray_worker_gets_the_techniques_with_its_function(page):
     from search.runner.worker import bootstrap
 
     plugins.load(["input_noise.py"])
-    call = bootstrap("training.recipe", "read_recipe")
-    Path("call").write_bytes(cloudpickle.dumps(call))
+    read = bootstrap("training.recipe", "read_recipe")
+    Path("call").write_bytes(cloudpickle.dumps(read))
     Path("input_noise.py").unlink()  # the worker is on another machine
     code = (
         "import pickle; call = pickle.load(open('call', 'rb'));"
         "print([type(t).__name__ for t in call({'input_noise': {'strength': 0.2}}).techniques()])"
     )
-    done = subprocess.call([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['InputNoise']"
 
 
@@ -190,7 +190,7 @@ def test_the_commands_of_the_page_run(page):
     own_file = ["--plugin", "input_noise.py"]
 
     def sweep(*arguments):
-        done = subprocess.call([SWEEP, *arguments], capture_output=True, text=True, timeout=200, check=False)
+        done = subprocess.run([SWEEP, *arguments], capture_output=True, text=True, timeout=200, check=False)
         return done.returncode, done.stdout + done.stderr
 
     code, said = sweep("run", "space.yaml", *little, *own_file)
