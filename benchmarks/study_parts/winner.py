@@ -68,6 +68,7 @@ def run_more(folder: Path, overrides: list[str], plan: Plan, searches: int) -> N
     kept = folder / OURS
     winner = run_winner(folder, overrides, plan)
     results = json.loads(kept.read_text()) if kept.exists() else [winner]
+    kept.write_text(json.dumps(results))
     for seed in range(len(results), searches):
         with chdir(folder):
             results.append(_sweep(folder, overrides, plan, seed)[1])
