@@ -53,8 +53,11 @@ class LedgerCopy:
         return self.problem
 
     def _go_on(self) -> None:
-        while self._changed.wait() and not self._is_over.is_set():
+        while not self._is_over.is_set():
+            self._changed.wait()
             self._changed.clear()
+            if self._is_over.is_set():  # looked at after `clear`, which may have taken back what `close` has set
+                return
             began = time.monotonic()
             self._copy()
             self._is_over.wait(max(LEAST_SECONDS, SHARE * (time.monotonic() - began)))

@@ -24,10 +24,11 @@ for _source in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero", "l
 
 
 def make_trainer(
-    classifier: Classifier, callbacks: list[pl.Callback], *, epochs: int, steps: int = -1, validates: bool = True
+    classifier: Classifier, callbacks: list[pl.Callback], *, epochs: int = -1, steps: int | None = None
 ) -> pl.Trainer:
-    """Build the Trainer for a classifier's techniques; -1 epochs or steps set no limit."""
+    """Build the Trainer for a classifier's techniques; with `steps` it takes so many, and validates nothing."""
     plan = classifier.plan
+    limits = {} if steps is None else {"max_steps": steps, "limit_val_batches": 0}
     technique_callbacks: list[pl.Callback] = [*plan.callbacks, *classifier.recipe.optimizer.callbacks()]
     if plan.rank.count > 1:
         # Once for the trained weights, and once for their average after it has replaced them.
@@ -47,9 +48,7 @@ def make_trainer(
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
         max_epochs=epochs,
-        max_steps=steps,
-        limit_val_batches=1.0 if validates else 0,
-        **{"devices": 1, **plan.trainer},
+        **{"devices": 1, **plan.trainer, **limits},
     )
 
 

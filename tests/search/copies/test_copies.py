@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import threading
 
 import boto3
 import pytest
@@ -255,3 +256,26 @@ def test_a_sweep_whose_machine_is_lost_goes_on_from_its_copy(s3, tmp_path):
 def test_the_store_is_named_in_the_ledger_for_a_resume():
     settings = Settings(copy_to="s3://sweeps/team")
     assert settings.masked().copy_to == "s3://sweeps/team"
+
+
+def test_a_copy_ends_although_it_is_closed_while_it_begins_with_an_event(tmp_path):
+    class Closed(threading.Event):
+        """Closed between the wait for an event and the moment at which the event is taken."""
+
+        def clear(self):
+            copy._is_over.set()
+            self.set()
+            super().clear()
+
+    folder = SweepFolder(tmp_path / "photos")
+    folder.path.mkdir()
+    folder.space.touch()
+    folder.ledger.touch()
+    copy = LedgerCopy(folder, CopyPlace(f"file://{tmp_path}/store"))
+    copy.close()
+    copy._is_over, copy._changed = threading.Event(), Closed()
+    thread = threading.Thread(target=copy._go_on, daemon=True)
+    thread.start()
+    copy._changed.set()
+    thread.join(30)
+    assert not thread.is_alive()

@@ -81,7 +81,7 @@ class RangeTest(pl.Callback):
 def run_range_test(classifier: Classifier, batches: Iterable[Batch]) -> float:
     """Train a model at rising rates, and return the one at which its loss falls fastest."""
     test = RangeTest(list_rates(classifier.recipe.optimizer, classifier.epoch_steps[0]))
-    trainer = make_trainer(classifier, [test], epochs=-1, steps=len(test.lrs), validates=False)
+    trainer = make_trainer(classifier, [test], steps=len(test.lrs))
     fit_quietly(trainer, classifier, batches)
     return suggest(test.lrs, test.losses)
 

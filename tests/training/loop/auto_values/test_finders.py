@@ -15,6 +15,7 @@ from training.errors import UserError
 from training.loop.auto_values.range_test import list_rates, suggest
 from training.recipe import read_recipe
 from training.resolve import resolve_recipe
+from training.techniques.compute.cudnn_benchmark import CudnnBenchmark
 from training.train import Resources, train
 
 AUTO = {
@@ -25,6 +26,12 @@ AUTO = {
     "layer_decay": {"factor": 0.8},
     "accumulation": {"schedule": [[1, 2]]},
 }
+
+
+def test_a_technique_may_set_limits_of_the_trainer_that_a_range_test_leaves_out(fit, monkeypatch):
+    limits = {"limit_val_batches": 1.0, "max_steps": 100_000}
+    monkeypatch.setattr(CudnnBenchmark, "apply", lambda self, setup: setup.set_trainer(**limits))
+    assert fit(**AUTO, cudnn_benchmark={"enabled": True}).state == "completed"
 
 
 def by_hand(rate):
