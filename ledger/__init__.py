@@ -2,7 +2,6 @@
 
 TRACKING_URI = "sqlite:///mlflow.db"
 EXPERIMENT = "technique-search"
-EXPERIMENT_VARIABLE = (
-    "MLFLOW_EXPERIMENT_NAME"  # of MLflow: it names the experiment of new runs, and the only one to read
-)
+# Of MLflow: it names the experiment of new runs, and the only one to read.
+EXPERIMENT_VARIABLE = "MLFLOW_EXPERIMENT_NAME"
 OWNER = "owner"  # the tag of a sweep that MLflow has as the user of its run
