@@ -157,5 +157,5 @@ def _unknown(field: str, part: type[BaseModel], steps: Steps, condition: str = "
         near = " A technique of your own is loaded from its file: --plugin FILE."
     if part is Recipe:  # it has too many parts to list
         few = ", ".join(get_close_matches(field, names, 3, 0.4) or names[:3])
-        return f"a recipe has no {field}; it has {few} and others (sweep space --default).{near}"
+        return f"a recipe has no {field}; it has {few} and others (sweep space default).{near}"
     return f"{owner or 'a recipe'}{condition} has no {field}; it has {', '.join(names)}.{near}"

@@ -7,6 +7,7 @@ import pytest
 import typer.main
 
 from search.cli.main import app
+from search.runner.worker import ROOMS
 from spaces.load import load_space
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +64,20 @@ def test_every_command_and_option_named_in_the_pages_exists(page):
     for name, rest in re.findall(r"(?:`|^)sweep ([a-z]+)([^`\n#]*)", PAGES[page], flags=re.MULTILINE):
         assert name in COMMANDS, name
         assert set(re.findall(r"--[a-z0-9-]+", rest)) <= options_taken_by(name), (name, rest)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_option_of_a_command_that_a_message_names_exists(room):
+    texts = [path.read_text() for ending in ("py", "yaml", "j2", "js") for path in (ROOT / room).rglob(f"*.{ending}")]
+    named = [found for text in texts for found in re.findall(r"sweep ([a-z]+)((?: [^ ()\"`,;]+)*? --[a-z-]+)", text)]
+    missing = {
+        (name, option)
+        for name, rest in named
+        if name in COMMANDS
+        for option in re.findall(r"--[a-z-]+", rest)
+        if option not in options_taken_by(name)
+    }
+    assert missing == set()
 
 
 def test_the_space_of_the_first_sweep_loads(tmp_path):
