@@ -20,6 +20,7 @@ from training.loop.metrics import judge, measure
 from training.model.batch_statistics import on_copies_of_statistics
 from training.model.ensemble import join_logits
 from training.model.stages import head_of
+from training.process.upload import upload
 from training.recipe import Recipe
 from training.techniques.data.mixing import change_batch
 from training.techniques.loss.losses import cross_entropy
@@ -152,7 +153,7 @@ class Classifier(pl.LightningModule):
         lesson = self.plan.lesson
         taught: torch.Tensor | None = None
         if self.taught:
-            taught = self.taught.of(batch_index).to(self.device)
+            taught = upload(self.taught.of(batch_index), self.device)
         elif lesson and isinstance(images, torch.Tensor):
             taught = lesson.teacher.predict(images)
         logits = self(images)

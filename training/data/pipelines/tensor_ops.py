@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from training.contract.specs import Preprocessing
 from training.data.pipelines.augmentation_draws import Changes, Geometry
+from training.process.upload import upload
 
 
 def to_float(planes: torch.Tensor) -> torch.Tensor:
@@ -19,12 +20,12 @@ def place(planes: torch.Tensor, geometry: Geometry) -> torch.Tensor:
     """Shift images (N, 3, side, side) by whole pixels, and mirror them; pixels from outside are black."""
     if geometry.boxes is not None:
         side, border = planes.shape[-1], int(np.abs(geometry.boxes[:, :2]).max())
-        top, left = torch.from_numpy(geometry.boxes[:, :2] + border).to(planes.device).unbind(1)
+        top, left = upload(torch.from_numpy(geometry.boxes[:, :2] + border), planes.device).unbind(1)
         windows = F.pad(planes, (border,) * 4).unfold(2, side, 1).unfold(3, side, 1)  # a view
         planes = windows[torch.arange(len(planes), device=planes.device), :, top, left]
     if geometry.mirrored is None:
         return planes
-    mirrored = torch.from_numpy(geometry.mirrored).to(planes.device)
+    mirrored = upload(torch.from_numpy(geometry.mirrored), planes.device)
     return torch.where(mirrored[:, None, None, None], planes.flip(3), planes)
 
 
@@ -36,9 +37,9 @@ def move(planes: torch.Tensor, changes: Changes, interpolation: str) -> torch.Te
     if changes.matrix is None or changes.moved is None or not changes.moved.any():
         return to_float(planes)
     moved, still = (
-        torch.from_numpy(np.flatnonzero(rows)).to(planes.device) for rows in (changes.moved, ~changes.moved)
+        upload(torch.from_numpy(np.flatnonzero(rows)), planes.device) for rows in (changes.moved, ~changes.moved)
     )
-    grid = _make_grid(changes.matrix[changes.moved], planes.shape[-1]).to(planes.device)
+    grid = upload(_make_grid(changes.matrix[changes.moved], planes.shape[-1]), planes.device)
     images = torch.empty(planes.shape, device=planes.device)
     images[still] = planes[still].float()
     images[moved] = F.grid_sample(planes[moved].float(), grid, mode=interpolation, align_corners=True)
@@ -61,7 +62,7 @@ def colour(images: torch.Tensor, changes: Changes, preprocessing: Preprocessing)
     """Shift colours, change contrast and brightness, clipped to 0 to 255 each time, and normalise; all in place."""
 
     def per_image(values: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(values).to(images.device)[:, :, None, None]
+        return upload(torch.from_numpy(values), images.device)[:, :, None, None]
 
     images.add_(per_image(changes.shift)).clamp_(0, 255)
     images.mul_(per_image(changes.gain[:, None])).add_(per_image(changes.offset[:, None]))
@@ -72,7 +73,7 @@ def normalise_planes(images: torch.Tensor, preprocessing: Preprocessing) -> torc
     """Clip to 0 to 255 and normalise, in place."""
     mean, std = (np.array(values, dtype=np.float64) for values in (preprocessing.mean, preprocessing.std))
     scale, bias = (
-        torch.from_numpy(values.astype(np.float32)).to(images.device)[:, None, None]
+        upload(torch.from_numpy(values.astype(np.float32)), images.device)[:, None, None]
         for values in (1 / (255 * std), -mean / std)
     )
     return images.clamp_(0, 255).mul_(scale).add_(bias)
@@ -86,11 +87,13 @@ def crop(images: torch.Tensor, geometry: Geometry, sizes: np.ndarray, side: int,
     assert geometry.boxes is not None
     stored = np.array(images.shape[-2:])
     boxes = geometry.boxes * np.tile(stored / sizes, 2)
-    placed = torch.from_numpy(boxes.astype(np.float32)).to(images.device)
-    rows = _resize_matrix(placed[:, 0], placed[:, 2], int(stored[0]), side, interpolation)
-    columns = _resize_matrix(placed[:, 1], placed[:, 3], int(stored[1]), side, interpolation)
+    boxes = boxes.astype(np.float32)
+    rows, columns = (
+        _resize_matrix(boxes[:, axis], boxes[:, 2 + axis], int(stored[axis]), side, interpolation, images.device)
+        for axis in (0, 1)
+    )
     if geometry.mirrored is not None:
-        mirrored = torch.from_numpy(geometry.mirrored).to(images.device)
+        mirrored = upload(torch.from_numpy(geometry.mirrored), images.device)
         columns = torch.where(mirrored[:, None, None], columns.flip(1), columns)
     count, _, height, width = images.shape
     narrow = torch.bmm(images.view(count, 3 * height, width), columns.transpose(1, 2)).view(count, 3, height, side)
@@ -98,14 +101,14 @@ def crop(images: torch.Tensor, geometry: Geometry, sizes: np.ndarray, side: int,
 
 
 def _resize_matrix(
-    start: torch.Tensor, length: torch.Tensor, stored: int, side: int, interpolation: str
+    starts: np.ndarray, lengths: np.ndarray, stored: int, side: int, interpolation: str, device: torch.device
 ) -> torch.Tensor:
     """Return the weight of each stored pixel in each pixel of the result, (N, side, stored), zero outside the crop."""
-    step = (length / side)[:, None, None]
-    first = start[:, None, None]
-    last = first + length[:, None, None] - 1
-    pixel = torch.arange(stored, device=start.device, dtype=torch.float32)
-    left = first + torch.arange(side, device=start.device, dtype=torch.float32)[None, :, None] * step
+    first, length = (upload(torch.from_numpy(values), device)[:, None, None] for values in (starts, lengths))
+    step = length / side
+    last = first + length - 1
+    pixel = torch.arange(stored, device=device, dtype=torch.float32)
+    left = first + torch.arange(side, device=device, dtype=torch.float32)[None, :, None] * step
     at = left + step / 2 - 0.5
     if interpolation == "nearest":
         weights = (pixel == torch.floor(left + 1e-4)).float()
@@ -114,11 +117,10 @@ def _resize_matrix(
         weights = (1 - (torch.minimum(torch.maximum(at, first), last) - pixel).abs()).clamp_min_(0)
     else:
         weights = _cubic(at - pixel) * ((pixel > first - 1) & (pixel < last + 1))
-    shrunk = (length > side)[:, None, None]
-    if interpolation != "nearest" and shrunk.any():
+    if interpolation != "nearest" and (lengths > side).any():
         # When shrinking, the weight is the area of each stored pixel that the new pixel covers.
         area = (torch.minimum(left + step, pixel + 1) - torch.maximum(left, pixel)).clamp_min_(0)
-        weights = torch.where(shrunk, area, weights)
+        weights = torch.where(length > side, area, weights)
     return weights / weights.sum(dim=2, keepdim=True).clamp_min_(1e-6)
 
 

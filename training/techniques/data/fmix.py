@@ -49,6 +49,8 @@ def make_fmix(alpha: float, decay: float, class_count: int) -> BatchTransform:
     import torch
     from torch.nn import functional as F
 
+    from training.process.upload import upload
+
     shares = torch.distributions.Beta(torch.tensor(alpha), torch.tensor(alpha))
 
     def mix(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -56,7 +58,7 @@ def make_fmix(alpha: float, decay: float, class_count: int) -> BatchTransform:
         mask = draw_mask(float(shares.sample()), height, width, decay)
         kept = float(mask.float().mean())  # the share rounded to whole pixels
         targets = F.one_hot(labels, class_count).float()
-        mixed = torch.where(mask.to(images.device), images, images.roll(1, 0))
+        mixed = torch.where(upload(mask, images.device), images, images.roll(1, 0))
         return mixed, kept * targets + (1 - kept) * targets.roll(1, 0)
 
     return mix

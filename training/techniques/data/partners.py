@@ -21,10 +21,11 @@ def pair_at_random(mix_neighbours: BatchTransform) -> BatchTransform:
     def mix(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         import torch
 
+        from training.process.upload import upload
+
         # Neighbours are no random pairs: in the order of the balanced sampler they rarely have the same class.
         order = torch.randperm(len(images))
-        places = order.argsort().to(images.device)
-        order = order.to(images.device)
+        order, places = (upload(positions, images.device) for positions in (order, order.argsort()))
         mixed, targets = mix_neighbours(images[order], labels[order])
         return mixed[places], targets[places]
 

@@ -1,0 +1,111 @@
+"""Every example of every technique on a real GPU: it trains there as on a CPU, and goes on after a stop; `make gpu`."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import lightning.pytorch as pl
+import pytest
+import torch
+
+import training.train as training_module
+from spaces.examples import list_examples
+from spaces.schema import slot_of
+from training.contract.part import Values
+from training.contract_checks import read_all_weights
+from training.process.resources import Resources
+from training.recipe import Recipe, read_recipe
+from training.train import train
+
+pytestmark = [pytest.mark.gpu]
+if not torch.cuda.is_available():
+    pytest.skip("needs a CUDA device", allow_module_level=True)
+
+TINY: Values = {
+    "data": {"name": "digits", "train_size": 64},
+    "backbone": {"name": "test_resnet", "weights": "none"},
+    "epochs": 2,
+    "batch_size": 16,
+    "optimizer": {"name": "momentum", "lr": 0.01},
+}
+# Other tests have their files, several devices, or a longer training.
+LEFT_OUT = {"data", "data_parallel", "distillation", "compilation"}
+RANDOM_ON_THE_DEVICE = {"drop_path", "head_dropout", "lora"}  # a GPU draws other numbers than a CPU
+
+
+def list_cases() -> list[tuple[str, Values]]:
+    cases: list[tuple[str, Values]] = [("baseline", {})]
+    for name in Recipe.model_fields:
+        if slot_of(Recipe, name).parts and name not in LEFT_OUT:
+            cases += [(name, example) for example in list_examples(name)]
+    return cases
+
+
+def case_name(value: object) -> str:
+    return str(value).translate(str.maketrans("", "", "{}'"))
+
+
+every_example = pytest.mark.parametrize(("name", "values"), list_cases(), ids=case_name)
+
+
+def run(values: Values, folder: Path, device: str = "cuda", stop_after: int = 0) -> list[float]:
+    """Train, and return the training loss of each epoch; with `stop_after`, stop after this epoch and go on."""
+    recipe, resources = read_recipe({**TINY, **values}), Resources(device=device)  # type: ignore[arg-type]
+    folder.mkdir(exist_ok=True)
+    if stop_after:
+        train(recipe, folder, resources=resources, on_report=lambda report: report.epoch < stop_after)
+    outcome = train(recipe, folder, resources=resources)
+    assert outcome.state == "completed"
+    return [report.metrics["train_loss"] for report in outcome.reports]
+
+
+@every_example
+def test_an_example_trains_on_a_gpu_as_on_a_cpu(name, values, tmp_path):
+    ours, theirs = run(values, tmp_path / "gpu"), run(values, tmp_path / "cpu", "cpu")
+    exact = name not in RANDOM_ON_THE_DEVICE
+    assert ours == pytest.approx(theirs, rel=0.02 if exact else 0.5)
+
+
+@every_example
+def test_an_example_goes_on_after_a_stop_on_a_gpu(name, values, tmp_path):
+    whole, stopped = run(values, tmp_path / "whole"), run(values, tmp_path / "stopped", stop_after=1)
+    assert stopped[-1] == pytest.approx(whole[-1], rel=0.01)
+    torch.testing.assert_close(
+        read_all_weights(tmp_path / "stopped"), read_all_weights(tmp_path / "whole"), rtol=0.02, atol=0.02
+    )
+
+
+@pytest.mark.parametrize("mode", ["bf16-mixed", "16-mixed"])
+@every_example
+def test_an_example_trains_in_half_precision_on_a_gpu(name, values, mode, tmp_path):
+    if "precision" in values:
+        pytest.skip("it has a precision of its own")
+    losses = run({**values, "precision": {"mode": mode}}, tmp_path / "half")
+    assert losses == pytest.approx(run(values, tmp_path / "whole"), rel=0.2)
+
+
+class Waits(pl.Callback):
+    """Lets torch warn of each wait for the GPU between the first and the last step of an epoch."""
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *others: object) -> None:
+        torch.cuda.set_sync_debug_mode("default" if trainer.is_last_batch else "warn")
+
+
+@every_example
+def test_a_training_step_does_not_wait_for_the_gpu(name, values, tmp_path, monkeypatch):
+    make = training_module.make_trainer
+    monkeypatch.setattr(
+        training_module,
+        "make_trainer",
+        lambda plan, callbacks, *rest, **options: make(plan, [*callbacks, Waits()], *rest, **options),
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            run(values, tmp_path / "run")
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    waits = Counter(f"{one.filename}:{one.lineno}" for one in caught if "synchronizing" in str(one.message))
+    assert not waits
