@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections import Counter
 from pathlib import Path
+from typing import Literal
 
 import lightning.pytorch as pl
 import pytest
@@ -14,7 +16,7 @@ import training.train as training_module
 from spaces.examples import list_examples
 from spaces.schema import slot_of
 from training.contract.part import Values
-from training.contract_checks import read_all_weights
+from training.contract_checks import is_legal, read_all_weights
 from training.process.resources import Resources
 from training.recipe import Recipe, read_recipe
 from training.train import train
@@ -22,11 +24,12 @@ from training.train import train
 pytestmark = [pytest.mark.gpu]
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
+os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # cuBLAS is deterministic with it, and reads it only once
 
 TINY: Values = {
     "data": {"name": "digits", "train_size": 64},
     "backbone": {"name": "test_resnet", "weights": "none"},
-    "epochs": 2,
+    "epochs": 3,
     "batch_size": 16,
     "optimizer": {"name": "momentum", "lr": 0.01},
 }
@@ -50,9 +53,16 @@ def case_name(value: object) -> str:
 every_example = pytest.mark.parametrize(("name", "values"), list_cases(), ids=case_name)
 
 
-def run(values: Values, folder: Path, device: str = "cuda", stop_after: int = 0) -> list[float]:
+@pytest.fixture(autouse=True)
+def deterministic():
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def run(values: Values, folder: Path, device: Literal["cpu", "cuda"] = "cuda", stop_after: int = 0) -> list[float]:
     """Train, and return the training loss of each epoch; with `stop_after`, stop after this epoch and go on."""
-    recipe, resources = read_recipe({**TINY, **values}), Resources(device=device)  # type: ignore[arg-type]
+    recipe, resources = read_recipe({**TINY, **values}), Resources(device=device)
     folder.mkdir(exist_ok=True)
     if stop_after:
         train(recipe, folder, resources=resources, on_report=lambda report: report.epoch < stop_after)
@@ -63,27 +73,27 @@ def run(values: Values, folder: Path, device: str = "cuda", stop_after: int = 0)
 
 @every_example
 def test_an_example_trains_on_a_gpu_as_on_a_cpu(name, values, tmp_path):
+    if name in ("precision", "cudnn_benchmark"):
+        pytest.skip("only a GPU can do it")
     ours, theirs = run(values, tmp_path / "gpu"), run(values, tmp_path / "cpu", "cpu")
-    exact = name not in RANDOM_ON_THE_DEVICE
-    assert ours == pytest.approx(theirs, rel=0.02 if exact else 0.5)
+    # Later epochs depend on the last bits of the first: its steps enlarge them, those of rmsprop by a thousand times.
+    assert ours[0] == pytest.approx(theirs[0], rel=0.3 if name in RANDOM_ON_THE_DEVICE else 0.01)
 
 
 @every_example
-def test_an_example_goes_on_after_a_stop_on_a_gpu(name, values, tmp_path):
+def test_an_example_goes_on_after_a_stop_on_a_gpu_as_if_there_had_been_none(name, values, tmp_path):
     whole, stopped = run(values, tmp_path / "whole"), run(values, tmp_path / "stopped", stop_after=1)
-    assert stopped[-1] == pytest.approx(whole[-1], rel=0.01)
-    torch.testing.assert_close(
-        read_all_weights(tmp_path / "stopped"), read_all_weights(tmp_path / "whole"), rtol=0.02, atol=0.02
-    )
+    assert stopped[-1] == whole[-1]
+    assert torch.equal(read_all_weights(tmp_path / "stopped"), read_all_weights(tmp_path / "whole"))
 
 
 @pytest.mark.parametrize("mode", ["bf16-mixed", "16-mixed"])
 @every_example
 def test_an_example_trains_in_half_precision_on_a_gpu(name, values, mode, tmp_path):
-    if "precision" in values:
+    half = {**TINY, **values, "precision": {"mode": mode}}
+    if "precision" in values or not is_legal(half):
         pytest.skip("it has a precision of its own")
-    losses = run({**values, "precision": {"mode": mode}}, tmp_path / "half")
-    assert losses == pytest.approx(run(values, tmp_path / "whole"), rel=0.2)
+    assert run(half, tmp_path / "half")[0] == pytest.approx(run(values, tmp_path / "whole")[0], rel=0.2)
 
 
 class Waits(pl.Callback):
@@ -104,6 +114,7 @@ def test_a_training_step_does_not_wait_for_the_gpu(name, values, tmp_path, monke
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
+            torch.use_deterministic_algorithms(False)  # these may wait
             run(values, tmp_path / "run")
         finally:
             torch.cuda.set_sync_debug_mode("default")

@@ -16,7 +16,7 @@ from training.contract.specs import Backbone
 from training.errors import UserError
 from training.model.backbones import build_bare
 from training.model.letters import letters_weights
-from training.model.stages import list_backbone_tensors
+from training.model.stages import head_of, list_backbone_tensors
 from training.model.weight_files import match_names, read_weights
 from training.model.weights import fetch_pretrained
 from training.recipe import Recipe
@@ -34,7 +34,7 @@ def build_model(backbone: Backbone, class_count: int, image_size: int) -> nn.Mod
     if backbone.weights == "pretrained" and backbone.source == "timm":
         # timm adapts its weights to the model: it renames old keys and resizes position embeddings.
         overlay = {"state_dict": fetch_pretrained(backbone), "num_classes": 0}
-        return build_bare(backbone, class_count, image_size, overlay)
+        return _calm_head(build_bare(backbone, class_count, image_size, overlay))
     model = build_bare(backbone, class_count, image_size)
     if backbone.weights == "letters":
         _load(model, letters_weights(backbone), "letters", image_size)
@@ -42,6 +42,19 @@ def build_model(backbone: Backbone, class_count: int, image_size: int) -> nn.Mod
         _load(model, fetch_pretrained(backbone), "pretrained", image_size)
     elif backbone.weights != "none":
         _load(model, read_weights(Path(backbone.weights), "backbone.weights"), backbone.weights, image_size)
+    return model if backbone.weights == "none" else _calm_head(model)
+
+
+def _calm_head(model: nn.Module) -> nn.Module:
+    """Start a new head on pretrained features as torch starts an nn.Linear, if its library has it much larger.
+
+    timm and torchvision start the head of EfficientNet and timm that of MobileNetV3 with U(-1/√classes, 1/√classes), for
+    a training of the whole network from nothing. For 10 classes on 1,280 features these are weights 11 times as large,
+    so the first loss is near 7, and its gradients spoil the features: docs/presets.md has figures.
+    """
+    for layer in head_of(model).modules():
+        if isinstance(layer, nn.Linear) and layer.weight.std() > 2 * (3 * layer.in_features) ** -0.5:
+            layer.reset_parameters()
     return model
 
 

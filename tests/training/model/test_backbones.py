@@ -16,6 +16,7 @@ from training.data.load_data import load_data
 from training.errors import UserError
 from training.model.backbones import build_bare
 from training.model.build import build_model
+from training.model.stages import head_of
 from training.model.weights import pretrained_config
 from training.recipe import read_recipe
 from training.resolve import resolve_recipe
@@ -107,6 +108,26 @@ def test_weights_of_torchvisions_own_model_give_the_same_predictions():
     ours = build_model(backbone("efficientnet_b0", source="torchvision"), 10, 32).eval()
     ours.load_state_dict(theirs.state_dict())
     assert torch.equal(ours(images), theirs(images))
+
+
+@pytest.mark.parametrize(("source", "name"), [("timm", "test_efficientnet"), ("torchvision", "efficientnet_b0")])
+def test_a_new_head_on_pretrained_features_starts_no_larger_than_a_linear_layer(source, name, tmp_path):
+    """Both libraries start it with U(±1/√classes), for a training of the whole network from nothing."""
+    fresh = build_model(backbone(name, source=source), 10, 32)
+    save_file(fresh.state_dict(), tmp_path / "weights.safetensors")
+    tuned = build_model(backbone(name, tmp_path / "weights.safetensors", source), 10, 32)
+    theirs, ours = head_of(fresh), head_of(tuned)
+    assert theirs.weight.abs().max() > 0.3
+    assert ours.weight.abs().max() <= ours.in_features**-0.5
+
+
+def test_a_small_head_starts_as_its_library_has_it(tmp_path):
+    torch.manual_seed(0)
+    theirs = timm.create_model("test_convnext", num_classes=10)
+    save_file(theirs.state_dict(), tmp_path / "weights.safetensors")
+    torch.manual_seed(0)
+    ours = build_model(backbone("test_convnext", tmp_path / "weights.safetensors"), 10, 32)
+    assert torch.equal(head_of(ours).weight, head_of(theirs).weight)
 
 
 class TestPretrained:

@@ -25,7 +25,7 @@ class TrivialAugment(Policy):
     def build(self, interpolation: str) -> v2.Transform:
         from torchvision.transforms import v2
 
-        return v2.TrivialAugmentWide(interpolation=interpolation, fill=0)
+        return v2.TrivialAugmentWide(interpolation=v2.InterpolationMode(interpolation), fill=0)
 
 
 class RandAugment(Policy):
@@ -44,7 +44,9 @@ class RandAugment(Policy):
     def build(self, interpolation: str) -> v2.Transform:
         from torchvision.transforms import v2
 
-        return v2.RandAugment(self.num_ops, self.magnitude, STRENGTHS, interpolation=interpolation, fill=0)
+        return v2.RandAugment(
+            self.num_ops, self.magnitude, STRENGTHS, interpolation=v2.InterpolationMode(interpolation), fill=0
+        )
 
 
 class AugMix(Policy):
@@ -65,7 +67,13 @@ class AugMix(Policy):
     def build(self, interpolation: str) -> v2.Transform:
         from torchvision.transforms import v2
 
-        return v2.AugMix(self.severity, self.mixture_width, alpha=self.alpha, interpolation=interpolation, fill=0)
+        return v2.AugMix(
+            self.severity,
+            self.mixture_width,
+            alpha=self.alpha,
+            interpolation=v2.InterpolationMode(interpolation),
+            fill=0,
+        )
 
 
 class ThreeAugment(Policy):

@@ -203,14 +203,14 @@ def test_the_earlier_form_of_crop_and_flip_beside_the_fields_of_today_is_refused
 @pytest.mark.parametrize(
     ("fields", "theirs"),
     [
-        ({"policy": "trivial_augment"}, v2.TrivialAugmentWide(interpolation="bilinear", fill=0)),
+        ({"policy": "trivial_augment"}, v2.TrivialAugmentWide(interpolation=v2.InterpolationMode.BILINEAR, fill=0)),
         (
             {"policy": "rand_augment", "num_ops": 3, "magnitude": 20},
-            v2.RandAugment(3, 20, interpolation="bilinear", fill=0),
+            v2.RandAugment(3, 20, interpolation=v2.InterpolationMode.BILINEAR, fill=0),
         ),
         (
             {"policy": "augmix", "severity": 5, "mixture_width": 2, "alpha": 0.5},
-            v2.AugMix(5, 2, alpha=0.5, interpolation="bilinear", fill=0),
+            v2.AugMix(5, 2, alpha=0.5, interpolation=v2.InterpolationMode.BILINEAR, fill=0),
         ),
     ],
 )
