@@ -33,8 +33,13 @@ class Compilation(Technique):
                 "compilation.backend=inductor needs a C++ compiler on a CPU, and there is neither g++ nor clang++ on PATH. "
                 "Install one, name it in CXX, or use compilation.backend=none."
             )
+        from training.callbacks.resizing import BatchResizing
+
+        # A graph of its own for each batch size: after the smaller last batch of the first epoch, torch would otherwise
+        # use one graph for any size in all later steps, which is slower. Growing images would need too many graphs.
+        grows = any(isinstance(callback, BatchResizing) for callback in setup.callbacks)
         # torch.compile is not used, because it returns a wrapper whose state dict has other names.
-        setup.model.compile(backend=self.backend)
+        setup.model.compile(backend=self.backend, dynamic=None if grows else False)
 
 
 def find_compiler() -> str | None:

@@ -7,6 +7,7 @@ import torch
 from torch._dynamo.utils import counters
 
 import training.techniques.compute.compilation as compilation
+from training.callbacks.resizing import BatchResizing
 from training.contract.setup import TrainingSetup
 from training.errors import UserError
 from training.loop.classifier import Classifier
@@ -58,6 +59,24 @@ def test_a_compiled_model_trains_as_itself_and_keeps_its_names(fit, load_weights
         expected, states = load_weights(plain.folder, which), load_weights(compiled.folder, which)
         assert states.keys() == expected.keys()
         assert all(torch.allclose(states[key], expected[key], atol=1e-4) for key in expected), which
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_each_batch_size_has_a_graph_of_its_own_unless_images_grow(grows):
+    torch._dynamo.reset()  # it remembers sizes of the same layer
+    graphs = []
+
+    def record(graph, inputs):
+        graphs.append("any size" if any(isinstance(value, torch.SymInt) for value in inputs) else "one size")
+        return graph
+
+    setup = TrainingSetup(torch.nn.Flatten(), "cuda", 10, (8, 5), 32)
+    if grows:
+        setup.callbacks.append(BatchResizing(lambda *_: 32, 32))
+    compilation.Compilation.model_construct(backend=record).apply(setup)
+    for size in (8, 5, 8):
+        setup.model(torch.zeros(size, 3, 4, 4))
+    assert graphs == ["one size", "any size" if grows else "one size"]
 
 
 def test_a_cpu_without_a_compiler_refuses_fused_kernels(monkeypatch, fit):
