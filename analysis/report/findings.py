@@ -210,13 +210,14 @@ def describe_winner(sweep: Sweep) -> Winner:
     """The best trial; at least one trial must have completed."""
     best = sweep.completed.iloc[0]
     score = format_score(sweep.metric, best.score, best.standard_error)
-    base = sweep.completed[sweep.completed.is_baseline & (sweep.completed.trial != best.trial)]
-    if not len(base):
-        return Winner(int(best.trial), f"Trial {best.trial:04d} reached {score}.", [])
+    base = sweep.completed[sweep.completed.is_baseline]
+    if best.is_baseline or not len(base):
+        role = ", a baseline," if best.is_baseline else ""
+        return Winner(int(best.trial), f"Trial {best.trial:04d}{role} reached {score}.", [])
     recipe, other = (sweep.recipes.loc[number].to_dict() for number in (best.trial, base.trial.iloc[0]))
     changes = list_changes(list_parameters(sweep.space.recipe), recipe, other)
     return Winner(
         int(best.trial),
-        f"Trial {best.trial:04d} reached {score}. What it has otherwise than baseline {base.trial.iloc[0]:04d}:",
+        f"Trial {best.trial:04d} reached {score}. Its differences from the best baseline, {base.trial.iloc[0]:04d}:",
         changes,
     )

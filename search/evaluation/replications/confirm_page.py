@@ -25,7 +25,7 @@ METHOD = (
 )
 TEST_METHOD = (
     "The winner's model with the best validation score was scored on the test split, which is used for nothing else. The "
-    "interval of its accuracy is Wilson's, over test images. The temperature was fitted on the validation part; it "
+    "interval of its accuracy is Wilson's, over test images. The temperature was fitted on the validation split; it "
     "changes probabilities but never a prediction."
 )
 

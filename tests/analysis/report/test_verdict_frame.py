@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.report.findings import find
+from analysis.report.findings import describe_winner, find
 from analysis.report.page import ASSETS, TEMPLATES, Section, render_page
 from analysis.report.sentences import describe_images
 from analysis.report.sweep_report import render_report
@@ -63,6 +63,13 @@ def test_a_report_without_a_better_recipe_than_the_baseline_has_none(sweep):
     trials = sweep.trials[sweep.trials.is_baseline]
     alone = replace(sweep, trials=trials, curves=sweep.curves[sweep.curves.trial.isin(trials.trial)])
     assert 'class="box lead none"' in render_report(find(alone))
+
+
+def test_a_winner_that_is_a_baseline_is_called_one_and_compared_with_no_other(sweep):
+    best = sweep.trials.is_baseline & (sweep.trials.score == sweep.trials.score[sweep.trials.is_baseline].max())
+    winner = describe_winner(replace(sweep, trials=sweep.trials.assign(score=sweep.trials.score + best)))
+    assert ", a baseline, reached" in winner.sentence
+    assert winner.changes == []
 
 
 def test_the_report_says_how_many_images_three_points_need_where_there_are_few(sweep):

@@ -91,7 +91,7 @@ def _remark_classes(data: ImageData) -> Iterable[Remark]:
         if missing:
             yield Remark(
                 f"no {word} images of {name_some(missing, 1)}",
-                f"The {word} part has no image of {name_some(missing)}: no score can show how well "
+                f"The {word} split has no image of {name_some(missing)}: no score can show how well "
                 f"{'that class is' if len(missing) == 1 else 'these classes are'} recognised.",
             )
         few = [data.classes[label] for label in np.flatnonzero((counts > 0) & (counts < FEW_IMAGES))]
@@ -99,7 +99,7 @@ def _remark_classes(data: ImageData) -> Iterable[Remark]:
             least = int(counts[counts > 0].min())
             yield Remark(
                 f"fewer than {FEW_IMAGES} validation images of {name_some(few, 1)}",
-                f"The validation part has fewer than {FEW_IMAGES} images of {name_some(few)} (at the least {least}): scores "
+                f"The validation split has fewer than {FEW_IMAGES} images of {name_some(few)} (at the least {least}): scores "
                 "can hardly distinguish recipes there. Add images.",
             )
 
@@ -147,8 +147,8 @@ def remark_near_copies(pairs: Sequence[tuple[Seen, Seen]], data: ImageData) -> R
     )
     count = f"{len(pairs):,} of {held_out:,} validation and test images"
     return Remark(
-        f"{_count(len(pairs), 'near copy', 'near copies')} in other parts",
-        f"{count} {_be(len(pairs))} almost the same as an image of another part, as resized or re-encoded copies are, so the "
+        f"{_count(len(pairs), 'near copy', 'near copies')} in other splits",
+        f"{count} {_be(len(pairs))} almost the same as an image of another split, as resized or re-encoded copies are, so the "
         f"score rewards memorising. {advice}",
     )
 

@@ -13,7 +13,7 @@ function showTop(head, share) {
     [head.best ? head.best.score : "–", head.best ? `the best, trial ${String(head.best.trial).padStart(4, "0")}` : "no trial has completed"],
     ...(sweep.baseline !== null && trials.score[sweep.baseline] !== null ? [[scoreText(sweep.baseline), `baseline ${nameOf(sweep.baseline)}`]] : []),
     [`${head.done} of ${head.budget}`, counts ? `trials: ${counts}` : "trials"],
-    [head.elapsed, head.time_left ? `${head.time_left.text}, ${head.time_left.basis}` : "of running"],
+    [head.elapsed, head.time_left ? `so far; ${head.time_left.text}, ${head.time_left.basis}` : "of running"],
   ]);
   const bar = byId("progress");
   bar.max = Math.max(1, head.budget);

@@ -158,7 +158,7 @@ def test_near_copies_are_counted_and_named(check, photos, tmp_path, capsys, monk
     first = found.near_copies[0]
     assert f"{first.name} ({first.part}) is almost {first.other_name} ({first.other_part})" in said
     assert f"… and {len(found.near_copies) - 1} more: --json has all." in said
-    assert "are almost the same as an image of another part" in found.remarks[-1]
+    assert "are almost the same as an image of another split" in found.remarks[-1]
 
 
 def test_checking_data_without_files_is_refused(tmp_path):

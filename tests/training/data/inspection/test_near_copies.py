@@ -78,6 +78,6 @@ def test_an_image_in_memory_is_compared_with_the_most_similar_one():
     assert (one.name, one.part) == ("test image 1", "test")
     assert (other.name, other.part) == ("train image 1", "train")
     remark = remark_near_copies([(one, other)], data)
-    assert "1 of 4 validation and test images is almost the same as an image of another part" in remark.sentence
+    assert "1 of 4 validation and test images is almost the same as an image of another split" in remark.sentence
     assert "are alike by nature" in remark.sentence, "a quarter of the images is many"
-    assert remark.short == "1 near copy in other parts"
+    assert remark.short == "1 near copy in other splits"

@@ -30,7 +30,7 @@ def test_usual_data_needs_no_remark(photos):
 
 def test_classes_without_validation_images_and_imbalance_are_named(photos):
     said, line = remarks_of(photos({"train/cat": 60, "train/dog": 5, "val/cat": 6}))
-    assert "The validation part has no image of 'dog'" in said
+    assert "The validation split has no image of 'dog'" in said
     assert "Training has 51 images of 'cat' and 4 of 'dog'" in said
     assert line.startswith("Data: no validation images of 'dog', ")
     assert "sweep data " in line
