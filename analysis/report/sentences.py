@@ -122,11 +122,14 @@ def describe_images(sweep: Sweep) -> str | None:
     if sweep.metric != "val_accuracy" or not spread > 0 or not best.standard_error > 0:
         return None
     images = spread / best.standard_error**2
+    for _ in range(5):  # the standard error is that of two more correct and two more wrong images (Agresti & Coull 1998)
+        share = (best.score * images + 2) / (images + 4)
+        images = share * (1 - share) / best.standard_error**2 - 4
     needed = 2 * spread * (ERRORS / DIFFERENCE) ** 2
     if images >= needed:
         return None
     return (
-        f"Validation has about {_round(images):,} images. To see a difference of {100 * DIFFERENCE:.0f} points between "
+        f"Validation has {images:,.0f} images. To see a difference of {100 * DIFFERENCE:.0f} points between "
         f"two recipes that are trained once, you need about {_round(needed):,}."
     )
 
