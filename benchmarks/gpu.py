@@ -67,15 +67,17 @@ def main() -> None:
             "epochs": arguments.epochs,
             "optimizer": {"name": "momentum", "lr": 0.01},
         }
+        ratios = compare(common, device, arguments.rounds)
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        print(
+            f"our training against a bare loop, bf16: {median(ratios):.2f} × its images/s ({spread}, "
+            f"{len(ratios)} rounds)",
+            flush=True,
+        )
         found = {}
         for name, values in VARIANTS.items():
             found[name] = line = attempt({**common, **values}, device)
             print(f"{name:34} {line if isinstance(line, str) else describe(line)}", flush=True)
-        ratios = compare(common, device, arguments.rounds)
-    spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-    print(
-        f"our training against a bare loop, bf16: {median(ratios):.2f} × its images/s ({spread}, {len(ratios)} rounds)"
-    )
     if arguments.json:
         result = {"machine": machine, "torch": torch.__version__, "variants": found, "against_a_bare_loop": ratios}
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
