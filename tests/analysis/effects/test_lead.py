@@ -82,7 +82,9 @@ def test_only_baselines_are_not_called_unbeaten(sweep):
     alone = replace(sweep, trials=sweep.trials[sweep.trials.is_baseline | ~done])
     assert describe_lead(sweep.metric, judge(alone)).startswith("Only baselines have completed: the best of them is ")
     unbeaten = sweep.trials.assign(score=sweep.trials.score + sweep.trials.is_baseline)
-    assert describe_lead(sweep.metric, judge(replace(sweep, trials=unbeaten))).startswith("No recipe beat the baselines")
+    assert describe_lead(sweep.metric, judge(replace(sweep, trials=unbeaten))).startswith(
+        "No recipe beat the baselines"
+    )
 
 
 def test_a_copy_is_counted_among_the_other_completed_trials(sweep):
@@ -91,7 +93,9 @@ def test_a_copy_is_counted_among_the_other_completed_trials(sweep):
     assert describe_rivals(rivals).startswith(f"The {len(done) - 1} other completed trials may be as good")
     copied = replace(with_scores(sweep, np.full(len(done), 0.9), error=0.1), copies=frozenset(done[-1:]))
     count = len(done) - 1
-    assert describe_rivals(judge(copied)).startswith(f"{count - 1} of the {count} other completed trials may be as good")
+    assert describe_rivals(judge(copied)).startswith(
+        f"{count - 1} of the {count} other completed trials may be as good"
+    )
 
 
 @pytest.mark.parametrize(
