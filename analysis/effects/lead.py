@@ -31,7 +31,7 @@ Verdict = Literal["alone", "baseline", "open", "clear"]
 
 @dataclass(frozen=True)
 class Lead:
-    """The best of `count` completed trials beside the best baseline among them.
+    """The best of `count` completed trials, copies among them, beside the best baseline.
 
     `observed` is the difference of the scores. The difference of the expected scores has the mean `mean`, lies between
     `low` and `high` nine times in ten, and is positive with `probability`; these are NaN if too few trials completed.
@@ -47,6 +47,7 @@ class Lead:
     high: float
     probability: float
     rivals: tuple[str, ...]
+    only_baselines: bool = False  # no other trial completed
 
     @property
     def verdict(self) -> Verdict:
@@ -73,14 +74,16 @@ def judge_lead(sweep: Sweep, fitted: Fitted) -> Lead | None:
     lead = np.full(1, np.nan) if baseline is None else draws[:, done.index.get_loc(baseline.name)]
     low, high = np.quantile(lead, [1 - CLEAR, CLEAR])
     behind = (draws < 0).mean(axis=0)
+    ended = sweep.trials[(sweep.trials.state == "completed") & sweep.trials.score.notna()]
     return Lead(
         best=f"{best.trial:04d}",
         baseline=None if baseline is None else f"{baseline.trial:04d}",
-        count=len(sweep.completed),
+        count=len(ended),
         observed=0.0 if baseline is None else float(sweep.sign * (best.score - baseline.score)),
         mean=float(lead.mean()),
         low=float(low),
         high=float(high),
         probability=float((lead > 0).mean()),
         rivals=tuple(f"{trial:04d}" for trial in done.trial[1:][behind[1:] >= MAY_BE_BEST]),
+        only_baselines=bool(ended.is_baseline.all()),
     )

@@ -69,11 +69,7 @@ def find(sweep: Sweep) -> Findings:
         raise UserError(
             f"{sweep.name}: its space has no search parameters, so its trials do not differ in anything searched."
         )
-    if not len(sweep.completed):
-        raise UserError(
-            f"{sweep.name}: none of its {len(sweep.trials)} trials has completed, so there is nothing to compare. "
-            f"Wait for it, or continue with: sweep resume {sweep.name}."
-        )
+    refuse_unfinished(sweep)
     fitted = fit_sweep(sweep)
     effects, lead = measure_effects(fitted), judge_lead(sweep, fitted)
     assert lead is not None  # because a trial completed
@@ -87,6 +83,15 @@ def find(sweep: Sweep) -> Findings:
         measure_savings(sweep),
         compare_at_equal_time(sweep),
     )
+
+
+def refuse_unfinished(sweep: Sweep) -> None:
+    """Refuse a sweep without a completed trial: no effect can be measured."""
+    if not len(sweep.completed):
+        raise UserError(
+            f"{sweep.name}: none of its {len(sweep.trials)} trials has completed, so there is nothing to compare. "
+            f"Wait for it, or continue with: sweep resume {sweep.name}."
+        )
 
 
 def order_effects(effects: pd.DataFrame) -> pd.DataFrame:

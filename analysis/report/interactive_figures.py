@@ -106,7 +106,9 @@ class Plots:
             detail: Also show the thirds of the intervals inside options.
         """
         from analysis.effects.technique_effects import fit_sweep, measure_effects
+        from analysis.report.findings import refuse_unfinished
 
+        refuse_unfinished(self.sweep)
         rows = collect_effects(measure_effects(fit_sweep(self.sweep)), self.sweep.metric, detail)
         return Figure("effects", f"Effects in {self.sweep.name}", collect_sweep(self.sweep), rows)
 

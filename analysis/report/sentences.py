@@ -25,6 +25,8 @@ def describe_lead(metric: str, lead: Lead) -> str:
         return f"Only one trial completed, {best}: there is nothing to compare it with."
     if lead.verdict == "alone":
         return f"{best} is the best of {plural(lead.count, 'completed trial')}. No baseline completed, so its gain is unknown."
+    if lead.only_baselines:
+        return f"Only baselines have completed: the best of them is {best}."
     if lead.verdict == "baseline":
         return f"No recipe beat the baselines: the best trial, {best}, is a baseline."
     scored = f"as scored: {format_points(metric, lead.observed)}"

@@ -16,6 +16,7 @@ from ledger.names import check_name
 from ledger.record import SweepRecord
 from ledger.trials import Trial
 from search.core.asha import make_asha
+from spaces.parameters.domains import format_value
 from training.errors import UserError
 from training.recipe import flatten
 
@@ -98,7 +99,8 @@ class ComparedSweep:
 
 
 def read_sources(names: Sequence[str], storage: Path, uris: Sequence[str]) -> list[ComparedSweep]:
-    """Read the sweeps from the storage folder; with stores, each from every store that has it."""
+    """Read the sweeps from the storage folder; with stores, each from every store that has it. A name counts once."""
+    names = list(dict.fromkeys(names))
     if uris:
         sources = [source for name in names for source in _read_from_stores(check_name(name), uris)]
     else:
@@ -182,7 +184,10 @@ def _find_differences(records: Sequence[SweepRecord], best: Sequence[Trial | Non
             for record in records
         ],
         "space": [_list_space(record) for record in records],
-        "search": [flatten(record.space.search.model_dump(mode="json")) for record in records],
+        # The space has the trials that were planned; those of `sweep add` and `sweep extend` count too.
+        "search": [
+            {**flatten(record.space.search.model_dump(mode="json")), "trials": record.budget} for record in records
+        ],
         "settings": [flatten(asdict(record.recorded_settings.masked())) for record in records],
         "recipe": [
             {path: value for path, value in trial.recipe.flat().items() if not path.startswith("data.")}
@@ -194,6 +199,9 @@ def _find_differences(records: Sequence[SweepRecord], best: Sequence[Trial | Non
     for kind, sides in parts.items():
         for field in dict.fromkeys(name for side in sides for name in side):
             values = [side.get(field) for side in sides]
+            if kind == "space":
+                pairs = zip(values, records, strict=True)
+                values = [_find_default(record, field) if value is None else value for value, record in pairs]
             if any(value != values[0] for value in values):
                 yield Difference(kind, field, values)
 
@@ -206,6 +214,12 @@ def _list_space(record: SweepRecord) -> dict[str, str]:
         f"{name} ({row.condition})" if row.condition else name: row.domain
         for name, row in zip(names, rows, strict=True)
     }
+
+
+def _find_default(record: SweepRecord, field: str) -> str | None:
+    """Return the one value of a field that the space does not name; None if the space has no such field."""
+    values = record.space.values_of(field)
+    return format_value(*values) if len(values) == 1 else None
 
 
 def _sample_curves(records: Sequence[SweepRecord], best: Sequence[Trial | None]) -> Iterator[CurvePoint]:
@@ -248,6 +262,8 @@ def _measure(source: ComparedSweep) -> tuple[pd.DataFrame, Lead | None]:
     if record.replication is not None:
         raise UserError(f"it is a replication of {record.replication.of}, with a fixed list of recipes.")
     tables = make_tables(record)
+    if not len(tables.completed):
+        raise UserError("no trial completed.")
     fitted = fit_sweep(tables)
     effects = measure_effects(fitted)
     known = effects[(effects.verdict != NOT_ENOUGH) & ~effects.detail.astype(bool)]

@@ -104,6 +104,8 @@ def describe_finding(record: SweepRecord, *, with_probe: bool = True) -> list[st
     trials = record.trials
     if not any(trial.state == "completed" and trial.score is not None for trial in trials):
         return ["No trial completed, so none can be called the best." if len(trials) else "No trial has started yet."]
+    if (made := record.replication) is not None:  # its trials are recipes by seeds, so the best one says nothing
+        return [f"This sweep is a replication of {made.of}. See its finding with: sweep {made.kind} {made.of}"]
     fitted, lead = _judge(record)
     return [
         sentences.describe_lead(trials.metric, lead),

@@ -140,8 +140,11 @@ def show(replicated: Replicated, confirmation: Confirmation) -> RenderableType:
 
 
 def _describe_seeds(confirmation: Confirmation) -> str:
-    recipes, seeds = plural(len(confirmation.recipes), "recipe"), plural(len(confirmation.seeds), "fresh seed")
-    return f"{recipes} on {seeds}, {confirmation.metric}, 95 % intervals that hold all at once:"
+    others = [recipe for recipe in confirmation.recipes if recipe.label != BASELINE]
+    trained = ["The baseline"] if len(others) < len(confirmation.recipes) else []
+    trained += [plural(len(others), "recipe")] if others else []
+    seeds = plural(len(confirmation.seeds), "fresh seed")
+    return f"{' and '.join(trained)} on {seeds}, {confirmation.metric}, 95 % intervals that hold all at once:"
 
 
 def _list_recipes(replicated: Replicated, confirmation: Confirmation) -> list[list[str]]:

@@ -56,10 +56,11 @@ def confirm(source: SweepRecord, top: int | None, seeds: int | None, final: bool
 
     def choose() -> Variants:
         check_number("--top", top, most=MOST_RECIPES)
-        best = choose_best(source.trials, source.name, top or TOP)
+        best = choose_best(source.trials, source.name, len(source.trials))
         baseline = choose_baseline(source.trials, source.name)
-        recipes = {trial.name: trial.recipe for trial in best if trial.recipe != baseline.recipe}
-        few = f"--top={top}: {source.name} has {len(best)} different recipes that completed."
+        best = [trial for trial in best if trial.recipe != baseline.recipe][: top or TOP]
+        recipes = {trial.name: trial.recipe for trial in best}
+        few = f"--top={top}: besides the baseline, {source.name} has {len(best)} different recipes that completed."
         notes = [few] if top and len(best) < top else []
         return Variants({BASELINE: baseline.recipe} | recipes, notes, keeps_all=True)  # the winner is known at the end
 
@@ -116,14 +117,18 @@ def compare(replicated: Replicated) -> list[ConfirmedRecipe]:
     ranks, noise = rank_ranges(scores, sign), score_noise(scores)
     metric, source = replicated.trials.metric, replicated.source.trials
     intervals = {label: score_interval(metric, values, noise, len(scores)) for label, values in scores.items()}
+    searched = {
+        label: choose_baseline(source, "") if label == BASELINE else source.by_number[int(label)] for label in scores
+    }
     return [
         ConfirmedRecipe(
             label,
-            searched=(choose_baseline(source, "") if label == BASELINE else source.by_number[int(label)]).score,
+            searched=searched[label].score,
             scores=scores[label],
             interval=intervals[label],
             ranks=ranks[label],
             ahead_of_baseline=_ahead(scores, label, sign),
+            is_baseline=searched[label].origin == "baseline",
         )
         for label in sorted(scores, key=lambda label: -sign * intervals[label].mean)
     ]

@@ -24,10 +24,13 @@ class ConfirmedRecipe:
     interval: Interval  # interval of the mean over seeds
     ranks: tuple[int, int]  # best and worst rank that the scores allow; 1 is the best
     ahead_of_baseline: Interval | None  # computed per seed, positive is better; None for the baseline itself
+    is_baseline: bool = False  # `baseline`, or another baseline of the search
 
     @property
     def name(self) -> str:
-        return "The baseline" if self.label == BASELINE else f"Trial {self.label}'s recipe"
+        if self.label == BASELINE:
+            return "The baseline"
+        return f"Trial {self.label}'s recipe{' (a baseline)' if self.is_baseline else ''}"
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,27 @@ def test_a_sweep_without_a_completed_trial_has_no_lead(sweep):
     assert judge(replace(sweep, trials=sweep.trials[sweep.trials.state == "stopped"])) is None
 
 
+def test_only_baselines_are_not_called_unbeaten(sweep):
+    done = sweep.trials.state == "completed"
+    alone = replace(sweep, trials=sweep.trials[sweep.trials.is_baseline | ~done])
+    assert describe_lead(sweep.metric, judge(alone)).startswith("Only baselines have completed: the best of them is ")
+    unbeaten = sweep.trials.assign(score=sweep.trials.score + sweep.trials.is_baseline)
+    assert describe_lead(sweep.metric, judge(replace(sweep, trials=unbeaten))).startswith(
+        "No recipe beat the baselines"
+    )
+
+
+def test_a_copy_is_counted_among_the_other_completed_trials(sweep):
+    done = sweep.completed.trial.tolist()
+    rivals = judge(with_scores(sweep, np.full(len(done), 0.9), error=0.1))
+    assert describe_rivals(rivals).startswith(f"The {len(done) - 1} other completed trials may be as good")
+    copied = replace(with_scores(sweep, np.full(len(done), 0.9), error=0.1), copies=frozenset(done[-1:]))
+    count = len(done) - 1
+    assert describe_rivals(judge(copied)).startswith(
+        f"{count - 1} of the {count} other completed trials may be as good"
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -92,6 +113,7 @@ def test_a_sweep_without_a_completed_trial_has_no_lead(sweep):
         ),
         ({"probability": 0.9999}, "more than 99 % certain"),
         ({"baseline": "0011"}, "No recipe beat the baselines: the best trial, 0011, is a baseline."),
+        ({"baseline": "0011", "only_baselines": True}, "Only baselines have completed: the best of them is 0011."),
         ({"baseline": None}, "0011 is the best of 12 completed trials. No baseline completed, so its gain is unknown."),
         ({"count": 1}, "Only one trial completed, 0011: there is nothing to compare it with."),
     ],

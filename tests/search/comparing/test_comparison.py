@@ -12,6 +12,7 @@ from analysis.effects.technique_effects import FEWEST_OF_LEVEL, fit_sweep, measu
 from analysis.loading import load
 from analysis.report.findings import find
 from analysis.report.sentences import describe_lead
+from ledger.events import Extension, TrialAdded
 from ledger.folder import SweepFolder
 from ledger.settings import Settings
 from search.comparing.comparison import (
@@ -31,6 +32,7 @@ from spaces.load import load_space
 from tests.analysis.made_up import SPACE, simulate
 from tests.commands import call, read
 from training.errors import UserError
+from training.recipe import Recipe
 
 EXPERIMENT = "technique-search"
 # Programs of users read these names: add new ones at the end, and never change one.
@@ -140,6 +142,40 @@ def test_the_same_sweep_in_two_stores_has_no_difference(home):
     assert found.effects
 
 
+@pytest.mark.parametrize("count", [0, 1], ids=["no trial", "a trial that runs"])
+def test_a_sweep_without_a_completed_trial_is_compared_as_far_as_it_went(home, tmp_path, count):
+    space = load_space(home / "a.yaml")
+    for name, events in {"a": simulate(space, 0).events, "young": simulate(space, 1).events[: 2 * count]}.items():
+        create_folder(
+            SweepFolder(tmp_path / name), make_header(name, name, space, Settings("", EXPERIMENT, 0)), *events
+        )
+    found = compare(read_sources(["a", "young"], tmp_path, []))
+    assert [side.trials for side in found.sweeps] == [16, count]
+    assert found.effects == []
+    assert "The effects of young are not known: no trial completed." in found.notes
+    with pytest.raises(UserError, match=f"none of its {count} trials has completed"):
+        load("young", storage=tmp_path).plot.effects()
+
+
+def test_added_trials_count_and_a_value_that_a_space_does_not_name_is_its_default(home, tmp_path):
+    text = (home / "a.yaml").read_text()
+    named = "backbone: {weights: none}\n  drop_path: {rate: {uniform: [0.0, 0.2]}}\n  unfreeze"
+    (tmp_path / "named.yaml").write_text(text.replace("unfreeze", named).replace("trials: 16", "trials: 14"))
+    added = [Extension(trials=1), TrialAdded(request="r", recipe=Recipe())]
+    for name, space, events in (
+        ("plain", load_space(home / "a.yaml"), []),
+        ("named", load_space(tmp_path / "named.yaml"), added),
+    ):
+        header = make_header(name, name, space, Settings("", EXPERIMENT, 0))
+        create_folder(SweepFolder(tmp_path / name), header, *events)
+    found = compare(read_sources(["plain", "named"], tmp_path, []))
+    differs = {(one.kind, one.field): one.values for one in found.differences}
+    assert differs == {
+        ("space", "backbone.weights"): ["pretrained", "none"],
+        ("space", "drop_path.rate"): ["0.0", "uniform [0.0, 0.2]"],
+    }
+
+
 @pytest.mark.parametrize("width", [80, 200])
 def test_the_tables_fit_the_width(found, width):
     out = StringIO()
@@ -175,5 +211,7 @@ def test_one_sweep_alone_is_refused(home, monkeypatch):
     monkeypatch.chdir(home)
     with pytest.raises(UserError, match="a: a comparison needs two sweeps"):
         call("compare", "a")
+    with pytest.raises(UserError, match="a: a comparison needs two sweeps"):
+        call("compare", "a", "a")
     with pytest.raises(UserError, match=r"c: no such sweep in sqlite.*There are: [ab], [ab]"):
         call("compare", "c", "--tracking-uri", "sqlite:///other.db")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ledger.events import Replication, ReplicationTrial
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from search.display.tables.leaderboard import describe_finding
@@ -38,3 +39,13 @@ def test_a_sweep_without_completed_trials_has_one_sentence(record):
     started = SweepRecord(record.folder, [record.header, *record.events[1:3]])
     assert describe_finding(empty) == ["No trial has started yet."]
     assert describe_finding(started) == ["No trial completed, so none can be called the best."]
+
+
+@pytest.mark.parametrize("kind", ["confirm", "ablate"])
+def test_a_replication_refers_to_the_command_that_has_its_finding(record, kind):
+    listed = [ReplicationTrial(label="0", recipe=trial.recipe, origin=trial.origin) for trial in record.trials]
+    made = Replication(kind=kind, of="first", seeds=(1, 2), trials=listed)
+    replicated = SweepRecord(record.folder, [record.header, made, *record.events[1:]])
+    assert describe_finding(replicated) == [
+        f"This sweep is a replication of first. See its finding with: sweep {kind} first"
+    ]

@@ -13,8 +13,11 @@ from ledger.file import Ledger, read_events
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from ledger.trials import Trial
+from search.evaluation.replications import confirmation
 from search.evaluation.replications.replication import read_replication
 from search.evaluation.trial_export import describe_trial
+from spaces.load import load_space
+from tests.analysis.made_up import SPACE, make_header, simulate
 from tests.commands import call
 from training.data import load_data as load
 from training.recipe import Recipe
@@ -63,10 +66,15 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
     replicated = read_replication(SweepRecord.open(folder))
     assert replicated.event.seeds == (1, 2)
     assert "baseline" in replicated.by_label
+    assert len(replicated.by_label) == 3
     for label, trials in replicated.by_label.items():
         assert [trial.recipe.seed for trial in trials] == [1, 2]
         assert len({trial.recipe.model_copy(update={"seed": 0}).model_dump_json() for trial in trials}) == 1, label
     findings = json.loads((folder.path / "confirm.json").read_text())
+    baselines = ["baseline", *(trial.name for trial in replicated.source.trials if trial.origin == "baseline")]
+    assert [found["is_baseline"] for found in findings["recipes"]] == [
+        found["label"] in baselines for found in findings["recipes"]
+    ]
     means = [found["interval"]["mean"] for found in findings["recipes"]]
     assert means == sorted(means, reverse=True)
     assert [
@@ -86,6 +94,7 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
     assert "http" not in text, "the page needs nothing beside itself"
     said = capsys.readouterr().out
     assert "Test split, scored" in said
+    assert "The baseline and 2 recipes on 2 fresh seeds, val_accuracy" in said
     assert "before:" not in said
     assert re.search(r"^rank +recipe +score +difference from the baseline$", said, re.MULTILINE)
     winner, trial = findings["recipes"][0]["label"], findings["test"]["trial"]
@@ -120,6 +129,30 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
     shutil.rmtree(folder.path)
     call("confirm", "tiny", "--top", "1", "--seeds", "2")
     assert "had been scored 1 time before" in capsys.readouterr().out
+
+
+def test_the_baseline_takes_no_place_of_a_recipe_and_other_baselines_are_recipes(tmp_path, monkeypatch):
+    (tmp_path / "made-up.yaml").write_text(SPACE)
+    space = load_space(tmp_path / "made-up.yaml")
+    # The first two trials, both baselines, are far ahead of the others.
+    events = [
+        event.model_copy(update={"score": event.score + 1}) if event.event == "report" and event.trial < 2 else event
+        for event in simulate(space).events
+    ]
+    record = SweepRecord(SweepFolder(tmp_path / "made-up"), [make_header("made-up", space), *events])
+    best, second, third, *others = [trial for trial in record.trials.ranked() if trial.state == "completed"]
+    assert {best.number, second.number} == {0, 1}
+    chosen = []
+    monkeypatch.setattr(confirmation, "replicate", lambda source, kind, seeds, choose, console: chosen.append(choose()))
+    monkeypatch.setattr(confirmation, "conclude_confirmation", lambda *_: None)
+    for top in (2, 100):
+        confirmation.confirm(record, top, None, False, None)
+    two, every = chosen
+    assert two.recipes == {"baseline": best.recipe, second.name: second.recipe, third.name: third.recipe}
+    assert two.notes == []
+    assert every.notes == [
+        f"--top=100: besides the baseline, made-up has {2 + len(others)} different recipes that completed."
+    ]
 
 
 @pytest.mark.slow

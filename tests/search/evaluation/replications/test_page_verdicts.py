@@ -1,5 +1,7 @@
 """The verdict of a confirmation and of an ablation comes from their own intervals, and their pages begin with it."""
 
+from dataclasses import replace
+
 import pytest
 
 from analysis.effects.intervals import Interval
@@ -34,6 +36,12 @@ def test_a_gain_is_proven_if_its_interval_lies_above_0(ahead, verdict):
 
 def test_a_confirmed_baseline_proves_nothing():
     assert find_verdict(confirm(None, BASELINE)) == "none"
+
+
+def test_another_baseline_of_the_search_is_marked():
+    best = confirm(Interval(0.02, 0.01, 0.03)).winner
+    assert best.name == "Trial 0007's recipe"
+    assert replace(best, is_baseline=True).name == "Trial 0007's recipe (a baseline)"
 
 
 def ablate(*worths: Worth) -> Ablation:
