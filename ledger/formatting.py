@@ -44,12 +44,12 @@ def label_of(metric: str) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """A time such as `42 s`, `3 min 12 s` or `5 h 07 min`."""
+    """A time such as `42 s`, `3 min 12 s`, `4 min`, `5 h 07 min` or `2 h`."""
     whole = max(0, round(seconds))
     minutes, hours = whole // 60, whole // 3600
     if hours:
-        return f"{hours} h {minutes % 60:02d} min"
-    return f"{minutes} min {whole % 60:02d} s" if minutes else f"{whole} s"
+        return f"{hours} h {minutes % 60:02d} min".removesuffix(" 00 min")
+    return f"{minutes} min {whole % 60:02d} s".removesuffix(" 00 s") if minutes else f"{whole} s"
 
 
 def format_effect(metric: str, effect: float, low: float, high: float) -> str:

@@ -12,6 +12,7 @@ from ledger.events import (
     DataMoved,
     DriverStarted,
     Event,
+    Extension,
     Noted,
     Replication,
     RunsRecorded,
@@ -20,6 +21,7 @@ from ledger.events import (
     SweepStarted,
     TestOpened,
     TestScored,
+    TrialAdded,
     TrialStarted,
 )
 from ledger.file import Ledger, find_header, read_events
@@ -112,12 +114,21 @@ class SweepRecord:
     def is_done(self) -> bool:
         """Whether no trial is left to run: the budget is used up, or the last driver used up the grid."""
         closes = self._list(SweepClosed)
-        extended = bool(closes) and any(
-            event.event in ("extend", "add") for event in self.events[self.events.index(closes[-1]) :]
-        )
-        is_used_up = bool(closes) and closes[-1].state == "completed" and not extended
+        is_used_up = bool(closes) and closes[-1].state == "completed" and not self.added_since
         ended = not any(trial.state in UNFINISHED for trial in self.trials)
         return ended and (is_used_up or len(self.trials) >= self.budget)
+
+    @property
+    def _since_close(self) -> list[AnyEvent]:
+        """The events since the last driver closed the ledger; none if no driver did."""
+        closes = self._list(SweepClosed)
+        return self.events[self.events.index(closes[-1]) :] if closes else []
+
+    @property
+    def added_since(self) -> int:
+        """Number of trials that were added since the last driver closed the ledger."""
+        added = [event for event in self._since_close if isinstance(event, Extension | TrialAdded)]
+        return sum(event.trials if isinstance(event, Extension) else 1 for event in added)
 
     @property
     def state(self) -> str:
@@ -128,7 +139,9 @@ class SweepRecord:
             return "completed"
         closes = self._list(SweepClosed)
         last = closes[-1].state if closes else "interrupted"
-        return "interrupted" if last == "completed" else last  # trials were added after its end
+        # Trials that were added after its end wait, until a driver starts again.
+        has_begun_again = any(isinstance(event, DriverStarted) for event in self._since_close)
+        return "interrupted" if last == "completed" and has_begun_again else last
 
     @property
     def replication(self) -> Replication | None:

@@ -38,7 +38,9 @@ def parse_duration(text: str) -> float:
     seconds = (
         sum(int(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
     )
-    if seconds <= 0:
+    if match and text and not seconds:
+        raise UserError(f"--time-budget={text}: give more than 0 s, such as 90s, 15m, 2h or 1h30m.")
+    if not seconds:
         raise UserError(f"--time-budget={text}: this is not a time. Write it as 90s, 15m, 2h or 1h30m.")
     if seconds > LONGEST_SECONDS:
         raise UserError(f"--time-budget={text}: longer than a year. Give less, or leave it out to run all trials.")

@@ -88,9 +88,11 @@ def find(sweep: Sweep) -> Findings:
 def refuse_unfinished(sweep: Sweep) -> None:
     """Refuse a sweep without a completed trial: no effect can be measured."""
     if not len(sweep.completed):
+        is_running, is_over = sweep.state == "running", sweep.state == "completed"
+        way_on = f"Continue with: sweep {f'extend {sweep.name} --trials 10' if is_over else f'resume {sweep.name}'}."
         raise UserError(
             f"{sweep.name}: none of its {len(sweep.trials)} trials has completed, so there is nothing to compare. "
-            f"Wait for it, or continue with: sweep resume {sweep.name}."
+            f"{'Wait for it.' if is_running else way_on}"
         )
 
 

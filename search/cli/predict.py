@@ -68,9 +68,10 @@ def predict(
     if unreadable:
         if not predicted and out is not None:
             out.unlink()
+        count, total = len(unreadable), plural(predicted + len(unreadable), "file")
+        verb, them = ("is", "it") if count == 1 else ("are", "them")
         raise UserError(
-            f"{len(unreadable)} of the files cannot be read and are left out: {'; '.join(unreadable[:5])}. "
-            "Repair or remove them."
+            f"{count} of {total} cannot be read and {verb} left out: {'; '.join(unreadable[:5])}. Repair or remove {them}."
         )
 
 

@@ -18,6 +18,7 @@ from ledger.events import (
     Replication,
     ReplicationTrial,
     StopRequested,
+    SweepPaused,
     TrialAdded,
     TrialEnded,
     TrialLost,
@@ -123,7 +124,8 @@ class Controller:
         """Record a request of a user; one that the ledger has already, or that cannot be met, is ignored."""
         has_trial = not isinstance(event, StopRequested) or event.trial in self.trials.by_number
         can_grow = not (isinstance(event, TrialAdded | Extension) and self.replication)
-        if event.request not in self.requests and has_trial and can_grow:
+        is_void = isinstance(event, SweepPaused) and not event.is_paused and not self.trials.is_paused
+        if event.request not in self.requests and has_trial and can_grow and not is_void:
             self.record(event)
 
     def take_over(self) -> None:

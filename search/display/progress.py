@@ -33,7 +33,10 @@ PAUSED = "A user paused the sweep: no new trial starts until sweep unpause or th
 
 
 class Progress:
-    """Shows a controller's trials while the sweep runs. `seconds_left` is what is left of a time budget."""
+    """Shows a controller's trials while the sweep runs.
+
+    `seconds_left` is what is left of a time budget, `seconds_before` what the command took before: it has one clock.
+    """
 
     def __init__(
         self,
@@ -42,12 +45,16 @@ class Progress:
         console: Console,
         slots: Callable[[], int],
         seconds_left: Callable[[], float] | None = None,
+        seconds_before: float = 0.0,
     ) -> None:
         self.controller = controller
         self.console = console
         self.slots = slots
         self.pace = Pace(slots, seconds_left)
-        self.started = self.spoke = time.time()
+        self.seconds_before = seconds_before
+        self.started = time.time() - seconds_before
+        self.spoke = time.time()
+        self.had_epochs = any(trial.epoch for trial in controller.trials)  # of an earlier driver
         self.rungs: list[tuple[str, int, float | None]] = []
         self.reasons: set[str] = set()  # reasons of failures that were printed already
         self.said: set[str] = set()
@@ -55,7 +62,8 @@ class Progress:
         self.live: Live | None = None
 
     def __enter__(self) -> Self:
-        self.started = self.spoke = time.time()
+        self.spoke = time.time()
+        self.started = self.spoke - self.seconds_before
         if self.console.is_interactive:
             self.live = Live(
                 get_renderable=self.render, console=self.console, refresh_per_second=REFRESH, transient=True
@@ -108,7 +116,11 @@ class Progress:
         if self.live is None:
             seconds = format_seconds(time.time() - self.started)
             score = format_score(self.controller.trials.metric, event.score)
-            self.say(f"[{seconds}] The first epoch is done: trial {event.trial:04d} is at {score}.")
+            which, after = ("The first epoch", "")
+            if self.had_epochs:
+                epochs = self.controller.trials.by_number[event.trial].epochs
+                which, after = "The first epoch since the resume", f" after {event.epoch} of {plural(epochs, 'epoch')}"
+            self.say(f"[{seconds}] {which} is done: trial {event.trial:04d} is at {score}{after}.")
 
     def _end(self, trial: Trial) -> None:
         """Print a line for each trial; with a live part only for failures, and each reason once."""

@@ -12,7 +12,7 @@ from ledger.folder import open_folder
 from ledger.formatting import mask_secrets, plural
 from ledger.names import check_name
 from ledger.record import SweepRecord
-from ledger.requests import send_request
+from ledger.requests import list_requests, send_request
 from ledger.trials import UNFINISHED
 from search.arguments import absolute_paths, check_number
 from search.display.one_trial import find_trial
@@ -84,6 +84,7 @@ def _request_recipe(target: Target, read: Callable[[Space], Recipe], full: bool 
     recipe = _check_recipe(record, read(record.space), is_here=target.uri is None)
     if (known := next((trial for trial in record.trials if trial.recipe == recipe), None)) is not None:
         raise UserError(f"{record.name}: trial {known.name} has this recipe already. Change a value of it.")
+    _refuse_second(record, recipe)
     when = target.hand_over(TrialAdded(request=uuid.uuid4().hex, recipe=recipe, full=full))
     notes = []
     if record.space.search.scheduler.name == "asha" and not full:
@@ -91,6 +92,19 @@ def _request_recipe(target: Target, read: Callable[[Space], Recipe], full: bool 
     if record.space.encode(recipe) is None:
         notes.append("It lies outside the space, so the sampler does not learn from it.")
     return "\n".join([f"{record.name} will train this recipe as one more trial {when}", *notes])
+
+
+def _refuse_second(record: SweepRecord, recipe: Recipe) -> None:
+    """Refuse a recipe that was added before. Its trial may have other values, in place of `auto`."""
+    events = [*record.events, *(event for _, event in list_requests(record.folder))]
+    added = [event for event in events if isinstance(event, TrialAdded)]
+    started = [trial.name for trial in record.trials if trial.origin == "added"]  # they start in their order
+    for number, event in enumerate(added):
+        if event.recipe.model_copy(update={"data": recipe.data}) == recipe:  # the images may have moved
+            known = f"trial {started[number]} has this recipe already" if number < len(started) else ""
+            raise UserError(
+                f"{record.name}: {known or 'this recipe was added already, and its trial waits'}. Change a value of it."
+            )
 
 
 def _check_recipe(record: SweepRecord, recipe: Recipe, is_here: bool) -> Recipe:
@@ -126,15 +140,21 @@ def read_added(space: Space, values: Sequence[str]) -> Recipe:
     """Return the recipe for a sweep with this space."""
     first, *rest = values
     is_file, base = "=" not in first, space.baselines()[0]
-    return _with_data(space, load_recipe(first, rest, base) if is_file else change_recipe(base, values), first)
+    recipe = load_recipe(first, rest, base) if is_file else change_recipe(base, values)
+    fields = [value.partition("=")[0] for value in (rest if is_file else values)]
+    return _with_data(space, recipe, first, next((field for field in fields if field.split(".")[0] == "data"), None))
 
 
-def _with_data(space: Space, recipe: Recipe, name: str) -> Recipe:
-    """Return the recipe with the data of the space."""
+def _with_data(space: Space, recipe: Recipe, name: str, field: str | None = None) -> Recipe:
+    """Return the recipe with the data of the space. `field` is that of the data which the command sets, if any."""
     from training.data.load_data import absolute
 
     baseline = space.baselines()[0]
     if absolute(recipe.data) != baseline.data:
+        if field:
+            raise UserError(
+                f"All trials of a sweep share its data, so {field} cannot be set here. Leave it out, or start a new sweep."
+            )
         raise UserError(
             f"{name}: its data is not that of the sweep, and all trials of a sweep share their data. Give overrides of the "
             "baseline instead, such as optimizer.lr=0.01."
@@ -170,6 +190,11 @@ def request_pause(target: Target, is_paused: bool) -> str:
             raise UserError(f"{record.name} is not running: all its trials have ended.")
         way_on = f"extend {record.name} --trials 10" if record.is_done else f"resume {record.name}"
         raise UserError(f"{record.name} is not running. Continue it with: sweep {way_on}.")
+    # The copy of the ledger in a store is some seconds late, so there the driver decides.
+    waiting = [event for _, event in list_requests(record.folder) if isinstance(event, SweepPaused)]
+    was_paused = waiting[-1].is_paused if waiting else record.trials.is_paused
+    if target.uri is None and not is_paused and not was_paused:
+        raise UserError(f"{record.name} is not paused.")
     when = target.hand_over(SweepPaused(request=uuid.uuid4().hex, is_paused=is_paused))
     if is_paused:
         store = f" --from {mask_secrets(target.uri)}" if target.uri else ""

@@ -130,8 +130,11 @@ class TrialTable:
         """Return the name of a column; the prefix that CSV gives to values of recipes may be there or not."""
         column = name.removeprefix("recipe.")
         if column not in self.known:
+            # `lr` is nearer to `optimizer.lr` than any other name, however it is spelt.
+            ends = sorted(known for known in self.known if known.rpartition(".")[2] == column)
+            meant = f" Did you mean {' or '.join(ends[:3])}?" if ends else did_you_mean(column, self.known)
             raise UserError(
-                f"{option}: {self.table.name} has no column {name!r}.{did_you_mean(column, self.known)} There are "
+                f"{option}: {self.table.name} has no column {name!r}.{meant} There are "
                 f"{', '.join(FACTS)}, and the fields of its recipes, such as optimizer.lr."
             )
         return column

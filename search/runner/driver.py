@@ -65,6 +65,7 @@ def drive(
         console=console,
         slots=lambda: plan.capacity.slots,
         seconds_left=(lambda: deadline - time.monotonic()) if budget else None,
+        seconds_before=time.monotonic() - plan.began,
     )
     copy = _start_copy(folder, settings.copy_to)
     checkpoints = Checkpoints(folder, controller.trials, settings.keep_best, copy)
@@ -86,8 +87,13 @@ def drive(
             is_asked = folder.stop_request.is_file() or tracking.stop_requested
             return time.monotonic() > deadline or request() or is_asked or bool(controller.fatal)
 
+        def stop_trials() -> None:
+            is_spent = time.monotonic() > deadline and not request()
+            with request.held():
+                controller.interrupt("the time budget was spent" if is_spent else "the sweep was stopped")
+
         def leave() -> None:
-            _stop_trials(controller, request)
+            stop_trials()
             if request.is_hurried:
                 raise Interrupted(request.number or signal.SIGTERM)
             if request():
@@ -95,7 +101,7 @@ def drive(
 
         with progress:
             crash = _execute(plan, Work(folder, controller, plan.capacity, settings, should_stop, leave, progress.say))
-            _stop_trials(controller, request)
+            stop_trials()
         with suppress(OSError), request.held():
             inbox.collect(at_once=True)  # what came late is trained after a resume
         state: SweepState = "interrupted"
@@ -139,11 +145,6 @@ def _execute(plan: PreparedSweep, work: Work) -> Exception | RayLost | None:
     except Exception as error:  # noqa: BLE001 - raised again when the ledger and MLflow are closed
         return None if work.controller.fatal else error
     return None
-
-
-def _stop_trials(controller: Controller, request: StopRequest) -> None:
-    with request.held():
-        controller.interrupt("the sweep was stopped")
 
 
 def _refuse_failure(folder: SweepFolder, controller: Controller, crash: Exception | RayLost | None) -> None:

@@ -59,7 +59,14 @@ def train_single(
     out = out or next(folder for number in count(1) if not (folder := Path("trained", str(number))).exists())
     _check_free(out, recipe)
     resources = _plan_resources(recipe, source, cpus, device)
-    data, _ = check_recipe(recipe, resources.device)
+    try:
+        data, _ = check_recipe(recipe, resources.device)
+    except UserError as error:
+        for name, kind in (("root", "FOLDER"), ("path", "FILE")):
+            place = getattr(recipe.data, name, None) if recipe.data.reads_files else None
+            if place and "://" not in place and not os.path.exists(os.path.expanduser(place)):
+                raise UserError(f"{error} If the images moved, add data.{name}=NEW/{kind}.") from None
+        raise
     sweep_id = uuid.uuid4().hex
     tracking = Tracking(tracking_uri, experiment, sweep=out.name, sweep_id=sweep_id, metric=metric, nested=False)
     tracking(SweepStarted(name=out.name, id=sweep_id, settings=Settings(), dataset=identify(data, recipe.data)))

@@ -16,6 +16,7 @@ from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from ledger.requests import take_in
 from ledger.settings import Settings
+from ledger.trials import UNFINISHED
 from ledger.trust import trust
 from search.copies.place import check_place, has_sweep
 from search.core.controller import Controller
@@ -140,7 +141,7 @@ def resume_sweep(
         tracking = _make_tracking(folder, record.header.id, record.space, settings)
         if record.is_done:
             return _deliver(record, tracking, is_moved)
-        console.print(f"Sweep {folder.name} continues after {len(record.trials)} of {record.budget} trials.")
+        console.print(describe_progress(record), markup=False)
         with resumable(folder.name), Phases(console) as phases:
             # The ledger has all results, so a server that does not answer can get them later.
             plan = make_plan(record.space, settings, folder.path.parent, tracking, phases, console, patient=True)
@@ -160,6 +161,13 @@ def resume_sweep(
         controller.take_over()
         end = drive(folder, controller, settings, plan, tracking, console)
     return _restart_ray(end, console, forecast) if end.is_ray_lost and not is_restart else end
+
+
+def describe_progress(record: SweepRecord) -> str:
+    """Return a sentence about a sweep that continues: how many trials are done, and how many were interrupted."""
+    left = sum(trial.state in UNFINISHED for trial in record.trials)
+    interrupted = f", {left} interrupted" if left else ""
+    return f"Sweep {record.name} continues: {len(record.trials) - left} of {record.budget} trials done{interrupted}."
 
 
 def _deliver(record: SweepRecord, tracking: Tracking, is_moved: bool) -> SweepEnd:

@@ -162,6 +162,7 @@ SWEEPS = {
     "a storage that is a dangling link": ("run quick --storage dangling", "dangling", "cannot be written to", "Name another place"),
     "a storage from the environment": ("SWEEP_STORAGE=notes.txt run quick", "notes.txt", "cannot be written to", "Name another place"),
     "a listing of a file": ("list --storage notes.txt", "notes.txt", "folder"),
+    "a listing of a folder that is not there": ("list --storage nowhere", "--storage=nowhere", "no such folder"),
     "a listing with a word": ("list done-1", "done-1", "sweep list --help"),
     # Sweeps by name.
     "show an empty name": ("show ''", "not a valid name for a sweep", "letters, digits"),

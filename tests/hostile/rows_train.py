@@ -29,7 +29,7 @@ TRAIN = {
     "train into a finished training": ("train recipe.yaml --out exports/good", "--out=exports/good", "Name a new folder"),
     "train with a silent server": ("train recipe.yaml --out fresh --tracking-uri http://127.0.0.1:9", "--tracking-uri", "127.0.0.1:9"),
     "train with a store by its path": ("train recipe.yaml --out fresh --tracking-uri mlflow.db", "--tracking-uri", "sqlite:///mlflow.db"),
-    "train without images": (train("data={name: image_folder, root: nowhere}"), "data.root=nowhere", "no such folder"),
+    "train without images": (train("data={name: image_folder, root: nowhere}"), "data.root=nowhere", "no such folder", "If the images moved, add data.root=NEW/FOLDER."),
     "train an unknown backbone": (train("backbone.name=resnet19"), "backbone.name=resnet19"),
     "train a backbone of no name": (train("backbone.name="), "backbone.name"),
     "train with weights that are not there": (train("backbone.weights=nothing.pt"), "backbone.weights=nothing.pt", "no such file"),

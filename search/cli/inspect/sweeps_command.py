@@ -54,8 +54,10 @@ def list_(
         raise UserError("--tag: tags are in the MLflow store. Name it with --from.")
     from ledger.folder import list_folders
 
-    console = make_console()
-    rows, problems = describe_sweeps(list_folders(storage.absolute()))
+    console, folders = make_console(), list_folders(storage.absolute())
+    if not folders and storage != STORAGE and not storage.exists():  # the default one is made by the first sweep
+        raise UserError(f"--storage={storage}: there is no such folder. Name the folder that holds the sweeps.")
+    rows, problems = describe_sweeps(folders)
     if is_plain:
         print_result(rows, rows, SweepRow, as_json)
     elif rows or not problems:

@@ -12,6 +12,7 @@ from ledger import TRACKING_URI
 from ledger.formatting import MASK, plural
 from ledger.record import SweepRecord
 from ledger.secrets import URI
+from ledger.trials import UNFINISHED
 from search.arguments import absolute_uri
 from search.display.tables.leaderboard import describe_finding, leaderboard
 from search.evaluation.trial_export import export_trial
@@ -56,9 +57,14 @@ def conclude(result: Result, publish: bool = False, dashboard: bool = False) -> 
         else ""
     )
     console.print(f"Next: {follow}sweep show {name}{plugins}, {store}", markup=False)
-    if result.state != "interrupted" and not best:
+    is_short = result.state == "time_budget" and not best
+    have_ended = any(trial.state not in UNFINISHED for trial in trials)
+    if result.state != "interrupted" and not best and (have_ended or not is_short):
         console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")
-    if result.state != "completed":
+    if is_short:
+        more = f"sweep resume {name}{plugins} --time-budget 1h"
+        console.print(f"The time budget was spent before a trial completed. Give more time: {more}", markup=False)
+    elif result.state != "completed":
         console.print(f"Continue with: sweep resume {record.name}{plugins}", markup=False)
     elif len(trials) < record.budget:
         console.print(

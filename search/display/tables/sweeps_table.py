@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ledger.folder import SweepFolder
-from ledger.formatting import format_score
+from ledger.formatting import format_score, plural
 from ledger.record import SweepRecord
 from ledger.trials import UNFINISHED
 from search.display.recipe_text import cut
@@ -97,6 +97,10 @@ def describe_sweeps(folders: Iterable[SweepFolder]) -> tuple[list[SweepRow], lis
         try:
             record = SweepRecord.open(folder, only_shown=True)
             rows.append(_describe(record))
+            if record.state == "completed" and (count := record.added_since):
+                waits, them = ("waits", "it") if count == 1 else ("wait", "them")
+                way_on = f"Train {them} with: sweep resume {record.name}"
+                problems.append(f"{record.name}: {plural(count, 'trial')} {waits}. {way_on}")
             problems += [f"{folder.name}: {record.without_plugins}"] if record.missing else []
         except UserError as error:
             reason = str(error)

@@ -120,6 +120,7 @@ class PreparedSweep:
     dashboard: str = ""  # address of Ray's own dashboard
     execute: Executor = run_on_ray
     files: Mapping[str, str] = field(default_factory=dict)  # the images of the data set
+    began: float = field(default_factory=time.monotonic)  # when the phases of the command began
 
 
 class Store(Protocol):
@@ -218,6 +219,7 @@ def make_plan(
         gpu_mb,
         dashboard=find_dashboard(),
         files=next((fact.files for fact in facts), {}),
+        began=phases.began,
     )
 
 

@@ -20,14 +20,14 @@ FIGURES = {
 def test_time_and_memory_stand_beside_the_plan():
     (sentence,) = compare_with_plan(FIGURES, 1536.0)
     assert sentence == (
-        "The plan was about 1 h 00 min (50 min 00 s to 1 h 10 min); the sweep took 55 min 00 s. The plan was 2.00 GB of "
+        "The plan was about 1 h (50 min to 1 h 10 min); the sweep took 55 min. The plan was 2.00 GB of "
         "memory for the largest trial; it was 1.50 GB."
     )
 
 
 def test_a_sweep_with_another_number_of_trials_says_so():
     (sentence,) = compare_with_plan(FIGURES | {"trials_stopped": 4.0}, math.nan)
-    assert "55 min 00 s, for 10 trials instead of 16" in sentence
+    assert "55 min, for 10 trials instead of 16" in sentence
     assert "GB" not in sentence
 
 

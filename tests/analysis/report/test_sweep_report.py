@@ -139,9 +139,15 @@ def test_the_summary_fits_the_terminal(record, uri, tmp_path, capsys, width):
 
 
 def test_a_sweep_without_a_completed_trial_gives_one_sentence(storage):
-    with pytest.raises(UserError, match="begun: none of its 1 trials has completed.*sweep resume begun") as caught:
-        find(load("begun", storage=storage))
-    assert "\n" not in str(caught.value)
+    begun = load("begun", storage=storage)
+    for state, way_on in (
+        ("running", r"Wait for it\.$"),
+        ("interrupted", r"Continue with: sweep resume begun\.$"),
+        ("completed", r"Continue with: sweep extend begun --trials 10\.$"),
+    ):
+        with pytest.raises(UserError, match="begun: none of its 1 trials has completed.*compare. " + way_on) as caught:
+            find(replace(begun, state=state))
+        assert "\n" not in str(caught.value)
 
 
 def test_a_space_without_parameters_gives_one_sentence(sweep):

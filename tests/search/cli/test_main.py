@@ -48,7 +48,7 @@ MISTAKES = {
     ),
     "no trials": (["run", "quick", "--trials", "0"], "--trials=0"),
     "no time": (["run", "quick", "--time-budget", "soon"], "--time-budget=soon: this is not a time"),
-    "no time at all": (["run", "quick", "--time-budget", "0s"], "--time-budget=0s"),
+    "no time at all": (["run", "quick", "--time-budget", "0s"], "--time-budget=0s: give more than 0 s, such as 90s"),
     "no number of CPUs": (["run", "quick", "--cpus-per-trial", "nan"], "--cpus-per-trial=nan: give a number above 0"),
     "infinitely many CPUs": (["run", "quick", "--cpus-per-trial", "inf"], "--cpus-per-trial=inf"),
     "no number of GPUs": (["run", "quick", "--gpus-per-trial", "nan"], "--gpus-per-trial=nan: .* above 0, or 0"),
@@ -83,6 +83,18 @@ MISTAKES = {
         r"search\.trials=4: this command trains one recipe",
     ),
     "a search for a space's baseline": (["train", "quick", "search.trials=4"], "this command trains one recipe"),
+    "a recipe whose images moved": (
+        ["train", "recipe.yaml", "data={name: image_folder, root: photos}"],
+        r"data\.root=.*photos: no such folder.* If the images moved, add data\.root=NEW/FOLDER\.$",
+    ),
+    "a recipe whose table moved": (
+        ["train", "recipe.yaml", "data={name: manifest, path: list.csv}"],
+        r"data\.path=.*list.csv: .* If the images moved, add data\.path=NEW/FILE\.$",
+    ),
+    "a listing of a folder that is not there": (
+        ["list", "--storage", "nowhere"],
+        "--storage=nowhere: there is no such folder",
+    ),
     "a recipe that is not there": (["train", "nothing.yaml"], "nothing.yaml"),
     "an unknown metric": (["train", "recipe.yaml", "--metric", "accuracy"], "--metric=accuracy: choose one of"),
     "no store to look at": (["ui"], "no such database"),

@@ -198,6 +198,20 @@ def test_a_live_display_prints_each_reason_of_failure_once_and_clears_the_rest()
     assert ": failed 3" in text
 
 
+def test_after_a_resume_the_clock_is_that_of_the_command_and_the_epoch_is_named():
+    sweep = Sweep()
+    sweep.start(0, "baseline")
+    sweep.report(0, 1, 0.5)
+    progress, read = play(sweep, seconds_before=90)
+    with progress:
+        sweep.report(0, 2, 0.9)
+    assert (
+        read()[1]
+        == "[1 min 30 s] The first epoch since the resume is done: trial 0000 is at 90.0 % after 2 of 27 epochs."
+    )
+    assert read()[2].startswith("1 trial after 1 min 30 s")
+
+
 def test_without_a_terminal_there_is_a_line_for_the_first_epoch_and_for_the_end_of_each_trial():
     sweep = Sweep()
     progress, read = play(sweep)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import typer
 
 from ledger.events import DriverStarted, Replication, StopRequested, SweepClosed, SweepPaused, TrialAdded
 from ledger.file import Ledger
@@ -10,11 +11,14 @@ from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from ledger.requests import list_requests, send_request, take_in
 from ledger.settings import Settings
+from search.cli.run.conclusion import conclude
 from search.core.asha import Decision
 from search.core.controller import STOPPED, Controller
+from search.display.tables.columns import make_console
 from search.evaluation.requests import Target, request_extension, request_pause, request_text
+from search.result import Result
 from search.runner.inbox import Inbox
-from search.runner.sweep import create_folder, make_header
+from search.runner.sweep import create_folder, describe_progress, make_header
 from spaces.load import dump_recipe, load_space
 from tests.commands import call
 from training.errors import UserError
@@ -183,7 +187,9 @@ def test_the_command_leaves_a_request_for_a_running_driver(folder, capsys):
 
 
 def test_without_a_driver_the_ledger_gets_the_request_and_a_resume_is_named(folder, capsys, tmp_path):
-    run_all(drive(folder))
+    controller = drive(folder)
+    run_all(controller)
+    controller.record(SweepClosed(state="completed"))
     (tmp_path / "mine.yaml").write_text(
         "format: 1\nrecipe: {data: {name: digits, train_size: 20, epoch_size: 384}, backbone: {weights: none}, epochs: 2}\n"
     )
@@ -192,9 +198,73 @@ def test_without_a_driver_the_ledger_gets_the_request_and_a_resume_is_named(fold
     assert "when the sweep continues: sweep resume mine" in printed
     assert "It lies outside the space" in printed
     record = SweepRecord.open(folder)
-    assert (record.is_done, record.budget, record.state) == (False, 5, "interrupted")
+    assert (record.is_done, record.budget, record.state) == (False, 5, "completed")
+    call("list")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "mine completed 4/5" in printed
+    assert "mine: 1 trial waits. Train it with: sweep resume mine" in printed
+    drive(folder).record(DriverStarted(pid=1, host="here", threads=1, slots=1, gpus=0))
+    assert SweepRecord.open(folder).state == "interrupted", "a driver that was killed"
     added = run_all(drive(folder))[-1]
     assert (added.origin, added.recipe.epochs, added.params) == ("added", 2, None)
+
+
+def test_a_recipe_is_added_once_also_before_its_trial_starts(folder, capsys):
+    waits = "mine: this recipe was added already, and its trial waits"
+    controller = drive(folder)
+    run_all(controller)
+    with folder.locked():  # the driver has not read the first request when the second one comes
+        call("add", "mine", "optimizer.lr=0.0123")
+        with pytest.raises(UserError, match=waits):
+            call("add", "mine", "optimizer.lr=0.0123")
+    Inbox(folder, Store(), controller).collect(at_once=True)
+    with pytest.raises(UserError, match=waits):
+        call("add", "mine", "optimizer.lr=0.0123")
+    controller.resolve = lambda recipe: recipe.model_copy(update={"epochs": 2})  # as it replaces `auto`
+    assert run_all(controller)[-1].name == "0004"
+    with pytest.raises(UserError, match="mine: trial 0004 has this recipe already"):
+        call("add", "mine", "optimizer.lr=0.0123")
+    call("add", "mine", "optimizer.lr=0.0124")
+
+
+def test_a_sweep_that_continues_counts_the_trials_that_are_done_and_those_that_were_interrupted(folder):
+    controller = drive(folder)
+    for number in range(2):
+        trial = controller.next_trial()
+        if number == 0:
+            assert (
+                describe_progress(SweepRecord.open(folder))
+                == "Sweep mine continues: 0 of 4 trials done, 1 interrupted."
+            )
+            finish(controller, trial)
+    controller.interrupt("the sweep was stopped")
+    assert describe_progress(SweepRecord.open(folder)) == "Sweep mine continues: 1 of 4 trials done, 1 interrupted."
+    run_all(drive(folder))
+    assert describe_progress(SweepRecord.open(folder)) == "Sweep mine continues: 4 of 4 trials done."
+
+
+def test_a_sweep_whose_time_was_spent_before_a_trial_completed_says_so(folder, capsys):
+    controller = drive(folder)
+    controller.next_trial()
+    controller.interrupt("the time budget was spent")
+    with pytest.raises(typer.Exit):
+        conclude(Result(SweepRecord.open(folder), "time_budget", 0, make_console()))
+    said = " ".join(capsys.readouterr().out.split())
+    more = "sweep resume mine --time-budget 1h"
+    assert said.endswith(f"The time budget was spent before a trial completed. Give more time: {more}")
+    assert "The reasons are in" not in said
+
+
+def test_a_sweep_that_is_not_paused_says_so(folder):
+    controller = drive(folder)
+    with folder.locked():
+        with pytest.raises(UserError, match=r"^mine is not paused\.$"):
+            request_pause(find(folder), False)
+        controller.accept(SweepPaused(request="from a store", is_paused=False))
+        assert not [event for event in controller.ledger.events if event.event == "pause"]
+        request_pause(find(folder), True)
+        request_pause(find(folder), False)  # the driver has not read the first one
+    assert [event.is_paused for _, event in list_requests(folder)] == [True, False]
 
 
 def test_a_note_is_in_the_ledger_the_list_and_the_leaderboard_and_counts_once(folder, capsys, monkeypatch):
@@ -226,7 +296,7 @@ def test_a_note_is_in_the_ledger_the_list_and_the_leaderboard_and_counts_once(fo
         (["add", "mine", "search.trials=3"], "search.trials=3: one recipe has no search"),
         (["add", "mine", "backbone.name=resnet19"], "backbone.name=resnet19.*resnet18"),
         (["add", "mine", "backbone={name: resnet18, weights: none.pth}"], "backbone.weights.*none.pth"),
-        (["add", "mine", "data.name=cifar10"], "its data is not that of the sweep"),
+        (["add", "mine", "data.name=cifar10"], "All trials of a sweep share its data, so data.name cannot be set here"),
         (["add", "mine", "epochs=3"], "trial 0000 has this recipe already"),
         (["add", "mine", "optimizer.lr={uniform: [0.1, 0.2]}"], "a recipe has values only"),
         (["stop", "mine", "--trial", "0000"], "--trial=0000: trial 0000 of mine has ended already: it is completed"),

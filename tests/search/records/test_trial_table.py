@@ -66,6 +66,7 @@ def test_trials_are_ordered_by_a_column(sort, expected):
     ("arguments", "words"),
     [
         (("optimizer.lt", []), r"--sort: mine has no column 'optimizer.lt'. Did you mean optimizer.lr\?"),
+        (("lr", []), r"--sort: mine has no column 'lr'\. Did you mean optimizer\.lr\?"),
         ((None, ["optimiser.lr>1"]), r"--filter: mine has no column 'optimiser.lr'. Did you mean optimizer.lr\?"),
         ((None, [], "trial,scor"), r"--columns: mine has no column 'scor'. Did you mean score\?"),
         ((None, ["score"]), "--filter score: write it as optimizer.lr>0.01"),

@@ -152,7 +152,9 @@ def test_a_time_budget_does_not_follow_the_clock_of_the_machine(drive, monkeypat
         assert should_stop()
         leave()
 
-    assert drive(tune, time_budget_seconds=3600).state == "time_budget"
+    end = drive(tune, time_budget_seconds=3600)
+    assert end.state == "time_budget"
+    assert [trial.reason for trial in end.record.trials] == ["the time budget was spent"] * 2
 
 
 def test_after_a_second_ctrl_c_no_trial_is_running(drive, capsys):

@@ -26,9 +26,12 @@ ALIKE_SHARE = 0.1  # a larger share of near copies is seldom an accident
 _NAMED = 3
 
 
-def list_remarks(data: ImageData, *, whole: bool = False) -> list[Remark]:
-    """Return the oddities of the data. With more than 20,000 files, copies and sizes are checked only if `whole` is set."""
-    remarks = [*data.remarks, *_remark_files(data), *_remark_classes(data), *_remark_balance(data)]
+def list_remarks(data: ImageData, spec: Data | None = None, *, whole: bool = False) -> list[Remark]:
+    """Return the oddities of the data. With `spec` a remark about broken files has the command that names them.
+
+    With more than 20,000 files, copies and sizes are checked only if `whole` is set.
+    """
+    remarks = [*data.remarks, *_remark_files(data, spec), *_remark_classes(data), *_remark_balance(data)]
     if whole or are_few_files(data):
         remarks += [*_remark_copies(data), *_remark_sizes(data), *remark_pixels(data.paths)]
     return remarks
@@ -43,13 +46,20 @@ def summarise_remarks(remarks: Sequence[Remark], spec: Data) -> str:
     """Return all remarks in one line, empty if there are none."""
     if not remarks:
         return ""
+    # Without it, the command would refuse the files that the recipe leaves out.
+    skip = " data.skip_unreadable=true" if getattr(spec, "skip_unreadable", False) else ""
+    return f"Data: {', '.join(remark.short for remark in remarks)}. See: {_command(spec)}{skip}"
+
+
+def _command(spec: Data) -> str:
+    """Return the command that shows the data."""
     source = spec.name
     if spec.reads_files:
         source = getattr(spec, "path", None) or getattr(spec, "root", None) or spec.name
-    return f"Data: {', '.join(remark.short for remark in remarks)}. See: sweep data {shlex.quote(printable(source))}"
+    return f"sweep data {shlex.quote(printable(source))}"
 
 
-def _remark_files(data: ImageData) -> Iterable[Remark]:
+def _remark_files(data: ImageData, spec: Data | None) -> Iterable[Remark]:
     if files := data.not_read:
         kinds = Counter(os.path.splitext(path)[1].lower() or "without an ending" for path in files)
         listed = ", ".join(f"{count} {ending}" for ending, count in kinds.most_common(_NAMED))
@@ -70,8 +80,8 @@ def _remark_files(data: ImageData) -> Iterable[Remark]:
         total = left_out + sum(map(len, (data.train, data.val, data.test)))
         yield Remark(
             f"{left_out} of {total} images unreadable and left out",
-            f"{left_out} of {total} images cannot be read and {_be(left_out)} left out. sweep data --check names them "
-            "with data.skip_unreadable=false.",
+            f"{left_out} of {total} images cannot be read and {_be(left_out)} left out."
+            + (f" To name {'it' if left_out == 1 else 'them'}: {_command(spec)} --check" if spec else ""),
         )
 
 

@@ -1,5 +1,6 @@
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from search.display.tables.columns import make_console
 from search.runner.machines.preparation import prepare_machine
 from training.contract.specs import Preprocessing
 from training.data.inspection.picture import caption_of, draw_sheet
+from training.data.inspection.remarks import list_remarks, summarise_remarks
+from training.data.load_data import load_data
 from training.errors import UserError
 
 
@@ -77,6 +80,16 @@ def test_the_captions_of_the_picture_are_the_shares_of_the_mixed_classes(mixer, 
     assert any(mixed)  # images that were mixed with their own class have one share
     assert [found for found in mixed if found and not (abs(int(found[2]) + int(found[4]) - 100) <= 1)] == []
     assert ((images == 0).all(1).sum((1, 2)) > 0).sum() > len(images) / 2  # images are erased before they are mixed
+
+
+def test_the_command_that_a_run_prints_about_images_that_are_left_out_works(photos, tmp_path, capsys):
+    (photos / "dog" / "3.jpg").write_bytes(b"")
+    spec = find_recipe(str(photos), ["data.skip_unreadable=true"]).data
+    printed = summarise_remarks(list_remarks(load_data(spec), spec), spec)
+    source, *overrides = shlex.split(printed.partition("See: sweep data ")[2])
+    show_data(source, overrides, tmp_path / "sheet.png", False, False, make_console())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "1 of 24 images cannot be read and is left out. To name it: sweep data" in said
 
 
 def test_check_names_every_broken_file_and_exits_with_1(photos, tmp_path):

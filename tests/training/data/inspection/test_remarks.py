@@ -19,7 +19,7 @@ from training.data.sources.image_folder import ImageFolder
 
 def remarks_of(root, **fields):
     spec = ImageFolder(root=str(root), **fields)
-    found = list_remarks(load_data(spec))
+    found = list_remarks(load_data(spec), spec)
     return " ".join(remark.sentence for remark in found), summarise_remarks(found, spec)
 
 
@@ -65,9 +65,10 @@ def test_files_that_are_skipped_or_not_read_are_counted(photos):
     (root / "cat" / "000.png").write_bytes(b"")
     (root / "cat" / "x.psd").write_bytes(b"x")
     said, line = remarks_of(root, skip_unreadable=True)
-    assert "1 of 80 images cannot be read and is left out" in said
+    assert f"1 of 80 images cannot be read and is left out. To name it: sweep data {root} --check" in said
     assert "1 file among the images is not read, because the format is not known: 1 .psd" in said
     assert line.startswith("Data: 1 file not read, 1 of 80 images unreadable and left out.")
+    assert line.endswith(f"See: sweep data {root} data.skip_unreadable=true")
 
 
 def test_a_folder_beside_the_parts_is_named(photos):
