@@ -70,7 +70,8 @@ def test_copies_of_a_training_are_no_evidence(space):
         tables.append(make_tables(record))
     fits = [fit_sweep(sweep) for sweep in tables]
     pd.testing.assert_frame_equal(*(measure_effects(fit) for fit in fits))
-    assert judge_lead(tables[0], fits[0]) == judge_lead(tables[1], fits[1])
+    plain, copied = (judge_lead(sweep, fit) for sweep, fit in zip(tables, fits, strict=True))
+    assert copied == replace(plain, count=plain.count + 6)
     sentence = "6 trials of 36 repeated the recipe and the seed of another one, so 30 trials count here."
     assert [sentence in warn(*pair) for pair in zip(tables, fits, strict=True)] == [False, True]
 
