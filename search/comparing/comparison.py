@@ -99,8 +99,7 @@ class ComparedSweep:
 
 
 def read_sources(names: Sequence[str], storage: Path, uris: Sequence[str]) -> list[ComparedSweep]:
-    """Read the sweeps from the storage folder; with stores, each from every store that has it. A name counts once."""
-    names = list(dict.fromkeys(names))
+    """Read the sweeps from the storage folder; with stores, each from every store that has it."""
     if uris:
         sources = [source for name in names for source in _read_from_stores(check_name(name), uris)]
     else:

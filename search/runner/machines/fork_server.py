@@ -123,9 +123,12 @@ def become(request: ForkRequest) -> None:
     runpy.run_path(request.command[0], run_name="__main__")
 
 
-def has_gpu_driver() -> bool:
-    """Return whether the driver of NVIDIA's GPUs is loaded: a fork of a process that has used it cannot use it."""
-    return "libcuda.so" in Path("/proc/self/maps").read_text()
+def has_used_gpu() -> bool:
+    """Return whether this process has opened a GPU of NVIDIA: its forks could not use CUDA then.
+
+    The imports of torch only load the driver's library.
+    """
+    return any("/dev/nvidia" in str(file.readlink()) for file in Path("/proc/self/fd").iterdir() if file.is_symlink())
 
 
 def main(listener: int, owner: int, path: Path, modules: list[str]) -> None:
@@ -138,7 +141,7 @@ def main(listener: int, owner: int, path: Path, modules: list[str]) -> None:
             importlib.import_module(module)
         gc.collect()
         gc.freeze()  # a collection in a fork would copy the pages of all these objects
-        if not has_gpu_driver():
+        if not has_used_gpu():
             stays = False
             request = serve(socket.socket(fileno=listener), owner)
     finally:

@@ -27,7 +27,7 @@ NAMES = {
     "best_without trials",
     "InteractionRow": "one other effect low high clear",
     "Confirmation": "sweep of metric seeds recipes notes test",
-    "ConfirmedRecipe": "label searched scores interval ranks ahead_of_baseline",
+    "ConfirmedRecipe": "label searched scores interval ranks ahead_of_baseline is_baseline",
     "Ablation": "sweep of metric seeds comparisons techniques recipes notes",
     "TechniqueWorth": "technique value in_winner in_baseline",
     "Worth": "interval proven likely",

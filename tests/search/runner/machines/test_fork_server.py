@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from search.runner.machines import fork_client
+from search.runner.machines.fork_server import has_used_gpu
 from search.runner.machines.fork_start import SWITCH, name_fork_server, start_fork_server
 from search.runner.worker import project_root
 from tests.waiting import wait_until
@@ -69,6 +70,15 @@ def owner():
 def look(tmp_path):
     (tmp_path / "look.py").write_text(LOOK)
     return tmp_path / "look.py"
+
+
+def test_a_process_that_has_opened_a_gpu_is_known(tmp_path):
+    assert not has_used_gpu()
+    device = tmp_path / "dev" / "nvidia0"
+    device.parent.mkdir()
+    device.touch()
+    with device.open():
+        assert has_used_gpu()
 
 
 def find_server(socket: str) -> int | None:
