@@ -124,9 +124,8 @@ def describe_images(sweep: Sweep) -> str | None:
     if sweep.metric != "val_accuracy" or not spread > 0 or not best.standard_error > 0:
         return None
     images = spread / best.standard_error**2
-    for _ in range(
-        5
-    ):  # the standard error is that of two more correct and two more wrong images (Agresti & Coull 1998)
+    # The standard error is that of two more right and two more wrong images (Agresti & Coull 1998).
+    for _ in range(5):
         share = (best.score * images + 2) / (images + 4)
         images = share * (1 - share) / best.standard_error**2 - 4
     needed = 2 * spread * (ERRORS / DIFFERENCE) ** 2

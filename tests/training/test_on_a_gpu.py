@@ -1,4 +1,4 @@
-"""Every example of every technique on a real GPU: it trains there as on a CPU, and goes on after a stop; `make gpu`."""
+"""The examples of the techniques on a real GPU: they train as on a CPU, and go on after a stop; `make gpu`."""
 
 from __future__ import annotations
 

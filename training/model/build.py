@@ -34,7 +34,7 @@ def build_model(backbone: Backbone, class_count: int, image_size: int) -> nn.Mod
     if backbone.weights == "pretrained" and backbone.source == "timm":
         # timm adapts its weights to the model: it renames old keys and resizes position embeddings.
         overlay = {"state_dict": fetch_pretrained(backbone), "num_classes": 0}
-        return _calm_head(build_bare(backbone, class_count, image_size, overlay))
+        return _shrink_large_head(build_bare(backbone, class_count, image_size, overlay))
     model = build_bare(backbone, class_count, image_size)
     if backbone.weights == "letters":
         _load(model, letters_weights(backbone), "letters", image_size)
@@ -42,10 +42,10 @@ def build_model(backbone: Backbone, class_count: int, image_size: int) -> nn.Mod
         _load(model, fetch_pretrained(backbone), "pretrained", image_size)
     elif backbone.weights != "none":
         _load(model, read_weights(Path(backbone.weights), "backbone.weights"), backbone.weights, image_size)
-    return model if backbone.weights == "none" else _calm_head(model)
+    return model if backbone.weights == "none" else _shrink_large_head(model)
 
 
-def _calm_head(model: nn.Module) -> nn.Module:
+def _shrink_large_head(model: nn.Module) -> nn.Module:
     """Start a new head on pretrained features as torch starts an nn.Linear, if its library has it much larger.
 
     timm and torchvision start the head of EfficientNet and timm that of MobileNetV3 with U(-1/√classes, 1/√classes), for

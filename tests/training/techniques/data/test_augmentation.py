@@ -294,3 +294,10 @@ def test_a_policy_that_changes_nothing_is_refused():
     with pytest.raises(UserError, match=r"policy=affine_colour .*changes nothing.*policy: none"):
         read_recipe({"augmentation": {"policy": "affine_colour", **OFF}})
     read_recipe({"augmentation": {"policy": "affine_colour", **OFF, "rotate": 5.0}})
+
+
+@pytest.mark.parametrize("policy", ["trivial_augment", "rand_augment"])
+def test_torchvision_gets_its_own_name_of_an_interpolation(policy):
+    """Before version 0.27 it refuses text."""
+    built = read_recipe({"augmentation": {"policy": policy}}).augmentation.build("bilinear")
+    assert built.interpolation is v2.InterpolationMode.BILINEAR
