@@ -93,8 +93,8 @@ class Trials:
         self.is_paused = False  # by a user: no new trial starts
         self.probe: FeaturesProbed | None = None
         self.plan: SweepPlanned | None = None
-        self.elapsed_seconds = 0.0  # time of all drivers until the last report or end of a trial
-        self._began, self._earlier = 0.0, 0.0  # of the last driver: when it began, and the time of those before it
+        self.pauses: list[tuple[float, float]] = []  # times without a driver, in seconds since 1970
+        self._first = self._last = 0.0  # when the first driver began; the last report or end of a trial
         for event in events:
             self.fold(event)
 
@@ -119,9 +119,11 @@ class Trials:
         if isinstance(event, SweepPaused | DriverStarted):
             self.is_paused = isinstance(event, SweepPaused) and event.is_paused
         if isinstance(event, DriverStarted):
-            self._began, self._earlier = event.time, self.elapsed_seconds
-        elif isinstance(event, EpochReported | TrialEnded) and self._began:
-            self.elapsed_seconds = max(self.elapsed_seconds, self._earlier + event.time - self._began)
+            if self._first:
+                self.pauses.append((self._last, event.time))
+            self._first, self._last = self._first or event.time, event.time
+        elif isinstance(event, EpochReported | TrialEnded) and self._first:
+            self._last = max(self._last, event.time)
         trial = self.by_number.get(getattr(event, "trial", -1))
         if trial is None:
             return
@@ -137,6 +139,11 @@ class Trials:
             trial.enlargements += event.cause == "memory"
         elif isinstance(event, TrialEnded):
             trial.state, trial.reason, trial.ended = event.state, event.reason, event.time
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """The time of all drivers until the last report or end of a trial."""
+        return self._last - self._first - sum(end - start for start, end in self.pauses)
 
     def __iter__(self):
         return iter(self.by_number.values())

@@ -128,7 +128,7 @@ def _list_plots(findings: Findings) -> dict[str, Callable[[], Figure]]:
         "curves": lambda: plot_curves(sweep),
         "progress": lambda: plot_progress({sweep.name: sweep}),
         "parallel": lambda: plot_parallel(sweep),
-        "timeline": lambda: plot_timeline(sweep.trials),
+        "timeline": lambda: plot_timeline(sweep),
     }
     if effects.detail.any():
         plots["detail"] = lambda: plot_effects(effects, sweep.metric, detail=True)

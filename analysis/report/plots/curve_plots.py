@@ -28,7 +28,7 @@ from analysis.report.plots.plot_style import (
     wrap_axes,
 )
 from analysis.report.sweep_data import EPOCH_METRICS, find_rungs
-from ledger.formatting import label_of, unit_of
+from ledger.formatting import label_of, plural, unit_of
 
 if TYPE_CHECKING:
     from ledger.tables import Sweep
@@ -151,9 +151,14 @@ def plot_parallel(sweep: Sweep) -> Figure:
     return finish(figure)
 
 
-def plot_timeline(trials: pd.DataFrame) -> Figure:
-    """A timeline: a bar for each trial, on the first row that was free."""
-    timed = trials[trials.started.notna() & trials.ended.notna()].sort_values("started")
+def plot_timeline(sweep: Sweep) -> Figure:
+    """A timeline: a bar for each trial, on the first row that was free. Times without a driver are cut out."""
+    timed = sweep.trials[sweep.trials.started.notna() & sweep.trials.ended.notna()].sort_values("started")
+    worked = {
+        name: timed[name] - sum((timed[name] - start).clip(0, max(end - start, 0)) for start, end in sweep.pauses)
+        for name in ("started", "ended")
+    }
+    timed = timed.assign(**worked)
     start = timed.started.min() if len(timed) else 0.0
     busy: list[float] = []  # the time at which each row becomes free
     rows = []
@@ -168,7 +173,8 @@ def plot_timeline(trials: pd.DataFrame) -> Figure:
     lefts = (timed.started - start).to_numpy() / 60
     colours = [STATES.get(state, GREY) for state in timed.state]
     axes.barh(rows, spans, left=lefts, color=colours, height=0.78, linewidth=0, rasterized=len(timed) > MANY)
-    axes.set(xlabel="minutes since the first trial began", ylabel="worker", yticks=[])
+    without = f", without {plural(len(sweep.pauses), 'pause')}" if sweep.pauses else ""
+    axes.set(xlabel=f"minutes since the first trial began{without}", ylabel="worker", yticks=[])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     shown = [state for state in STATES if (timed.state == state).any()]

@@ -24,6 +24,16 @@ def list_draining() -> dict[str, int]:
     return dict(state.get_draining_nodes())
 
 
+def is_on_draining(actor: str | None) -> bool:
+    """Return whether an actor of Ray, by its id, is or was on a draining node; without an id, whether any node drains."""
+    from ray._private.state import state
+
+    draining = list_draining()
+    if not draining or actor is None:
+        return bool(draining)
+    return state.actor_table(actor).get("Address", {}).get("NodeID") in draining
+
+
 def leave_node() -> None:
     """End this worker as an eviction would."""
     os.kill(os.getpid(), signal.SIGTERM)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from search.runner.machines.drain import is_on_draining
 from training.errors import LostDevice
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 # Parts of the messages about a worker that was lost with its node, or ended by the SIGTERM of a drain or an eviction.
 PREEMPTED = ("its node has died", "temporarily unavailable", "received a SIGTERM", "receives a SIGTERM", "preempted")
+# The message about a worker that died, and its id, which is missing while Ray knows nothing of the death.
+DIED = re.compile(r"The actor died(?:.*\bactor_id: (\w+))?", re.DOTALL)
 # Parts of the messages about a worker that needed more memory than there was.
 MEMORY = ("low on memory", "OutOfMemory")
 LOST = f"{LostDevice.__name__}: "  # precedes the reason in a traceback
@@ -60,4 +64,7 @@ def describe_death(trial: RayTrial) -> tuple[str, LossCause]:
     reason = (telling or list(filter(None, reversed(lines))) or ["the worker died"])[0][:300]
     if any(part in reason for part in MEMORY):
         return reason, "memory"
-    return reason, "preemption" if any(part in text for part in PREEMPTED) else "worker"
+    # A worker leaves a draining node by a signal, of which Ray does not always tell.
+    died = DIED.search(text)
+    is_preempted = any(part in text for part in PREEMPTED) or (died is not None and is_on_draining(died[1]))
+    return reason, "preemption" if is_preempted else "worker"

@@ -16,6 +16,7 @@ import pytest
 from analysis.effects.technique_effects import measure_importance
 from analysis.report.findings import find
 from analysis.report.plots.contour_plots import plot_contour
+from analysis.report.plots.curve_plots import plot_timeline
 from analysis.report.sweep_data import collect_sweep, list_slices
 from analysis.report.sweep_report import render_report
 from training.errors import UserError
@@ -126,6 +127,15 @@ def test_the_picture_of_contours_is_coloured_near_trials_alone(sweep):
     assert scores.min() - 1e-9 <= field.get_array().min()
     assert field.get_array().max() <= scores.max() + 1e-9
     assert 0 < field.get_array().count() < field.get_array().size
+
+
+def test_the_timeline_leaves_out_the_times_without_a_driver(sweep):
+    trials = sweep.trials.head(3).assign(started=[0.0, 60.0, 1000.0], ended=[1060.0, 90.0, 1120.0])
+    figure = plot_timeline(replace(sweep, trials=trials, pauses=((100.0, 1000.0),)))
+    (axes,) = figure.axes
+    assert [bar.get_x() for bar in axes.patches] == pytest.approx([0, 1, 100 / 60])
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([160 / 60, 0.5, 2])
+    assert axes.get_xlabel() == "minutes since the first trial began, without 1 pause"
 
 
 def test_a_figure_can_be_written_to_a_file(sweep, tmp_path):

@@ -238,3 +238,12 @@ def test_the_measured_recipe_is_the_baseline_of_the_space(monkeypatch):
     assert (level, resources.threads + resources.workers) == ("full", 2)
     assert cost_model.epoch_seconds(cost.Cost(*[1.0] * 10, 8)) == 3.0
     assert "batches of 4" in made.notes[2]
+
+
+@pytest.mark.parametrize("has_package", [True, False])
+def test_a_preset_without_pretrained_weights_names_those_that_are_installed_or_their_package(monkeypatch, has_package):
+    monkeypatch.setattr(make, "is_installed", lambda package: has_package)
+    take(monkeypatch, lambda name: 1.0)
+    made = make_preset("fast", ["data.root=photos", "backbone.name=test_resnet", "backbone.weights=none"])
+    assert ("whose weights are installed" in made.notes[-1]) == has_package
+    assert ("from the package index" in made.notes[-1]) != has_package

@@ -156,6 +156,20 @@ def test_a_clean_up_that_takes_its_time_after_sigterm_is_not_broken_off(tmp_path
     assert (tmp_path / "clean").exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_library_whose_clean_up_hangs_after_an_urgent_signal_does_not_hold_the_command(number):
+    # Ray waits a minute for its servers, which have ended if the signal was for the whole group, as of `timeout`.
+    program = (
+        "import atexit, signal, time, search.cli.main, search.runner.interrupt\n"
+        "search.runner.interrupt.CLEAN_UP_SECONDS = 0.1\n"
+        "atexit.register(time.sleep, 60)\n"
+        f"search.cli.main.app = lambda **_: signal.raise_signal({int(number)})\n"
+        "search.cli.main.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=50)
+    assert done.returncode == 128 + number
+
+
 @pytest.mark.parametrize("seconds", [0.2, 0.5, 1.0, 1.7])
 def test_a_sweep_whose_terminal_is_closed_at_once_ends_and_leaves_nothing(seconds, tmp_path):
     terminal, its_end = pty.openpty()

@@ -6,6 +6,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from ray._private.state import state
 from ray.tune.search import Searcher
 
 from ledger.events import SweepPaused
@@ -31,6 +32,11 @@ NODE = (
 AWAY = "The actor b9 is unavailable: The actor is temporarily unavailable: RpcError: RPC error: Socket closed rpc_code: 14."
 
 
+@pytest.fixture(autouse=True)
+def no_node_drains(monkeypatch):
+    monkeypatch.setattr(state, "get_draining_nodes", dict)
+
+
 @pytest.fixture
 def controller(tmp_path):
     return Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl"))
@@ -51,6 +57,19 @@ def test_a_lost_machine_does_not_count_as_a_worker_that_died(controller, message
     lost = controller.ledger.events[-1]
     assert (lost.event, lost.cause) == ("lost", cause)
     assert lost.reason in message
+
+
+@pytest.mark.parametrize(("node", "cause"), [("here", "preemption"), ("there", "worker")])
+@pytest.mark.parametrize("actor", ["17f6", ""])
+def test_a_worker_that_dies_on_a_draining_node_has_left_it_whatever_ray_tells(
+    node, cause, actor, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(state, "get_draining_nodes", lambda: {node: 0} if actor or node == "here" else {})
+    monkeypatch.setattr(state, "actor_table", {"17f6": {"State": "DEAD", "Address": {"NodeID": "here"}}}.get)
+    more = f"\n\tclass_name: ImplicitFunc\n\tactor_id: {actor}\n\tpid: 7\nIt died." if actor else ""
+    (tmp_path / "error.txt").write_text(f"Failure # 1\nThe actor died unexpectedly before finishing this task.{more}\n")
+    trial = SimpleNamespace(error_file=str(tmp_path / "error.txt"))
+    assert describe_death(trial)[1] == cause
 
 
 def test_the_reason_of_a_lost_device_is_the_sentence_about_it(tmp_path):

@@ -80,7 +80,7 @@ def test_trials_leave_a_draining_node_at_once_and_go_on_elsewhere(tmp_path, monk
         subprocess.run(command, check=True, capture_output=True, timeout=200)
         events = wait_for(ledger, lambda events: any(event.event == "lost" for event in events), driver)
         (lost,) = [event for event in events if event.event == "lost"]
-        assert lost.cause == "preemption"
+        assert lost.cause == "preemption", lost.reason
         assert driver.wait(400) == 0
         events = wait_for(ledger, lambda events: True, driver=None)
         trials = Trials("val_accuracy", events)
