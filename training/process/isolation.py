@@ -22,15 +22,21 @@ class _Settings(NamedTuple):
     deterministic: bool
 
 
+_depth = 0  # of isolations within each other, such as a range test within a training
+
+
 @contextmanager
 def isolated_process(seed: int, threads: int) -> Iterator[None]:
     """Run with a seed, a number of threads and default numeric settings; restore the previous state at the end."""
+    global _depth
     before = _read_settings()
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     gpu_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     seed_process(seed)
-    gc.freeze()  # without it, the collection below scans all imported modules, which takes a third of a second
+    if _depth == 0:
+        gc.freeze()  # without it, the collections below scan all imported modules, which takes a third of a second
     _write_settings(_Settings(threads, torch.float32, "highest", False, False, False))
+    _depth += 1
     try:
         yield
     finally:
@@ -42,7 +48,9 @@ def isolated_process(seed: int, threads: int) -> Iterator[None]:
         _write_settings(before)
         torch.compiler.reset()  # frees compiled models and resets the limit on the number of compilations
         gc.collect()
-        gc.unfreeze()
+        _depth -= 1
+        if _depth == 0:
+            gc.unfreeze()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 

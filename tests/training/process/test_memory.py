@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import weakref
 
 import pytest
 import torch
 
 import training.train
 from training.process import resources
+from training.process.isolation import isolated_process
 from training.process.resources import Resources, limit_memory
 
 
@@ -44,3 +46,15 @@ def test_a_worker_holds_nothing_after_a_trial_that_it_did_not_hold_before(fit):
     for _ in range(3):
         fit(**recipe)
     assert held() == before
+
+
+def test_an_isolation_within_another_one_scans_only_what_came_after_the_first():
+    with isolated_process(0, 1):
+        frozen = gc.get_freeze_count()
+        made = type("Made", (), {})  # a class is in cycles of its own
+        seen = weakref.ref(made)
+        with isolated_process(0, 1):
+            del made
+        assert seen() is None
+        assert gc.get_freeze_count() > frozen / 2  # some have ended by themselves
+    assert gc.get_freeze_count() < frozen / 2
