@@ -184,7 +184,7 @@ def test_a_server_for_others_answers_to_the_name_that_its_user_gave():
 
 def send(server, *pieces):
     """Send the pieces of a request, and return the lines of the answer until the server disconnects."""
-    with socket.create_connection(("127.0.0.1", server), timeout=30) as client:
+    with socket.create_connection(("127.0.0.1", server), timeout=20) as client:
         for piece in pieces:
             client.sendall(piece)
         return client.makefile("rb").read().decode().splitlines()
@@ -198,15 +198,13 @@ def test_a_request_with_two_kinds_of_length_is_refused(server):
 
 
 def test_a_request_that_does_not_arrive_ends_after_the_deadline(service, monkeypatch):
-    monkeypatch.setattr(web_server, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(web_server, "REQUEST_SECONDS", 0.3)  # at its 30 seconds this client would give up first
     with serving(service.make_app()) as port:
-        before = time.monotonic()
         assert send(port) == []  # nothing
         assert send(port, b"POST /predict HT") == []  # half a head
         answer = send(port, b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf")
         assert answer[0] == "HTTP/1.1 408 Request Timeout"
-        assert "did not arrive within" in answer[-1]
-        assert time.monotonic() - before < 10
+        assert "did not arrive within 0.3 seconds" in answer[-1]
     assert service.held_bytes == 0
 
 

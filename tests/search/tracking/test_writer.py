@@ -5,7 +5,6 @@ import json
 import logging
 import socket
 import threading
-import time
 import uuid
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -257,11 +256,19 @@ def test_a_single_training_is_one_run_without_a_parent(uri, sweep_id):
     assert run.data.params["epochs"] == "10"
 
 
-def test_a_sweep_that_never_begins_leaves_no_run_and_does_not_wait(uri, sweep_id):
+def test_a_sweep_without_a_trial_leaves_no_run(uri, sweep_id):
     made = make_tracking(uri, sweep_id)
-    began = time.monotonic()
     assert made.close("failed") == 0
-    assert time.monotonic() - began < 0.1
+    assert read_runs(uri, sweep_id) == {}
+
+
+def test_a_sweep_that_never_begins_does_not_wait_for_the_store(uri, sweep_id, monkeypatch):
+    may_open, open_store = threading.Event(), tracking.open_store
+    monkeypatch.setattr(tracking, "open_store", lambda *given: may_open.wait() and open_store(*given))
+    made = Tracking(uri, EXPERIMENT, sweep="quick-1", sweep_id=sweep_id, metric="val_accuracy")
+    made.start()
+    assert made.close("failed") == 0
+    may_open.set()
     made.wait_ready()
     assert read_runs(uri, sweep_id) == {}
 
@@ -275,12 +282,15 @@ class Flaky:
         self.choke: str | None = None
         self.lose_answers = 0
         self.calls: list[str] = []
+        self.may_answer = threading.Event()
+        self.may_answer.set()
 
     def __getattr__(self, name):
         from mlflow.exceptions import MlflowException
 
         def call(*args, **kwargs):
             self.calls.append(name)
+            self.may_answer.wait()
             if (self.cut and self.cut in name) or (self.choke and self.choke in args):
                 raise MlflowException("API request failed: connection refused")
             result = getattr(self.client, name)(*args, **kwargs)
@@ -318,10 +328,10 @@ def test_events_of_an_outage_arrive_afterwards_in_order_and_once(uri, sweep_id, 
     wait_until(lambda: "log_batch" in line.calls)
     line.cut = "_"
     with caplog.at_level(logging.WARNING, logger="search"):
+        line.may_answer.clear()
         for event in events[3:]:
-            began = time.monotonic()
-            made(event)
-            assert time.monotonic() - began < 0.05, "training waited"
+            made(event)  # it must not wait for an answer, or this test would not end
+        line.may_answer.set()
         wait_until(lambda: "does not answer" in caplog.text)
         seen = len(line.calls)
         wait_until(lambda: len(line.calls) > seen + 5)
@@ -376,9 +386,7 @@ def test_a_close_during_an_outage_is_bounded_and_counts_what_is_left(uri, sweep_
     line.cut = "_"
     for event in events:
         made(event)
-    began = time.monotonic()
     assert made.close("completed", timeout_seconds=1) == len(events) + 1
-    assert time.monotonic() - began < 3
     line.cut = ""
     again = make_tracking(uri, sweep_id)
     again.replay(events)

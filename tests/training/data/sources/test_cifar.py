@@ -1,7 +1,7 @@
 import hashlib
 import pickle
 import tarfile
-import time
+import threading
 from contextlib import nullcontext
 
 import numpy as np
@@ -82,22 +82,22 @@ def test_an_archive_that_is_there_is_unpacked_without_a_network(extract, tmp_pat
     assert len(load_data(Cifar10(root=str(other))).test) == 30
 
 
-def test_without_a_network_the_error_comes_within_seconds_and_no_file_is_created(tmp_path, monkeypatch):
+def test_without_a_network_there_is_an_error_and_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr(CIFAR10, "url", "http://127.0.0.1:9/nothing")
-    start = time.monotonic()
     with pytest.raises(
         UserError, match=r"data\.root=.*no complete cifar-10-batches-py in .*does not answer.*set data\.root"
     ):
         load_data(Cifar10(root=str(tmp_path / "data")))
-    assert time.monotonic() - start < 6
     assert not (tmp_path / "data").exists()
 
 
 def test_a_silent_server_is_not_waited_for(tmp_path, monkeypatch):
+    never = threading.Event()
     monkeypatch.setattr(cifar, "_ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: time.sleep(2) or nullcontext())
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: never.wait() and nullcontext())
     with pytest.raises(UserError, match="does not answer"):
         load_data(Cifar10(root=str(tmp_path)))
+    never.set()
 
 
 def test_a_damaged_folder_is_not_used(extract, monkeypatch):
