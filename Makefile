@@ -26,12 +26,12 @@ $(VENV)/.dev: $(VENV)/.ready requirements-dev.lock
 demo: $(VENV)/.ready
 	$(VENV)/bin/sweep run quick
 
-# Before each commit. One of these tests starts Ray, so that any worker may take any of them. Many wait for processes of
-# their own, so that three workers keep two cores busy.
+# Before each commit. One of these tests starts Ray, so that any worker may take any of them.
 test: setup
-	$(VENV)/bin/python -m pytest -q -n 3 --dist worksteal -m "not slow and not cluster"
+	$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal -m "not slow and not cluster"
 
-# Also real sweeps with kills, long chaos, notebooks and studies over seeds; a file stays with one worker.
+# Also real sweeps with kills, long chaos, notebooks and studies over seeds; a file stays with one worker. Many tests
+# wait for processes of their own, so that three workers keep two cores busy.
 test-all: setup
 	$(VENV)/bin/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations 30 -m "not cluster"
 

@@ -88,7 +88,7 @@ def main() -> None:
 
     search.runner.executor.bootstrap = search.runner.machines.preparation.bootstrap = fast
     search.runner.start.prepare.prepare_machine = prepare_machine
-    search.runner.sweep.check_data = lambda space: None
+    search.runner.start.prepare.load_checked = lambda spec: None
     search.runner.start.probe.LAST_WAIT_SECONDS = 400.0  # trials take no time here, and the probe does
     run_command()
 

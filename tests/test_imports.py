@@ -24,8 +24,8 @@ LIGHT = {
     "the planning of a sweep": ("import search.planning.sweep_plan", "torch lightning sklearn"),
     "the checks of a space that needs no weights": (
         "from pathlib import Path; from spaces.load import load_space\n"
-        "from search.runner.start.prepare import check_early\n"
-        "check_early(load_space('quick'), Path('.'), None, None, print)",
+        "from ledger.settings import Settings; from search.runner.start.prepare import check_early\n"
+        "check_early(load_space('quick'), Path('.'), Settings(), print)",
         "torch",
     ),
     "a training": ("import training.train", "ray mlflow optuna albumentations"),

@@ -27,6 +27,7 @@ from ledger.record import SweepRecord
 from ledger.tables import make_tables
 from search.display.tables.columns import Column, Columns
 from search.tracking.own_run import log_results
+from training.errors import UserError
 from training.process.writable import complete_file
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ def report_sweep(record: SweepRecord, out: Path, console: Console, uri: str | No
 
     `uri` is the store that the sweep was read from, if it is not that of its settings.
     """
+    if made := record.replication:
+        raise UserError(
+            f"{record.name}: it is a replication of {made.of}. Its page is written by: sweep {made.kind} {made.of}"
+        )
     findings = find(make_tables(record))
     text = render_report(findings)
     with complete_file("--out", out) as path:

@@ -17,7 +17,7 @@ from search.planning.measured_space import MeasuredSpace, file_of, measure_space
 from search.planning.packing import Packing, Room, find_room, fit_trials, pack_trials
 from search.planning.simulation import Course, simulate, without_stopping
 from search.runner.machines.cluster import probe_cluster, this_machine
-from search.runner.start.prepare import PreparedSweep, check_data, check_early, check_packing, make_plan
+from search.runner.start.prepare import PreparedSweep, check_early, check_packing, make_plan
 from spaces.space import Space
 from training.errors import UserError
 from training.recipe import Recipe
@@ -214,11 +214,8 @@ def make_sweep_plan(
     probe_cluster(settings.address)
     with Phases(console) as phases:
         if settings.address is None:
-            phases.begin("checking this machine")
-            check_early(space, storage, settings.named_cpus, settings.named_gpus, phases.begin)
             _check_price(price, settings.named_gpus != 0 and this_machine().gpus > 0)
-            phases.begin("checking the data")
-            check_data(space)
+            check_early(space, storage, settings, phases.begin)
         plan = make_plan(space, settings, storage, _NoStore(), phases, console)
         _check_price(price, plan.capacity.demand.gpus > 0)
         if not plan.capacity.slots or math.isinf(plan.capacity.slots):

@@ -26,7 +26,7 @@ from search.runner.interrupt import resumable
 from search.runner.machines.cluster import probe_cluster, this_machine
 from search.runner.machines.ray_process import end_left
 from search.runner.start.moved_data import check_images, check_same, keep_files
-from search.runner.start.prepare import PreparedSweep, check_data, check_early, check_packing, make_plan
+from search.runner.start.prepare import PreparedSweep, check_early, check_packing, make_plan
 from search.tracking.writer import Tracking
 from spaces.space import Space
 from training.errors import UserError
@@ -66,11 +66,8 @@ def run_sweep(
     console.print(f"Sweep {folder.name} starts.", markup=False)
     with Phases(console) as phases:
         if settings.address is None:
-            phases.begin("checking this machine")
-            check_early(space, folder.path.parent, settings.named_cpus, settings.named_gpus, phases.begin)
             check_packing(settings, settings.gpus_per_trial != 0 and this_machine().gpus > 0)
-            phases.begin("checking the data")
-            check_data(space)
+            check_early(space, folder.path.parent, settings, phases.begin)
         sweep_id = uuid.uuid4().hex
         tracking = _make_tracking(folder, sweep_id, space, settings)
         plan = make_plan(space, settings, folder.path.parent, tracking, phases, console)

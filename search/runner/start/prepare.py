@@ -44,15 +44,16 @@ NOISE = "with backbone.weights=none it trains only a head on random features, so
 WAY_OUT = f"Give the backbone weights, or use {LEVEL}=full."
 
 
-def check_early(
-    space: Space, storage: Path, cpus: float | None, gpus: float | None, say: Callable[[str], None]
-) -> None:
-    """Refuse a sweep that cannot run on this machine, and fetch the weights, with a line about it."""
-    demand = plan_demand([this_machine()], cpus, gpus)
+def check_early(space: Space, storage: Path, settings: Settings, say: Callable[[str], None]) -> None:
+    """Refuse a sweep that cannot run on this machine or on its data, and fetch the weights; each with a line about it."""
+    say("checking this machine")
+    demand = plan_demand([this_machine()], settings.named_cpus, settings.named_gpus)
     fit_to_cluster(space, demand.gpus > 0, demand.devices)
     folder = nearest_folder(storage)
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise UserError(f"--storage={storage}: {folder} is not a folder that can be written to. Name another folder.")
+    say("checking the data")
+    load_checked(space.baselines()[0].data)  # it is never a search parameter
     backbones = dict.fromkeys(recipe.backbone for recipe in inputs_of(space))
     if any(backbone.weights not in ("none", "letters") for backbone in backbones):
         say("checking the weights of the backbone")  # importing torch takes seconds
@@ -60,11 +61,6 @@ def check_early(
 
         for backbone in backbones:
             fetch_early(backbone, say)
-
-
-def check_data(space: Space) -> None:
-    """Check the data before anything is started. Data is never a search parameter."""
-    load_checked(space.baselines()[0].data)
 
 
 def check_packing(settings: Settings, has_gpus: bool) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from ledger.events import Replication, ReplicationTrial
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from search.display.tables.leaderboard import describe_finding
+from search.evaluation.report import report_sweep
 from spaces.load import load_space
 from tests.analysis.made_up import SPACE, make_header, simulate
+from training.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +52,5 @@ def test_a_replication_refers_to_the_command_that_has_its_finding(record, kind):
     assert describe_finding(replicated) == [
         f"This sweep is a replication of first. See its finding with: sweep {kind} first"
     ]
+    with pytest.raises(UserError, match=rf"a replication of first\. Its page is written by: sweep {kind} first"):
+        report_sweep(replicated, Path("report.html"), Console())

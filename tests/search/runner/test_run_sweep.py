@@ -23,7 +23,6 @@ def test_ledger_and_store_get_the_plan_of_a_new_sweep(tmp_path, monkeypatch):
     space, sent = load_space("quick"), []
     plan = SimpleNamespace(space=space, dataset=None, files={}, resolve=lambda recipe: recipe)
     monkeypatch.setattr(sweep, "check_early", lambda *given: None)
-    monkeypatch.setattr(sweep, "check_data", lambda space: None)
     monkeypatch.setattr(sweep, "make_plan", lambda *given, **named: plan)
     monkeypatch.setattr(sweep, "_make_tracking", lambda *given: SimpleNamespace(replay=sent.extend))
     monkeypatch.setattr(sweep, "drive", lambda folder, controller, *given: SweepEnd(controller, "completed", 0))

@@ -89,7 +89,7 @@ def test_a_single_training_says_what_is_odd_about_the_data(tmp_path, monkeypatch
 def test_a_storage_below_a_file_is_refused(laptop, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"--storage=.*below: .*file is not a folder that can be written to"):
-        check_early(load_space("quick"), tmp_path / "file" / "below", None, None, print)
+        check_early(load_space("quick"), tmp_path / "file" / "below", Settings(), print)
 
 
 def test_missing_weights_are_fetched_first_with_a_line_and_a_time_limit(laptop, tmp_path, monkeypatch):
@@ -100,7 +100,7 @@ def test_missing_weights_are_fetched_first_with_a_line_and_a_time_limit(laptop, 
     said = []
     space = load_space("quick", ["backbone={name: resnet18, weights: pretrained}"])
     with pytest.raises(UserError, match="the weights of timm's resnet18 are not cached here and .* does not answer"):
-        check_early(space, tmp_path, None, None, said.append)
+        check_early(space, tmp_path, Settings(), said.append)
     assert said[-1] == "fetching the pretrained weights of timm's resnet18"
 
 
@@ -125,9 +125,16 @@ def test_a_name_server_that_does_not_answer_is_not_waited_for(monkeypatch):
     never.set()
 
 
+def test_images_that_are_not_there_are_refused_before_the_weights_are_fetched(laptop, tmp_path, monkeypatch):
+    monkeypatch.setattr(weights, "fetch_early", lambda *given: pytest.fail("the weights were fetched"))
+    space = load_space("card", [f"data.root={tmp_path}/typo"])
+    with pytest.raises(UserError, match=r"data.root=.*typo"):
+        check_early(space, tmp_path, Settings(), print)
+
+
 def test_a_missing_file_of_weights_is_refused_early(laptop, tmp_path):
     with pytest.raises(UserError, match=r"backbone.weights=nowhere.pth: no such file"):
-        check_early(load_space("quick", ["backbone.weights=nowhere.pth"]), tmp_path, None, None, print)
+        check_early(load_space("quick", ["backbone.weights=nowhere.pth"]), tmp_path, Settings(), print)
 
 
 def test_a_space_that_a_machine_refuses_leaves_no_database(laptop, tmp_path, monkeypatch):
