@@ -31,7 +31,7 @@ class Sweep:
     last one if the space says so), then the metrics, and `seconds`.
     `figures` has the metrics of the sweep itself, such as those of the linear probe. `notes` are those of users.
     `copies` are the trials that repeat the recipe and seed of another one; `different` leaves them out.
-    `pauses` are the times without a driver, each as start and end in seconds since 1970.
+    `interruptions` are the times without a driver, each as start and end in seconds since 1970.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Sweep:
     figures: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     copies: frozenset[int] = frozenset()
-    pauses: tuple[tuple[float, float], ...] = ()
+    interruptions: tuple[tuple[float, float], ...] = ()
 
     @property
     def metric(self) -> str:
@@ -113,7 +113,7 @@ def make_tables(record: SweepRecord) -> Sweep:
         dict(_figures(record)),
         notes,
         frozenset(record.trials.copies()),
-        tuple(record.trials.pauses),
+        tuple(record.trials.interruptions),
     )
 
 

@@ -93,7 +93,7 @@ class Trials:
         self.is_paused = False  # by a user: no new trial starts
         self.probe: FeaturesProbed | None = None
         self.plan: SweepPlanned | None = None
-        self.pauses: list[tuple[float, float]] = []  # times without a driver, in seconds since 1970
+        self.interruptions: list[tuple[float, float]] = []  # times without a driver, in seconds since 1970
         self._first = self._last = 0.0  # when the first driver began; the last report or end of a trial
         for event in events:
             self.fold(event)
@@ -120,7 +120,7 @@ class Trials:
             self.is_paused = isinstance(event, SweepPaused) and event.is_paused
         if isinstance(event, DriverStarted):
             if self._first:
-                self.pauses.append((self._last, event.time))
+                self.interruptions.append((self._last, event.time))
             self._first, self._last = self._first or event.time, event.time
         elif isinstance(event, EpochReported | TrialEnded) and self._first:
             self._last = max(self._last, event.time)
@@ -143,7 +143,7 @@ class Trials:
     @property
     def elapsed_seconds(self) -> float:
         """The time of all drivers until the last report or end of a trial."""
-        return self._last - self._first - sum(end - start for start, end in self.pauses)
+        return self._last - self._first - sum(end - start for start, end in self.interruptions)
 
     def __iter__(self):
         return iter(self.by_number.values())

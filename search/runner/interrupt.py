@@ -120,7 +120,7 @@ def listen() -> None:
 
 
 def leave_on_signals(code: int) -> None:
-    """Let signals end the process at once, with this exit code, and time too if it is that of SIGTERM or SIGHUP."""
+    """Let a signal end the process at once with this exit code. If the code is that of SIGTERM or SIGHUP, time does too."""
     for timer in _checks:
         timer.cancel()
     for number in _signals():

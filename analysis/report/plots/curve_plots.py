@@ -155,7 +155,8 @@ def plot_timeline(sweep: Sweep) -> Figure:
     """A timeline: a bar for each trial, on the first row that was free. Times without a driver are cut out."""
     timed = sweep.trials[sweep.trials.started.notna() & sweep.trials.ended.notna()].sort_values("started")
     worked = {
-        name: timed[name] - sum((timed[name] - start).clip(0, max(end - start, 0)) for start, end in sweep.pauses)
+        name: timed[name]
+        - sum((timed[name] - start).clip(0, max(end - start, 0)) for start, end in sweep.interruptions)
         for name in ("started", "ended")
     }
     timed = timed.assign(**worked)
@@ -173,7 +174,7 @@ def plot_timeline(sweep: Sweep) -> Figure:
     lefts = (timed.started - start).to_numpy() / 60
     colours = [STATES.get(state, GREY) for state in timed.state]
     axes.barh(rows, spans, left=lefts, color=colours, height=0.78, linewidth=0, rasterized=len(timed) > MANY)
-    without = f", without {plural(len(sweep.pauses), 'pause')}" if sweep.pauses else ""
+    without = f", without {plural(len(sweep.interruptions), 'interruption')}" if sweep.interruptions else ""
     axes.set(xlabel=f"minutes since the first trial began{without}", ylabel="worker", yticks=[])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)

@@ -131,11 +131,11 @@ def test_the_picture_of_contours_is_coloured_near_trials_alone(sweep):
 
 def test_the_timeline_leaves_out_the_times_without_a_driver(sweep):
     trials = sweep.trials.head(3).assign(started=[0.0, 60.0, 1000.0], ended=[1060.0, 90.0, 1120.0])
-    figure = plot_timeline(replace(sweep, trials=trials, pauses=((100.0, 1000.0),)))
+    figure = plot_timeline(replace(sweep, trials=trials, interruptions=((100.0, 1000.0),)))
     (axes,) = figure.axes
     assert [bar.get_x() for bar in axes.patches] == pytest.approx([0, 1, 100 / 60])
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([160 / 60, 0.5, 2])
-    assert axes.get_xlabel() == "minutes since the first trial began, without 1 pause"
+    assert axes.get_xlabel() == "minutes since the first trial began, without 1 interruption"
 
 
 def test_a_figure_can_be_written_to_a_file(sweep, tmp_path):

@@ -133,4 +133,4 @@ def test_the_run_of_the_sweep_has_the_plan_and_the_time_that_drivers_ran():
     figures = {metric.key: metric.value for metric in summary(trials, 0)}
     assert figures["elapsed_seconds"] == 130
     assert figures["planned_seconds"] == event.seconds
-    assert trials.pauses == [(110, 1000)]
+    assert trials.interruptions == [(110, 1000)]
