@@ -159,14 +159,16 @@ def test_a_sweep_in_a_notebook_shows_its_best_trials_with_escaped_names(sweep):
     assert f"{sweep.completed.trial.iloc[0]:04d}" in shown
 
 
-def open_in_browser(text: str, folder: Path) -> str:
+def open_in_browser(text: str, folder: Path, act: str = "", seen: str = "<canvas") -> str:
     """Return the document after its scripts ran, as HTML.
 
-    On a busy machine the time of the browser may be over before the page is laid out and its figures are drawn.
+    `act` is a script that runs again and again, because the page may be laid out anew after it; until there is a
+    figure, its errors mean nothing. On a busy machine the time of the browser may be over before the page has `seen`.
     """
+    repeated = f"<script>setInterval(() => {{ {act} }}, 50)</script></body>"
     for _ in range(3):
-        document = _open_once(text, folder)
-        if "<canvas" in document:
+        document = _open_once(text.replace("</body>", repeated), folder)
+        if seen in document:
             break
     return document
 
@@ -205,14 +207,14 @@ def test_a_browser_draws_the_figure_of_a_notebook(tmp_path, sweep):
 
 @needs_browser
 def test_a_browser_draws_contours_on_logarithmic_axes_and_names_what_is_below_the_pointer(tmp_path, sweep):
-    script = """<script>addEventListener("load", () => setTimeout(() => {
+    act = """
       const chart = echarts.getInstanceByDom(document.querySelector("[_echarts_instance_]"));
       const { xAxis, yAxis, series } = chart.getOption();
       chart.dispatchAction({ type: "showTip", seriesIndex: 1, dataIndex: 0 });
       document.body.dataset.seen = [xAxis[0].type, yAxis[0].type, series[0].data.length, series[1].data.length].join();
-    }, 2000));</script></body>"""
+    """
     figure = sweep.plot.contour("optimizer.lr", "mixup.alpha")
-    document = open_in_browser(figure.to_html().replace("</body>", script), tmp_path)
+    document = open_in_browser(figure.to_html(), tmp_path, act, seen="<b>Trial ")
     across, up, cells, points = re.search(r'data-seen="([^"]+)"', document)[1].split(",")
     assert (across, up) == ("log", "log")
     assert int(points) == ((sweep.recipes["mixup.alpha"] > 0) & (sweep.trials.state == "completed").to_numpy()).sum()
@@ -222,12 +224,12 @@ def test_a_browser_draws_contours_on_logarithmic_axes_and_names_what_is_below_th
 
 @needs_browser
 def test_an_axis_of_effects_has_a_tick_at_both_ends_and_the_others_at_equal_distances(tmp_path, sweep):
-    script = """<script>addEventListener("load", () => setTimeout(() => {
+    act = """
       const figure = document.querySelector("[_echarts_instance_]");
       const scale = echarts.getInstanceByDom(figure).getModel().getComponent("xAxis").axis.scale;
       document.body.dataset.ticks = JSON.stringify(scale.getTicks().map((tick) => tick.value));
-    }, 2000));</script></body>"""
-    document = open_in_browser(sweep.plot.effects().to_html().replace("</body>", script), tmp_path)
+    """
+    document = open_in_browser(sweep.plot.effects().to_html(), tmp_path, act, seen="data-ticks")
     ticks = json.loads(html.unescape(re.search(r'data-ticks="([^"]+)"', document)[1]))
     assert len(ticks) > 3
     assert np.ptp(np.diff(ticks)) < 1e-9
