@@ -118,14 +118,13 @@ def resume(options: ResumeOptions) -> Result:
         KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
     """
     _load(options.plugins)
-    changes = read_changes(options)
+    changes, seconds = read_changes(options), read_seconds(options.time_budget)
     if options.copy is not None:
         from ledger.names import check_name
         from search.copies.place import check_uri, fetch_sweep
 
         changes["copy_to"] = check_uri("--from", options.copy)
         fetch_sweep(changes["copy_to"], Path(options.storage).absolute() / check_name(options.name))
-    seconds = read_seconds(options.time_budget)
     from ledger.folder import open_folder
 
     folder, console = open_folder(Path(options.storage).absolute(), options.name), options.console or new_console()
@@ -157,6 +156,7 @@ def open(options: ReadOptions) -> Result:
     from ledger.record import SweepRecord
     from search.runner.start.moved_data import move_data
 
+    uri = None
     if options.tracking_uri is None:
         record = SweepRecord.open(open_folder(Path(options.storage).absolute(), options.name), only_shown=True)
     else:
@@ -167,7 +167,7 @@ def open(options: ReadOptions) -> Result:
             raise UserError(f"{options.overrides[0]}: through a store a sweep is only read. Leave --from out.")
         record = fetch_record(uri, check_name(options.name))
     console = options.console or new_console()
-    return Result(move_data(record, options.overrides, console), record.state, 0, console)
+    return Result(move_data(record, options.overrides, console), record.state, 0, console, uri)
 
 
 def _load(files: Iterable[str | Path]) -> None:

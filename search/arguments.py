@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.reading.store import make_absolute, sqlite_file
 from training.errors import UserError
 from training.process.optional import require_driver
 
@@ -59,28 +60,32 @@ def parse_tags(texts: Iterable[str]) -> dict[str, str]:
 
 
 def absolute_uri(uri: str) -> str:
-    """Make the path of a database file absolute, so that it does not depend on the working folder of a process."""
+    """Check an address, and make the path of a database file absolute, because processes have other working folders."""
     from ledger.secrets import refuse_secret
 
     check_address(uri)
-    path = refuse_secret(uri).removeprefix("sqlite:///")
-    return f"sqlite:///{os.path.abspath(path)}" if path != uri else uri
+    return make_absolute(refuse_secret(uri))
 
 
 def check_store(uri: str, experiment: str) -> None:
     """Check an MLflow store as far as possible without importing MLflow."""
     from training.process.writable import check_file
 
+    check_experiment(experiment)
+    check_address(uri)
+    if file := sqlite_file(uri):
+        check_file("--tracking-uri", file)
+        check_database(uri)
+
+
+def check_experiment(experiment: str) -> None:
+    """Refuse the name of an experiment that MLflow cannot use."""
     if not experiment.strip():
         raise UserError(
             f"--experiment={experiment!r}: an experiment needs a name. Leave the option out for the default."
         )
     if not experiment.isprintable():
         raise UserError(f"--experiment={experiment!a}: the name of an experiment is one line of text. Rename it.")
-    check_address(uri)
-    if uri.startswith("sqlite:///"):
-        check_file("--tracking-uri", Path(uri.removeprefix("sqlite:///").partition("?")[0]))
-        check_database(uri)
 
 
 def check_address(uri: str) -> None:
@@ -110,8 +115,8 @@ def check_database(uri: str) -> None:
     """Refuse an existing file that is not an SQLite database. Other stores are not checked."""
     from training.process.writable import cannot_write
 
-    file = Path(uri.removeprefix("sqlite:///").partition("?")[0])
-    if not uri.startswith("sqlite:///") or not file.exists():
+    file = sqlite_file(uri)
+    if file is None or not file.exists():
         return
     try:
         is_database = file.is_file() and DATABASE.startswith(_read_start(file))

@@ -27,6 +27,7 @@ from training.process.user import name_user
 if TYPE_CHECKING:
     from ledger.folder import SweepFolder
     from ledger.settings import Settings
+    from search.presets.make import MadeSpace
     from spaces.space import Space
 
 
@@ -60,7 +61,7 @@ def read_request(options: SweepOptions, say: Callable[[str], object] = lambda se
     earlier = [open_folder(home, sweep, "--warm-start") for sweep in options.warm_start]
     settings = _read_settings(options)
     sized = [*overrides, f"search.trials={options.trials}"] if options.trials is not None else overrides
-    text, reasons = "", list[str]()
+    made = None
     if preset is None:
         from spaces.load import load_space
 
@@ -68,14 +69,15 @@ def read_request(options: SweepOptions, say: Callable[[str], object] = lambda se
     else:
         say(f"preset {preset}: looking at the images")  # the imports for it take seconds
         kept = home / name if options.or_resume and name else None
-        loaded, text, reasons, seconds = _use_preset(preset, sized, settings, kept, say)
-        settings = replace(settings, time_budget_seconds=seconds)
+        made = _use_preset(preset, sized, settings, kept, say)
+        loaded, settings = made.space, replace(settings, time_budget_seconds=made.seconds)
     from search.runner.start.prepare import leave_out_noise
     from spaces.reading.known_backbones import check_backbones
 
     loaded = absolute_paths(loaded)
     check_backbones(loaded.recipe)
     loaded, notes = leave_out_noise(loaded)
+    reasons, text = (made.notes, made.text) if made else ([], "")
     return SweepRequest(options, loaded, [*reasons, *notes], settings, home, earlier, text)
 
 
@@ -125,18 +127,16 @@ def _use_preset(
     settings: Settings,
     existing: Path | None,
     say: Callable[[str], object],
-) -> tuple[Space, str, list[str], float | None]:
-    """Return the space of a preset with its text, its reasons and its time; that of an existing sweep does not change."""
+) -> MadeSpace:
+    """Return the space of a preset; that of an existing sweep does not change."""
     from ledger.folder import SweepFolder
     from search.presets.make import make_preset, reread_preset
 
     seconds = settings.time_budget_seconds
     if existing is not None and (kept := SweepFolder(existing).preset).exists():
-        text = read_text(kept, str(kept))
-        return reread_preset(text, preset, overrides), text, [], seconds
+        return reread_preset(read_text(kept, str(kept)), preset, overrides, seconds)
     cpus, gpus = settings.named_cpus, settings.named_gpus
-    made = make_preset(preset, overrides, seconds=seconds, cpus=cpus, gpus=gpus, say=say)
-    return made.space, made.text, made.notes, made.seconds
+    return make_preset(preset, overrides, seconds=seconds, cpus=cpus, gpus=gpus, say=say)
 
 
 def read_source(

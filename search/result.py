@@ -32,12 +32,14 @@ class Result:
         state: `completed`, `interrupted`, `time_budget`, or `running` under another driver.
         undelivered: Events that did not reach MLflow; `resume` sends them again.
         console: The methods print to it; a quiet console prints nothing.
+        store: The MLflow store that it was read from, if it is not that of its settings.
     """
 
     record: SweepRecord
     state: str
     undelivered: int
     console: Console
+    store: str | None = None
 
     def __repr__(self) -> str:
         return f"Result({self.name!r}, {self.state}, {len(self.trials)} trials)"
@@ -105,7 +107,7 @@ class Result:
         page = choose_page(self.name, out)
         from search.evaluation.report import report_sweep
 
-        report_sweep(self.record, page, self.console)
+        report_sweep(self.record, page, self.console, self.store)
         return page
 
     def confirm(self, top: int | None = None, seeds: int | None = None, *, final: bool = False) -> Confirmation:

@@ -50,8 +50,8 @@ def complete_trial(context: typer.Context, incomplete: str) -> list[str]:
 
     try:
         storage = Path(context.params.get("storage") or STORAGE).absolute()
-        trials = SweepRecord.open(open_folder(storage, context.params["name"]), only_shown=True).trials
-    except (UserError, KeyError):
+        trials = SweepRecord.open(open_folder(storage, context.params.get("name") or ""), only_shown=True).trials
+    except UserError:  # also without a name, which may come later
         return []
     return [trial.name for trial in trials if trial.name.startswith(incomplete)]
 

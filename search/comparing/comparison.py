@@ -151,13 +151,13 @@ def _name(sources: Sequence[ComparedSweep]) -> list[str]:
 def _describe_scores(records: Sequence[SweepRecord], best: Sequence[Trial | None]) -> Iterator[str]:
     """Return a sentence about whether the scores can be compared, and what they say."""
     metrics = dict.fromkeys(record.trials.metric for record in records)
-    digests = {(record.header.dataset or {}).get("digest") for record in records}
+    data = [record.header.dataset or {} for record in records]
     if len(metrics) > 1:
         yield f"The sweeps rank by different metrics ({', '.join(metrics)}), so their scores cannot be compared."
-    elif len(digests) > 1:
+    elif {} in data:
+        yield "Not all sweeps recorded an identity of their data, so a difference of scores may come from the data."
+    elif not any(len({part.get(key) for part in data}) == 1 and data[0].get(key) for key in ("digest", "content")):
         yield "The sweeps have different images or splits, so a difference of scores may come from the data alone."
-    elif None in digests:
-        yield "The sweeps did not record an identity of their data, so a difference of scores may come from the data."
     for record, trial in zip(records, best, strict=True):
         if trial is None:
             yield f"{record.name} has no completed trial, so it has no best one."

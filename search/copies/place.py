@@ -144,7 +144,7 @@ def has_sweep(option: str, uri: str, name: str) -> bool:
 
 def copy_output(uri: str, sweep: str, path: Path) -> str:
     """Copy a report or the folder of an export to `uri/SWEEP/NAME`, and return a sentence."""
-    place = CopyPlace(check_uri("--copy-to", uri)).child(sweep)
+    place = CopyPlace(uri).child(sweep)
     with _refusing(f"--copy-to={uri}: {path} was written, but not copied"):
         (place.child(path.name) if path.is_dir() else place).write_all(path)
     return f"Copied to {place.child(path.name).uri}."

@@ -106,11 +106,13 @@ def make_preset(
     return MadeSpace(write_space(made, [*notes, *more]), space, budget, notes)
 
 
-def reread_preset(text: str, name: str, overrides: Sequence[str]) -> Space:
+def reread_preset(text: str, name: str, overrides: Sequence[str], seconds: float | None) -> MadeSpace:
     """Return the space of an earlier preset for the same command again; another `data` shows as a difference."""
-    spec, others = _divide(find_preset(name), overrides)
+    preset = find_preset(name)
+    spec, others = _divide(preset, overrides)
     space = parse_space(text, name, others)
-    return replace(space, recipe={**space.recipe, "data": describe_data(absolute(spec))})
+    there = replace(space, recipe={**space.recipe, "data": describe_data(absolute(spec))})
+    return MadeSpace(text, there, seconds or preset.seconds, [])
 
 
 def _divide(preset: Preset, overrides: Sequence[str]) -> tuple[Data, list[str]]:

@@ -67,7 +67,8 @@ def suggest(tree: dict[str, Tree], assignments: dict[str, list[Assignment]], tri
     values: dict[str, Tree] = {}
     for field, part in tree.items():
         field_assignments = assignments.get(field, [])
-        fitting = [assignment for assignment in field_assignments if not _conflicts({**known, field: assignment.value})]
+        is_choice = len(field_assignments) > 1
+        fitting = [it for it in field_assignments if is_choice and not _conflicts({**known, field: it.value})]
         narrows = 0 < len(fitting) < len(field_assignments)
         values[field] = draw(part, _Narrowed(trial, fitting) if narrows else trial, field)
         known[field] = _read(field, values[field])

@@ -101,7 +101,7 @@ def test_a_signal_raises_the_exception_that_python_has_for_it_and_handlers_stay(
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
 
 
-def test_a_completed_sweep_moves_to_another_store(home, trained_sweep):
+def test_a_completed_sweep_moves_to_another_store(home, trained_sweep, monkeypatch):
     before = search.resume("tiny", tracking_uri="sqlite:///first.db", console=QUIET).record
     with pytest.raises(UserError, match="tiny is completed: all 5 trials have ended"):
         search.resume("tiny", console=QUIET)
@@ -114,6 +114,10 @@ def test_a_completed_sweep_moves_to_another_store(home, trained_sweep):
     sweep = load("tiny", again.settings.tracking_uri)
     assert [round(score, 9) for score in sweep.trials.score] == [round(trial.score, 9) for trial in before.trials]
     assert moved.plot.parallel().sweep.trials["trial"] == sweep.trials.trial.tolist()
+    logged = []
+    monkeypatch.setattr("search.evaluation.report.log_results", lambda *given: logged.append(given[-1]))
+    search.open("tiny", tracking_uri="sqlite:///other.db", console=QUIET).report()
+    assert logged == [f"sqlite:///{home}/other.db"]  # not to the store that the ledger names
     with pytest.raises(UserError, match="--address=127.0.0.1:9: no Ray cluster answers there"):
         search.resume("tiny", address="127.0.0.1:9", console=QUIET)
     assert search.open("tiny", console=QUIET).record.settings.address is None

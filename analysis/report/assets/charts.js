@@ -106,11 +106,11 @@ function axis(page, name, more) {
 }
 
 // An axis of numbers whose ends are ticks too, so that no label stands close to an end.
-function spanning(page, values, most = Infinity, parts = 6) {
+function spanning(page, values, most = Infinity, parts = innerWidth > 640 ? 6 : 3) {
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const tick = echarts.number.nice((high - low || 1) / parts, true);
   return { type: "value", interval: tick, min: tick * Math.floor(low / tick), max: Math.min(most, tick * Math.ceil(high / tick)),
-    axisLabel: { color: page.soft, formatter: short, hideOverlap: true } };
+    axisLabel: { color: page.soft, formatter: (value) => short(value).replace("-", "−"), hideOverlap: true } };
 }
 
 // No share is above 100 %.

@@ -11,11 +11,11 @@ import time
 import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from analysis.reading.store import sqlite_file
 from ledger import TRACKING_URI
 from ledger.formatting import mask_secrets
 from search.arguments import absolute_uri, check_database
@@ -39,7 +39,7 @@ def ui(
     if uri.startswith(("http", "databricks")):
         print(f"{mask_secrets(uri)} is a tracking server and has its own UI: open it in a browser.")
         return
-    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
+    if (file := sqlite_file(uri)) and not file.exists():
         raise UserError(
             f"--tracking-uri={uri}: no such database. Start a sweep first, or run this where one was started."
         )

@@ -11,7 +11,7 @@ import typer
 from ledger import OWNER
 from ledger.names import check_name
 from ledger.secrets import has_secret
-from search.arguments import change_places, check_store, parse_tags, take_in_files
+from search.arguments import change_places, check_address, check_experiment, parse_tags, take_in_files
 from search.cli.options import list_options
 from search.request import read_source
 from training.errors import UserError
@@ -85,7 +85,8 @@ def _load(given: dict[str, Any]) -> Space:
             f"--tracking-uri={uri}: this path has no meaning on the cluster. Give an MLflow server, such as "
             "http://mlflow-host:5000, that the cluster and this machine reach."
         )
-    check_store(uri, given["experiment"])
+    check_experiment(given["experiment"])
+    check_address(uri)
     if has_secret(uri):
         raise UserError(
             "MLFLOW_TRACKING_URI: a password in it would be readable on the cluster's dashboard. Leave it out here, and set "

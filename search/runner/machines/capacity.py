@@ -92,6 +92,11 @@ def plan_demand(
         cpus = max(1.0, float(int(min(shares) * gpus))) if gpus and shares else 1.0
     demand = Demand(cpus, gpus, accelerator)
     if not can_grow:
+        if not nodes:
+            raise UserError(
+                "--address: every node of the cluster is draining. Start again when there is another one, or give "
+                "--max-concurrent, which waits for it."
+            )
         _refuse_too_much(demand, nodes)
     return demand
 

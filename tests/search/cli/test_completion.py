@@ -37,6 +37,7 @@ def test_spaces_presets_fields_and_trials_are_completed(home):
     place = SimpleNamespace(params={"name": "quick-1"})
     assert complete_trial(place, "") == ["0000"]
     assert complete_trial(SimpleNamespace(params={"name": "none"}), "") == []
+    assert complete_trial(SimpleNamespace(params={"name": None}), "") == []  # the name may come after the option
 
 
 def test_show_takes_the_latest_sweep(home, capsys):

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import fields
+from dataclasses import fields, replace
 from io import StringIO
 
 import pytest
@@ -14,6 +14,7 @@ from analysis.report.findings import find
 from analysis.report.sentences import describe_lead
 from ledger.events import Extension, TrialAdded
 from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
 from ledger.settings import Settings
 from search.comparing.comparison import (
     Comparison,
@@ -125,6 +126,28 @@ def test_a_note_says_that_the_data_differ(found):
     assert found.notes[0].startswith("The sweeps have different images or splits")
     assert "is " in found.notes[1]
     assert "points" in found.notes[1]
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "words"),
+    [
+        ({"digest": "1", "content": "c"}, {"digest": "2", "content": "c"}, ""),
+        ({"digest": "1"}, {"digest": "1", "content": "c"}, ""),
+        ({"digest": "1"}, {"digest": "2"}, "different images or splits"),
+        ({"digest": "1", "content": "c"}, {"digest": "2", "content": "d"}, "different images or splits"),
+        ({"digest": "1", "content": "c"}, None, "Not all sweeps recorded an identity of their data"),
+        (None, None, "Not all sweeps recorded an identity of their data"),
+    ],
+)
+def test_copies_of_the_same_images_are_the_same_data(home, here, there, words):
+    sources = []
+    for source, dataset in zip(read_sources(["a", "b"], home / "sweeps", []), (here, there), strict=True):
+        header, *events = source.record.events
+        record = SweepRecord(source.record.folder, [header.model_copy(update={"dataset": dataset}), *events])
+        sources.append(replace(source, record=record))
+    notes = compare(sources).notes
+    assert words in notes[0]
+    assert notes[0].startswith(("The sweeps have", "Not all")) == bool(words)
 
 
 def test_the_lead_of_each_sweep_has_the_words_of_its_report(home, found):

@@ -221,6 +221,7 @@ def test_a_sweep_keeps_the_space_that_its_preset_made_and_the_time_of_the_preset
     given = {"preset": "fast", "name": "fast-1", "or_resume": True}
     request = read_request(SweepOptions(None, ["data.root=photos", "data.split_seed=3"], **given))
     assert (request.preset, request.space) == (kept, load_space(folder.space))
+    assert request.settings.time_budget_seconds == 600
     other = read_request(SweepOptions(None, ["data.root=photos", "data.split_seed=0"], **given))
     assert other.space.recipe["data"] != request.space.recipe["data"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -69,7 +68,6 @@ class DaliLoader:
         if self.readers is not None:
             self.readers.shutdown(cancel_futures=True)
             self.readers = None
-        gc.collect()
 
     def _start(self) -> None:
         if self.pipeline is None:

@@ -75,7 +75,7 @@ def test_the_address_is_printed_when_it_answers(tmp_path, monkeypatch, capsys):
         return 0
 
     monkeypatch.setattr("search.cli.inspect.mlflow_ui.run_group", run)
-    ui(f"sqlite:///{tmp_path}/mlflow.db", port)
+    ui(f"sqlite:///{tmp_path}/mlflow.db?timeout=30", port)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)])

@@ -139,6 +139,11 @@ def test_a_mistake_ends_in_one_sentence_before_anything_is_sent(name, client):
     assert not client.files
 
 
+def test_a_database_of_the_cluster_is_not_looked_for_on_this_machine(client):
+    call("submit", "quick", "--storage", "/shared/sweeps", "--tracking-uri", "sqlite:////proc/1/no/m.db", *AT)
+    assert "--tracking-uri sqlite:////proc/1/no/m.db" in " ".join(client.words)
+
+
 def test_a_password_never_travels(client, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@mlflow:5000")
     with pytest.raises(UserError, match="MLFLOW_TRACKING_PASSWORD on the head node") as found:

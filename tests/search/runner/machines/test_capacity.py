@@ -140,6 +140,8 @@ def test_an_accelerator_narrows_the_nodes():
 
 def test_a_cluster_that_can_grow_may_have_no_machine_yet():
     assert plan_demand([], None, 1, can_grow=True) == Demand(1, 1)
+    with pytest.raises(UserError, match=r"^--address: every node of the cluster is draining\."):
+        plan_demand([], None, None)
     assert plan_demand([ONE], 4, None, "H100", can_grow=True) == Demand(4, 1, "H100")
 
 
