@@ -115,13 +115,13 @@ def refuse_deleted(stage: str, experiment: str) -> None:
 def make_absolute(uri: str) -> str:
     """Make the path of an SQLite file absolute, so that it does not depend on the working folder."""
     file = sqlite_file(uri)
-    return f"{SQLITE}{file.as_posix()}{''.join(uri.partition('?')[1:])}" if file else uri
+    return f"{SQLITE}{file.absolute().as_posix()}{''.join(uri.partition('?')[1:])}" if file else uri
 
 
 def sqlite_file(uri: str) -> Path | None:
-    """Return the absolute path of an address's SQLite file; None for any other address."""
+    """Return the path of an address's SQLite file; None for any other address."""
     path = uri.removeprefix(SQLITE).partition("?")[0]
-    return Path(path).absolute() if uri.startswith(SQLITE) and path else None
+    return Path(path) if uri.startswith(SQLITE) and path else None
 
 
 def probe_server(uri: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import os
-import signal
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,7 +14,7 @@ import typer
 from analysis.export.summary import Form
 from ledger.formatting import plural
 from search.cli.options import Plugins
-from search.runner.interrupt import Interrupted
+from search.runner.interrupt import until_ctrl_c
 from training.errors import UserError
 from training.process.text_files import encoding_of
 
@@ -136,8 +135,5 @@ def serve(
         print(f"curl --data-binary @image.png http://{shown}:{number}{PATH}", flush=True)
         if not is_loopback(address):
             print("Every machine that reaches this address can use the model: there is no password.", flush=True)
-        try:
+        with until_ctrl_c():
             make_server(service.make_app()).run(sockets=[listener])
-        except Interrupted as end:
-            if end.number != signal.SIGINT:
-                raise

@@ -113,6 +113,16 @@ def resumable(name: str) -> Iterator[None]:
         raise Interrupted(end.number, f"Continue with: sweep resume {name}") from None
 
 
+@contextmanager
+def until_ctrl_c() -> Iterator[None]:
+    """Leave the `with` block at Ctrl-C, as at its end."""
+    try:
+        yield
+    except Interrupted as end:
+        if end.number != signal.SIGINT:
+            raise
+
+
 def listen() -> None:
     """Let signals raise `Interrupted` from now on."""
     for number in _signals():

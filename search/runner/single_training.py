@@ -49,6 +49,7 @@ def train_single(
     console: Console,
 ) -> None:
     """Train, log one run to MLflow, and export the best weights into `out`."""
+    from training.data.files.away import find_missing
     from training.data.identity import identify
     from training.data.inspection.remarks import list_remarks, summarise_remarks
 
@@ -62,10 +63,9 @@ def train_single(
     try:
         data, _ = check_recipe(recipe, resources.device)
     except UserError as error:
-        for name, kind in (("root", "FOLDER"), ("path", "FILE")):
-            place = getattr(recipe.data, name, None) if recipe.data.reads_files else None
-            if place and "://" not in place and not os.path.exists(os.path.expanduser(place)):
-                raise UserError(f"{error} If the images moved, add data.{name}=NEW/{kind}.") from None
+        if missing := find_missing(recipe.data):
+            place = {"root": "FOLDER", "path": "FILE"}[missing[0]]
+            raise UserError(f"{error} If the images moved, add data.{missing[0]}=NEW/{place}.") from None
         raise
     sweep_id = uuid.uuid4().hex
     tracking = Tracking(tracking_uri, experiment, sweep=out.name, sweep_id=sweep_id, metric=metric, nested=False)

@@ -30,7 +30,7 @@ def open_store(uri: str, experiment: str) -> RunStore:
     folder = None
     if file := sqlite_file(uri):
         # Artifacts are stored beside the database, whatever the working folder is. A server chooses its own place.
-        folder = (file.parent / "mlruns" / re.sub(r"[^\w.-]", "_", experiment)).as_uri()
+        folder = (file.absolute().parent / "mlruns" / re.sub(r"[^\w.-]", "_", experiment)).as_uri()
         if not file.exists():
             import_client()
             _make_database(file)

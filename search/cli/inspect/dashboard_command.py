@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from search.arguments import absolute_uri
 from search.cli.options import FromStore, Plugins, Storage
-from search.runner.interrupt import Interrupted
+from search.runner.interrupt import until_ctrl_c
 from search.sweep_options import STORAGE, complete_name
 from training.errors import UserError
 
@@ -43,11 +42,8 @@ def dashboard(
     from search.dashboard.serve import PORTS, serve
 
     what, app = _find_app(name, storage.absolute(), tracking_uri, plugins or [])
-    try:
+    with until_ctrl_c():
         serve(app, what, open_socket(host, port, PORTS))
-    except Interrupted as end:
-        if end.number != signal.SIGINT:
-            raise
 
 
 def _find_app(name: str | None, storage: Path, uri: str | None, files: list[str]) -> tuple[str, ASGIApp]:

@@ -20,7 +20,7 @@ from ledger import TRACKING_URI
 from ledger.formatting import mask_secrets
 from search.arguments import absolute_uri, check_database
 from search.cli.options import TrackingUri
-from search.runner.interrupt import Interrupted
+from search.runner.interrupt import until_ctrl_c
 from training.errors import UserError
 
 PORTS = 50
@@ -73,10 +73,8 @@ def run_group(command: list[str], more: Mapping[str, str] | None = None) -> int:
     """
     server = subprocess.Popen(command, start_new_session=True, env=os.environ | dict(more or {}))
     try:
-        return server.wait()
-    except Interrupted as end:
-        if end.number != signal.SIGINT:
-            raise
+        with until_ctrl_c():
+            return server.wait()
         return 0
     finally:
         _end_group(server)

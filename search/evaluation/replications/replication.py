@@ -15,7 +15,6 @@ from ledger.record import SweepRecord
 from ledger.trials import Trial, Trials
 from search.arguments import check_number
 from search.evaluation.replications.findings import BASELINE, Ablation, Confirmation
-from search.evaluation.trial_export import read_weights
 from spaces.search import NoScheduler, Search
 from spaces.space import Space
 from training.errors import UserError
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from search.runner.driver import SweepEnd
-    from training.loop.checkpoint import Saved
 
 FEWEST_SEEDS, SEEDS, MOST_SEEDS = 2, 5, 1000
 
@@ -46,16 +44,6 @@ class Replicated:
     def source(self) -> SweepRecord:
         """The sweep that the recipes come from."""
         return self.opened or SweepRecord.open(SweepFolder(self.record.folder.path.with_name(self.event.of)))
-
-    @cached_property
-    def _weights(self) -> dict[int, tuple[Saved | None, str]]:
-        return {}
-
-    def weights(self, trial: Trial) -> tuple[Saved | None, str]:
-        """A trial's best checkpoint, else why there is none; read once."""
-        if trial.number not in self._weights:
-            self._weights[trial.number] = read_weights(self.record, trial)
-        return self._weights[trial.number]
 
     @cached_property
     def by_label(self) -> dict[str, list[Trial]]:

@@ -14,6 +14,7 @@ from ledger.formatting import plural
 from ledger.record import SweepRecord
 from spaces.load import change_recipe
 from training.contract.specs import Data
+from training.data.files.away import PLACES, find_missing
 from training.errors import UserError, printable
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from ledger.folder import SweepFolder
 
-PLACES = ("root", "path")  # the fields of data that name a folder or a file
 NAMED = 3  # files of each change that a refusal names
 
 
@@ -66,16 +66,14 @@ def check_images(record: SweepRecord, address: str | None) -> None:
     if address is not None:
         return
     spec = record.space.baselines()[0].data
-    if not spec.reads_files:
-        return
-    for name in PLACES:
-        place = getattr(spec, name, None)
-        if place and "://" not in place and not os.path.exists(place):
-            raise UserError(
-                f"data.{name}={printable(place)}: the images of {record.name} are no longer there. If they moved, add "
-                f"their new place to the command, as in data.{name}=NEW/FOLDER."
-            )
-    _check_data(record, spec)
+    if missing := find_missing(spec):
+        name, place = missing
+        raise UserError(
+            f"data.{name}={printable(place)}: the images of {record.name} are no longer there. If they moved, add "
+            f"their new place to the command, as in data.{name}=NEW/FOLDER."
+        )
+    if spec.reads_files:
+        _check_data(record, spec)
 
 
 def _check_data(record: SweepRecord, spec: Data) -> None:

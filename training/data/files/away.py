@@ -12,6 +12,7 @@ from typing import TypeVar
 from training.contract.specs import Data
 from training.errors import DataAway, printable
 
+PLACES = ("root", "path")  # the fields of data that name a folder or a file
 PAUSES_SECONDS = (1, 2, 4, 8, 15, 30)  # a minute in all
 _PASSING = {
     errno.EIO,
@@ -49,12 +50,18 @@ def wait_while_away(read: Callable[[], Result]) -> Result:
     return read()
 
 
+def find_missing(spec: Data) -> tuple[str, str] | None:
+    """Return the field of the data whose folder or file is not there, and that place; None if all are there."""
+    places = [(name, getattr(spec, name, None)) for name in PLACES if spec.reads_files]
+    files = ((name, place) for name, place in places if place and "://" not in place)
+    return next(((name, place) for name, place in files if not os.path.exists(os.path.expanduser(place))), None)
+
+
 def find_places(spec: Data) -> None:
     """Check that the folder or file of the data is there.
 
     Raises:
         DataAway: it is not.
     """
-    for place in (getattr(spec, "root", None), getattr(spec, "path", None)):
-        if spec.reads_files and place and "://" not in place and not os.path.exists(os.path.expanduser(place)):
-            raise DataAway(f"{printable(place)}: the images are no longer there.")
+    if missing := find_missing(spec):
+        raise DataAway(f"{printable(missing[1])}: the images are no longer there.")
