@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import Literal
@@ -56,7 +57,8 @@ def shared_array(
                 if stored is None:
                     _make_room(folder, size, limit)
                     stored = _write(file, shape, dtype, fill)
-                os.utime(file)  # the least recently used file is removed first
+                with suppress(FileNotFoundError):  # another process made room, and has removed it meanwhile
+                    os.utime(file)  # the least recently used file is removed first
                 return stored
         except (OSError, NotImplementedError) as error:
             reason = error
@@ -102,13 +104,22 @@ def _reserve(file: Path) -> None:
 
 def _make_room(folder: Path, size: int, limit: int) -> None:
     """Remove the least recently used files. Processes that have mapped one can use it until they end."""
-    for left in folder.glob("*.tmp"):
-        if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
+    for changed, _, left in _list(folder, "*.tmp"):
+        if time.time() - changed > _ABANDONED_SECONDS:
             left.unlink(missing_ok=True)
-    files = sorted((file.stat().st_mtime, file.stat().st_size, file) for file in folder.glob("*.npy"))
+    files = _list(folder, "*.npy")
     total = size + sum(taken for _, taken, _ in files)
     for _, taken, file in files:
         if total <= limit:
             break
         file.unlink(missing_ok=True)
         total -= taken
+
+
+def _list(folder: Path, pattern: str) -> list[tuple[float, int, Path]]:
+    """Return the time of the last use and the bytes of each file, the oldest first."""
+    found = []
+    for file in folder.glob(pattern):
+        with suppress(FileNotFoundError):  # another process has removed it meanwhile
+            found.append((file.stat().st_mtime, file.stat().st_size, file))
+    return sorted(found)
