@@ -161,8 +161,9 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
             recipe = read_recipe(given.recipe)
             wait_while_away(lambda: find_places(recipe.data))
             resources = share_resources(recipe, given.cpus, given.gpus, given.uses_share)
-            scored: dict[str, Any] = {"metric": given.metric, "score": given.score}
-            outcome = train(recipe, folder, resources=resources, on_report=on_report, **scored)
+            outcome = train(
+                recipe, folder, metric=given.metric, score=given.score, resources=resources, on_report=on_report
+            )
         return {"end": "diverged", "reason": "the loss became infinite or NaN"} if outcome.state == "diverged" else None
     except LostDevice:
         raise

@@ -33,18 +33,14 @@ def cache_limit(kind: Kind = "pixels") -> int:
 
 
 def shared_array(
-    key: str,
-    shape: tuple[int, ...],
-    fill: Callable[[np.ndarray], None],
-    dtype: type = np.uint8,
-    kind: Kind = "pixels",
+    key: str, shape: tuple[int, ...], fill: Callable[[np.ndarray], None], kind: Kind = "pixels"
 ) -> np.ndarray:
-    """Return the array of this key, read-only and mapped from a file; `fill` writes the values if there is none yet.
+    """Return the uint8 array of this key, read-only and mapped from a file; `fill` writes the values if there is none yet.
 
     If no file can be stored (read-only home, full disk, low limit), each process gets its own array. `key` is a digest
     of everything that the values depend on.
     """
-    size = prod(shape) * np.dtype(dtype).itemsize
+    size = prod(shape)
     folder = Path(user_cache_dir("technique-search")) / kind
     file = folder / f"{key}.npy"
     limit = cache_limit(kind)
@@ -53,10 +49,10 @@ def shared_array(
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with FileLock(file.with_suffix(".lock")):
-                stored = _open(file, shape, dtype)
+                stored = _open(file, shape)
                 if stored is None:
                     _make_room(folder, size, limit)
-                    stored = _write(file, shape, dtype, fill)
+                    stored = _write(file, shape, fill)
                 with suppress(FileNotFoundError):  # another process made room, and has removed it meanwhile
                     os.utime(file)  # the least recently used file is removed first
                 return stored
@@ -64,24 +60,24 @@ def shared_array(
             reason = error
     if size > 64 * 2**20:
         logger.warning("%d MB of %s are not shared between processes (%s).", size >> 20, kind, reason)
-    array: np.ndarray = np.empty(shape, dtype)
+    array: np.ndarray = np.empty(shape, np.uint8)
     fill(array)
     return array
 
 
-def _open(file: Path, shape: tuple[int, ...], dtype: type) -> np.ndarray | None:
+def _open(file: Path, shape: tuple[int, ...]) -> np.ndarray | None:
     try:
         array = np.load(file, mmap_mode="r")
     except (OSError, ValueError):  # the file is missing or truncated
         return None
-    return array if array.shape == shape and array.dtype == dtype else None
+    return array if array.shape == shape and array.dtype == np.uint8 else None
 
 
-def _write(file: Path, shape: tuple[int, ...], dtype: type, fill: Callable[[np.ndarray], None]) -> np.ndarray:
+def _write(file: Path, shape: tuple[int, ...], fill: Callable[[np.ndarray], None]) -> np.ndarray:
     """Write under another name, then rename, so that a crash leaves no incomplete file under the name."""
     unfinished = file.with_suffix(".tmp")
     try:
-        array = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.dtype(dtype), shape=shape)
+        array = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.uint8, shape=shape)
         _reserve(unfinished)
         fill(array)
         array.flush()

@@ -6,21 +6,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from training.techniques.optimization.optimizer import Beta1, Beta2, Lr, LrDecay, MomentumFactor, Optimizer
+from training.techniques.optimization.optimizer import Beta1, Beta2, Lr, LrDecay, MomentumFactor, NamedOptimizer
 
 if TYPE_CHECKING:
     import torch
-    from torch.optim.optimizer import ParamsT
 
 
-class _OfTimm(Optimizer):
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from timm.optim import get_optimizer_class
-
-        return get_optimizer_class(self.name, bind_defaults=False)(parameters, **self.arguments())
-
-
-class NAdamW(_OfTimm):
+class NAdamW(NamedOptimizer):
     """AdamW with Nesterov's momentum (Dozat 2016)."""
 
     name: Literal["nadamw"] = "nadamw"
@@ -30,7 +22,7 @@ class NAdamW(_OfTimm):
     weight_decay: LrDecay = 0.01
 
 
-class Lion(_OfTimm):
+class Lion(NamedOptimizer):
     """Move each weight by lr, in the direction of the sign of the mean gradient (Chen et al. 2023, algorithm 2)."""
 
     interactions: ClassVar[str] = (
@@ -47,7 +39,7 @@ class Lion(_OfTimm):
     weight_decay: LrDecay = 0.0
 
 
-class Lamb(_OfTimm):
+class Lamb(NamedOptimizer):
     """Adam whose step for each tensor is as long as lr times the tensor (You et al. 2020, algorithm 2)."""
 
     interactions: ClassVar[str] = (
@@ -70,7 +62,7 @@ class Lamb(_OfTimm):
         return {**super().arguments(), "max_grad_norm": None}
 
 
-class Adan(_OfTimm):
+class Adan(NamedOptimizer):
     """Adam with Nesterov's momentum from the difference of two gradients (Xie et al. 2024, algorithm 1)."""
 
     interactions: ClassVar[str] = "adan stores four tensors for each weight, adamw two."
@@ -85,7 +77,7 @@ class Adan(_OfTimm):
     weight_decay: LrDecay = 0.0
 
 
-class Muon(_OfTimm):
+class Muon(NamedOptimizer):
     """Momentum whose step for each matrix is made orthogonal (Jordan et al. 2024; steps as in Liu et al. 2025)."""
 
     interactions: ClassVar[str] = (

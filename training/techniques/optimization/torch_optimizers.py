@@ -16,6 +16,7 @@ from training.techniques.optimization.optimizer import (
     Lr,
     LrDecay,
     MomentumFactor,
+    NamedOptimizer,
     Optimizer,
     WeightDecay,
 )
@@ -25,20 +26,15 @@ if TYPE_CHECKING:
     from torch.optim.optimizer import ParamsT
 
 
-class Sgd(Optimizer):
+class Sgd(NamedOptimizer):
     """Plain stochastic gradient descent (Robbins & Monro 1951)."""
 
     name: Literal["sgd"] = "sgd"
     lr: Lr = 0.05
     weight_decay: WeightDecay = 0.0
 
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import SGD
 
-        return SGD(parameters, **self.arguments())
-
-
-class Momentum(Optimizer):
+class Momentum(NamedOptimizer):
     """SGD that adds a share of the last step to the next (Sutskever et al. 2013, section 2)."""
 
     name: Literal["momentum"] = "momentum"
@@ -46,13 +42,8 @@ class Momentum(Optimizer):
     momentum: MomentumFactor = 0.9
     weight_decay: WeightDecay = 0.0
 
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import SGD
 
-        return SGD(parameters, **self.arguments())
-
-
-class Nesterov(Optimizer):
+class Nesterov(NamedOptimizer):
     """Momentum with the gradient at the point to which it leads (Sutskever et al. 2013, section 2)."""
 
     examples: ClassVar[Examples] = ({"optimizer": {"name": "nesterov", "lr": 0.03}},)
@@ -61,26 +52,19 @@ class Nesterov(Optimizer):
     momentum: MomentumFactor = 0.9
     weight_decay: WeightDecay = 0.0
 
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import SGD
-
-        return SGD(parameters, nesterov=True, **self.arguments())
+    def arguments(self) -> dict[str, object]:
+        return {**super().arguments(), "nesterov": True}
 
 
-class Adagrad(Optimizer):
+class Adagrad(NamedOptimizer):
     """The rate of each weight falls with the sum of its squared gradients (Duchi et al. 2011)."""
 
     name: Literal["adagrad"] = "adagrad"
     lr: Lr = 0.01
     weight_decay: WeightDecay = 0.0
 
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import Adagrad
 
-        return Adagrad(parameters, **self.arguments())
-
-
-class RmsProp(Optimizer):
+class RmsProp(NamedOptimizer):
     """Divide the gradient of each weight by the root of its recent mean square (Hinton 2012, lecture 6)."""
 
     name: Literal["rmsprop"] = "rmsprop"
@@ -91,13 +75,8 @@ class RmsProp(Optimizer):
     )
     weight_decay: WeightDecay = 0.0
 
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import RMSprop
 
-        return RMSprop(parameters, **self.arguments())
-
-
-class Adam(Optimizer):
+class Adam(NamedOptimizer):
     """Divide the mean gradient of each weight by the root of its mean square (Kingma & Ba 2015)."""
 
     name: Literal["adam"] = "adam"
@@ -106,13 +85,8 @@ class Adam(Optimizer):
     beta2: Beta2 = 0.999
     weight_decay: WeightDecay = 0.0
 
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import Adam
 
-        return Adam(parameters, **self.arguments())
-
-
-class AdamW(Optimizer):
+class AdamW(NamedOptimizer):
     """Adam with weight decay that is separate from the gradient (Loshchilov & Hutter 2019)."""
 
     name: Literal["adamw"] = "adamw"
@@ -123,11 +97,6 @@ class AdamW(Optimizer):
         LrDecay,
         Field(gt=0, description="Decoupled weight decay per unit of lr; with 0 it would be adam.", examples=[0.1]),
     ] = 0.01
-
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import AdamW
-
-        return AdamW(parameters, **self.arguments())
 
 
 class Adafactor(Optimizer):
