@@ -64,12 +64,3 @@ class Optimizer(Part):
         if "beta1" in values:
             values["betas"] = tuple(values.pop(name) for name in ("beta1", "beta2", "beta3") if name in values)
         return values
-
-
-class NamedOptimizer(Optimizer):
-    """An optimizer that timm has under the same name: one of its own, or one of torch."""
-
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from timm.optim import get_optimizer_class
-
-        return get_optimizer_class(self.name, bind_defaults=False)(parameters, **self.arguments())
