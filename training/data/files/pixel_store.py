@@ -35,7 +35,7 @@ def cache_limit(kind: Kind = "pixels") -> int:
 def shared_array(
     key: str, shape: tuple[int, ...], fill: Callable[[np.ndarray], None], kind: Kind = "pixels"
 ) -> np.ndarray:
-    """Return the uint8 array of this key, read-only and mapped from a file; `fill` writes the values if there is none yet.
+    """Return the uint8 array of this key, read-only, mapped from a file; `fill` writes the values if there is none.
 
     If no file can be stored (read-only home, full disk, low limit), each process gets its own array. `key` is a digest
     of everything that the values depend on.
