@@ -19,9 +19,10 @@ from torch.utils.data import DataLoader
 
 from training.data.files.images import ImageData, ImageFiles, ImagePart
 from training.data.files.pixel_store import LIMIT_VARIABLES
-from training.data.inspection.speed import run_for, with_backend
+from training.data.inspection.speed import run_for
 from training.data.pipelines.loaders import make_loaders
 from training.recipe import Recipe, read_recipe
+from training.resolve import with_backend
 
 BATCH = 128
 Makers = dict[str, Callable[[], tuple[Any, Callable[[], None]]]]

@@ -21,7 +21,8 @@ from training.process.writable import cannot_write, check_folder
 # `is_running` takes the lock for an instant, and a driver names itself just after it took the lock: both are waited for.
 PROBE_SECONDS, LOCK_SECONDS = 0.1, 0.5
 PARTS = ("ledger.jsonl", "space.yaml", "trials", "ray", "lock")  # one of these at least is in each sweep
-# All that a sweep's folder can hold, with what `sweep repair` sets aside and what a full disk leaves.
+# All that a sweep's folder can hold, with what `sweep repair` sets aside, what a full disk leaves, and `rates` of earlier
+# versions.
 OURS = re.compile(
     r"((ledger\.jsonl|(space|preset)\.yaml|trials|ray|rates|requests|final|lock|stop|(driver|processes)\.json|images\.txt\.gz"
     r"|(confirm|ablate)\.(json|html)|worst\.png)(\.damaged-\d+|\.partial)?)"
@@ -87,11 +88,6 @@ class SweepFolder:
     @property
     def ray(self) -> Path:
         return self.path / "ray"
-
-    @property
-    def rates(self) -> Path:
-        """The rates that trials have found for `optimizer.lr: auto`."""
-        return self.path / "rates"
 
     @property
     def trials(self) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -22,6 +22,7 @@ from training.train import train
 BATCHES = 2  # in the first attempt
 LONG_SECONDS = 1.5  # a measured epoch of at least this time is exact enough
 SMALL = 64  # images that an epoch has at least
+PEAKS = ("peak_memory_mb", "evaluation_memory_mb")
 
 
 @dataclass(frozen=True)
@@ -60,62 +61,27 @@ def measure_cost(recipe: Recipe, level: str, resources: Resources) -> Cost:
     asked = recipe.batch_size
     # The size of `auto` is limited by the images of an epoch.
     size = whole if asked == "auto" else min(whole, max(SMALL, BATCHES * asked))
-    attempt = _train_briefly(recipe, level, resources, size, val * size / whole)
-    if size < whole and attempt.seconds < LONG_SECONDS:
-        size = min(whole, round(size * LONG_SECONDS / max(attempt.seconds, LONG_SECONDS / 20)))
-        attempt = _train_briefly(recipe, level, resources, size, val * size / whole)
-    return attempt.scale(whole, val, floor)
+    cost, seconds = _train_briefly(recipe, level, resources, size, (whole, val))
+    if size < whole and seconds < LONG_SECONDS:
+        size = min(whole, round(size * LONG_SECONDS / max(seconds, LONG_SECONDS / 20)))
+        cost, _ = _train_briefly(recipe, level, resources, size, (whole, val))
+    return replace(cost, floor_mb=floor)
 
 
-@dataclass(frozen=True)
-class _Attempt:
-    reports: list[Report]
-    total_seconds: float
-    val_images: int
-    batch_size: int
-    reserved_mb: float
-    ram_mb: float
+def _train_briefly(
+    recipe: Recipe, level: str, resources: Resources, size: int, images: tuple[int, int]
+) -> tuple[Cost, float]:
+    """Train two epochs of `size` images. Return the cost of a whole one, and the seconds of the second short one.
 
-    @property
-    def seconds(self) -> float:
-        """The time of the second epoch, without its evaluation."""
-        return self._second("train_seconds")
-
-    def _second(self, name: str) -> float:
-        first, last = (report.metrics.get(name, 0.0) for report in self.reports)
-        return last - first
-
-    def scale(self, whole: int, val: int, floor: float) -> Cost:
-        metrics = self.reports[-1].metrics
-        speed = metrics["images_per_second"]
-        peaks = [
-            max(report.metrics.get(name, 0.0) for report in self.reports)
-            for name in ("peak_memory_mb", "evaluation_memory_mb")
-        ]
-        epochs = ("train_seconds", "evaluation_seconds", "checkpoint_seconds")
-        steady = sum(map(self._second, epochs))
-        return Cost(
-            setup_seconds=max(0.0, self.total_seconds - 2 * steady),
-            train_seconds=whole / speed,
-            evaluation_seconds=self._second("evaluation_seconds") * val / self.val_images,
-            checkpoint_seconds=self._second("checkpoint_seconds"),
-            images_per_second=speed,
-            train_memory_mb=peaks[0],
-            evaluation_memory_mb=peaks[1],
-            device_memory_mb=max(*peaks, self.reserved_mb),
-            ram_mb=self.ram_mb,
-            floor_mb=floor,
-            batch_size=self.batch_size,
-        )
-
-
-def _train_briefly(recipe: Recipe, level: str, resources: Resources, size: int, val_images: float) -> _Attempt:
+    `images` are those of a whole epoch, and those of the whole validation.
+    """
+    whole, val = images
     plain = simplify(recipe, level).without("progressive_resizing", "snapshots")
     kept = {"averaging": recipe.averaging, "compilation": recipe.compilation}
     data = recipe.data.model_copy(update={"epoch_size": size})
     short = plain.model_copy(update={"data": data, "epochs": 2, **kept})
     least = 1 if recipe.batch_size == "auto" else choose_eval_batch(short)
-    count = max(least, round(val_images))
+    count = max(least, round(val * size / whole))
     memory, ram, reserved = PeakMemory("cpu"), 0.0, 0.0
     reports: list[Report] = []
 
@@ -123,8 +89,8 @@ def _train_briefly(recipe: Recipe, level: str, resources: Resources, size: int, 
         nonlocal ram, reserved
         reports.append(report)
         # Processes of other devices count for themselves; on CPUs the report has their sum.
-        peaks = [report.metrics.get(name, 0.0) for name in ("peak_memory_mb", "evaluation_memory_mb")]
-        process_mb = max(peaks) if resources.device == "cpu" else memory.read_mb() or 0.0
+        peak = max(report.metrics.get(name, 0.0) for name in PEAKS)
+        process_mb = peak if resources.device == "cpu" else memory.read_mb() or 0.0
         ram = max(ram, process_mb + (0.0 if recipe.data_parallel.devices > 1 else _measure_children_mb()))
         if resources.device == "cuda":
             reserved = max(reserved, torch.cuda.memory_reserved() / MB)
@@ -133,10 +99,29 @@ def _train_briefly(recipe: Recipe, level: str, resources: Resources, size: int, 
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         outcome = train(short, Path(folder), resources=resources, on_report=on_report, val_images=count)
-    seconds = time.perf_counter() - began
+    total_seconds = time.perf_counter() - began
     assert isinstance(outcome.recipe.batch_size, int)  # resolved
-    val = min(count, len(load_data(recipe.data).val))
-    return _Attempt(reports, seconds, val, outcome.recipe.batch_size, reserved, ram)
+    first, second = (report.metrics for report in reports)
+    train_seconds, evaluation_seconds, checkpoint_seconds = (
+        second.get(name, 0.0) - first.get(name, 0.0)
+        for name in ("train_seconds", "evaluation_seconds", "checkpoint_seconds")
+    )
+    train_mb, evaluation_mb = (max(first.get(name, 0.0), second.get(name, 0.0)) for name in PEAKS)
+    speed = second["images_per_second"]
+    cost = Cost(
+        setup_seconds=max(0.0, total_seconds - 2 * (train_seconds + evaluation_seconds + checkpoint_seconds)),
+        train_seconds=whole / speed,
+        evaluation_seconds=evaluation_seconds * val / min(count, val),
+        checkpoint_seconds=checkpoint_seconds,
+        images_per_second=speed,
+        train_memory_mb=train_mb,
+        evaluation_memory_mb=evaluation_mb,
+        device_memory_mb=max(train_mb, evaluation_mb, reserved),
+        ram_mb=ram,
+        floor_mb=0.0,
+        batch_size=outcome.recipe.batch_size,
+    )
+    return cost, train_seconds
 
 
 def _measure_children_mb() -> float:

@@ -55,7 +55,7 @@ def load_same_data(recipe: Recipe, classes: tuple[str, ...]) -> ImageData:
 
 @torch.inference_mode()
 def predict_part(
-    model: nn.Module, part: ImagePart, recipe: Recipe, *, device: str = "cpu", workers: int = 0
+    model: nn.Module, part: ImagePart, recipe: Recipe, *, device: str = "cpu"
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Predict a part of the data, preprocessed as in validation.
 
@@ -63,7 +63,7 @@ def predict_part(
         Logits (N, classes) and labels (N,) on the CPU, in the order of the part.
     """
     model.to(device)
-    loader = make_eval_loader(part, recipe, workers=workers, device=device)
+    loader = make_eval_loader(part, recipe, workers=0, device=device)
     batches = [(model(images.to(device)).float().cpu(), labels.cpu()) for images, labels in loader]
     logits, labels = (torch.cat(column) for column in zip(*batches, strict=True))
     return logits, labels

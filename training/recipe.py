@@ -67,7 +67,7 @@ from training.techniques.optimization.optimizer import Optimizer
 from training.techniques.optimization.sam import AnySam, NoSam
 from training.techniques.optimization.schedule import Constant, Schedule
 from training.techniques.optimization.snapshots import Snapshots
-from training.techniques.optimization.torch_optimizers import Momentum
+from training.techniques.optimization.timm_optimizers import Momentum
 
 # Called when Recipe has a new field, because a pydantic model contains a copy of the schema of each model in it.
 AFTER_A_NEW_FIELD: list[Callable[[], object]] = []

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from functools import reduce
+from pathlib import Path
 from typing import TypeVar, cast
 
 T = TypeVar("T")
+
+WEIGHTS, OLD_WEIGHTS = "model.safetensors", "weights.safetensors"  # of an export, and of one of an earlier version
 
 FIELDS = {"sharpness": "sam", "head_rate": "head_lr", "schedule.decay_share": "cooldown_fraction"}
 VALUES = {("augmentation.policy", "small_images"): "affine_colour"}
@@ -15,6 +18,12 @@ METRICS = {"feature_share": "cached_feature_fraction"}
 _AROUND = ("recipe", "search", "baseline", "choice")  # keys of a space that are not part of a recipe's path
 # Other parts are not searched.
 _TOUCHED = {path.partition(".")[0] for path in (*FIELDS, *(field for field, _ in VALUES))}
+
+
+def find_weights(export: Path) -> Path:
+    """Return the file of weights in the folder of an export, which may be of an earlier version; it may not exist."""
+    weights, old = export / WEIGHTS, export / OLD_WEIGHTS
+    return old if old.exists() and not weights.exists() else weights
 
 
 def current_steps(steps: tuple[str | int, ...]) -> tuple[str | int, ...]:

@@ -41,6 +41,10 @@ def resolve_backend(recipe: Recipe, data: ImageData, device: str) -> Recipe:
         return recipe
     backend, reason = _choose(recipe, data, device)
     logger.info("augmentation.backend=%s: %s.", backend, reason)
+    return with_backend(recipe, backend)
+
+
+def with_backend(recipe: Recipe, backend: str) -> Recipe:
     return recipe.model_copy(update={"augmentation": recipe.augmentation.model_copy(update={"backend": backend})})
 
 

@@ -22,7 +22,6 @@ from training.errors import Diverged
 from training.features.taught import store_logits
 from training.features.use import FeatureUse
 from training.loop.auto_values.finders import MilestoneRate, find_batch_size, find_lr
-from training.loop.auto_values.found_rates import FoundRates, identify_setup
 from training.loop.callbacks import NaNStop
 from training.loop.classifier import Classifier
 from training.loop.epoch_report import Kept, Outcome, Report
@@ -50,7 +49,6 @@ def train(
     resources: Resources = ONE_CPU,
     on_report: Callable[[Report], bool] = lambda report: True,
     release: bool = False,
-    cache: Path | None = None,
     val_images: int | None = None,
 ) -> Outcome:
     """Train a recipe, or resume from `folder/last.ckpt` if that exists.
@@ -67,7 +65,6 @@ def train(
         on_report: Called at the end of each epoch, once its checkpoint is on disk. A resumed training first calls it for
             the epochs in the checkpoint. Training stops when it returns False.
         release: Train on the validation part too; the last epoch is then the one that is kept.
-        cache: A folder in which trainings share the rates that they find for `auto`; None: each finds its own.
         val_images: Evaluate on so many validation images only, to measure the speed; None: on all of them.
 
     Raises:
@@ -75,7 +72,7 @@ def train(
         MemoryError: the system killed the process of another device for memory.
     """
     devices = recipe.data_parallel.devices
-    job = TrainingJob(recipe, folder, metric, resources.divide(devices), release, score, cache, val_images)
+    job = TrainingJob(recipe, folder, metric, resources.divide(devices), release, score, val_images)
     return _train_isolated(job, Rank(0, devices), lead(job, devices, resources.device), on_report)
 
 
@@ -117,7 +114,7 @@ def _train(
 def _train_on(
     data: ImageData, job: TrainingJob, rank: Rank, reporter: EpochReporter, checkpoint: Path | None
 ) -> Literal["completed", "stopped", "diverged"]:
-    resources, rates = job.resources, FoundRates(job.cache, rank)
+    resources = job.resources
     threads, device = resources.threads, resources.device
     build = partial(prepare, data, device, rank)
     epoch_size = reporter.recipe.data.epoch_size or len(data.train)
@@ -127,13 +124,9 @@ def _train_on(
     classifier = build(recipe)
     batch_sizes = classifier.plan.batch_sizes
     loaders = make_loaders(data, recipe, workers=resources.workers, device=device, rank=rank, batch_sizes=batch_sizes)
-
-    def recall(simple: Recipe, test: Callable[[], float]) -> float:
-        return rates.recall(partial(identify_setup, simple, data, resources, rank), test)
-
     try:
         reporter.stopwatch.start("finder")
-        classifier.recipe = reporter.recipe = find_lr(recipe, build, loaders, threads, recall)
+        classifier.recipe = reporter.recipe = find_lr(recipe, build, loaders, threads)
         reporter.stopwatch.stop()
         # Lightning calls set_epoch only after the loader workers have started on the first batches.
         loaders.train_batches.sampler.set_epoch(len(reporter.reports))

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from analysis.export.hub import CARD, CONFIG, FRONT, LOADING, fits_hub, write_config
 from analysis.export.model_card import describe
-from analysis.export.summary import FILES, FORMAT, OLD_WEIGHTS, Form, Provenance, Summary, file_of, summarise
+from analysis.export.summary import FILES, FORMAT, Form, Provenance, Summary, file_of, summarise
 from spaces.load import dump_recipe, load_recipe
 from training.errors import UserError
 from training.process.text_files import read_json
 from training.process.writable import check_folder, complete_files
 from training.recipe import Recipe
+from training.renames import OLD_WEIGHTS
 
 if TYPE_CHECKING:
     import torch

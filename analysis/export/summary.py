@@ -8,6 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
+from training.renames import WEIGHTS, find_weights
+
 if TYPE_CHECKING:
     from analysis.held_out.scoring import TestScore
     from training.recipe import Recipe
@@ -15,14 +17,12 @@ if TYPE_CHECKING:
 FORMAT = 1
 LIBRARIES = ("torch", "torchvision", "timm", "lightning", "albumentations", "ray", "optuna", "mlflow")
 Form = Literal["torch", "onnx", "int8"]
-FILES: dict[Form, str] = {"torch": "model.safetensors", "onnx": "model.onnx", "int8": "model.int8.onnx"}
-OLD_WEIGHTS = "weights.safetensors"  # the weights in exports of earlier versions
+FILES: dict[Form, str] = {"torch": WEIGHTS, "onnx": "model.onnx", "int8": "model.int8.onnx"}
 
 
 def file_of(folder: Path, form: Form) -> Path:
     """The file of a form in an export, which may be of an earlier version; the file may not exist."""
-    path, old = folder / FILES[form], folder / OLD_WEIGHTS
-    return old if form == "torch" and not path.exists() and old.exists() else path
+    return find_weights(folder) if form == "torch" else folder / FILES[form]
 
 
 class BackboneFacts(TypedDict):

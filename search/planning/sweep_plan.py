@@ -145,23 +145,22 @@ def _simulate(plan: PreparedSweep, measured: MeasuredSpace) -> tuple[list[Course
     slots, start = max(1, plan.capacity.slots), measured.measurements[0].start_seconds
 
     def run(space: Space, seed: int) -> Course:
-        return simulate(space, plan.resolve, partial(_time_trial, measured.model, {}), slots, start, seed)
+        return simulate(space, plan.resolve, partial(_time_trial, measured.model), slots, start, seed)
 
     seeds = range(SEEDS if plan.space.search.trials <= MANY else 1)
     full = without_stopping(plan.space)
     return [run(plan.space, seed) for seed in seeds], [run(full, seed) for seed in seeds]
 
 
-def _time_trial(model: CostModel, tested: dict[object, float], recipe: Recipe) -> tuple[float, list[float]]:
-    """Return the seconds of a trial's start and of each epoch. `tested` has the range tests that were done already."""
+def _time_trial(model: CostModel, recipe: Recipe) -> tuple[float, list[float]]:
+    """Return the seconds of a trial's start and of each epoch."""
     levels = [(CostTarget(recipe, level).features, count) for level, count in list_levels(recipe)]
-    first, key = model.predict(levels[0][0]), tuple(levels[0][0].values())
+    first = model.predict(levels[0][0])
     setup = first.setup_seconds + TRIAL_SECONDS
-    if isinstance(recipe.optimizer.lr, str) and key not in tested:  # trials with the same set-up share what they find
+    if isinstance(recipe.optimizer.lr, str):
         from training.loop.auto_values.range_test import MOST_STEPS  # it imports Lightning, which takes seconds
 
-        tested[key] = MOST_STEPS * recipe.accumulation.batches * first.batch_size / first.images_per_second
-        setup += tested[key]
+        setup += MOST_STEPS * recipe.accumulation.batches * first.batch_size / first.images_per_second
     epochs: list[float] = []
     for cost in (model.predict(features) for features, count in levels for _ in range(count)):
         saved = cost.train_seconds * (1 - _area(recipe, len(epochs)))

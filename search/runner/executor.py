@@ -137,7 +137,6 @@ def _make_input(work: Work, trial: Trial) -> TrialInput:
         uses_share=work.settings.named_cpus is None,
         gpus=demand.gpus,
         crashes=trial.crashes,
-        cache=str(work.folder.rates),
         resources=demand.resources,
         avoided=work.capacity.avoided,
         is_new=trial.resumes == 0,

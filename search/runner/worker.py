@@ -69,7 +69,6 @@ class TrialInput:
     uses_share: bool  # whether the trial may use all CPUs that belong to its GPUs on the worker's node
     gpus: float
     crashes: int  # number of workers of this trial that died by themselves
-    cache: str  # folder of rates that trials have found
     resources: dict[str, float]  # what it demands, as Ray counts it
     avoided: list[str]  # ids of the nodes where it must not run
     is_new: bool = True  # whether no worker has had it before
@@ -162,8 +161,9 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
             recipe = read_recipe(given.recipe)
             wait_while_away(lambda: find_places(recipe.data))
             resources = share_resources(recipe, given.cpus, given.gpus, given.uses_share)
-            shared: dict[str, Any] = {"metric": given.metric, "score": given.score, "cache": Path(given.cache)}
-            outcome = train(recipe, folder, resources=resources, on_report=on_report, **shared)
+            outcome = train(
+                recipe, folder, metric=given.metric, score=given.score, resources=resources, on_report=on_report
+            )
         return {"end": "diverged", "reason": "the loss became infinite or NaN"} if outcome.state == "diverged" else None
     except LostDevice:
         raise

@@ -20,9 +20,7 @@ from tests.damaged_files import DAMAGES
 from tests.search.planning.made_up import measure_made_up, prepare
 from training.contract.specs import Backbone
 from training.data.files.unpacked import store
-from training.distributed.rank import ALONE
 from training.errors import UserError
-from training.loop.auto_values.found_rates import FoundRates
 from training.process.text_files import keep_json
 
 every_damage = pytest.mark.parametrize("damage", list(DAMAGES))
@@ -79,15 +77,6 @@ def test_a_damaged_file_of_measurements_is_no_plan(damage, tmp_path, plan):
 def plan():
     prepared = prepare()
     return prepared, measure_made_up(prepared)
-
-
-@every_damage
-def test_a_damaged_rate_is_found_again(damage, tmp_path):
-    rates = FoundRates(tmp_path, ALONE)
-    assert rates.recall(lambda: "key", lambda: 0.5) == 0.5
-    assert rates.recall(lambda: "key", lambda: 0.25) == 0.5
-    DAMAGES[damage](tmp_path / "key")
-    assert rates.recall(lambda: "key", lambda: 0.25) == 0.25
 
 
 @every_damage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -24,13 +24,11 @@ class TrainingJob:
     resources: Resources  # for each process
     release: bool
     score: Kept = "best"
-    cache: Path | None = None
     val_images: int | None = None
 
     def to_json(self) -> dict[str, object]:
-        """Return plain values, from which another process builds the same job; the first one alone uses the cache."""
-        plain = TypeAdapter(TrainingJob).dump_python(replace(self, cache=None), mode="json")
-        return {"sources": list_sources(), **plain}
+        """Return plain values, from which another process builds the same job."""
+        return {"sources": list_sources(), **TypeAdapter(TrainingJob).dump_python(self, mode="json")}
 
     @classmethod
     def from_json(cls, values: Mapping[str, object]) -> TrainingJob:

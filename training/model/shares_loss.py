@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-
-class ImageLoss(Protocol):
-    def targets(self, shares: torch.Tensor) -> torch.Tensor: ...
-    def losses(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor: ...
+if TYPE_CHECKING:
+    from training.techniques.loss.losses import Loss
 
 
 class SharesLoss(nn.Module):
@@ -22,7 +20,7 @@ class SharesLoss(nn.Module):
 
     def __init__(
         self,
-        loss: ImageLoss,
+        loss: Loss,
         class_count: int,
         class_weights: torch.Tensor | None = None,
         offset: torch.Tensor | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -74,7 +75,8 @@ def _read(path: Path) -> object:
             from safetensors.torch import load_file
 
             return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals([Namespace]):  # timm's train.py saves its arguments beside the weights
+            return torch.load(path, map_location="cpu", weights_only=True)
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - each reader raises different errors for a file of another kind

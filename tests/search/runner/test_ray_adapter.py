@@ -43,7 +43,7 @@ def controller(tmp_path):
 
 
 def make_input(trial):
-    return TrialInput(trial.number, {}, "", "", "best", 0, 1, False, 0, 0, "", {}, [])
+    return TrialInput(trial.number, {}, "", "", "best", 0, 1, False, 0, 0, {}, [])
 
 
 @pytest.mark.parametrize(

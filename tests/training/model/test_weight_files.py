@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from argparse import Namespace
 from collections import OrderedDict
 
 import pytest
@@ -43,6 +44,7 @@ SHAPES = {
     "timm's averaged weights alone": lambda state: {"state_dict_ema": dict(state), "epoch": 1},
     "a script's averaged weights": lambda state: {"model_ema": under("module.", state)},
     "swa_utils.AveragedModel": lambda state: {"n_averaged": torch.tensor(3), **under("module.", state)},
+    "timm's train.py": lambda state: {"epoch": 3, "args": Namespace(lr=0.1), "state_dict": dict(state)},
     "a training script": lambda state: {"model_state_dict": dict(state), "optimizer_state_dict": {}},
     "a key in a key": lambda state: {"checkpoint": 1, "model": {"state_dict": under("module.", state)}},
     "DINO's student and teacher": lambda state: {"teacher": under("module.backbone.", state), "student": {}},

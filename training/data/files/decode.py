@@ -64,7 +64,7 @@ def read_image_and_range(path: str, reduce_to: int | None = None) -> tuple[np.nd
 
     They are for deep grey levels in a file that does not name its range.
     """
-    return _read_file(path, lambda image: _to_pixels(image, reduce_to))
+    return _read(path, lambda image: _to_pixels(image, reduce_to))
 
 
 def decode_image(content: bytes, reduce_to: int | None = None) -> np.ndarray:
@@ -73,14 +73,7 @@ def decode_image(content: bytes, reduce_to: int | None = None) -> np.ndarray:
     Raises:
         UnreadableImage: they are not an image, or are damaged.
     """
-    try:
-        return _decode(content, lambda image: _to_pixels(image, reduce_to))[0]
-    except MemoryError:
-        raise
-    except Exception as error:  # noqa: BLE001 - decoders raise errors of any kind for a broken file
-        raise UnreadableImage(
-            f"this image cannot be read ({_name_reason(content, error)}). Repair or remove it."
-        ) from None
+    return _read(content, lambda image: _to_pixels(image, reduce_to))[0]
 
 
 def read_side(path: str) -> int:
@@ -89,7 +82,7 @@ def read_side(path: str) -> int:
     Raises:
         UnreadableImage: the header cannot be read; the message names the file and a way out.
     """
-    return _read_file(path, lambda image: min(image.size))
+    return _read(path, lambda image: min(image.size))
 
 
 def read_size(path: str) -> tuple[int, int]:
@@ -98,7 +91,7 @@ def read_size(path: str) -> tuple[int, int]:
     Raises:
         UnreadableImage: the header cannot be read; the message names the file and a way out.
     """
-    return _read_file(path, upright_size)
+    return _read(path, upright_size)
 
 
 def open_image(file: IO[bytes]) -> Image.Image:
@@ -134,25 +127,27 @@ def _read_head(file: str | bytes | IO[bytes]) -> bytes:
     return head
 
 
-def _read_file(path: str, use: Callable[[Image.Image], Result]) -> Result:
-    """Open a file, and return what `use` makes of the image.
+def _read(source: str | bytes, use: Callable[[Image.Image], Result]) -> Result:
+    """Open a file, or the bytes of one, and return what `use` makes of the image.
 
     Raises:
         DataAway: the file is away with its disk.
         UnreadableImage: whatever the decoder raises; the message names the file and a way out.
     """
+    path = source if isinstance(source, str) else None
     try:
-        refuse_irregular(path)
-        return _decode(path, use)
+        if path is not None:
+            refuse_irregular(path)
+        return _decode(source, use)
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - decoders raise errors of any kind for a broken file
-        if is_away(path, error):
+        if path is not None and is_away(path, error):
             raise DataAway(f"{printable(path)}: this image is away, perhaps with its disk ({error}).") from None
-        raise UnreadableImage(
-            f"{printable(path)}: this image cannot be read ({_name_reason(path, error)}). "
-            "Repair or remove it, or set data.skip_unreadable=true to continue without such images."
-        ) from None
+        reason = f"this image cannot be read ({_name_reason(source, error)}). Repair or remove it"
+        if path is not None:
+            reason = f"{printable(path)}: {reason}, or set data.skip_unreadable=true to continue without such images"
+        raise UnreadableImage(f"{reason}.") from None
 
 
 def _decode(source: str | bytes, use: Callable[[Image.Image], Result]) -> Result:

@@ -68,10 +68,6 @@ class ImagePart:
             return self
         return ImagePart(self.labels, ImageFiles(self.images.paths, side))
 
-    @property
-    def in_memory(self) -> bool:
-        return not isinstance(self.images, ImageFiles)
-
     def select(self, chosen: np.ndarray) -> ImagePart:
         """Return a part with the chosen images, in the order of the positions `chosen` (N,)."""
         if not isinstance(self.images, ImageFiles):

@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import Literal
@@ -32,18 +33,14 @@ def cache_limit(kind: Kind = "pixels") -> int:
 
 
 def shared_array(
-    key: str,
-    shape: tuple[int, ...],
-    fill: Callable[[np.ndarray], None],
-    dtype: type = np.uint8,
-    kind: Kind = "pixels",
+    key: str, shape: tuple[int, ...], fill: Callable[[np.ndarray], None], kind: Kind = "pixels"
 ) -> np.ndarray:
-    """Return the array of this key, read-only and mapped from a file; `fill` writes the values if there is none yet.
+    """Return the uint8 array of this key, read-only, mapped from a file; `fill` writes the values if there is none.
 
     If no file can be stored (read-only home, full disk, low limit), each process gets its own array. `key` is a digest
     of everything that the values depend on.
     """
-    size = prod(shape) * np.dtype(dtype).itemsize
+    size = prod(shape)
     folder = Path(user_cache_dir("technique-search")) / kind
     file = folder / f"{key}.npy"
     limit = cache_limit(kind)
@@ -52,34 +49,35 @@ def shared_array(
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with FileLock(file.with_suffix(".lock")):
-                stored = _open(file, shape, dtype)
+                stored = _open(file, shape)
                 if stored is None:
                     _make_room(folder, size, limit)
-                    stored = _write(file, shape, dtype, fill)
-                os.utime(file)  # the least recently used file is removed first
+                    stored = _write(file, shape, fill)
+                with suppress(FileNotFoundError):  # another process made room, and has removed it meanwhile
+                    os.utime(file)  # the least recently used file is removed first
                 return stored
         except (OSError, NotImplementedError) as error:
             reason = error
     if size > 64 * 2**20:
         logger.warning("%d MB of %s are not shared between processes (%s).", size >> 20, kind, reason)
-    array: np.ndarray = np.empty(shape, dtype)
+    array: np.ndarray = np.empty(shape, np.uint8)
     fill(array)
     return array
 
 
-def _open(file: Path, shape: tuple[int, ...], dtype: type) -> np.ndarray | None:
+def _open(file: Path, shape: tuple[int, ...]) -> np.ndarray | None:
     try:
         array = np.load(file, mmap_mode="r")
     except (OSError, ValueError):  # the file is missing or truncated
         return None
-    return array if array.shape == shape and array.dtype == dtype else None
+    return array if array.shape == shape and array.dtype == np.uint8 else None
 
 
-def _write(file: Path, shape: tuple[int, ...], dtype: type, fill: Callable[[np.ndarray], None]) -> np.ndarray:
+def _write(file: Path, shape: tuple[int, ...], fill: Callable[[np.ndarray], None]) -> np.ndarray:
     """Write under another name, then rename, so that a crash leaves no incomplete file under the name."""
     unfinished = file.with_suffix(".tmp")
     try:
-        array = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.dtype(dtype), shape=shape)
+        array = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.uint8, shape=shape)
         _reserve(unfinished)
         fill(array)
         array.flush()
@@ -102,13 +100,22 @@ def _reserve(file: Path) -> None:
 
 def _make_room(folder: Path, size: int, limit: int) -> None:
     """Remove the least recently used files. Processes that have mapped one can use it until they end."""
-    for left in folder.glob("*.tmp"):
-        if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
+    for changed, _, left in _list(folder, "*.tmp"):
+        if time.time() - changed > _ABANDONED_SECONDS:
             left.unlink(missing_ok=True)
-    files = sorted((file.stat().st_mtime, file.stat().st_size, file) for file in folder.glob("*.npy"))
+    files = _list(folder, "*.npy")
     total = size + sum(taken for _, taken, _ in files)
     for _, taken, file in files:
         if total <= limit:
             break
         file.unlink(missing_ok=True)
         total -= taken
+
+
+def _list(folder: Path, pattern: str) -> list[tuple[float, int, Path]]:
+    """Return the time of the last use and the bytes of each file, the oldest first."""
+    found = []
+    for file in folder.glob(pattern):
+        with suppress(FileNotFoundError):  # another process has removed it meanwhile
+            found.append((file.stat().st_mtime, file.stat().st_size, file))
+    return sorted(found)

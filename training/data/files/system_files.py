@@ -57,7 +57,9 @@ def is_system_path(path: str, root: str = "") -> bool:
 
     Of an absolute path outside the root only the name counts: the data may be read from a snapshot of a disk.
     """
-    path = path.removeprefix(root).lstrip("/") if root and path.startswith(root) else path
+    folder = os.path.join(root, "")  # it ends with a separator, because a neighbour's name may begin as the root's does
+    if root and path.startswith(folder):
+        path = path.removeprefix(folder).lstrip("/")
     return any(map(is_system_name, [os.path.basename(path)] if os.path.isabs(path) else re.split(r"[/\\]", path)))
 
 

@@ -12,8 +12,9 @@ from training.data.pipelines.datasets import Batch
 from training.data.pipelines.loaders import Loaders, make_loaders
 from training.errors import UserError
 from training.recipe import Recipe
+from training.resolve import with_backend
+from training.techniques.data.augmentation import ALL_BACKENDS
 
-BACKENDS = ("albumentations", "tensor", "dali")
 TURNS = 7
 TURN_SECONDS = 0.5
 
@@ -27,17 +28,15 @@ class Speed:
     most: float
 
 
-def measure_backends(
-    data: ImageData, recipe: Recipe, device: str, *, workers: int, seconds: float = TURN_SECONDS, turns: int = TURNS
-) -> dict[str, Speed | str]:
+def measure_backends(data: ImageData, recipe: Recipe, device: str, *, workers: int) -> dict[str, Speed | str]:
     """Return the speed of each backend, or a sentence if a backend does not support this resolved recipe.
 
-    Each has `turns` turns of so many seconds, with `workers` loader processes, on "cpu" or "cuda".
+    Each has `TURNS` turns of `TURN_SECONDS`, with `workers` loader processes, on "cpu" or "cuda".
     """
     loaders: dict[str, Loaders] = {}
     refusals: dict[str, Speed | str] = {}
     try:
-        for backend in BACKENDS:
+        for backend in ALL_BACKENDS:
             try:
                 changed = with_backend(recipe, backend)
                 if refused := changed.augmentation.conflict(changed):
@@ -49,17 +48,13 @@ def measure_backends(
                 if refusing := loaders.pop(backend, None):
                     refusing.close()
         speeds: dict[str, list[float]] = {backend: [] for backend in loaders}
-        for _ in range(turns):
+        for _ in range(TURNS):
             for backend, backend_loaders in loaders.items():
-                speeds[backend].append(run_for(backend_loaders.train, seconds))
+                speeds[backend].append(run_for(backend_loaders.train, TURN_SECONDS))
     finally:
         for backend_loaders in loaders.values():
             backend_loaders.close()
     return refusals | {backend: Speed(median(values), min(values), max(values)) for backend, values in speeds.items()}
-
-
-def with_backend(recipe: Recipe, backend: str) -> Recipe:
-    return recipe.model_copy(update={"augmentation": recipe.augmentation.model_copy(update={"backend": backend})})
 
 
 def run_for(loader: Iterable[Batch], seconds: float) -> float:

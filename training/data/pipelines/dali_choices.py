@@ -18,7 +18,7 @@ FARTHEST = 150 / 331  # largest shift in RandAugment, as a share of the side, as
 
 
 def import_dali() -> tuple[Any, ...]:
-    """Return DALI's operators, types and arithmetic. They are imported late, because DALI is optional."""
+    """Return DALI's operators, types and arithmetic: late, as it is optional, and as Any, as its stubs lack names."""
     from nvidia.dali import fn, math, types
 
     return fn, types, math

@@ -101,10 +101,7 @@ class DaliLoader:
         assert self.pipeline is not None
         try:
             (output,) = self.pipeline.share_outputs()
-            dense = output.as_tensor()
-            # DALI writes the next batch into the same memory.
-            has_link = hasattr(dense, "__dlpack__")
-            images = torch.from_dlpack(dense).clone() if has_link else torch.from_numpy(np.array(dense))
+            images = torch.from_dlpack(output.as_tensor()).clone()  # DALI writes the next batch into the same memory
             self.pipeline.release_outputs()
         except RuntimeError as error:
             self.close()  # DALI cannot continue after an error

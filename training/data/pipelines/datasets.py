@@ -132,9 +132,9 @@ class TrainImages(BatchedImages):
         self.preprocessing = recipe.preprocessing
         self.augmenter = Augmenter(recipe)
         part = part.reduced_to(self.augmenter.needed_side or GAP * resized_side(recipe.preprocessing))
-        self.images = part.images if self.augmenter.crops else fit_all(part.images, recipe.preprocessing)
-        # Images that are fitted already must not be fitted again, which would crop twice.
-        self.fits_each = not self.augmenter.crops and self.images is part.images
+        fitted = None if self.augmenter.crops else fit_all(part.images, recipe.preprocessing)
+        self.images = part.images if fitted is None else fitted
+        self.fits_each = fitted is None and not self.augmenter.crops
         self.labels = torch.from_numpy(part.labels)
 
     def __getitems__(self, draws: Sequence[Draw]) -> Batch:
@@ -149,37 +149,19 @@ class TrainImages(BatchedImages):
 
 
 class EvalImages(BatchedImages):
-    """Images as for validation, prepared at each access."""
+    """Images as for validation: from `pixels`, which are fitted already, or else fitted at each access."""
 
-    def __init__(self, part: ImagePart, preprocessing: Preprocessing) -> None:
-        self.images = part.reduced_to(GAP * resized_side(preprocessing)).images
+    def __init__(self, part: ImagePart, preprocessing: Preprocessing, pixels: np.ndarray | None = None) -> None:
+        self.images = part.reduced_to(GAP * resized_side(preprocessing)).images if pixels is None else pixels
+        # Fitted images must not be fitted again, which would crop twice.
+        self.fits_each = pixels is None
         self.preprocessing = preprocessing
         self.labels = torch.from_numpy(part.labels)
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        pixels = np.stack([fit(self.images[index], self.preprocessing) for index in indices])
-        return normalise(pixels, self.preprocessing), self.labels[list(indices)]
-
-
-class EvalPixels(EvalImages):
-    """Images as for validation, resized once: in memory, or for files in the shared cache."""
-
-    def __init__(self, part: ImagePart, preprocessing: Preprocessing, pixels: np.ndarray) -> None:
-        super().__init__(part, preprocessing)
-        self.images = pixels
-
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
         chosen = list(indices)
-        return normalise(self.images[chosen], self.preprocessing), self.labels[chosen]
-
-
-class EvalTensor(BatchedImages):
-    """Images as for validation, resized and normalised once, for small parts."""
-
-    def __init__(self, part: ImagePart, preprocessing: Preprocessing, pixels: np.ndarray) -> None:
-        self.images = normalise(pixels, preprocessing).numpy()
-        self.labels = torch.from_numpy(part.labels)
-
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
-        chosen = list(indices)
-        return torch.from_numpy(self.images[chosen]), self.labels[chosen]
+        if self.fits_each:
+            pixels = np.stack([fit(self.images[index], self.preprocessing) for index in chosen])
+        else:
+            pixels = self.images[chosen]
+        return normalise(pixels, self.preprocessing), self.labels[chosen]

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from training.contract.specs import Preprocessing
 from training.data.files.images import ImageData, ImageFiles, ImagePart
-from training.data.pipelines.datasets import GAP, Batch, EvalImages, EvalPixels, EvalTensor, TrainImages, keep_batch
+from training.data.pipelines.datasets import GAP, Batch, EvalImages, TrainImages, keep_batch
 from training.data.pipelines.sampling import EpochSampler, ShareBatches
 from training.data.pipelines.tensor_images import TensorImages
 from training.data.preprocessing.transform import fit_all, resized_side
@@ -33,7 +33,6 @@ LARGEST_EVAL_BATCH = 256  # larger batches are not faster, measured on one core
 SMALL_BATCH_PIXELS = 2**16  # 64 images of 32×32: so few take little memory, and smaller batches take longer
 SMALL_SIDE = 64
 FEWEST_FOR_STATISTICS = 8  # images of a batch on one device with which BatchNorm's statistics are usable
-FLOAT_BYTES = 32 * 2**20  # larger parts are not stored as floats, which would take most of a trial's memory
 
 
 @dataclass(frozen=True)
@@ -132,15 +131,9 @@ def make_eval_loader(
     """Build a loader of one part, or a rank's share of it, in its order, without augmentation."""
     preprocessing = recipe.evaluation_preprocessing
     pixels = fit_all(part.reduced_to(GAP * resized_side(preprocessing)).images, preprocessing)
-    dataset: Dataset[Batch]
-    if isinstance(pixels, ImageFiles) or pixels.shape[1] != preprocessing.image_size:
-        dataset = EvalImages(part, preprocessing)
-    elif 4 * pixels.nbytes <= FLOAT_BYTES:
-        dataset = EvalTensor(part, preprocessing, pixels)
-    else:
-        dataset = EvalPixels(part, preprocessing, pixels)
+    dataset = EvalImages(part, preprocessing, pixels)
     batches = _list_eval_batches(part, recipe, rank)
-    needed = min(len(batches), _needed(workers, pixels, preprocessing))
+    needed = min(len(batches), _needed(workers, dataset.images, preprocessing))
     return build_loader(dataset, batches, recipe.seed, needed, device)
 
 

@@ -11,7 +11,7 @@ import torch
 from training.data.files.images import ImageFiles, ImagePart
 from training.data.files.sizes import read_sizes, sample_sizes
 from training.data.pipelines.augmentation_draws import draw_changes, draw_geometry
-from training.data.pipelines.datasets import Batch, BatchedImages
+from training.data.pipelines.datasets import GAP, Batch, BatchedImages
 from training.data.pipelines.sampling import Draw
 from training.data.pipelines.tensor_ops import colour, crop, move, normalise_planes, place, to_float
 from training.data.preprocessing.transform import fit, fit_all, resized_side, squeeze_all
@@ -84,8 +84,9 @@ def _prepare(part: ImagePart, recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:
             return part.images, np.array(part.images.shape[1:3])
         side = stored_side(recipe, part)
         return squeeze_all(ImageFiles(part.images.paths, side), side, preprocessing), read_sizes(part.images.paths)
-    pixels = fit_all(part.reduced_to(2 * resized_side(preprocessing)).images, preprocessing)
-    if isinstance(pixels, ImageFiles) or pixels.shape[1] != preprocessing.image_size:
+    images = part.reduced_to(GAP * resized_side(preprocessing)).images
+    pixels = fit_all(images, preprocessing)
+    if pixels is None:
         # The user has set this backend although the pixels exceed the shared cache: this process gets its own copy.
-        pixels = np.stack([fit(image, preprocessing) for image in pixels])
+        pixels = np.stack([fit(image, preprocessing) for image in images])
     return pixels, np.array(pixels.shape[1:3])

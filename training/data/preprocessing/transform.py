@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import cv2
 import numpy as np
 import torch
 from PIL import Image
@@ -77,17 +78,15 @@ def _fit_thin(
     return np.asarray(square)
 
 
-def fit_all(images: np.ndarray | ImageFiles, preprocessing: Preprocessing) -> np.ndarray | ImageFiles:
-    """Fit all images once; files go into the shared cache. If the result is too large, return the images unchanged."""
+def fit_all(images: np.ndarray | ImageFiles, preprocessing: Preprocessing) -> np.ndarray | None:
+    """Fit all images once; files go into the shared cache. Return None if the result would be too large."""
     side = preprocessing.side
     size = len(images) * 3 * side**2
     if isinstance(images, ImageFiles):
-        return (
-            decode_all(images, side, lambda image: fit(image, preprocessing), preprocessing) if fits(size) else images
-        )
-    if size > KEPT_BYTES or is_fitting(images[0], preprocessing):
+        return decode_all(images, side, lambda image: fit(image, preprocessing), preprocessing) if fits(size) else None
+    if is_fitting(images[0], preprocessing):
         return images
-    return np.stack([fit(image, preprocessing) for image in images])
+    return np.stack([fit(image, preprocessing) for image in images]) if size <= KEPT_BYTES else None
 
 
 def squeeze_all(images: ImageFiles, side: int, preprocessing: Preprocessing) -> np.ndarray:
@@ -170,12 +169,13 @@ def is_fitting(image: np.ndarray, preprocessing: Preprocessing) -> bool:
 def normalise(pixels: np.ndarray, preprocessing: Preprocessing) -> torch.Tensor:
     """Turn uint8 (N, side, side, 3) into float32 (N, 3, side, side) with mean 0 and deviation 1 over the data.
 
-    This uses a table in NumPy, because torch splits even a small batch over threads, 90 times slower on busy cores.
+    This uses OpenCV's tables, because torch splits even a small batch over threads, 90 times slower on busy cores.
     """
     count, height, width, _ = pixels.shape
     images = np.empty((count, 3, height, width), np.float32)
     means, deviations = (np.array(colours, dtype=np.float64) for colours in (preprocessing.mean, preprocessing.std))
     tables = ((np.arange(256) / 255 - means[:, None]) / deviations[:, None]).astype(np.float32)
     for colour, table in enumerate(tables):
-        np.take(table, pixels[..., colour], out=images[:, colour], mode="clip")  # the default mode makes another copy
+        rows = pixels[..., colour].reshape(count * height, width)
+        images[:, colour] = cv2.LUT(rows, table).reshape(count, height, width)  # half as long as np.take
     return torch.from_numpy(images)

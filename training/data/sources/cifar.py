@@ -7,7 +7,7 @@ labels and three colour planes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -18,13 +18,13 @@ from pydantic import Field
 from training.contract.specs import Data
 from training.data.files.images import PARTS, ImageData, ImagePart
 from training.errors import UserError
+from training.process.network import answers
 
 if TYPE_CHECKING:
     import numpy as np
     from torchvision.datasets import CIFAR10
 
 HELD_OUT_SHARE = 0.1
-_ANSWER_SECONDS = 5
 _STALL_SECONDS = 30
 _SIDE = 32
 
@@ -57,8 +57,8 @@ class _Cifar(Data):
         from training.data.files.pixel_store import shared_array
 
         root = Path(self.root)
-        whole = cache(partial(_read, self, root))
         files = _list_files(self, root)
+        whole = cache(partial(_read, self, root, files))
         if files is None:
             whole()  # this downloads the files
             files = _list_files(self, root) or []
@@ -115,10 +115,11 @@ def _list_files(spec: _Cifar, root: Path) -> list[Path] | None:
     return files if all(file.is_file() for file in files) else _list_binary(root, spec.binary)
 
 
-def _read(spec: _Cifar, root: Path) -> ImageData:
+def _read(spec: _Cifar, root: Path, files: list[Path] | None) -> ImageData:
+    """Read the files of `_list_files`; if there are none, download those of the official form first."""
     from training.data.splits import split_stratified, take
 
-    if not (root / _dataset(spec).base_folder).exists() and _list_binary(root, spec.binary):
+    if files and files[0].parent.name == spec.binary.folder:
         classes, known, test = _read_binary(root, spec.binary)
     else:
         classes, known, test = _read_official(spec, root)
@@ -160,7 +161,7 @@ def _download(spec: _Cifar, root: Path) -> None:
         "that holds it."
     )
     where = f"data.root={spec.root}: there is no complete {dataset.base_folder} in {root.absolute()}"
-    if not (root / dataset.filename).exists() and not _answers(dataset.url):
+    if not (root / dataset.filename).exists() and not answers(dataset.url):
         raise UserError(f"{where}, and the server it is downloaded from does not answer. {way_out}")
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -168,24 +169,6 @@ def _download(spec: _Cifar, root: Path) -> None:
             dataset(root, download=True)
     except (OSError, RuntimeError) as error:
         raise UserError(f"{where}, and the download failed ({' '.join(str(error).split())}). {way_out}") from None
-
-
-def _answers(address: str) -> bool:
-    """Return within five seconds whether a server answers. A silent name server alone would take a minute."""
-    import threading
-    import urllib.request
-
-    answers: list[bool] = []
-
-    def ask() -> None:
-        request = urllib.request.Request(address, method="HEAD", headers={"User-Agent": "technique-search"})
-        with suppress(OSError), urllib.request.urlopen(request, timeout=_ANSWER_SECONDS):
-            answers.append(True)
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(_ANSWER_SECONDS)
-    return bool(answers)
 
 
 @contextmanager

@@ -36,7 +36,6 @@ SHARES: dict[str, float] = {"keep/3": 1 / 3, "keep/10": 0.1, "keep/30": 1 / 30, 
 FACTORS: dict[str, float] = {"auto": 1.0, "auto/3": 1 / 3, "auto*3": 3.0}
 
 Prepare = Callable[..., Classifier]  # a recipe, and the images of its epoch, if they are not the recipe's
-Recall = Callable[[Recipe, Callable[[], float]], float]
 
 logger = logging.getLogger(__name__)
 
@@ -102,21 +101,14 @@ def set_base_rate(trainer: pl.Trainer, lr: float) -> None:
     logger.info("From epoch %d on, the base rate is %g.", trainer.current_epoch + 1, lr)
 
 
-def find_lr(recipe: Recipe, prepare: Prepare, loaders: Loaders, threads: int, recall: Recall) -> Recipe:
-    """Return the recipe with a number for `optimizer.lr`. The test leaves no trace, not even in random states.
-
-    `recall` gets the recipe of the test and the test, and returns the result, which may be known already.
-    """
+def find_lr(recipe: Recipe, prepare: Prepare, loaders: Loaders, threads: int) -> Recipe:
+    """Return the recipe with a number for `optimizer.lr`. The test leaves no trace, not even in random states."""
     asked = recipe.optimizer.lr
     if not isinstance(asked, str):
         return recipe
-    simple = simplify(recipe, recipe.unfreeze.level)
-
-    def test() -> float:
-        with isolated_process(recipe.seed, threads):
-            return run_range_test(prepare(simple), loaders.train)
-
-    lr = _round(recall(simple, test) * FACTORS[asked])
+    with isolated_process(recipe.seed, threads):
+        found = run_range_test(prepare(simplify(recipe, recipe.unfreeze.level)), loaders.train)
+    lr = _round(found * FACTORS[asked])
     logger.info("optimizer.lr=%g: %s, by a range test.", lr, asked)
     return recipe.model_copy(update={"optimizer": recipe.optimizer.model_copy(update={"lr": lr})})
 

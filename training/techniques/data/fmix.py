@@ -9,7 +9,7 @@ from pydantic import Field
 from training.contract.part import Examples, RecipeView
 from training.contract.setup import BatchTransform, TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.data.partners import pair_at_random, refuse_single
+from training.techniques.data.mixup import pair_at_random, refuse_single
 
 if TYPE_CHECKING:
     import torch

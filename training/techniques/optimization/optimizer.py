@@ -39,7 +39,7 @@ class Optimizer(Part):
         "The best learning rate differs by factors of hundreds between optimizers, so give each its own domain; it also "
         "depends on the effective batch. weight_decay applies to norms and biases too, unless no_decay is on. For lr auto, a "
         "range test takes half of an epoch's optimizer steps, but at least 40 and at most 70; the metric finder_seconds shows "
-        "its time. The trials of a sweep on one machine share the result if nothing that can change it differs."
+        "its time."
     )
 
     name: str

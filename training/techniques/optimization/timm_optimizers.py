@@ -1,4 +1,4 @@
-"""Optimizers that timm adds to those of torch."""
+"""Optimizers that timm builds by their name: of torch, then its own."""
 
 from __future__ import annotations
 
@@ -6,21 +6,95 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from training.techniques.optimization.optimizer import Beta1, Beta2, Lr, LrDecay, MomentumFactor, Optimizer
+from training.contract.part import Examples
+from training.techniques.optimization.optimizer import Beta1, Beta2, Lr, LrDecay, MomentumFactor, Optimizer, WeightDecay
 
 if TYPE_CHECKING:
     import torch
     from torch.optim.optimizer import ParamsT
 
 
-class _OfTimm(Optimizer):
+class _ByName(Optimizer):
     def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
         from timm.optim import get_optimizer_class
 
         return get_optimizer_class(self.name, bind_defaults=False)(parameters, **self.arguments())
 
 
-class NAdamW(_OfTimm):
+class Sgd(_ByName):
+    """Plain stochastic gradient descent (Robbins & Monro 1951)."""
+
+    name: Literal["sgd"] = "sgd"
+    lr: Lr = 0.05
+    weight_decay: WeightDecay = 0.0
+
+
+class Momentum(_ByName):
+    """SGD that adds a share of the last step to the next (Sutskever et al. 2013, section 2)."""
+
+    name: Literal["momentum"] = "momentum"
+    lr: Lr = 0.05
+    momentum: MomentumFactor = 0.9
+    weight_decay: WeightDecay = 0.0
+
+
+class Nesterov(_ByName):
+    """Momentum with the gradient at the point to which it leads (Sutskever et al. 2013, section 2)."""
+
+    examples: ClassVar[Examples] = ({"optimizer": {"name": "nesterov", "lr": 0.03}},)
+    name: Literal["nesterov"] = "nesterov"
+    lr: Lr = 0.05
+    momentum: MomentumFactor = 0.9
+    weight_decay: WeightDecay = 0.0
+
+    def arguments(self) -> dict[str, object]:
+        return {**super().arguments(), "nesterov": True}
+
+
+class Adagrad(_ByName):
+    """The rate of each weight falls with the sum of its squared gradients (Duchi et al. 2011)."""
+
+    name: Literal["adagrad"] = "adagrad"
+    lr: Lr = 0.01
+    weight_decay: WeightDecay = 0.0
+
+
+class RmsProp(_ByName):
+    """Divide the gradient of each weight by the root of its recent mean square (Hinton 2012, lecture 6)."""
+
+    name: Literal["rmsprop"] = "rmsprop"
+    lr: Lr = 0.001
+    alpha: Beta2 = 0.99
+    momentum: float = Field(
+        0.0, ge=0, lt=1, description="Share of the last step that is added to the next.", examples=[0.5]
+    )
+    weight_decay: WeightDecay = 0.0
+
+
+class Adam(_ByName):
+    """Divide the mean gradient of each weight by the root of its mean square (Kingma & Ba 2015)."""
+
+    name: Literal["adam"] = "adam"
+    lr: Lr = 0.001
+    beta1: Beta1 = 0.9
+    beta2: Beta2 = 0.999
+    weight_decay: WeightDecay = 0.0
+
+
+class AdamW(_ByName):
+    """Adam with weight decay that is separate from the gradient (Loshchilov & Hutter 2019)."""
+
+    name: Literal["adamw"] = "adamw"
+    lr: Lr = 0.001
+    beta1: Beta1 = 0.9
+    beta2: Beta2 = 0.999
+    weight_decay: Annotated[
+        LrDecay,
+        Field(gt=0, description="Decoupled weight decay per unit of lr; with 0 it would be adam.", examples=[0.1]),
+    ] = 0.01
+
+
+class NAdamW(_ByName):
     """AdamW with Nesterov's momentum (Dozat 2016)."""
 
     name: Literal["nadamw"] = "nadamw"
@@ -30,7 +104,7 @@ class NAdamW(_OfTimm):
     weight_decay: LrDecay = 0.01
 
 
-class Lion(_OfTimm):
+class Lion(_ByName):
     """Move each weight by lr, in the direction of the sign of the mean gradient (Chen et al. 2023, algorithm 2)."""
 
     interactions: ClassVar[str] = (
@@ -47,7 +121,7 @@ class Lion(_OfTimm):
     weight_decay: LrDecay = 0.0
 
 
-class Lamb(_OfTimm):
+class Lamb(_ByName):
     """Adam whose step for each tensor is as long as lr times the tensor (You et al. 2020, algorithm 2)."""
 
     interactions: ClassVar[str] = (
@@ -70,7 +144,7 @@ class Lamb(_OfTimm):
         return {**super().arguments(), "max_grad_norm": None}
 
 
-class Adan(_OfTimm):
+class Adan(_ByName):
     """Adam with Nesterov's momentum from the difference of two gradients (Xie et al. 2024, algorithm 1)."""
 
     interactions: ClassVar[str] = "adan stores four tensors for each weight, adamw two."
@@ -85,7 +159,7 @@ class Adan(_OfTimm):
     weight_decay: LrDecay = 0.0
 
 
-class Muon(_OfTimm):
+class Muon(_ByName):
     """Momentum whose step for each matrix is made orthogonal (Jordan et al. 2024; steps as in Liu et al. 2025)."""
 
     interactions: ClassVar[str] = (

@@ -1,133 +1,20 @@
-"""Optimizers of torch, and the one of bitsandbytes."""
+"""Optimizers of torch and of bitsandbytes that need more than their fields."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import RecipeView
 from training.process.optional import require
 from training.techniques.compute.precision import Precision
-from training.techniques.optimization.optimizer import (
-    Beta1,
-    Beta2,
-    Lr,
-    LrDecay,
-    MomentumFactor,
-    Optimizer,
-    WeightDecay,
-)
+from training.techniques.optimization.optimizer import Beta1, Beta2, Lr, LrDecay, Optimizer
 
 if TYPE_CHECKING:
     import torch
     from torch.optim.optimizer import ParamsT
-
-
-class Sgd(Optimizer):
-    """Plain stochastic gradient descent (Robbins & Monro 1951)."""
-
-    name: Literal["sgd"] = "sgd"
-    lr: Lr = 0.05
-    weight_decay: WeightDecay = 0.0
-
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import SGD
-
-        return SGD(parameters, **self.arguments())
-
-
-class Momentum(Optimizer):
-    """SGD that adds a share of the last step to the next (Sutskever et al. 2013, section 2)."""
-
-    name: Literal["momentum"] = "momentum"
-    lr: Lr = 0.05
-    momentum: MomentumFactor = 0.9
-    weight_decay: WeightDecay = 0.0
-
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import SGD
-
-        return SGD(parameters, **self.arguments())
-
-
-class Nesterov(Optimizer):
-    """Momentum with the gradient at the point to which it leads (Sutskever et al. 2013, section 2)."""
-
-    examples: ClassVar[Examples] = ({"optimizer": {"name": "nesterov", "lr": 0.03}},)
-    name: Literal["nesterov"] = "nesterov"
-    lr: Lr = 0.05
-    momentum: MomentumFactor = 0.9
-    weight_decay: WeightDecay = 0.0
-
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import SGD
-
-        return SGD(parameters, nesterov=True, **self.arguments())
-
-
-class Adagrad(Optimizer):
-    """The rate of each weight falls with the sum of its squared gradients (Duchi et al. 2011)."""
-
-    name: Literal["adagrad"] = "adagrad"
-    lr: Lr = 0.01
-    weight_decay: WeightDecay = 0.0
-
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import Adagrad
-
-        return Adagrad(parameters, **self.arguments())
-
-
-class RmsProp(Optimizer):
-    """Divide the gradient of each weight by the root of its recent mean square (Hinton 2012, lecture 6)."""
-
-    name: Literal["rmsprop"] = "rmsprop"
-    lr: Lr = 0.001
-    alpha: Beta2 = 0.99
-    momentum: float = Field(
-        0.0, ge=0, lt=1, description="Share of the last step that is added to the next.", examples=[0.5]
-    )
-    weight_decay: WeightDecay = 0.0
-
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import RMSprop
-
-        return RMSprop(parameters, **self.arguments())
-
-
-class Adam(Optimizer):
-    """Divide the mean gradient of each weight by the root of its mean square (Kingma & Ba 2015)."""
-
-    name: Literal["adam"] = "adam"
-    lr: Lr = 0.001
-    beta1: Beta1 = 0.9
-    beta2: Beta2 = 0.999
-    weight_decay: WeightDecay = 0.0
-
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import Adam
-
-        return Adam(parameters, **self.arguments())
-
-
-class AdamW(Optimizer):
-    """Adam with weight decay that is separate from the gradient (Loshchilov & Hutter 2019)."""
-
-    name: Literal["adamw"] = "adamw"
-    lr: Lr = 0.001
-    beta1: Beta1 = 0.9
-    beta2: Beta2 = 0.999
-    weight_decay: Annotated[
-        LrDecay,
-        Field(gt=0, description="Decoupled weight decay per unit of lr; with 0 it would be adam.", examples=[0.1]),
-    ] = 0.01
-
-    def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
-        from torch.optim import AdamW
-
-        return AdamW(parameters, **self.arguments())
 
 
 class Adafactor(Optimizer):

@@ -111,6 +111,16 @@ def test_the_least_recently_used_file_is_removed_and_stays_usable_for_its_users(
     assert [(number, array) for number, array in enumerate(arrays) if not (array == number).all()] == []
 
 
+def test_what_another_process_removes_meanwhile_is_passed_over(monkeypatch, own_cache):
+    find, filled = Path.glob, []
+    monkeypatch.setattr(Path, "glob", lambda folder, name: [*find(folder, name), folder / name.replace("*", "gone")])
+    shared_array("k", SHAPE, lambda pixels: filled.append("k"))
+    assert [file.stem for file in own_cache.rglob("*.npy")] == ["k"]
+    monkeypatch.setattr(os, "utime", lambda file: file.unlink() or os.stat(file))
+    shared_array("k", SHAPE, never)
+    assert filled == ["k"]
+
+
 def test_data_above_the_limit_is_not_shared(streaming, own_cache):
     assert (shared_array("k", SHAPE, fill_with(4)) == 4).all()
     assert not list(own_cache.rglob("*.npy"))

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from training.data.files.system_files import is_system_path
 from training.data.load_data import load_data
 from training.data.sources.image_folder import ImageFolder
 from training.data.sources.manifest import Manifest
@@ -137,6 +138,21 @@ def test_data_may_lie_in_a_snapshot(photos, tmp_path):
     assert describe(load_data(Manifest(path=str(tmp_path / "list.csv"), root="/srv"))) == (("cat", "dog"), 10, ())
     with pytest.raises(UserError, match="no line below its header, except of thumbnails, bins or snapshots"):
         load_data(Manifest(path=str(tmp_path / "list.csv")))
+
+
+@pytest.mark.parametrize(
+    ("path", "root", "is_made"),
+    [
+        ("/data/img/@eaDir/x.jpg", "/data/img", True),
+        ("/data/img/@eaDir/x.jpg", "/data/img/", True),
+        ("/data/img/cat/x.jpg", "/data/img", False),
+        ("/data/img2/@eaDir/x.jpg", "/data/img", False),  # outside the root
+        ("/@eaDir/x.jpg", "/", True),
+        ("@eaDir/x.jpg", "/data/img", True),
+    ],
+)
+def test_only_folders_below_the_root_count(path, root, is_made):
+    assert is_system_path(path, root) == is_made
 
 
 def test_a_thumbnail_of_a_training_image_in_validation_is_named(tmp_path):

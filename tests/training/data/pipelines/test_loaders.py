@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from training.data.files.decode import UnreadableImage
+from training.data.files.images import ImagePart
 from training.data.load_data import load_data
 from training.data.pipelines.loaders import list_batch_sizes, make_eval_loader, make_loaders
 from training.data.preprocessing.defaults import resolve_preprocessing
@@ -26,6 +27,10 @@ def few_digits(count=40, **values):
     recipe = read_recipe({"data": {"name": "digits", "train_size": count, **values.pop("data", {})}, **values})
     data = load_data(recipe.data)
     return data, recipe.model_copy(update={"preprocessing": resolve_preprocessing(recipe.preprocessing, data, None)})
+
+
+def parts_of(data):
+    return {"train": data.train, "val": data.val, "test": data.test}
 
 
 def batches(loader, epoch=0):
@@ -253,13 +258,18 @@ def test_each_of_several_ranks_evaluates_its_images_in_as_many_batches(count, mo
     assert ranks[0].join([torch.cat(own) for own in labels]).tolist() == part.labels.tolist()
 
 
-def test_preparing_each_time_gives_the_same_as_preparing_once(monkeypatch):
-    data, recipe = few_digits(preprocessing={"image_size": 48, "crop": 0.9})
+@pytest.mark.parametrize("backend", ["albumentations", "tensor"])
+@pytest.mark.parametrize(("width", "size", "crop"), [(32, 48, 0.9), (32, 32, 0.9), (24, 32, 1.0)])
+def test_preparing_each_time_gives_the_same_as_preparing_once(monkeypatch, width, size, crop, backend):
+    preprocessing, augmentation = {"image_size": size, "crop": crop}, {"policy": "none", "backend": backend}
+    data, recipe = few_digits(preprocessing=preprocessing, augmentation=augmentation)
+    narrow = {name: ImagePart(part.labels, part.images[:, :, :width]) for name, part in parts_of(data).items()}
+    data = replace(data, **narrow)
     kept = make_loaders(data, recipe, workers=0)
     kept_val, kept_train = kept.val, kept.train  # they prepare their images now
     monkeypatch.setattr("training.data.preprocessing.transform.KEPT_BYTES", 0)
     fresh = make_loaders(data, recipe, workers=0)
-    assert type(kept_val.dataset) is not type(fresh.val.dataset)
+    assert [loader.dataset.fits_each for loader in (kept_val, fresh.val)] == [False, True]
     assert same(kept_val, fresh.val)
     assert same(batches(kept_train), batches(fresh.train))
 

@@ -13,6 +13,7 @@ from torchvision.datasets import FakeData
 
 from training import plugin_kinds
 from training.contract.specs import OwnData
+from training.data.files.images import ImageFiles
 from training.data.identity import identify
 from training.data.inspection.remarks import list_remarks
 from training.data.load_data import load_data
@@ -81,7 +82,7 @@ def test_images_of_different_sizes_become_files_without_a_loss():
     images = pictures(20, side=lambda number: 10 + number)
     labels = ["a", "b"] * 10
     data, spec = load({"train": (images, labels), "test": (images, labels)})
-    assert not data.test.in_memory
+    assert isinstance(data.test.images, ImageFiles)
     assert [
         (one, other) for one, other in zip(data.test.images, images, strict=True) if not np.array_equal(one, other)
     ] == []
