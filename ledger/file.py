@@ -180,7 +180,7 @@ class LedgerTail:
         """Return the next new events; None if the file was replaced, as by a repair, and must be read from its beginning."""
         try:
             with self.path.open("rb") as file:
-                status = self.path.stat()
+                status = os.fstat(file.fileno())  # of the file that is read, also if another has its name now
                 if self._file not in (None, (status.st_dev, status.st_ino)) or status.st_size < self._offset:
                     self.forget()
                     return None
