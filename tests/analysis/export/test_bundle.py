@@ -296,19 +296,41 @@ def test_the_class_that_mlflow_serves_brings_no_warning_of_mlflow():
 
 
 @pytest.mark.slow
-def test_a_registered_model_loads_and_predicts_without_this_project(exported, validation_files, tmp_path, stranger):
+def test_a_registered_model_loads_and_predicts_without_this_project(
+    exported, validation_files, tmp_path, stranger, monkeypatch
+):
     import mlflow
+    from mlflow import MlflowClient
+    from mlflow.tracking import fluent
+    from mlflow.tracking._tracking_service import utils
+    from mlflow.utils.thread_utils import ThreadLocalVariable
 
     from analysis.export.registry import register
 
     found = read_export(exported)
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    before = mlflow.get_tracking_uri()
-    try:
-        address = register(found, load_data(found.recipe.data), name="digits", tracking_uri=uri, experiment="e")
-    finally:
-        mlflow.set_tracking_uri(before)
-    assert address == "models:/digits/1"
+    own = f"sqlite:///{tmp_path}/own.db"  # the caller's store, experiment and run
+    monkeypatch.setattr(utils, "_tracking_uri", own)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", own)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", "7")
+    active = SimpleNamespace(info=SimpleNamespace(run_id="mine"))
+    monkeypatch.setattr(fluent, "_active_run_stack", stack := ThreadLocalVariable(list))
+    stack.get().append(active)
+    client, data = MlflowClient(uri), load_data(found.recipe.data)
+    run = client.create_run(client.create_experiment("e"), run_name="0007").info.run_id
+    for number, run_id in enumerate([None, run], start=1):
+        found.summary["mlflow_run_id"] = run_id
+        address = register(found, data, name="digits", tracking_uri=uri, experiment="e")
+        assert address == f"models:/digits/{number}"
+        made = client.get_model_version("digits", str(number))
+        assert (made.status, made.run_id or None) == ("READY", run_id)
+    assert (mlflow.get_tracking_uri(), mlflow.active_run()) == (own, active)
+    assert not (tmp_path / "own.db").exists()
+    assert (os.environ["MLFLOW_TRACKING_URI"], os.environ["MLFLOW_EXPERIMENT_ID"]) == (own, "7")
+    [output] = client.get_run(run).outputs.model_outputs
+    logged = client.get_logged_model(output.model_id)
+    assert (logged.status, logged.source_run_id, logged.name) == ("READY", run, "digits")
+    assert json.loads(logged.tags["mlflow.modelVersions"]) == [{"name": "digits", "version": 2}]
     code = (
         "import os\nos.environ['MLFLOW_DISABLE_TELEMETRY'] = 'true'\n"
         "import mlflow, pandas as pd\nfrom pathlib import Path\n"
