@@ -52,7 +52,7 @@ def _as_store_of_process(uri: str) -> Iterator[None]:
     try:
         yield
     finally:
-        mlflow.set_tracking_uri(before)
+        mlflow.set_tracking_uri(before)  # type: ignore[arg-type]  # None: as before its first call
 
 
 def _register(client: MlflowClient, exported: Exported, data: ImageData, name: str, experiment: str) -> str:
@@ -67,8 +67,8 @@ def _register(client: MlflowClient, exported: Exported, data: ImageData, name: s
     logged = client.create_logged_model(
         known.experiment_id if known else client.create_experiment(experiment),
         re.sub(r"[^\w-]", "-", name),
-        source_run_id=run and run.info.run_id,
-        params=run and run.data.params,
+        source_run_id=run.info.run_id if run else None,
+        params=run.data.params if run else None,
     )
     stream = io.BytesIO()
     Image.fromarray(data.val.images[0]).save(stream, "PNG")
