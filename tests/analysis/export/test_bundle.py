@@ -1,12 +1,14 @@
 """An export is self-contained: without this project it loads and reproduces its score, in every format."""
 
 import csv
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import zlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,12 +16,14 @@ import pytest
 import timm
 import torch
 from markdown_it import MarkdownIt
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from analysis.export.bundle import export_recipe, read_export, write_summary
+from analysis.export.classifier import load_classifier
 from analysis.export.onnx_export import export_onnx, quantise
 from analysis.export.prediction import Options, predict_images
 from analysis.export.served_model import ServedClassifier
+from training.data.files.decode import decode_image
 from training.data.load_data import load_data
 from training.data.pipelines.loaders import make_eval_loader
 from training.data.preprocessing.transform import fit, normalise
@@ -404,17 +408,14 @@ def test_the_card_and_a_registered_model_prepare_images_by_the_crop_mode(make_ex
 
 
 def test_the_model_in_the_registry_has_the_limits_and_the_pixels_of_the_other_readers(exported, tmp_path, monkeypatch):
-    import io
-
     from mlflow.exceptions import MlflowException
 
     from analysis.export import served_model
-    from analysis.export.classifier import load_classifier
     from training.data.files import decode, metadata
 
     for name in ("MAX_PIXELS", "MAX_RATIO", "FORMATS"):
         assert getattr(served_model, name) == getattr(decode, name)
-    assert served_model.TURNS == metadata.TURNS
+    assert (served_model.TURNS, served_model.PIXEL_CHUNKS) == (metadata.TURNS, metadata._PIXEL_CHUNKS)
     served = served_model.ServedClassifier()
     served.summary = read_export(exported).summary
     pixels = np.random.default_rng(0).integers(0, 256, (70, 50, 4), dtype=np.uint8)
@@ -433,8 +434,6 @@ def test_the_model_in_the_registry_has_the_limits_and_the_pixels_of_the_other_re
 
 @pytest.mark.parametrize("shape", [(20, 2900), (2900, 20), (40, 1500)])
 def test_the_model_in_the_registry_enlarges_no_thin_image_as_a_whole(shape, exported, monkeypatch):
-    import io
-
     from analysis.export import served_model
     from training.data.preprocessing.transform import fit
     from training.recipe import read_recipe
@@ -470,10 +469,6 @@ ODD_IMAGES = {  # the pixels, and how they are saved
 
 @pytest.mark.parametrize("name", ODD_IMAGES)
 def test_the_model_in_the_registry_reads_odd_images_as_the_other_readers_do(exported, name):
-    import io
-
-    from analysis.export.classifier import load_classifier
-    from training.data.files.decode import decode_image
 
     make, options = ODD_IMAGES[name]
     image, stream = Image.fromarray(make(np.linspace(0, 1, 70 * 50).reshape(70, 50))), io.BytesIO()
@@ -489,6 +484,40 @@ def test_the_model_in_the_registry_reads_odd_images_as_the_other_readers_do(expo
     expected = normalise(pixels[None], classifier.recipe.evaluation_preprocessing)[0]
     assert np.unique(pixels).size > 30
     torch.testing.assert_close(served.prepare(stream.getvalue()), expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", [b"pHYs", b"cHRM", b"acTL"])
+def test_the_model_in_the_registry_reads_good_pixels_with_damaged_metadata(exported, name):
+    pixels, stream = np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8), io.BytesIO()
+    Image.fromarray(pixels).save(stream, "PNG")
+    start, rest = stream.getvalue()[:33], stream.getvalue()[33:]
+    content = start + (1).to_bytes(4, "big") + name + b"1" + zlib.crc32(name + b"1").to_bytes(4, "big") + rest
+    with pytest.raises(ValueError, match="truncated|Truncated"):
+        Image.open(io.BytesIO(content))
+    served, classifier = ServedClassifier(), load_classifier(exported, device="cpu")
+    served.summary = read_export(exported).summary
+    image = classifier.prepare(decode_image(content))
+    expected = normalise(image[None], classifier.recipe.evaluation_preprocessing)[0]
+    torch.testing.assert_close(served.prepare(content), expected, atol=1e-6, rtol=0)
+    with pytest.raises(OSError, match="."):
+        served.prepare(content[:20])
+
+
+def test_the_model_in_the_registry_reads_heic_where_pillow_heif_is_installed(exported, monkeypatch):
+    served, content = ServedClassifier(), b"\0\0\0\x10ftypheic\0\0\0\0"
+    served.summary = read_export(exported).summary
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(UnidentifiedImageError):
+        served.prepare(content)
+    monkeypatch.setattr(Image, "OPEN", dict(Image.OPEN))
+    monkeypatch.setattr(Image, "ID", list(Image.ID))
+    heif = SimpleNamespace(
+        register_heif_opener=lambda: Image.register_open("HEIF", lambda *_: Image.new("RGB", (40, 40), (9, 8, 7)))
+    )
+    monkeypatch.setitem(sys.modules, "pillow_heif", heif)
+    colours = torch.tensor([9, 8, 7]) / 255
+    mean, std = (torch.tensor(served.summary[name]) for name in ("mean", "std"))
+    torch.testing.assert_close(served.prepare(content)[:, 5, 5], (colours - mean) / std)
 
 
 def test_names_and_paths_are_text_on_the_card_and_neither_html_nor_links(exported, tmp_path):
