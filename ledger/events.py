@@ -156,6 +156,9 @@ class DriverStarted(Event):
     gpus: float = Field(0.0, description="GPUs of each trial.")
     dashboard: str = Field("", description="Address of Ray's own dashboard, if the cluster has one.")
     seconds: dict[str, float] = Field({}, description="Time that each phase of the start took.")
+    plugins: tuple[str, ...] | None = Field(
+        None, description="Version and hash of each plugin that the driver has; null from earlier versions."
+    )
 
 
 class FeaturesProbed(Event):

@@ -90,12 +90,15 @@ def read_events(path: Path, is_copy: bool = False, missing: set[str] | None = No
         raise _describe_damage(path, "", "the ledger is empty", is_copy)
     check_format(path, lines[0], is_copy)
     for number, line in enumerate(lines[1:], start=2):
-        if missing is not None:
-            missing |= stand_in(line)
-        event = try_decode(line)
-        if event is None:
-            raise damage_at(path, number, is_copy)
-        yield event
+        yield _read_event(path, number, line, is_copy, missing)
+
+
+def _read_event(path: Path, number: int, line: bytes, is_copy: bool, missing: set[str] | None) -> AnyEvent:
+    if missing is not None:
+        missing |= stand_in(line)
+    if (event := try_decode(line)) is None:
+        raise damage_at(path, number, is_copy)
+    return event
 
 
 def damage_at(path: Path, number: int, is_copy: bool = False) -> UserError:
@@ -180,7 +183,7 @@ class LedgerTail:
         """Return the next new events; None if the file was replaced, as by a repair, and must be read from its beginning."""
         try:
             with self.path.open("rb") as file:
-                status = self.path.stat()
+                status = os.fstat(file.fileno())  # of the file that is read, also if another has its name now
                 if self._file not in (None, (status.st_dev, status.st_ino)) or status.st_size < self._offset:
                     self.forget()
                     return None
@@ -194,15 +197,12 @@ class LedgerTail:
             raise UserError(f"{self.path}: the ledger cannot be read ({error.strerror}).") from None
         if lines and not self._lines:
             check_format(self.path, lines[0], self.is_copy)
-        first = 1 if self._lines else 2  # of the lines that are events
-        events = [self._decode(line, self._lines + number) for number, line in enumerate(lines[first - 1 :], first)]
+        events = [
+            _read_event(self.path, number, line, self.is_copy, self.missing)
+            for number, line in enumerate(lines, self._lines + 1)
+            if number > 1  # the first one has the format
+        ]
         # Only now, so that a damaged line is met again.
         self._offset, self._lines = self._offset + len(read) - len(torn), self._lines + len(lines)
         self.share = self._offset / status.st_size if len(read) > CHUNK else 1.0
         return events
-
-    def _decode(self, line: bytes, number: int) -> AnyEvent:
-        self.missing |= stand_in(line)
-        if (event := try_decode(line)) is None:
-            raise damage_at(self.path, number, self.is_copy)
-        return event

@@ -170,6 +170,12 @@ class SweepRecord:
         return drivers[-1].threads if drivers else 1
 
     @property
+    def plugins(self) -> tuple[str, ...] | None:
+        """Version and hash of each plugin that the last driver has; None if its version did not record them."""
+        drivers = self._list(DriverStarted)
+        return drivers[-1].plugins if drivers else None
+
+    @property
     def run_ids(self) -> dict[int, str]:
         """MLflow's run id by trial number."""
         return {int(number): run for event in self._list(RunsRecorded) for number, run in event.ids.items()}

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ledger.events import REQUESTS, AnyRequest, decode, encode
-from ledger.file import Ledger
+from ledger.events import REQUESTS, AnyRequest, encode
+from ledger.file import Ledger, try_decode
 from ledger.folder import SweepFolder
+from training.errors import UserError
 from training.process.writable import cannot_write
+
+UNREADABLE = (
+    "%s is not a request that this driver can read, so it was removed. For a recipe with a part of a plugin, the driver must "
+    "have the plugin: sweep resume NAME --plugin FILE, then sweep add."
+)
+logger = logging.getLogger("search")
 
 
 def send_request(folder: SweepFolder, event: AnyRequest) -> None:
@@ -31,10 +39,10 @@ def list_requests(folder: SweepFolder) -> Iterator[tuple[Path, AnyRequest | None
 
 
 def parse_request(text: bytes) -> AnyRequest | None:
-    """Return the request in a file or a tag; None if it is none."""
+    """Return the request in a file or a tag; None if it is none, or has a recipe with a plugin that is not loaded."""
     try:
-        event = decode(text)
-    except ValueError:
+        event = try_decode(text)
+    except UserError:
         return None
     return event if isinstance(event, REQUESTS) else None
 
@@ -43,6 +51,8 @@ def take_in(folder: SweepFolder, ledger: Ledger) -> None:
     """Append the requests that came too late for the last driver to the ledger."""
     known = {event.request for event in ledger.events if isinstance(event, REQUESTS)}
     for path, event in list_requests(folder):
-        if event is not None and event.request not in known:
+        if event is None:
+            logger.warning(UNREADABLE, path)
+        elif event.request not in known:
             ledger.append(event)
         path.unlink()

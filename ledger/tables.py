@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -110,20 +109,8 @@ def make_tables(record: SweepRecord) -> Sweep:
         record.space,
         trials.join(recipes),
         curves,
-        dict(_figures(record)),
+        record.trials.figures(),
         notes,
         frozenset(record.trials.copies()),
         tuple(record.trials.interruptions),
     )
-
-
-def _figures(record: SweepRecord) -> Iterator[tuple[str, float]]:
-    """Return the metrics of the sweep's own run, as `search.tracking.run` sends them."""
-    trials = record.trials
-    for part in (trials.probe, trials.plan):
-        if part:
-            yield from part.figures().items()
-    for state, count in trials.count().items():
-        if state != "running":
-            yield f"trials_{state}", count
-    yield "elapsed_seconds", trials.elapsed_seconds

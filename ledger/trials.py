@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import get_args
 
 from ledger.events import (
     AnyEvent,
     DataMoved,
     DriverStarted,
+    EndState,
     EpochReported,
     Extension,
     FeaturesProbed,
@@ -144,6 +146,16 @@ class Trials:
     def elapsed_seconds(self) -> float:
         """The time of all drivers until the last report or end of a trial."""
         return self._last - self._first - sum(end - start for start, end in self.interruptions)
+
+    def figures(self) -> dict[str, float]:
+        """Return the sweep's own metrics, as in MLflow: states, best trial, linear probe, plan and time."""
+        count = self.count()
+        figures: dict[str, float] = {f"trials_{state}": count.get(state, 0) for state in get_args(EndState)}
+        if (best := self.best()) and best.score is not None:
+            figures |= {f"best_{self.metric}": best.score, "best_trial": best.number}
+        figures |= self.probe.figures() if self.probe else {}
+        figures |= self.plan.figures() if self.plan else {}
+        return figures | {"elapsed_seconds": self.elapsed_seconds}
 
     def __iter__(self):
         return iter(self.by_number.values())

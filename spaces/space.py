@@ -22,7 +22,7 @@ from spaces.parameters.domains import (
     word_of,
 )
 from spaces.parameters.draws import OptunaTrial, Params
-from spaces.parameters.views import encode, prune, values_at
+from spaces.parameters.views import Gone, encode, prune, values_at
 from spaces.reading.yaml_values import dump_yaml
 from spaces.schema import Slot, slot_of
 from spaces.search import Search
@@ -79,7 +79,7 @@ class Space:
 
     def rows(self) -> list[Row]:
         """Every search parameter, and every fixed value that is not the default, as rows of a table."""
-        return list_rows(self.recipe)
+        return [row for field, value in self.recipe.items() for row in _rows(value, slot_of(Recipe, field), field, "")]
 
     def to_yaml(self) -> str:
         """The text of a file from which this space loads again."""
@@ -87,7 +87,11 @@ class Space:
 
     def without(self, path: str, values: Collection[object]) -> Space:
         """This space without these values in the choices at `path`, such as `precision.mode`."""
-        return replace(self, recipe=prune(self.recipe, path, values))
+        left = prune(self.recipe, Recipe, path.split("."), values)
+        if isinstance(left, Gone):
+            offered = ", ".join(sorted(map(format_value, self.values_of(path))))
+            raise UserError(f"{path}: nothing is left of what the space offers ({offered}). Offer another value.")
+        return replace(self, recipe=left)
 
     def values_of(self, path: str) -> set[Any]:
         """Every value that `path` can take; a continuous domain is given as it is, and a list as a tuple."""
@@ -107,10 +111,10 @@ class Row(NamedTuple):
     condition: str
     is_fixed: bool = False
 
-
-def list_rows(tree: dict[str, Tree]) -> list[Row]:
-    """A row for each search parameter, and for each fixed value that is not the recipe's default."""
-    return [row for field, value in tree.items() for row in _rows(value, slot_of(Recipe, field), field, "")]
+    @property
+    def path(self) -> str:
+        """The field as in overrides, such as `optimizer.lr`."""
+        return ".".join(filter(None, (self.technique, self.hyperparameter)))
 
 
 def _rows(tree: Tree, slot: Slot, path: str, condition: str) -> Iterator[Row]:

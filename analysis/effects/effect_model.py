@@ -7,7 +7,7 @@ docs/report.md has the size of that bias, and the attempts to use the scores of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -21,6 +21,7 @@ DRAWS = 2000
 PRIOR_TRAININGS = 2.0
 MAINS = (0.3, 1.0, 3.0, 10.0)  # standard deviations of a parameter's effect, in those of the noise
 PAIRS = (0.3, 0.6)  # standard deviations of an interaction, in those of its main effects
+Mixed = tuple[np.ndarray, np.ndarray]  # covariances of contrasts with the trials, (contrasts, n), and their variances
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,11 @@ class Scales:
         squares = np.tensordot(self.parameters, alike, 1) ** 2 - np.tensordot(self.parameters**2, alike**2, 1)
         return main + 0.5 * self.pairs**2 * squares
 
-    def mix_contrast(self, contrast: Contrast) -> tuple[np.ndarray, float]:
+    def mix_contrasts(self, contrasts: Sequence[Contrast]) -> Mixed:
+        covariances, variances = zip(*map(self._mix_contrast, contrasts), strict=True)
+        return np.array(covariances), np.array(variances)
+
+    def _mix_contrast(self, contrast: Contrast) -> tuple[np.ndarray, float]:
         """The contrast's covariance with each trial, (n,), and its variance."""
         if len(contrast.parameters) == 2:
             weight = self.pairs**2 * np.prod(self.parameters[list(contrast.parameters)])
@@ -64,6 +69,11 @@ class Scales:
         variance = scale**2 * contrast.main_variance + contrast.pair_variance @ others
         return scale**2 * contrast.main + contrast.pair @ others, float(variance)
 
+    def mix_leads(self, alike: np.ndarray, first: int, others: Sequence[int]) -> Mixed:
+        """The differences between the expected scores of trial `first` and those of others; `alike` as fitted."""
+        near = self.mix(alike)
+        return near[first] - near[others], near[first, first] + np.diag(near)[others] - 2 * near[first, others]
+
 
 @dataclass(frozen=True)
 class Model:
@@ -72,25 +82,13 @@ class Model:
     fits: list[tuple[Scales, ProcessFit]]
     weights: np.ndarray
 
-    def draw(self, contrasts: list[Contrast], rng: np.random.Generator) -> np.ndarray:
-        """Draws from the posterior of each contrast, shape (DRAWS, contrasts)."""
-        draws = [np.empty((0, len(contrasts)))]
+    def draw(self, count: int, mix: Callable[[Scales], Mixed], rng: np.random.Generator) -> np.ndarray:
+        """Draws from the posterior of `count` contrasts, shape (DRAWS, count); `mix` gives them at some scales."""
+        draws = [np.empty((0, count))]
         with threadpool_limits(1):
-            for (scales, fit), count in zip(self.fits, rng.multinomial(DRAWS, self.weights), strict=True):
-                if count and contrasts:
-                    covariances, variances = zip(*map(scales.mix_contrast, contrasts), strict=True)
-                    draws.append(fit.draw(np.array(covariances), np.array(variances), count, rng))
-        return np.concatenate(draws)
-
-    def draw_leads(self, alike: np.ndarray, first: int, others: Sequence[int], rng: np.random.Generator) -> np.ndarray:
-        """Draws of the expected score of trial `first` minus those of others, shape (DRAWS, others); `alike` as fitted."""
-        draws = []
-        with threadpool_limits(1):
-            for (scales, fit), count in zip(self.fits, rng.multinomial(DRAWS, self.weights), strict=True):
-                if count:
-                    near = scales.mix(alike)
-                    variances = near[first, first] + np.diag(near)[others] - 2 * near[first, others]
-                    draws.append(fit.draw(near[first] - near[others], variances, count, rng))
+            for (scales, fit), share in zip(self.fits, rng.multinomial(DRAWS, self.weights), strict=True):
+                if share and count:
+                    draws.append(fit.draw(*mix(scales), share, rng))
         return np.concatenate(draws)
 
 

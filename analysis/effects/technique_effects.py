@@ -7,7 +7,7 @@ scientific and fixed hyperparameters. Techniques learn at different speeds, so o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -16,13 +16,14 @@ import numpy as np
 import pandas as pd
 
 from analysis.effects.design import Change, Design, make_contrast, make_design
-from analysis.effects.effect_model import Contrast, Model, fit_model
+from analysis.effects.effect_model import Contrast, Mixed, Model, Scales, fit_model
 from analysis.effects.search_parameters import Level, SearchParameter, is_interval, list_levels, matches
 
 if TYPE_CHECKING:
     from ledger.tables import Sweep
 
 CONFIDENCE = 0.90
+SEED = 0  # of all draws from a model
 # The model is not exact: with this factor, 90 % intervals contain the true effect at least 90 % of the time
 # with 8 to 64 trials and with little or much noise (benchmarks/verdict.py).
 WIDER = 1.2
@@ -41,13 +42,11 @@ class Fitted:
 
     design: Design
     model: Model | None
-    seed: int
 
-    def draw(self, contrasts: list[Contrast]) -> np.ndarray:
+    def draw(self, contrasts: Sequence[Contrast]) -> np.ndarray:
         """Draws from the posterior of each contrast, shape (draws, contrasts); NaN without a model."""
-        if self.model is None:
-            return np.full((1, len(contrasts)), np.nan)
-        return self.model.draw(contrasts, np.random.default_rng(self.seed))
+        rng = np.random.default_rng(SEED)
+        return self._draw(len(contrasts), lambda scales: scales.mix_contrasts(contrasts), rng)
 
     def draw_leads(self, first: int, others: Sequence[int], errors: np.ndarray) -> np.ndarray:
         """Draws of the expected score of a trial minus those of others, shape (draws, others); NaN without a model.
@@ -55,22 +54,23 @@ class Fitted:
         The trials are places in the design. `errors`, shape (others,), are the standard errors of the differences on the
         validation images.
         """
-        if self.model is None:
-            return np.full((1, len(others)), np.nan)
-        rng = np.random.default_rng(self.seed)
-        draws = self.model.draw_leads(self.design.similarities, first, others, rng)
+        rng, alike = np.random.default_rng(SEED), self.design.similarities
+        draws = self._draw(len(others), lambda scales: scales.mix_leads(alike, first, others), rng)
         return draws + errors * rng.standard_normal(draws.shape)
 
+    def _draw(self, count: int, mix: Callable[[Scales], Mixed], rng: np.random.Generator) -> np.ndarray:
+        return np.full((1, count), np.nan) if self.model is None else self.model.draw(count, mix, rng)
 
-def fit_sweep(sweep: Sweep, seed: int = 0) -> Fitted:
-    """Fit a model to a sweep; the seed is that of the draws from it."""
+
+def fit_sweep(sweep: Sweep) -> Fitted:
+    """Fit a model to a sweep."""
     design = make_design(sweep)
     if len(design.scores) < FEWEST or not design.parameters:
-        return Fitted(design, None, seed)
+        return Fitted(design, None)
     is_choice = np.array([not is_interval(parameter.domain) for parameter in design.parameters])
     errors = design.errors[np.isfinite(design.errors)]
     noise = float(np.sqrt(np.mean(errors**2))) if len(errors) else 0.0
-    return Fitted(design, fit_model(design.scores, design.similarities, is_choice, noise), seed)
+    return Fitted(design, fit_model(design.scores, design.similarities, is_choice, noise))
 
 
 def measure_effects(fitted: Fitted, trial: int | None = None) -> pd.DataFrame:
@@ -85,7 +85,7 @@ def measure_effects(fitted: Fitted, trial: int | None = None) -> pd.DataFrame:
     levels = [
         level for parameter in design.parameters for level in list_levels(parameter) if not _is_baseline(design, level)
     ]
-    draws = fitted.draw([make_contrast(design, level, fitted.seed) for level in levels])
+    draws = fitted.draw([make_contrast(design, level, SEED) for level in levels])
     # The draws depend on all contrasts, so a trial's choices have the same figures here as among all levels.
     rows = [
         _describe(design, level, draws[:, i])
@@ -108,7 +108,7 @@ def measure_interactions(fitted: Fitted) -> pd.DataFrame:
         if not (is_interval(parameter.domain) or level.detail or _is_baseline(design, level))
     ]
     taken = [matches(level, design.recipes) for level in options]
-    changes = [Change.make(design, level, fitted.seed) for level in options]
+    changes = [Change.make(design, level, SEED) for level in options]
     pairs = [(i, j) for i, j in combinations(range(len(options)), 2) if (taken[i] & taken[j]).any()]
     pairs = [(i, j) for i, j in pairs if options[i].parameter is not options[j].parameter]
     draws = fitted.draw([changes[i].cross(changes[j], design.parameters) for i, j in pairs])

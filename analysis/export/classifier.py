@@ -60,7 +60,7 @@ def load_classifier(export: Path, form: Form = "torch", device: str = "auto") ->
         place, exported = _choose_device(device), read_export(export)
         return ExportedClassifier(exported.recipe, exported.classes, _with_torch(exported.model, place))
     recipe, summary = read_facts(export, form)
-    return ExportedClassifier(recipe, tuple(summary["classes"]), _with_onnx(export / FILES[form], form, device))
+    return ExportedClassifier(recipe, tuple(summary["classes"]), open_onnx(export / FILES[form], form, device))
 
 
 def _choose_device(name: str) -> torch.device:
@@ -82,7 +82,8 @@ def _with_torch(model: torch.nn.Module, device: torch.device) -> Logits:
     return logits
 
 
-def _with_onnx(path: Path, form: Form, device: str) -> Logits:
+def open_onnx(path: Path, form: Form, device: str = "cpu") -> Logits:
+    """A function from images to the logits of an ONNX file, as in `ExportedClassifier`."""
     require(f"--model={form}", "onnxruntime")
     import onnxruntime
     from onnxruntime.capi import onnxruntime_pybind11_state as errors

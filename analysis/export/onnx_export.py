@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from analysis.export.bundle import Exported
-from analysis.export.summary import Int8Facts, OnnxFacts
+from analysis.export.classifier import open_onnx
+from analysis.export.summary import Form, Int8Facts, OnnxFacts
 from training.data.files.images import ImageData
 from training.data.pipelines.loaders import make_eval_loader
 
@@ -21,7 +22,7 @@ TOLERANCE = 1e-3
 CALIBRATION_IMAGES = 512
 LAYERS = ["Conv", "Gemm", "MatMul"]  # They have most of the weights and of the computing time.
 
-Batches = Iterator[tuple[np.ndarray, np.ndarray]]
+Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
 
 def export_onnx(exported: Exported, data: ImageData) -> OnnxFacts:
@@ -47,13 +48,13 @@ def export_onnx(exported: Exported, data: ImageData) -> OnnxFacts:
     summary = dict(exported.summary)
     program.model.metadata_props.update({key: json.dumps(summary[key]) for key in keys})
     program.save(str(path))
-    answer = _run(path)
+    answer = open_onnx(path, "onnx")
     difference, largest, count = 0.0, 1.0, 0
     for images, _ in _batches(exported, data):
         with torch.inference_mode():
-            expected = model(torch.from_numpy(images)).numpy()
-        difference = max(difference, float(np.abs(answer(images) - expected).max()))
-        largest, count = max(largest, float(np.abs(expected).max())), count + len(images)
+            expected = model(images)
+        difference = max(difference, float((answer(images) - expected).abs().max()))
+        largest, count = max(largest, float(expected.abs().max())), count + len(images)
     if difference > TOLERANCE * largest:
         raise RuntimeError(f"{path}: its logits differ from the model's by up to {difference:g}")
     return {"file": path.name, "images": count, "largest_difference": difference}
@@ -70,7 +71,7 @@ def quantise(exported: Exported, data: ImageData) -> Int8Facts:
 
         def get_next(self) -> dict[str, np.ndarray] | None:
             images, _ = next(self.batches, (None, None))
-            return None if images is None else {"images": images}
+            return None if images is None else {"images": images.numpy()}
 
     whole, path = exported.folder / "model.onnx", exported.folder / "model.int8.onnx"
     with tempfile.TemporaryDirectory() as folder:
@@ -89,8 +90,8 @@ def quantise(exported: Exported, data: ImageData) -> Int8Facts:
     return {
         "file": path.name,
         "calibration_images": min(CALIBRATION_IMAGES, len(data.train)),
-        "val_accuracy": _accuracy(path, exported, data),
-        "val_accuracy_float32": _accuracy(whole, exported, data),
+        "val_accuracy": _accuracy(path, "int8", exported, data),
+        "val_accuracy_float32": _accuracy(whole, "onnx", exported, data),
         "megabytes": path.stat().st_size / 2**20,
         "megabytes_float32": whole.stat().st_size / 2**20,
     }
@@ -102,19 +103,10 @@ def _batches(exported: Exported, data: ImageData, calibration: bool = False) -> 
     if calibration:
         # At random, because the images of a folder are in the order of their classes.
         part = data.train.select(np.random.default_rng(0).permutation(len(data.train))[:CALIBRATION_IMAGES])
-    for images, labels in make_eval_loader(part, exported.recipe, workers=0):
-        yield images.numpy(), labels.numpy()
+    return iter(make_eval_loader(part, exported.recipe, workers=0))
 
 
-def _run(path: Path) -> Callable[[np.ndarray], np.ndarray]:
-    """A function from images to the logits of an ONNX file."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return lambda images: session.run(None, {"images": images})[0]
-
-
-def _accuracy(path: Path, exported: Exported, data: ImageData) -> float:
-    answer = _run(path)
-    right = [answer(images).argmax(axis=1) == labels for images, labels in _batches(exported, data)]
-    return float(np.concatenate(right).mean())
+def _accuracy(path: Path, form: Form, exported: Exported, data: ImageData) -> float:
+    answer = open_onnx(path, form)
+    right = [answer(images).argmax(1) == labels for images, labels in _batches(exported, data)]
+    return float(torch.cat(right).double().mean())

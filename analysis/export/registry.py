@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import io
-import logging
-import os
 import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from analysis.export.bundle import Exported
 from analysis.export.summary import file_of
+from analysis.reading.store import make_absolute, mlflow_errors, open_client
 from training.data.files.images import ImageData
 from training.errors import UserError
 
-NEEDED = ("mlflow", "torch", "torchvision", "timm", "safetensors", "pillow", "numpy", "pandas")
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+NEEDED = ["mlflow", "torch", "torchvision", "timm", "safetensors", "pillow", "numpy", "pandas"]
 
 
 def check_model_name(name: str) -> None:
@@ -26,8 +34,29 @@ def check_model_name(name: str) -> None:
 def register(exported: Exported, data: ImageData, *, name: str, tracking_uri: str, experiment: str) -> str:
     """Log the model in its trial's run, register it, and return its address, such as `models:/name/1`.
 
-    One validation image of `data` becomes the input example.
+    One validation image of `data` becomes the input example. The store and the run of the caller's own `mlflow` stay.
     """
+    check_model_name(name)
+    client = open_client(make_absolute(tracking_uri))
+    with mlflow_errors(tracking_uri), _as_store_of_process(tracking_uri), ThreadPoolExecutor(1) as apart:
+        # In a thread of its own no run of the caller is active, to which MLflow would log.
+        return apart.submit(_register, client, exported, data, name, experiment).result()
+
+
+@contextmanager
+def _as_store_of_process(uri: str) -> Iterator[None]:
+    """Name a store to those functions of MLflow that know only one."""
+    import mlflow
+
+    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
+    mlflow.set_tracking_uri(uri)
+    try:
+        yield
+    finally:
+        mlflow.set_tracking_uri(before)  # type: ignore[arg-type]  # None: as before its first call
+
+
+def _register(client: MlflowClient, exported: Exported, data: ImageData, name: str, experiment: str) -> str:
     import mlflow
     import pandas as pd
     from mlflow.models import Model, ModelSignature
@@ -35,12 +64,13 @@ def register(exported: Exported, data: ImageData, *, name: str, tracking_uri: st
     from mlflow.types.schema import Array
     from PIL import Image
 
-    check_model_name(name)
-    for logger in ("mlflow", "alembic"):
-        logging.getLogger(logger).setLevel(logging.ERROR)
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    mlflow.set_tracking_uri(tracking_uri)
-    mlflow.set_experiment(experiment)
+    run, known = _find_run(client, exported), client.get_experiment_by_name(experiment)
+    logged = client.create_logged_model(
+        known.experiment_id if known else client.create_experiment(experiment),
+        re.sub(r"[^\w-]", "-", name),
+        source_run_id=run.info.run_id if run else None,
+        params=run.data.params if run else None,
+    )
     stream = io.BytesIO()
     Image.fromarray(data.val.images[0]).save(stream, "PNG")
     signature = ModelSignature(
@@ -49,11 +79,12 @@ def register(exported: Exported, data: ImageData, *, name: str, tracking_uri: st
             [ColSpec("string", "label"), ColSpec("double", "probability"), ColSpec(Array("double"), "probabilities")]
         ),
     )
+    needed = [*NEEDED, "pillow-heif"] if find_spec("pillow_heif") else NEEDED
     info = Model.log(
         artifact_path=None,
-        name=re.sub(r"[^\w-]", "-", name),
+        model_id=logged.model_id,
         flavor=mlflow.pyfunc,
-        run_id=_existing_run(exported),
+        run_id=logged.source_run_id,
         registered_model_name=name,
         python_model=str(Path(__file__).with_name("served_model.py")),
         artifacts={
@@ -63,18 +94,17 @@ def register(exported: Exported, data: ImageData, *, name: str, tracking_uri: st
         },
         signature=signature,
         input_example=pd.DataFrame({"image": [stream.getvalue()]}),
-        pip_requirements=[f"{package}=={version(package).partition('+')[0]}" for package in NEEDED],
+        pip_requirements=[f"{package}=={version(package).partition('+')[0]}" for package in needed],
     )
     return f"models:/{name}/{info.registered_model_version}"
 
 
-def _existing_run(exported: Exported) -> str | None:
-    """The id of the trial's run, if this store has the run."""
-    import mlflow
+def _find_run(client: MlflowClient, exported: Exported) -> Run | None:
+    """Return the trial's run, if this store has it."""
     from mlflow.exceptions import MlflowException
 
     run_id = exported.summary["mlflow_run_id"]
     try:
-        return run_id and mlflow.MlflowClient().get_run(run_id).info.run_id
+        return client.get_run(run_id) if run_id else None
     except MlflowException:
         return None

@@ -8,6 +8,8 @@ from __future__ import annotations
 import io
 import json
 import math
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 from mlflow.exceptions import MlflowException
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 from safetensors.torch import load_file
 
 BATCH = 64
@@ -32,6 +34,8 @@ TURNS = {  # by EXIF orientation
     8: Image.Transpose.ROTATE_90,
 }
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF")
+PNG = b"\x89PNG\r\n\x1a\n"
+PIXEL_CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 
 
 class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
@@ -80,16 +84,14 @@ class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
         """The model's input, float32 (3, side, side), from the bytes of an image file, as in training."""
         side = self.summary["input_size"][1]
         shorter = math.floor(side / self.summary["crop"])
-        with Image.open(io.BytesIO(file), formats=FORMATS) as image:
-            width, height = image.size
-            if width * height > MAX_PIXELS or max(image.size) > MAX_RATIO * min(image.size):
-                raise MlflowException.invalid_parameter_value(
-                    f"An image has {width}×{height} pixels. At most {MAX_PIXELS // 10**6} million are read, and one side at "
-                    f"most {MAX_RATIO} times the other."
-                )
-            factor = 2 * shorter / min(image.size)
-            image.draft("RGB", (max(1, int(image.width * factor)), max(1, int(image.height * factor))))
-            photo = to_rgb(turn_upright(image))
+        try:
+            photo = decode(file, shorter)
+        except (MemoryError, MlflowException):
+            raise
+        except Exception:
+            if not file.startswith(PNG):
+                raise
+            photo = decode(without_metadata(file), shorter)
         if photo.size != (side, side) or self.summary["crop"] != 1.0:
             mode, factor = self.summary.get("crop_mode", "center"), shorter / min(photo.size)
             size = tuple(max(shorter, int(length * factor)) for length in photo.size)
@@ -108,6 +110,41 @@ class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
         pixels = np.asarray(photo, dtype=np.float64) / 255
         pixels = (pixels - self.summary["mean"]) / self.summary["std"]
         return torch.from_numpy(pixels.astype(np.float32).transpose(2, 0, 1).copy())
+
+
+def decode(file, shorter):
+    """The upright RGB image; the shorter side of a JPEG may be reduced to twice the pixels of `shorter`."""
+    with open_image(io.BytesIO(file)) as image:
+        width, height = image.size
+        if width * height > MAX_PIXELS or max(image.size) > MAX_RATIO * min(image.size):
+            raise MlflowException.invalid_parameter_value(
+                f"An image has {width}×{height} pixels. At most {MAX_PIXELS // 10**6} million are read, and one side at "
+                f"most {MAX_RATIO} times the other."
+            )
+        factor = 2 * shorter / min(image.size)
+        image.draft("RGB", (max(1, int(width * factor)), max(1, int(height * factor))))
+        return to_rgb(turn_upright(image))
+
+
+def open_image(stream):
+    """The image of a file, also of HEIC where pillow-heif is installed."""
+    try:
+        return Image.open(stream, formats=FORMATS)
+    except UnidentifiedImageError:
+        with suppress(ImportError):
+            import_module("pillow_heif").register_heif_opener()
+            return Image.open(stream, formats=["HEIF"])
+        raise
+
+
+def without_metadata(file):
+    """A PNG file without everything but its pixels, as in training/data/files/metadata.py: only there damage is an error."""
+    kept, start = [PNG], len(PNG)
+    while start + 12 <= len(file):
+        end = start + 12 + int.from_bytes(file[start : start + 4], "big")
+        kept += [file[start:end]] if file[start + 4 : start + 8] in PIXEL_CHUNKS else []
+        start = end
+    return b"".join(kept)
 
 
 def resize_centre(image, size, side, resampling):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
@@ -52,16 +51,16 @@ class Int8Facts(TypedDict):
     megabytes_float32: float
 
 
-class Summary(TypedDict):
-    """What is needed to use the weights and to judge them.
+class Provenance(TypedDict):
+    """The training that an export comes from.
 
-    `sweep`, `trial` and `mlflow_run_id` are None for a recipe that was trained outside a sweep; `test` is None if the
-    model was not scored on the test split. `input_size` is (channels, height, width).
+    `sweep`, `trial` and `mlflow_run_id` are None for a recipe trained outside a sweep. `test` is the score that `sweep
+    confirm` measured on the test split, None if it did not score this model. A release was trained on the validation part
+    too: its scores are those of the same recipe trained without that part.
     """
 
-    format: int
     sweep: str | None
-    trial: str | None
+    trial: str | None  # of a soup the first of its trials
     mlflow_run_id: str | None
     metric: str
     score: float
@@ -72,8 +71,15 @@ class Summary(TypedDict):
     finding: NotRequired[str]  # the headline of the report or of the confirmation, where it is about this model
     soup: NotRequired[list[str]]  # the trials whose weights were averaged
     alpha: NotRequired[float]  # the share of the trained weights, where they were averaged with their pretrained start
-    trained_on: str
+    trained_on: Literal["train", "train and validation"]
     classes: list[str]
+    threads: int
+
+
+class Summary(Provenance):
+    """What is needed to use the weights and to judge them. `input_size` is (channels, height, width)."""
+
+    format: int
     backbone: BackboneFacts
     input_size: list[int]
     mean: list[float]
@@ -85,39 +91,10 @@ class Summary(TypedDict):
     members: NotRequired[int]  # number of models in the weights, of an ensemble alone
     attention_pooling: NotRequired[int]  # heads of the attention pooling, if there is one
     seed: int
-    threads: int
     python: str
     libraries: dict[str, str]
     onnx: NotRequired[OnnxFacts]
     int8: NotRequired[Int8Facts]
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """The training that an export comes from.
-
-    `sweep`, `trial` and `run_id` are None for a recipe trained outside a sweep. `test` is the score that `sweep confirm`
-    measured on the test split, if it scored this model. A `release` was trained on the validation part too: its scores
-    are those of the same recipe trained without that part. `soup` has the trials whose weights were averaged, `trial`
-    first; then `run_id` is None. `alpha` is the share of the trained weights in a mean with the pretrained start. `finding`
-    is the headline of the sweep's report or of its confirmation, where it is about this model.
-    """
-
-    metrics: dict[str, float]
-    metric: str
-    score: float
-    standard_error: float
-    best_epoch: int
-    classes: tuple[str, ...]
-    threads: int
-    sweep: str | None = None
-    trial: str | None = None
-    run_id: str | None = None
-    test: TestScore | None = None
-    release: bool = False
-    soup: tuple[str, ...] = ()
-    alpha: float | None = None
-    finding: str | None = None
 
 
 def summarise(recipe: Recipe, source: Provenance) -> Summary:
@@ -128,20 +105,7 @@ def summarise(recipe: Recipe, source: Provenance) -> Summary:
     image_size = preprocessing.side
     return {
         "format": FORMAT,
-        "sweep": source.sweep,
-        "trial": source.trial,
-        "mlflow_run_id": source.run_id,
-        "metric": source.metric,
-        "score": source.score,
-        "standard_error": source.standard_error,
-        "best_epoch": source.best_epoch,
-        "metrics": source.metrics,
-        "test": source.test,
-        **({"finding": source.finding} if source.finding else {}),  # type: ignore[typeddict-item]
-        **({"soup": list(source.soup)} if source.soup else {}),  # type: ignore[typeddict-item]
-        **({"alpha": source.alpha} if source.alpha is not None else {}),  # type: ignore[typeddict-item]
-        "trained_on": "train and validation" if source.release else "train",
-        "classes": list(source.classes),
+        **source,
         "backbone": {
             "source": recipe.backbone.source,
             "name": recipe.backbone.name,
@@ -155,7 +119,6 @@ def summarise(recipe: Recipe, source: Provenance) -> Summary:
         "interpolation": preprocessing.interpolation,
         "flip_average": recipe.flip_average.enabled,
         "seed": recipe.seed,
-        "threads": source.threads,
         "python": platform.python_version(),
         "libraries": {name: version(name) for name in LIBRARIES},
     }

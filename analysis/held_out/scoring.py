@@ -5,7 +5,7 @@ Temperature scaling improves the calibration (Guo et al. 2017, section 4.2).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, NotRequired, TypedDict
 
 import numpy as np
@@ -32,22 +32,8 @@ class Bin(TypedDict):
     confidence: float
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """`ece`: 15 bins, L1; `brier`: the sum over classes, 0 to 2; `nll`: in nats."""
-
-    ece: float
-    brier: float
-    nll: float
-
-
-class Share(TypedDict):
-    """A share from 0 to 1, with its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
-
+Share = dict[str, float]  # `mean`, `low` and `high`: a share from 0 to 1, with its 95 % interval
+Calibration = dict[str, float]  # `ece`: 15 bins, L1; `brier`: the sum over classes, 0 to 2; `nll`: in nats
 
 # The key `class` is a Python keyword, so this type cannot be written as a class.
 Recall = TypedDict("Recall", {"class": str, "images": int, "found": int, "interval": Share | None})
@@ -75,7 +61,7 @@ class TestScore(TypedDict):
     confusion: list[list[int]]
     recall: list[Recall]
     temperature: float
-    calibration: dict[str, dict[str, float]]
+    calibration: dict[str, Calibration]
     reliability: dict[str, list[Bin]]
     worst: list[WorstError]
 
@@ -91,7 +77,7 @@ def score_test(val: Predicted, test: Predicted, classes: tuple[str, ...]) -> Tes
     return {
         "images": len(labels),
         "correct": correct,
-        "accuracy": _share(correct, len(labels)),
+        "accuracy": asdict(share_interval(correct, len(labels))),
         "confusion": confusion_matrix(labels, predicted, labels=range(count)).tolist() if is_small else [],
         "recall": list(map(_recall, classes, found.tolist(), np.bincount(labels, minlength=count).tolist())),
         "temperature": temperature,
@@ -103,12 +89,8 @@ def score_test(val: Predicted, test: Predicted, classes: tuple[str, ...]) -> Tes
 
 def _recall(name: str, correct: int, images: int) -> Recall:
     """The recall of a class. In a test split that the user made, a class can have no image."""
-    return {"class": name, "images": images, "found": correct, "interval": _share(correct, images) if images else None}
-
-
-def _share(count: int, total: int) -> Share:
-    interval = share_interval(count, total)
-    return {"mean": interval.mean, "low": interval.low, "high": interval.high}
+    interval = asdict(share_interval(correct, images)) if images else None
+    return {"class": name, "images": images, "found": correct, "interval": interval}
 
 
 def _worst(logits: np.ndarray, labels: np.ndarray) -> list[WorstError]:
@@ -142,7 +124,7 @@ def measure_calibration(logits: np.ndarray, labels: np.ndarray) -> Calibration:
     of_label = probabilities[np.arange(len(labels)), labels]
     brier = (probabilities**2).sum(axis=1) - 2 * of_label + 1
     gaps = [share * abs(right - sure) for share, right, sure in _bins(probabilities, labels)]
-    return Calibration(float(sum(gaps)), float(brier.mean()), _nll(logits, labels))
+    return {"ece": float(sum(gaps)), "brier": float(brier.mean()), "nll": _nll(logits, labels)}
 
 
 def reliability(logits: np.ndarray, labels: np.ndarray) -> list[Bin]:
@@ -151,11 +133,11 @@ def reliability(logits: np.ndarray, labels: np.ndarray) -> list[Bin]:
     return [{"share": share, "accuracy": right, "confidence": sure} for share, right, sure in bins]
 
 
-def compare_temperatures(logits: np.ndarray, labels: np.ndarray, temperature: float) -> dict[str, dict[str, float]]:
+def compare_temperatures(logits: np.ndarray, labels: np.ndarray, temperature: float) -> dict[str, Calibration]:
     """The calibration before and after the logits (N, classes) are divided by the temperature."""
     return {
-        "before": asdict(measure_calibration(logits, labels)),
-        "after": asdict(measure_calibration(logits / temperature, labels)),
+        "before": measure_calibration(logits, labels),
+        "after": measure_calibration(logits / temperature, labels),
     }
 
 

@@ -30,17 +30,6 @@ KNOWN = WORDS[:2]
 
 
 @dataclass(frozen=True)
-class Savings:
-    """Epochs and seconds that a sweep ran, and those that it would have run without early stopping."""
-
-    epochs: float
-    epochs_full: float
-    seconds: float
-    seconds_full: float
-    stopped: int
-
-
-@dataclass(frozen=True)
 class Findings:
     """Everything that a report shows, computed once."""
 
@@ -50,7 +39,7 @@ class Findings:
     interactions: pd.DataFrame
     importance: pd.Series
     cautions: list[str]
-    savings: Savings
+    savings: pd.Series
     equal_time: pd.DataFrame
 
 
@@ -102,21 +91,24 @@ def order_effects(effects: pd.DataFrame) -> pd.DataFrame:
     return by_size.sort_values("verdict", key=lambda words: words.map(WORDS.index), kind="stable")
 
 
-def measure_savings(sweep: Sweep) -> Savings:
-    """Compare what a sweep ran with what it would have run without early stopping.
+def measure_savings(sweep: Sweep) -> pd.Series:
+    """Compare the epochs and seconds that a sweep ran with those, `_full`, that it would have run without early stopping.
 
-    Each epoch that never ran counts as long as the mean of the trial's own epochs.
+    Each epoch that never ran counts as long as the mean of the trial's own epochs. `stopped` is a number of trials.
     """
     trials = sweep.trials[sweep.trials.epochs_done > 0]
     stopped = trials.state == "stopped"
     pace = trials.seconds / trials.epochs_done
     full = np.where(stopped, trials.epochs, trials.epochs_done)
-    return Savings(
-        epochs=float(trials.epochs_done.sum()),
-        epochs_full=float(full.sum()),
-        seconds=float(trials.seconds.sum()),
-        seconds_full=float((pace * full).sum()),
-        stopped=int(stopped.sum()),
+    return pd.Series(
+        {
+            "epochs": trials.epochs_done.sum(),
+            "epochs_full": full.sum(),
+            "seconds": trials.seconds.sum(),
+            "seconds_full": (pace * full).sum(),
+            "stopped": stopped.sum(),
+        },
+        dtype=float,
     )
 
 
@@ -177,7 +169,7 @@ def describe_costs(findings: Findings) -> Iterator[str]:
         if saved.seconds_full > 0:
             times = f", about {format_seconds(saved.seconds_full - saved.seconds)} of training"
         yield (
-            f"Stopping {plural(saved.stopped, 'trial')} early saved {100 * share:.0f} % of the epochs that full-length "
+            f"Stopping {plural(int(saved.stopped), 'trial')} early saved {100 * share:.0f} % of the epochs that full-length "
             f"training would have taken ({saved.epochs:,.0f} of {saved.epochs_full:,.0f} were run){times}."
         )
     yield from compare_with_plan(findings.sweep.figures, findings.sweep.trials.memory_mb.max())

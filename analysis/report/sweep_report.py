@@ -24,7 +24,6 @@ from analysis.report.findings import (
 )
 from analysis.report.interactive_figures import choose_pair, explain_missing, slices_height, to_json
 from analysis.report.page import Verdict, render_template
-from analysis.report.plots.contour_plots import plot_contour
 from analysis.report.plots.cost_plots import plot_costs, plot_equal_time
 from analysis.report.plots.curve_plots import plot_curves, plot_epochs, plot_parallel, plot_progress, plot_timeline
 from analysis.report.plots.effect_plots import (
@@ -35,7 +34,7 @@ from analysis.report.plots.effect_plots import (
 from analysis.report.plots.plot_style import to_svg
 from analysis.report.plots.rate_plots import plot_winner_rates
 from analysis.report.sentences import describe_images, describe_lead, describe_probe
-from analysis.report.sweep_data import EPOCH_METRICS, EffectData, collect_effects, collect_sweep, list_slices
+from analysis.report.sweep_data import EPOCH_METRICS, EffectData, collect_effects, collect_sweep
 from ledger.columns import list_columns
 from ledger.formatting import format_effect, format_score, format_seconds
 
@@ -135,10 +134,6 @@ def _list_plots(findings: Findings) -> dict[str, Callable[[], Figure]]:
     best = sweep.curves[sweep.curves.trial == sweep.completed.trial.iloc[0]]
     if best[list(EPOCH_METRICS)].notna().any(axis=None):
         plots["epochs"] = lambda: plot_epochs(sweep)
-    if not explain_missing(sweep, 2):
-        slices = {axis.name: axis for axis in list_slices(sweep)}
-        x, y = (slices[name] for name in choose_pair(sweep, findings.importance))
-        plots["contour"] = lambda: plot_contour(sweep, x, y)
     if len(findings.importance):
         plots["importance"] = lambda: plot_importance(findings.importance)
     if best["lr"].notna().any():

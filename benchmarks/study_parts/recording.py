@@ -28,7 +28,7 @@ from search.core.sampler import Sampler
 from spaces.load import load_space
 from spaces.parameters.conditions import Retrace
 from spaces.parameters.domains import Choice, find_parameters, is_scalar, word_of
-from spaces.parameters.draws import Params, draw_fields
+from spaces.parameters.draws import Params, draw
 from spaces.parameters.views import encode
 from spaces.space import Space
 from training.errors import UserError
@@ -88,7 +88,7 @@ def list_domains(space: Space) -> dict[str, Any]:
 
 def recipe_of(space: Space, params: Params) -> Recipe:
     """Return the recipe that these parameters draw."""
-    return read_recipe(draw_fields(space.recipe, Retrace(params)))
+    return read_recipe({name: draw(value, Retrace(params), name) for name, value in space.recipe.items()})
 
 
 def params_of(space: Space, recipe: Recipe) -> Params:

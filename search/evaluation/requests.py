@@ -19,6 +19,7 @@ from search.display.one_trial import find_trial
 from spaces.load import change_recipe, load_recipe, parse_recipe
 from spaces.reading.known_backbones import check_backbones
 from spaces.space import Space
+from training.contract.part import CODE
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 
@@ -85,6 +86,7 @@ def _request_recipe(target: Target, read: Callable[[Space], Recipe], full: bool 
     if (known := next((trial for trial in record.trials if trial.recipe == recipe), None)) is not None:
         raise UserError(f"{record.name}: trial {known.name} has this recipe already. Change a value of it.")
     _refuse_second(record, recipe)
+    _refuse_unloaded(record, recipe)
     when = target.hand_over(TrialAdded(request=uuid.uuid4().hex, recipe=recipe, full=full))
     notes = []
     if record.space.search.scheduler.name == "asha" and not full:
@@ -105,6 +107,19 @@ def _refuse_second(record: SweepRecord, recipe: Recipe) -> None:
             raise UserError(
                 f"{record.name}: {known or 'this recipe was added already, and its trial waits'}. Change a value of it."
             )
+
+
+def _refuse_unloaded(record: SweepRecord, recipe: Recipe) -> None:
+    """Refuse a recipe with a plugin that the driver does not have. Without a driver, the next one must have it."""
+    if record.plugins is None or not record.folder.is_running():
+        return
+    loaded = {None, *record.plugins}  # what is bundled has no code
+    parts = recipe.model_dump()
+    if missing := [name for name in parts if isinstance(parts[name], dict) and parts[name].get(CODE) not in loaded]:
+        raise UserError(
+            f"{record.name}: its driver was started without the plugin of {', '.join(missing)}. Stop the sweep, and continue "
+            f"it with the plugin: sweep stop {record.name}, then sweep resume {record.name} --plugin FILE."
+        )
 
 
 def _check_recipe(record: SweepRecord, recipe: Recipe, is_here: bool) -> Recipe:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +46,7 @@ def cook_soup(record: SweepRecord, out: Path | None, console: Console) -> Soup:
     cooked = cook(ingredients, classes, record.trials.metric, device=find_device())
     soup = _describe(record, cooked, out)
     source = source_of(record, best, None, classes)
-    return _export(soup, recipe, cooked, replace(source, soup=soup.trials), console)
+    return _export(soup, recipe, cooked, {**source, "soup": list(soup.trials)}, console)
 
 
 def mix_start(record: SweepRecord, name: str | None, alpha: float | None, out: Path | None, console: Console) -> Soup:
@@ -72,20 +71,21 @@ def mix_start(record: SweepRecord, name: str | None, alpha: float | None, out: P
         raise UserError(f"trial {trial.name} of {record.name} is an ensemble of snapshots. Name another with --trial.")
     trained = Ingredient(trial.name, recipe, saved["state_dict"])
     cooked = mix_with_start(trained, classes, record.trials.metric, alpha, device=find_device())
-    source = replace(source_of(record, trial, None, classes), alpha=cooked.alpha)
+    assert cooked.alpha is not None  # it is a mean with the start
+    source: Provenance = {**source_of(record, trial, None, classes), "alpha": cooked.alpha}
     return _export(_describe_start(record, cooked, alpha, out), recipe, cooked, source, console)
 
 
 def _export(soup: Soup, recipe: Recipe, cooked: Cooked, source: Provenance, console: Console) -> Soup:
     """Write the export of a result that has a folder, and print its sentences."""
     if soup.folder is not None:
-        source = replace(
-            source,
-            metrics=cooked.metrics,
-            score=soup.score,
-            standard_error=cooked.standard_error,
-            run_id=None,
-        )
+        source = {
+            **source,
+            "metrics": cooked.metrics,
+            "score": soup.score,
+            "standard_error": cooked.standard_error,
+            "mlflow_run_id": None,
+        }
         export_model(recipe, cooked.weights, source, soup.folder)
     for sentence in soup.sentences:
         console.print(sentence, markup=False)

@@ -119,7 +119,8 @@ def write_trial(
         whose = f"the recipe of {describe_trial(record, trial)}"
         return TrialExport(out, f"Exported {whose} to {out}; its weights are gone ({why}). {train_again}")
     source = source_of(record, trial, record.test, saved["classes"])
-    source = replace(source, finding=headline or find_headline(record, trial))
+    if finding := headline or find_headline(record, trial):
+        source["finding"] = finding
     export_model(read_recipe(saved["recipe"]), saved["state_dict"], source, out)
     what = f"recipe, weights, summary, card.{_add(record, out, extras) if extras.need_weights else ''}"
     return TrialExport(out, f"Exported {describe_trial(record, trial)} to {out}: {what} {train_again}")
@@ -151,11 +152,12 @@ def source_of(record: SweepRecord, trial: Trial, test: TestScored | None, classe
         score=last.score,
         standard_error=trial.standard_error,
         best_epoch=last.best_epoch,
-        classes=tuple(classes),
+        trained_on="train",
+        classes=list(classes),
         threads=record.threads,
         sweep=record.name,
         trial=trial.name,
-        run_id=record.run_ids.get(trial.number),
+        mlflow_run_id=record.run_ids.get(trial.number),
         test=cast("TestScore", test.results) if test and test.trial == trial.number else None,
     )
 

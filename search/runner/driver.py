@@ -28,6 +28,7 @@ from search.runner.start.prepare import PreparedSweep
 from search.tracking.writer import Tracking
 from training.errors import LostResults, UserError
 from training.process.resources import split_cpus
+from training.recipe import Recipe
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -131,6 +132,7 @@ def _describe_driver(plan: PreparedSweep) -> DriverStarted:
         gpus=demand.gpus,
         dashboard=plan.dashboard,
         seconds=plan.seconds,
+        plugins=tuple(dict.fromkeys(Recipe.plugins().values())),
     )
 
 

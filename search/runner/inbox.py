@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
+from ledger.events import AnyRequest
 from ledger.folder import SweepFolder
-from ledger.requests import list_requests, parse_request
+from ledger.requests import UNREADABLE, list_requests, logger, parse_request
 from search.core.controller import Controller
 from search.tracking.writer import Tracking
 
 LOOK_SECONDS = 0.5
-logger = logging.getLogger("search")
 
 
 class Inbox:
@@ -34,15 +33,18 @@ class Inbox:
             return
         self.next_look = time.monotonic() + LOOK_SECONDS
         for path, event in list_requests(self.folder):
-            if event is None:
-                logger.warning("%s is not a request, so it was removed.", path)
-            else:
-                self.controller.accept(event)
+            self._accept(str(path), event)
             path.unlink()
         for name, text in self.tracking.requests.items():
-            if (event := parse_request(text.encode())) is not None:
-                self.controller.accept(event)
-            self.tracking.answered.add(name)
+            if name not in self.tracking.answered:
+                self._accept(name, parse_request(text.encode()))
+                self.tracking.answered.add(name)
         if not self.has_run and (run := self.tracking.own_run):
             self.controller.record(run)
             self.has_run = True
+
+    def _accept(self, name: str, event: AnyRequest | None) -> None:
+        if event is None:
+            logger.warning(UNREADABLE, name)
+        else:
+            self.controller.accept(event)

@@ -141,9 +141,13 @@ def _export(outcome: Outcome, out: Path, metric: str, threads: int, run_id: str 
         score=last.score,
         standard_error=last.standard_error,
         best_epoch=best.epoch,
-        classes=outcome.classes,
+        test=None,
+        trained_on="train",
+        classes=list(outcome.classes),
         threads=threads,
-        run_id=run_id,
+        sweep=None,
+        trial=None,
+        mlflow_run_id=run_id,
     )
     export_model(outcome.recipe, read_checkpoint(out / "best.ckpt")["state_dict"], source, out)
     for name in ("best.ckpt", "last.ckpt"):

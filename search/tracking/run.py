@@ -41,7 +41,6 @@ STATUS = {
     "failed": "FAILED",
     "interrupted": "KILLED",  # the run is reopened when the trial continues
 }
-ENDED = [state for state, status in STATUS.items() if status != "RUNNING"]
 
 
 @contextmanager
@@ -214,20 +213,10 @@ def dataset_of(facts: Dataset) -> DatasetInput:
 
 
 def summary(trials: Trials, stamp: int) -> list[Metric]:
-    """Return the sweep's own metrics: states, best trial, linear probe, plan and time. Their step is the number of trials."""
+    """Return the sweep's own metrics for MLflow. Their step is the number of trials."""
     from mlflow.entities import Metric
 
-    count = trials.count()
-    values: dict[str, float] = {f"trials_{state}": count.get(state, 0) for state in ENDED}  # type: ignore[call-overload]
-    if best := trials.best():
-        assert best.score is not None
-        values |= {f"best_{trials.metric}": best.score, "best_trial": best.number}
-    if trials.probe:
-        values |= trials.probe.figures()
-    if trials.plan:
-        values |= trials.plan.figures()
-    values["elapsed_seconds"] = trials.elapsed_seconds
-    return [Metric(name, value, stamp, len(trials)) for name, value in values.items()]
+    return [Metric(name, value, stamp, len(trials)) for name, value in trials.figures().items()]
 
 
 def leaderboard(trials: Trials) -> str:

@@ -32,7 +32,7 @@ def draw(tree: Tree, trial: OptunaTrial, name: str = "") -> Tree:
     """
     match tree:
         case dict():
-            return draw_fields(tree, trial, name)
+            return {key: draw(value, trial, join(name, key)) for key, value in tree.items()}
         case Choice():
             position = tree.keys.index(trial.suggest_categorical(name, tree.keys))
             return draw(tree.options[position], trial, f"{name}[{tree.labels[position]}]")
@@ -44,11 +44,6 @@ def draw(tree: Tree, trial: OptunaTrial, name: str = "") -> Tree:
             return trial.suggest_int(name, tree.low, tree.high)
         case _:
             return tree
-
-
-def draw_fields(fields: dict[str, Tree], trial: OptunaTrial, name: str = "") -> dict[str, Tree]:
-    """Draw plain values for each field of a mapping, as `draw` does for one."""
-    return {key: draw(value, trial, join(name, key)) for key, value in fields.items()}
 
 
 def join(name: str, key: str) -> str:

@@ -7,21 +7,20 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from spaces.parameters.domains import Choice, IntUniform, LogUniform, Scalar, Tree, Uniform, format_value
+from spaces.parameters.domains import Choice, IntUniform, LogUniform, Scalar, Tree, Uniform
 from spaces.parameters.draws import Params, join
 from spaces.schema import Slot, slot_of
 from training.contract.part import CODE
-from training.errors import UserError
 from training.recipe import Recipe
 
 Value = Scalar | tuple[Scalar, ...] | Uniform | LogUniform  # a value that a path can take
 
 
-class _Gone:
+class Gone:
     """Stands for a tree of which no value is left."""
 
 
-_GONE: Final = _Gone()
+GONE: Final = Gone()
 
 
 def encode(tree: Tree, value: object, name: str = "") -> Params | None:
@@ -69,46 +68,32 @@ def _encode_part(tree: dict[str, Tree], value: object, name: str) -> Params | No
     return params
 
 
-def prune(tree: dict[str, Tree], path: str, values: Collection[object]) -> dict[str, Tree]:
-    """The tree without these values at a path.
-
-    Args:
-        tree: A recipe with its domains.
-        path: The field, such as `precision.mode`.
-        values: The values to remove from each choice there.
-    """
-    left = _prune_part(tree, Recipe, path.split("."), values)
-    if isinstance(left, _Gone):
-        offered = ", ".join(sorted(map(format_value, values_at(tree, path))))
-        raise UserError(f"{path}: nothing is left of what the space offers ({offered}). Offer another value.")
-    return left
-
-
-def _prune_part(
+def prune(
     tree: dict[str, Tree], part: type[BaseModel], steps: list[str], values: Collection[object]
-) -> dict[str, Tree] | _Gone:
+) -> dict[str, Tree] | Gone:
+    """The tree of a recipe or of a part of one, without these values in the choices at a path, given as its steps."""
     field, *rest = steps
     if field not in part.model_fields:
         return tree  # The field belongs to another kind of this technique.
     slot = slot_of(part, field)
     left = _prune(tree.get(field, slot.default), slot, rest, values)
-    if isinstance(left, _Gone):
-        return _GONE
+    if isinstance(left, Gone):
+        return GONE
     return {**tree, field: left} if field in tree else tree
 
 
-def _prune(tree: Tree, slot: Slot, steps: list[str], values: Collection[object]) -> Tree | _Gone:
+def _prune(tree: Tree, slot: Slot, steps: list[str], values: Collection[object]) -> Tree | Gone:
     match tree:
         case Choice():
             kept = (_prune(option, slot, steps, values) for option in tree.options)
-            options = tuple(option for option in kept if not isinstance(option, _Gone))
-            return Choice(options) if options else _GONE
+            options = tuple(option for option in kept if not isinstance(option, Gone))
+            return Choice(options) if options else GONE
         case dict() if steps:
-            return _prune_part(tree, slot.part(tree), steps, values)
+            return prune(tree, slot.part(tree), steps, values)
         case IntUniform() if any(isinstance(value, int | float) and tree.low <= value <= tree.high for value in values):
             return _prune(Choice(tuple(range(tree.low, tree.high + 1))), slot, steps, values)
         case _:
-            return _GONE if not steps and tree in values else tree
+            return GONE if not steps and tree in values else tree
 
 
 def values_at(tree: dict[str, Tree], path: str, part: type[BaseModel] = Recipe) -> Iterator[Value]:

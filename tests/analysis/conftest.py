@@ -13,7 +13,7 @@ from analysis.loading import load
 from ledger.tables import Sweep
 from search.tracking import writer as tracking
 from spaces.load import load_space
-from tests.analysis.made_up import SPACE, send, simulate, write
+from tests.analysis.made_up import OUTSIDE, SPACE, send, simulate, write
 from training.data.load_data import load_data
 from training.loop.checkpoint import read_checkpoint
 from training.recipe import read_recipe
@@ -37,7 +37,8 @@ def make_export(tmp_path_factory):
             score=last.score,
             standard_error=last.standard_error,
             best_epoch=last.best_epoch,
-            classes=outcome.classes,
+            classes=list(outcome.classes),
+            **OUTSIDE,
             threads=torch.get_num_threads(),
         )
         weights = read_checkpoint(folder / "training" / "best.ckpt")["state_dict"]

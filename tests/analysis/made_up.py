@@ -14,6 +14,9 @@ from search.core.controller import Controller
 from search.tracking.writer import Tracking
 from training.loop.epoch_report import Report
 
+# Where an export comes from, if its training was outside a sweep.
+OUTSIDE = {"sweep": None, "trial": None, "mlflow_run_id": None, "test": None, "trained_on": "train"}
+
 EXPERIMENT = "technique-search"
 START = 1_700_000_000.0
 SPACE = """

@@ -1,5 +1,6 @@
 """Every notebook runs from top to bottom on a sweep, and is stored without outputs."""
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -25,5 +26,7 @@ def test_a_notebook_runs_from_top_to_bottom(path, storage, tmp_path):
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert any("image/png" in output.get("data", {}) for output in shown), "no picture"
+    texts = [output.data["text/plain"] for output in shown if "data" in output]
+    assert not [text for text in texts if re.search(r"\w\(\w+=", text)], "a value is shown as Python writes it"
     recorded = [output.text for output in shown if output.get("name") == "stderr"]
     assert not [text for text in recorded if "IProgress" not in text]  # tqdm, which Optuna imports, prints this

@@ -21,6 +21,17 @@ search: {trials: 5, scheduler: {name: none}}
 """
 
 
+PLUGIN = """
+from training.contract.technique import Technique
+
+class Hum(Technique):
+    strength: float = 0.0
+
+    def apply(self, setup):
+        pass
+"""
+
+
 class NoStore:
     """Accepts a sweep's events, as for an MLflow store that does not answer."""
 
@@ -116,3 +127,26 @@ def leave_out_store(patch):
     import search.runner.sweep
 
     patch.setattr(search.runner.sweep, "Tracking", lambda *_, **__: NoStore())
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    """A file with the technique `hum`, which is not loaded."""
+    from training import plugins
+
+    (tmp_path / "hum.py").write_text(PLUGIN)
+    yield tmp_path / "hum.py"
+    plugins.forget()
+
+
+@pytest.fixture
+def request_of_a_plugin(plugin):
+    """A line that asks for a recipe with that technique, as a command that has loaded it writes it."""
+    from ledger.events import TrialAdded, encode
+    from training import plugins
+    from training.recipe import read_recipe
+
+    plugins.load([plugin])
+    line = encode(TrialAdded(request="a", recipe=read_recipe({"hum": {"strength": 0.5}})))
+    plugins.forget()
+    return line

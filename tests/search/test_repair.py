@@ -170,8 +170,8 @@ def test_after_the_loss_of_the_best_epochs_report_the_score_is_kept(storage):
     trial = record.trials.by_number[0]
     trial.reports = [trial.reports[0], trial.reports[-1].model_copy(update={"best_epoch": 2})]
     source = source_of(record, trial, None, ["a", "b"])
-    assert source.best_epoch == 2
-    assert source.metrics == {"val_accuracy": trial.score}
+    assert source["best_epoch"] == 2
+    assert source["metrics"] == {"val_accuracy": trial.score}
 
 
 def test_with_damaged_weights_the_recipe_can_still_be_exported(trained_sweep, tmp_path, monkeypatch, capsys):

@@ -24,13 +24,10 @@ def pareto_front(cost: ArrayLike, score: ArrayLike) -> np.ndarray:
 
     Of equal points it has the first only.
     """
-    cost, score = np.asarray(cost, dtype=float), np.asarray(score, dtype=float)
-    front = np.zeros(len(cost), dtype=bool)
-    best = -np.inf
-    for place in np.lexsort((-score, cost)):
-        if score[place] > best:
-            front[place], best = True, score[place]
-    return front
+    points = pd.DataFrame({"cost": np.asarray(cost), "score": np.asarray(score)})
+    points = points.sort_values(["cost", "score"], ascending=[True, False])
+    is_new = points.score > points.score.cummax().shift(fill_value=-np.inf)
+    return is_new.sort_index().to_numpy()
 
 
 def plot_costs(sweep: Sweep) -> Figure:

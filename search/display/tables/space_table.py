@@ -33,7 +33,7 @@ def space_table(space: Space, width: int = NARROW) -> RenderableType:
     for title in TITLES:
         table.add_column(title, overflow="fold")
     rows = space.rows()
-    names = [".".join(filter(None, (row.technique, row.hyperparameter))) for row in rows]
+    names = [row.path for row in rows]
     domains = [row.domain if row.is_fixed else _name_options(row.domain) for row in rows]
     conditions = [_shorten(row.condition, row.technique) for row in rows]
     first, last = (max(map(len, column)) for column in ([TITLES[0], *names], [TITLES[2], *conditions]))

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.effects.intervals import Interval, paired_interval, rank_ranges, score_interval, score_noise
 from analysis.export.bundle import check_out, export_model
+from analysis.export.summary import Provenance
 from ledger.events import TestOpened, TestScored
 from ledger.folder import SweepFolder
 from ledger.formatting import plural
@@ -233,13 +233,13 @@ def _train_release(replicated: Replicated, headline: str, console: Console) -> N
             f"release. The confirmed model is the best there is: exports/{record.name}."
         )
     out = Path("exports") / f"{replicated.event.of}-final"
-    source = replace(
-        source_of(record, trial, test, confirmed["classes"]),
-        best_epoch=recipe.epochs,
-        threads=resources.threads,
-        run_id=None,
-        release=True,
-        finding=headline,
-    )
+    source: Provenance = {
+        **source_of(record, trial, test, confirmed["classes"]),
+        "best_epoch": recipe.epochs,
+        "threads": resources.threads,
+        "mlflow_run_id": None,
+        "trained_on": "train and validation",
+        "finding": headline,
+    }
     export_model(outcome.recipe, read_checkpoint(folder / "best.ckpt")["state_dict"], source, out)
     console.print(f"Exported the model to release to {out}: recipe, weights, summary, card.", markup=False)

@@ -176,7 +176,10 @@ def test_the_parameter_with_the_largest_effect_is_the_most_important(sweep):
 
 def test_no_point_of_the_front_is_beaten():
     cost, score = np.array([1.0, 2.0, 2.0, 3.0, 4.0]), np.array([0.5, 0.4, 0.7, 0.7, 0.9])
-    assert pareto_front(cost, score).tolist() == [True, False, True, False, True]
+    front = [True, False, True, False, True]
+    assert pareto_front(cost, score).tolist() == front
+    order = [3, 0, 4, 2, 1]  # as the trials of a sweep, which are in the order of their scores
+    assert pareto_front(pd.Series(cost)[order], pd.Series(score)[order]).tolist() == [front[place] for place in order]
 
 
 def test_savings_count_the_epochs_that_stopped_trials_did_not_run(sweep):

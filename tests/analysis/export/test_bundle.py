@@ -1,12 +1,14 @@
 """An export is self-contained: without this project it loads and reproduces its score, in every format."""
 
 import csv
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import zlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,12 +16,14 @@ import pytest
 import timm
 import torch
 from markdown_it import MarkdownIt
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from analysis.export.bundle import export_recipe, read_export, write_summary
+from analysis.export.classifier import load_classifier
 from analysis.export.onnx_export import export_onnx, quantise
 from analysis.export.prediction import Options, predict_images
 from analysis.export.served_model import ServedClassifier
+from training.data.files.decode import decode_image
 from training.data.load_data import load_data
 from training.data.pipelines.loaders import make_eval_loader
 from training.data.preprocessing.transform import fit, normalise
@@ -284,7 +288,7 @@ def test_a_model_whose_onnx_form_gives_other_logits_is_refused(exported, monkeyp
     from analysis.export import onnx_export
 
     found = read_export(exported)
-    monkeypatch.setattr(onnx_export, "_run", lambda path: lambda images: np.zeros((len(images), 10), np.float32))
+    monkeypatch.setattr(onnx_export, "open_onnx", lambda *_: lambda images: torch.zeros(len(images), 10))
     with pytest.raises(RuntimeError, match="its logits differ"):
         export_onnx(found, load_data(found.recipe.data))
 
@@ -296,19 +300,41 @@ def test_the_class_that_mlflow_serves_brings_no_warning_of_mlflow():
 
 
 @pytest.mark.slow
-def test_a_registered_model_loads_and_predicts_without_this_project(exported, validation_files, tmp_path, stranger):
+def test_a_registered_model_loads_and_predicts_without_this_project(
+    exported, validation_files, tmp_path, stranger, monkeypatch
+):
     import mlflow
+    from mlflow import MlflowClient
+    from mlflow.tracking import fluent
+    from mlflow.tracking._tracking_service import utils
+    from mlflow.utils.thread_utils import ThreadLocalVariable
 
     from analysis.export.registry import register
 
     found = read_export(exported)
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    before = mlflow.get_tracking_uri()
-    try:
-        address = register(found, load_data(found.recipe.data), name="digits", tracking_uri=uri, experiment="e")
-    finally:
-        mlflow.set_tracking_uri(before)
-    assert address == "models:/digits/1"
+    own = f"sqlite:///{tmp_path}/own.db"  # the caller's store, experiment and run
+    monkeypatch.setattr(utils, "_tracking_uri", own)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", own)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", "7")
+    active = SimpleNamespace(info=SimpleNamespace(run_id="mine"))
+    monkeypatch.setattr(fluent, "_active_run_stack", stack := ThreadLocalVariable(list))
+    stack.get().append(active)
+    client, data = MlflowClient(uri), load_data(found.recipe.data)
+    run = client.create_run(client.create_experiment("e"), run_name="0007").info.run_id
+    for number, run_id in enumerate([None, run], start=1):
+        found.summary["mlflow_run_id"] = run_id
+        address = register(found, data, name="digits", tracking_uri=uri, experiment="e")
+        assert address == f"models:/digits/{number}"
+        made = client.get_model_version("digits", str(number))
+        assert (made.status, made.run_id or None) == ("READY", run_id)
+    assert (mlflow.get_tracking_uri(), mlflow.active_run()) == (own, active)
+    assert not (tmp_path / "own.db").exists()
+    assert (os.environ["MLFLOW_TRACKING_URI"], os.environ["MLFLOW_EXPERIMENT_ID"]) == (own, "7")
+    [output] = client.get_run(run).outputs.model_outputs
+    logged = client.get_logged_model(output.model_id)
+    assert (logged.status, logged.source_run_id, logged.name) == ("READY", run, "digits")
+    assert json.loads(logged.tags["mlflow.modelVersions"]) == [{"name": "digits", "version": 2}]
     code = (
         "import os\nos.environ['MLFLOW_DISABLE_TELEMETRY'] = 'true'\n"
         "import mlflow, pandas as pd\nfrom pathlib import Path\n"
@@ -382,17 +408,14 @@ def test_the_card_and_a_registered_model_prepare_images_by_the_crop_mode(make_ex
 
 
 def test_the_model_in_the_registry_has_the_limits_and_the_pixels_of_the_other_readers(exported, tmp_path, monkeypatch):
-    import io
-
     from mlflow.exceptions import MlflowException
 
     from analysis.export import served_model
-    from analysis.export.classifier import load_classifier
     from training.data.files import decode, metadata
 
     for name in ("MAX_PIXELS", "MAX_RATIO", "FORMATS"):
         assert getattr(served_model, name) == getattr(decode, name)
-    assert served_model.TURNS == metadata.TURNS
+    assert (served_model.TURNS, served_model.PIXEL_CHUNKS) == (metadata.TURNS, metadata._PIXEL_CHUNKS)
     served = served_model.ServedClassifier()
     served.summary = read_export(exported).summary
     pixels = np.random.default_rng(0).integers(0, 256, (70, 50, 4), dtype=np.uint8)
@@ -411,8 +434,6 @@ def test_the_model_in_the_registry_has_the_limits_and_the_pixels_of_the_other_re
 
 @pytest.mark.parametrize("shape", [(20, 2900), (2900, 20), (40, 1500)])
 def test_the_model_in_the_registry_enlarges_no_thin_image_as_a_whole(shape, exported, monkeypatch):
-    import io
-
     from analysis.export import served_model
     from training.data.preprocessing.transform import fit
     from training.recipe import read_recipe
@@ -448,10 +469,6 @@ ODD_IMAGES = {  # the pixels, and how they are saved
 
 @pytest.mark.parametrize("name", ODD_IMAGES)
 def test_the_model_in_the_registry_reads_odd_images_as_the_other_readers_do(exported, name):
-    import io
-
-    from analysis.export.classifier import load_classifier
-    from training.data.files.decode import decode_image
 
     make, options = ODD_IMAGES[name]
     image, stream = Image.fromarray(make(np.linspace(0, 1, 70 * 50).reshape(70, 50))), io.BytesIO()
@@ -467,6 +484,40 @@ def test_the_model_in_the_registry_reads_odd_images_as_the_other_readers_do(expo
     expected = normalise(pixels[None], classifier.recipe.evaluation_preprocessing)[0]
     assert np.unique(pixels).size > 30
     torch.testing.assert_close(served.prepare(stream.getvalue()), expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", [b"pHYs", b"cHRM", b"acTL"])
+def test_the_model_in_the_registry_reads_good_pixels_with_damaged_metadata(exported, name):
+    pixels, stream = np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8), io.BytesIO()
+    Image.fromarray(pixels).save(stream, "PNG")
+    start, rest = stream.getvalue()[:33], stream.getvalue()[33:]
+    content = start + (1).to_bytes(4, "big") + name + b"1" + zlib.crc32(name + b"1").to_bytes(4, "big") + rest
+    with pytest.raises(ValueError, match="truncated|Truncated"):
+        Image.open(io.BytesIO(content))
+    served, classifier = ServedClassifier(), load_classifier(exported, device="cpu")
+    served.summary = read_export(exported).summary
+    image = classifier.prepare(decode_image(content))
+    expected = normalise(image[None], classifier.recipe.evaluation_preprocessing)[0]
+    torch.testing.assert_close(served.prepare(content), expected, atol=1e-6, rtol=0)
+    with pytest.raises(OSError, match="."):
+        served.prepare(content[:20])
+
+
+def test_the_model_in_the_registry_reads_heic_where_pillow_heif_is_installed(exported, monkeypatch):
+    served, content = ServedClassifier(), b"\0\0\0\x10ftypheic\0\0\0\0"
+    served.summary = read_export(exported).summary
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(UnidentifiedImageError):
+        served.prepare(content)
+    monkeypatch.setattr(Image, "OPEN", dict(Image.OPEN))
+    monkeypatch.setattr(Image, "ID", list(Image.ID))
+    heif = SimpleNamespace(
+        register_heif_opener=lambda: Image.register_open("HEIF", lambda *_: Image.new("RGB", (40, 40), (9, 8, 7)))
+    )
+    monkeypatch.setitem(sys.modules, "pillow_heif", heif)
+    colours = torch.tensor([9, 8, 7]) / 255
+    mean, std = (torch.tensor(served.summary[name]) for name in ("mean", "std"))
+    torch.testing.assert_close(served.prepare(content)[:, 5, 5], (colours - mean) / std)
 
 
 def test_names_and_paths_are_text_on_the_card_and_neither_html_nor_links(exported, tmp_path):

@@ -18,6 +18,7 @@ from analysis.export.onnx_export import export_onnx, quantise
 from analysis.export.prediction import Options, predict_images
 from analysis.export.summary import Provenance
 from search.cli.main import app
+from tests.analysis.made_up import OUTSIDE
 from training.data.load_data import load_data
 from training.errors import UserError
 
@@ -62,7 +63,14 @@ def test_a_disk_that_is_full_leaves_the_older_files_and_nothing_else(exported, p
     (tmp_path / "out.csv").write_text("older")
     found = read_export(folder)
     source = Provenance(
-        metrics={}, metric="val_accuracy", score=1, standard_error=0, best_epoch=1, classes=found.classes, threads=1
+        metrics={},
+        metric="val_accuracy",
+        score=1,
+        standard_error=0,
+        best_epoch=1,
+        classes=list(found.classes),
+        threads=1,
+        **OUTSIDE,
     )
     with small_files(2000):
         with pytest.raises(UserError, match="--out=.*out.csv: it cannot be written to .File too large"):

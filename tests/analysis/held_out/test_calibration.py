@@ -24,9 +24,9 @@ def test_measures_equal_those_of_reference_libraries():
     found = measure_calibration(logits, labels)
     probabilities = softmax(logits, axis=1)
     ece = multiclass_calibration_error(torch.tensor(probabilities), torch.tensor(labels), num_classes=5, n_bins=15)
-    assert abs(found.ece - float(ece)) < 1e-6
-    assert abs(found.nll - log_loss(labels, probabilities)) < 1e-9
-    assert abs(found.brier - brier_score_loss(labels, probabilities, scale_by_half=False)) < 1e-9
+    assert abs(found["ece"] - float(ece)) < 1e-6
+    assert abs(found["nll"] - log_loss(labels, probabilities)) < 1e-9
+    assert abs(found["brier"] - brier_score_loss(labels, probabilities, scale_by_half=False)) < 1e-9
 
 
 def test_the_temperature_of_overconfident_logits_is_found_and_improves_the_calibration():

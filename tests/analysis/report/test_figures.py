@@ -15,9 +15,8 @@ import pytest
 
 from analysis.effects.technique_effects import measure_importance
 from analysis.report.findings import find
-from analysis.report.plots.contour_plots import plot_contour
 from analysis.report.plots.curve_plots import plot_timeline
-from analysis.report.sweep_data import collect_sweep, list_slices
+from analysis.report.sweep_data import collect_sweep
 from analysis.report.sweep_report import render_report
 from training.errors import UserError
 
@@ -113,20 +112,6 @@ def test_few_trials_of_full_length_have_a_sentence_in_place_of_slices_and_contou
     for page in (small.plot.slices().to_html(), small.plot.contour().to_html(), render_report(find(small))):
         assert page.count(sentence) == 1
         assert not re.search('data-chart="(slices|contour)"', page)
-
-
-def test_the_picture_of_contours_is_coloured_near_trials_alone(sweep):
-    lr, alpha = (next(a for a in list_slices(sweep) if a.name == name) for name in ("optimizer.lr", "mixup.alpha"))
-    figure = plot_contour(sweep, lr, alpha)
-    axes = figure.axes[0]
-    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-    field, points = axes.collections
-    both = [place for place, value in enumerate(alpha.values) if value is not None]
-    assert points.get_offsets().tolist() == [[lr.values[place], alpha.values[place]] for place in both]
-    scores = 100 * sweep.trials.score.to_numpy()[both]
-    assert scores.min() - 1e-9 <= field.get_array().min()
-    assert field.get_array().max() <= scores.max() + 1e-9
-    assert 0 < field.get_array().count() < field.get_array().size
 
 
 def test_the_timeline_leaves_out_the_times_without_a_driver(sweep):

@@ -21,6 +21,7 @@ from search.runner.inbox import Inbox
 from search.runner.sweep import create_folder, describe_progress, make_header
 from spaces.load import dump_recipe, load_space
 from tests.commands import call
+from training import plugins
 from training.errors import UserError
 from training.loop.epoch_report import Report
 from training.recipe import Recipe
@@ -154,6 +155,49 @@ def test_the_inbox_takes_requests_from_the_folder_and_the_store_once(folder, cap
     assert store.answered == {"request.b"}
     inbox.collect(at_once=True)  # the tag is still there
     assert len(controller.added) == 2
+
+
+def test_a_request_of_a_store_with_a_plugin_that_is_not_loaded_is_named_once(folder, request_of_a_plugin, caplog):
+    controller, store = drive(folder), Store()
+    inbox = Inbox(folder, store, controller)
+    store.requests = {"request.a": request_of_a_plugin.decode()}
+    inbox.collect()
+    inbox.collect(at_once=True)  # the tag is still there
+    assert caplog.text.count("request.a is not a request that this driver can read") == 1
+    assert (controller.added, store.answered) == ([], {"request.a"})
+
+
+def test_a_resume_without_a_plugin_sets_its_request_aside(folder, request_of_a_plugin, caplog):
+    folder.requests.mkdir()
+    (folder.requests / "1-a.json").write_bytes(request_of_a_plugin)
+    take_in(folder, Ledger(folder.ledger))
+    assert "1-a.json is not a request that this driver can read" in caplog.text
+    assert list(list_requests(folder)) == []
+
+
+def test_a_recipe_with_a_plugin_is_refused_where_the_driver_was_started_without_it(folder, plugin, capsys):
+    add = ("add", "mine", "hum.strength=0.5", "--plugin", str(plugin))
+    controller = drive(folder)
+    with folder.locked():
+        controller.record(DriverStarted(threads=1, plugins=()))
+        with pytest.raises(UserError, match="mine: its driver was started without the plugin of hum. Stop the sweep"):
+            call(*add)
+        assert not folder.requests.exists()
+        controller.record(DriverStarted(threads=1, plugins=tuple(Recipe.plugins().values())))
+        call(*add)
+    assert "mine will train this recipe as one more trial when its driver has read" in capsys.readouterr().out
+    [(_, event)] = list_requests(folder)
+    assert event.recipe.hum.strength == 0.5
+
+
+def test_without_a_driver_a_recipe_with_a_plugin_waits_for_one_that_has_it(folder, plugin):
+    controller = drive(folder)
+    controller.record(DriverStarted(threads=1, plugins=()))
+    call("add", "mine", "hum.strength=0.5", "--plugin", str(plugin))
+    assert SweepRecord.open(folder).added_since == 0
+    plugins.forget()
+    with pytest.raises(UserError, match="mine: this sweep has the technique hum, .* --plugin FILE"):
+        SweepRecord.open(folder)
 
 
 def test_a_request_that_came_after_the_last_look_is_taken_in_by_a_resume(folder):

@@ -69,6 +69,26 @@ def drive(tmp_path):
     return run
 
 
+def test_a_request_with_a_plugin_that_the_driver_does_not_have_is_removed_and_the_sweep_goes_on(
+    drive, request_of_a_plugin, caplog
+):
+    seen = []
+
+    def tune(controller, should_stop, leave):
+        controller.next_trial()
+        drive.folder.requests.mkdir()
+        for number in range(2):  # the second one is read when the trials have ended
+            (drive.folder.requests / f"{number}.json").write_bytes(request_of_a_plugin)
+            seen.append(number or should_stop())
+
+    drive(tune)
+    assert seen == [False, 1]
+    assert caplog.text.count("is not a request that this driver can read, so it was removed. For a recipe with") == 2
+    assert list(drive.folder.requests.iterdir()) == []
+    record = SweepRecord.open(drive.folder)
+    assert (record.plugins, record.added_since) == ((), 0)
+
+
 def start_two(controller):
     controller.next_trial()
     controller.next_trial()

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from analysis.export.bundle import export_model
 from analysis.export.summary import Provenance
+from tests.analysis.made_up import OUTSIDE
 from training.errors import UserError
 from training.loop.checkpoint import read_checkpoint
 from training.loop.classifier import Classifier
@@ -184,7 +185,7 @@ def export_of(teacher, folder, **changes):
         "best_epoch": 1,
         "threads": 1,
     }
-    facts = Provenance(**{**source, "classes": tuple(saved["classes"]), **changes})
+    facts = Provenance(**{**OUTSIDE, **source, "classes": saved["classes"], **changes})
     export_model(read_recipe(saved["recipe"]), saved["state_dict"], facts, folder)
     return folder
 
@@ -212,7 +213,7 @@ def test_classes_are_matched_by_name(teacher, tmp_path):
 def test_a_teacher_that_may_know_the_validation_images_is_refused(fit, teacher, tmp_path):
     with pytest.raises(UserError, match=r"was trained with data\.split_seed=0, so on images that data\.split_seed=1"):
         fit(data={"name": "digits", "train_size": 64, "split_seed": 1}, distillation={"teacher": str(teacher)})
-    export = export_of(teacher, tmp_path / "released", release=True)
+    export = export_of(teacher, tmp_path / "released", trained_on="train and validation")
     with pytest.raises(UserError, match="was trained on the validation images too"):
         fit(distillation={"teacher": str(export)})
 
