@@ -5,7 +5,6 @@ import re
 import shutil
 import socket
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -20,7 +19,7 @@ from training.errors import DataAway, LostDevice, UserError
 from training.recipe import Recipe, read_recipe
 
 CONFIG = {"trial": 0, "recipe": Recipe().model_dump(), "gpus": 0, "cpus": 1.0, "uses_share": False, "reported": 0}
-CONFIG |= {"metric": "val_accuracy", "score": "best", "cache": "rates", "avoided": [], "resources": {"cpu": 1}}
+CONFIG |= {"metric": "val_accuracy", "score": "best", "avoided": [], "resources": {"cpu": 1}}
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -138,9 +137,8 @@ def test_a_worker_that_the_system_killed_for_memory_is_recognised(tmp_path):
 def test_a_trial_with_a_part_of_a_gpu_may_fill_that_part_of_its_memory(gpus, share, tmp_path, monkeypatch):
     seen = []
 
-    def train(*arguments, resources, cache, **named):
+    def train(*arguments, resources, **named):
         seen.append(resources.gpu_share)
-        assert cache == Path("rates")
         return SimpleNamespace(state="completed")
 
     monkeypatch.setattr(training.train, "train", train)
