@@ -208,11 +208,7 @@ def _find_differences(records: Sequence[SweepRecord], best: Sequence[Trial | Non
 def _list_space(record: SweepRecord) -> dict[str, str]:
     """Return the domain or fixed value of each field that is not at its default."""
     rows = [row for row in record.space.rows() if row.technique != "data"]
-    names = [f"{row.technique}.{row.hyperparameter}" if row.hyperparameter else row.technique for row in rows]
-    return {
-        f"{name} ({row.condition})" if row.condition else name: row.domain
-        for name, row in zip(names, rows, strict=True)
-    }
+    return {f"{row.path} ({row.condition})" if row.condition else row.path: row.domain for row in rows}
 
 
 def _find_default(record: SweepRecord, field: str) -> str | None:
