@@ -86,7 +86,9 @@ def read_side(path: str) -> int:
 
 
 def read_size(path: str) -> tuple[int, int]:
-    """Return height and width of the upright image in pixels, from its header alone.
+    """Return height and width of the upright image in pixels.
+
+    They are in the header, but for PNG without an orientation there, which may follow the pixels: that file is decoded.
 
     Raises:
         UnreadableImage: the header cannot be read; the message names the file and a way out.
