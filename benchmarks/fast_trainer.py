@@ -26,7 +26,7 @@ EPOCH_SECONDS = float(os.environ.get("FAST_EPOCH_SECONDS", "0.2"))
 logger = logging.getLogger("training.fast")
 
 
-def train(recipe: Any, folder: Path, *, metric: str, score: str, resources: object, on_report: Any, cache: Path) -> Any:
+def train(recipe: Any, folder: Path, *, metric: str, score: str, resources: object, on_report: Any) -> Any:
     """Behave like `training.train.train`: checkpoint first, then the report; a resume repeats earlier reports first."""
     from training.loop.epoch_report import Outcome, Report
 
