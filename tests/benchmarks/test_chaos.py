@@ -1,10 +1,14 @@
 """Each kind of kill once, on a cluster of three nodes with an MLflow server."""
 
+from inspect import signature
+
 import pytest
 
+from benchmarks import fast_trainer
 from benchmarks.chaos import KINDS, run_chaos
 from benchmarks.sweep_scene.faults import find_faults
 from benchmarks.sweep_scene.servers import find_postgres
+from training.train import train
 
 pytestmark = pytest.mark.timeout(1800)  # a cluster, a server and several drivers start, one after the other
 
@@ -18,3 +22,8 @@ def test_a_sweep_survives_its_workers_nodes_servers_driver_and_head(tmp_path):
     assert find_faults(counts, KINDS) == {}, counts
     assert [counts[kind] for kind in kills] == [1] * len(kills)
     assert counts["trials found"] == counts["trials expected"]
+
+
+def test_the_trainer_without_training_takes_no_argument_that_the_real_one_does_not():
+    fast, real = (signature(trainer).parameters for trainer in (fast_trainer.train, train))
+    assert [name for name in fast if name not in real] == []
