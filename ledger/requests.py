@@ -13,10 +13,6 @@ from ledger.folder import SweepFolder
 from training.errors import UserError
 from training.process.writable import cannot_write
 
-UNREADABLE = (
-    "%s is not a request that this driver can read, so it was removed. For a recipe with a part of a plugin, the driver must "
-    "have the plugin: sweep resume NAME --plugin FILE, then sweep add."
-)
 logger = logging.getLogger("search")
 
 
@@ -47,12 +43,21 @@ def parse_request(text: bytes) -> AnyRequest | None:
     return event if isinstance(event, REQUESTS) else None
 
 
+def warn_of_unreadable(name: str) -> None:
+    """Say that a request, a file or a tag with this name, was removed."""
+    logger.warning(
+        "%s is not a request that this driver can read, so it was removed. For a recipe with a part of a plugin, the driver "
+        "must have the plugin: sweep resume NAME --plugin FILE, then sweep add.",
+        name,
+    )
+
+
 def take_in(folder: SweepFolder, ledger: Ledger) -> None:
     """Append the requests that came too late for the last driver to the ledger."""
     known = {event.request for event in ledger.events if isinstance(event, REQUESTS)}
     for path, event in list_requests(folder):
         if event is None:
-            logger.warning(UNREADABLE, path)
+            warn_of_unreadable(str(path))
         elif event.request not in known:
             ledger.append(event)
         path.unlink()

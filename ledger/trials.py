@@ -168,6 +168,10 @@ class Trials:
         number = self._by_recipe.get(_key(recipe))
         return None if number is None else self.by_number[number]
 
+    def original_of(self, trial: Trial) -> int:
+        """Return the number of the first trial with the recipe of this one, seed included: its own, if it is no copy."""
+        return self._by_recipe.get(_key(trial.recipe), trial.number)
+
     def copies(self) -> set[int]:
         """Return the trials that repeat another one, seed included, so that their scores are no new evidence.
 

@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,15 +75,20 @@ class RunStore:
     uri: str
     experiments: Sequence[str]  # their ids
 
-    def search(self, condition: str) -> list[Run]:
+    def search(self, condition: str) -> Iterator[Run]:
         """Return the runs that meet a condition in MLflow's language, the latest first."""
-        from mlflow.utils import get_results_from_paginated_fn
-
-        latest = ["attributes.start_time DESC"]
-        search = partial(self.client.search_runs, list(self.experiments), condition, order_by=latest)
-        return get_results_from_paginated_fn(
-            lambda size, token: search(max_results=size, page_token=token) if self.experiments else [], 1000
-        )
+        token = None
+        while self.experiments:
+            page = self.client.search_runs(
+                list(self.experiments),
+                condition,
+                max_results=1000,
+                order_by=["attributes.start_time DESC"],
+                page_token=token,
+            )
+            yield from page
+            if not (token := page.token):
+                return
 
     def find(self, name: str) -> RemoteSweep:
         """Return the latest sweep with this name."""
@@ -99,7 +103,7 @@ class RunStore:
 
     def find_own_run(self, sweep_id: str) -> str | None:
         """Return the id of the run of the sweep itself, which is created before those of its trials; None if missing."""
-        runs = reversed(self.search(f"tags.sweep_id = '{sweep_id}'"))
+        runs = reversed(list(self.search(f"tags.sweep_id = '{sweep_id}'")))
         return next((run.info.run_id for run in runs if "mlflow.parentRunId" not in run.data.tags), None)
 
     def has(self, sweep: RemoteSweep, artifact: str) -> bool:
@@ -128,12 +132,12 @@ def _list_experiments(client: MlflowClient, name: str | None) -> list[str]:
             return []
         refuse_deleted(experiment.lifecycle_stage, name)
         return [experiment.experiment_id]
-    from mlflow.utils import get_results_from_paginated_fn
-
-    found = get_results_from_paginated_fn(
-        lambda size, token: client.search_experiments(max_results=size, page_token=token), 1000
-    )
-    return [experiment.experiment_id for experiment in found]
+    found, token = [], None
+    while True:
+        page = client.search_experiments(max_results=1000, page_token=token)
+        found += [experiment.experiment_id for experiment in page]
+        if not (token := page.token):
+            return found
 
 
 def list_sweeps(uri: str, tags: Mapping[str, str] | None = None) -> list[RemoteSweep]:

@@ -115,7 +115,7 @@ def refuse_deleted(stage: str, experiment: str) -> None:
 def make_absolute(uri: str) -> str:
     """Make the path of an SQLite file absolute, so that it does not depend on the working folder."""
     file = sqlite_file(uri)
-    return f"{SQLITE}{file.absolute().as_posix()}{''.join(uri.partition('?')[1:])}" if file else uri
+    return f"{SQLITE}{os.path.abspath(file)}{''.join(uri.partition('?')[1:])}" if file else uri
 
 
 def sqlite_file(uri: str) -> Path | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from analysis.effects.intervals import NORMAL_95
 from analysis.report.sentences import describe_lead
+from ledger.events import Dataset
 from ledger.folder import open_folder
 from ledger.formatting import format_points, mask_secrets
 from ledger.names import check_name
@@ -156,7 +157,7 @@ def _describe_scores(records: Sequence[SweepRecord], best: Sequence[Trial | None
         yield f"The sweeps rank by different metrics ({', '.join(metrics)}), so their scores cannot be compared."
     elif {} in data:
         yield "Not all sweeps recorded an identity of their data, so a difference of scores may come from the data."
-    elif not any(len({part.get(key) for part in data}) == 1 and data[0].get(key) for key in ("digest", "content")):
+    elif not (_is_same(data, "digest") or _is_same(data, "content")):
         yield "The sweeps have different images or splits, so a difference of scores may come from the data alone."
     for record, trial in zip(records, best, strict=True):
         if trial is None:
@@ -174,6 +175,11 @@ def _describe_scores(records: Sequence[SweepRecord], best: Sequence[Trial | None
         f"The best trial of {first} is {lead} ahead of that of {second}: {certain} than the noise of the validation "
         "images (95 %). Noise between seeds is not counted."
     )
+
+
+def _is_same(data: Sequence[Dataset], key: str) -> bool:
+    """Return whether all data have this digest, and the same one. Copies of images have the same `content`."""
+    return bool(data[0].get(key)) and len({part.get(key) for part in data}) == 1
 
 
 def _find_differences(records: Sequence[SweepRecord], best: Sequence[Trial | None]) -> Iterator[Difference]:

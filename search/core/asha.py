@@ -39,10 +39,12 @@ class _Trial:
     protected: bool
     rungs: dict[int, list[int]]  # epoch -> the rungs at this epoch, for the trial's own length
     is_scout: bool
+    original: int  # the first trial with this recipe and seed; usually this one
     epoch: int = 0
     decision: Decision = Decision.CONTINUE
     is_stopped: bool = False
     scores: dict[int, float] = field(default_factory=dict)  # rung -> score of the trial there
+    counted: set[int] = field(default_factory=set)  # the rungs at which its score counts, because no copy came before
 
     @property
     def last_rungs(self) -> list[int]:
@@ -85,13 +87,21 @@ class Asha:
         self._group_scores: dict[tuple[int, Hashable], list[float]] = {}  # the same of each group at each rung
         self._typical: dict[int, _Trial] = {}  # for each rung, the longest trial that has it
         self._stopped: dict[int, int] = {}  # number of trials that do not go on from each rung
+        self._seen: set[tuple[int, ...]] = set()  # rungs, and pairs of them, to which each original or a copy has come
 
-    def start(self, trial: int, length: int, group: Hashable = None, protected: bool = False) -> None:
-        """Record that a trial starts. If it starts again after a resume, its rungs, scores and decision are kept."""
+    def start(
+        self, trial: int, length: int, group: Hashable = None, protected: bool = False, original: int | None = None
+    ) -> None:
+        """Record that a trial starts. If it starts again after a resume, its rungs, scores and decision are kept.
+
+        `original` is an earlier trial with the same recipe and seed, as ledgers of earlier versions have: its scores are
+        the same, so each counts only once.
+        """
         if trial in self._trials:
             return
         is_scout = len(self._trials) < SCOUTS
-        new = self._trials[trial] = _Trial(length, group, protected, self._place_rungs(length), is_scout)
+        first = trial if original is None else original
+        new = self._trials[trial] = _Trial(length, group, protected, self._place_rungs(length), is_scout, first)
         for rung in new.last_rungs:
             if length > self._typical.setdefault(rung, new).length:
                 self._typical[rung] = new
@@ -101,6 +111,7 @@ class Asha:
         this = self._trials[trial]
         if epoch <= this.epoch or this.decision is not Decision.CONTINUE:
             return this.decision
+        this.epoch = epoch
         self.arrive(trial, epoch, score)
         if not this.protected and self._is_compared(this) and not self._passes(this):
             this.decision = Decision.STOP
@@ -109,17 +120,25 @@ class Asha:
     def arrive(self, trial: int, epoch: int, score: float) -> None:
         """Record the score of a trial at its rungs without a decision, for those who only look at the rungs."""
         this = self._trials[trial]
-        if epoch <= this.epoch:
-            return
-        this.epoch = epoch
         here = this.rungs.get(epoch, [])
         if self._evidence and this.scores and (here or epoch == this.length):
-            before = max(this.scores)
-            self._evidence.add(before, here[-1] if here else None, this.scores[before], score)
+            before, later = max(this.scores), here[-1] if here else None
+            if self._is_first(this, before, -1 if later is None else later):
+                self._evidence.add(before, later, this.scores[before], score)
         for rung in here:
             this.scores[rung] = score
+            if not self._is_first(this, rung):
+                continue
+            this.counted.add(rung)
             insort(self._scores.setdefault(rung, []), score)
             insort(self._group_scores.setdefault((rung, this.group), []), score)
+
+    def _is_first(self, this: _Trial, *rungs: int) -> bool:
+        """Return whether no trial with the same recipe and seed has come to these rungs before."""
+        seen = (this.original, *rungs)
+        is_first = seen not in self._seen
+        self._seen.add(seen)
+        return is_first
 
     def end(self, trial: int, state: str) -> None:
         """Record that a trial ended."""
@@ -127,7 +146,7 @@ class Asha:
         if state == "stopped" and this.scores and not this.is_stopped:
             this.is_stopped = True
             rung = max(this.scores)
-            self._stopped[rung] = self._stopped.get(rung, 0) + 1
+            self._stopped[rung] = self._stopped.get(rung, 0) + (rung in this.counted)
 
     def rungs(self) -> list[tuple[str, int, float | None]]:
         """Return for each rung its position, the number of trials that reached it, and the score that passes.

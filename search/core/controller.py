@@ -308,4 +308,4 @@ class Controller:
         if self.asha and scheduler.name == "asha":
             group = trial.recipe.flat().get(scheduler.group)
             is_protected = trial.origin == "baseline" or trial.number in self.full
-            self.asha.start(trial.number, trial.epochs, group, is_protected)
+            self.asha.start(trial.number, trial.epochs, group, is_protected, self.trials.original_of(trial))

@@ -138,12 +138,23 @@ class Sampler:
         Optuna itself would rank every completed trial above every stopped one, even a worse one, and would avoid points
         near a running trial, even a good one.
         """
-        facts = [fact for _, fact in self._infeasible] + [self._facts[number] for number in sorted(self._facts)]
+        facts = _keep_different([self._facts[number] for number in sorted(self._facts)])
+        facts = [fact for _, fact in self._infeasible] + facts
         known = [fact for fact in facts if fact.scores and fact.state not in _LOST]
         finals = forecast_finals([fact.row for fact in known], [fact.end for fact in known])
         values = {id(fact): value for fact, value in zip(known, finals, strict=True) if value is not None}
         chosen = _choose_past(facts, lambda fact: values.get(id(fact)))
         return [_freeze_fact(fact, values.get(id(fact))) for fact in chosen]
+
+
+def _keep_different(facts: list[_Fact]) -> list[_Fact]:
+    """Return the facts without copies of a point, which a sweep of an earlier version may have; the longest one stays."""
+    longest: dict[frozenset, _Fact] = {}
+    for fact in facts:
+        point = frozenset(fact.params.items())
+        if point not in longest or len(fact.scores) > len(longest[point].scores):
+            longest[point] = fact
+    return list(longest.values())
 
 
 def _choose_past(facts: list[_Fact], value_of: Callable[[_Fact], float | None]) -> list[_Fact]:

@@ -226,7 +226,7 @@ class LiveState:
         if isinstance(event, TrialStarted):
             self.started[trial.number] = self.version
             if self.asha:
-                self.asha.start(trial.number, trial.epochs)
+                self.asha.start(trial.number, trial.epochs, original=self.trials.original_of(trial))
         elif isinstance(event, EpochReported) and self.asha:
             self.asha.arrive(trial.number, event.epoch, self.trials.sign * event.score)
         elif isinstance(event, TrialEnded):

@@ -6,7 +6,7 @@ import time
 
 from ledger.events import AnyRequest
 from ledger.folder import SweepFolder
-from ledger.requests import UNREADABLE, list_requests, logger, parse_request
+from ledger.requests import list_requests, parse_request, warn_of_unreadable
 from search.core.controller import Controller
 from search.tracking.writer import Tracking
 
@@ -45,6 +45,6 @@ class Inbox:
 
     def _accept(self, name: str, event: AnyRequest | None) -> None:
         if event is None:
-            logger.warning(UNREADABLE, name)
+            warn_of_unreadable(name)
         else:
             self.controller.accept(event)

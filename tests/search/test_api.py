@@ -9,6 +9,7 @@ from typer.main import get_command
 
 import search
 from analysis.loading import load
+from search.arguments import absolute_uri
 from search.cli.main import app
 from search.request import read_request
 from search.runner.interrupt import Interrupted, listen
@@ -190,3 +191,9 @@ def test_a_note_on_a_sweep_that_ended_reaches_the_store_and_the_report(home, cap
     assert sweep.notes == ("first", "a <second> one")
     page = search.open("tiny", console=QUIET).report()
     assert "<li>a &lt;second&gt; one</li>" in page.read_text()
+
+
+def test_the_path_of_a_store_has_one_spelling(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert absolute_uri("sqlite:///../m.db?timeout=5") == f"sqlite:///{tmp_path}/m.db?timeout=5"

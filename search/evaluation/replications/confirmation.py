@@ -101,7 +101,7 @@ def conclude_confirmation(replicated: Replicated, console: Console) -> Confirmat
     out = Path("exports") / record.name
     check_out(out)
     headline = judge(confirmation.metric, confirmation.winner)
-    written = write_trial(record, trial, *read_weights(replicated.record, trial), out, headline=headline)
+    written = write_trial(record, trial, *read_weights(record, trial), out, headline=headline)
     console.print(written.sentence, markup=False)
     return confirmation
 
@@ -148,7 +148,7 @@ def _score_test(replicated: Replicated, trial: Trial) -> TestScored:
     from training.evaluate import load_same_data, predict_part, restore_model
 
     record = replicated.record
-    saved, why = read_weights(replicated.record, trial)
+    saved, why = read_weights(record, trial)
     if saved is None:
         raise UserError(
             f"{record.name}: the weights of its best trial, {trial.name}, are gone ({why}), so it cannot be scored. "
@@ -203,7 +203,7 @@ def _train_release(replicated: Replicated, headline: str, console: Console) -> N
     record, test = replicated.record, replicated.record.test
     assert test is not None  # the caller has just concluded the confirmation
     trial, folder = replicated.trials.by_number[test.trial], record.folder.path / "final"
-    confirmed, why = read_weights(replicated.record, trial)
+    confirmed, why = read_weights(record, trial)
     if confirmed is None:
         raise UserError(
             f"trial {trial.name} of {record.name} has no weights ({why}), so its recipe cannot be released."

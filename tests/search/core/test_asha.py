@@ -92,6 +92,29 @@ def test_an_epoch_reported_twice_counts_once() -> None:
     assert asha.rungs()[0] == ("3.1 % of its epochs", 2, 0.9)
 
 
+def test_copies_of_a_trial_count_once() -> None:
+    asha = Asha()
+    for trial in (0, 1, 2):
+        asha.start(trial, LENGTH, "full", original=0)
+        assert asha.report(trial, 2, 0.9) is Decision.CONTINUE
+    assert asha.rungs()[0][1:] == (1, 0.9)
+    # Three equal scores above it would leave no place for the second best of three different trials.
+    assert arrivals(asha, [0.1, 0.5], epoch=2, first=3) == [Decision.STOP, Decision.CONTINUE]
+    for trial in (0, 1, 2):
+        asha.end(trial, "stopped")
+    assert asha.rungs()[0][1] == 3
+    assert asha._passed_at(0) == (3 - 1 + 1) / (3 + 1)
+
+
+def test_a_copy_that_came_further_counts_where_the_first_did_not_come() -> None:
+    asha = Asha()
+    for trial, epochs in ((0, (2,)), (1, (2, 4))):
+        asha.start(trial, LENGTH, protected=True, original=0)
+        for epoch in epochs:
+            asha.report(trial, epoch, 0.5)
+    assert [reached for _, reached, _ in asha.rungs()] == [1, 1, 0, 0]
+
+
 def test_a_restart_does_not_undo_a_stop() -> None:
     asha = Asha()
     arrivals(asha, [0.9, 0.1], epoch=2)

@@ -284,3 +284,13 @@ def test_a_trial_that_loses_its_machines_goes_on_and_one_that_crashes_does_not(t
     assert (trial.state, trial.reason) == ("failed", "4 of its workers died, the last because: segmentation fault")
     again = Controller(load_space("quick"), Ledger(tmp_path / "ledger.jsonl")).trials.by_number[trial.number]
     assert (again.crashes, again.preemptions, again.state) == (4, 20, "failed")
+
+
+def test_a_ledger_of_an_earlier_version_counts_each_recipe_once_at_the_rungs(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    recipe, other = (SPACE.baselines()[0].model_copy(update={"batch_size": size}) for size in (7, 9))
+    for number, trained in enumerate((recipe, other, recipe, recipe)):
+        ledger.append(TrialStarted(trial=number, recipe=trained, params=None, origin="sampler"))
+        ledger.append(EpochReported(trial=number, epoch=3, score=0.5, standard_error=0.1, best_epoch=3))
+    asha = Controller(SPACE, Ledger(tmp_path / "ledger.jsonl")).asha
+    assert {reached for _, reached, _ in asha.rungs()} == {2}
