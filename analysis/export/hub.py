@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from analysis.export.summary import Summary
-from training.errors import UserError
 from training.recipe import Recipe
 
 CONFIG, CARD = "config.json", "README.md"
@@ -49,60 +46,3 @@ def write_config(recipe: Recipe, summary: Summary, path: Path) -> None:
         model_args=summary["backbone"]["arguments"],
         data_config=preprocessing,
     )
-
-
-def check_repository(repository: str, recipe: Recipe) -> None:
-    """Check that a recipe's export can be a repository of that name."""
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
-
-    try:
-        validate_repo_id(repository)
-    except HFValidationError:
-        raise UserError(
-            f"--push-to-hub={repository}: this is not the name of a repository. Use USER/NAME, with letters, digits, -, _ and "
-            "dots."
-        ) from None
-    if not fits_hub(recipe):
-        description = "an ensemble" if recipe.snapshots.is_on else f"a model of {recipe.backbone.source}"
-        description = "a model with attention_pooling" if recipe.attention_pooling.is_on else description
-        raise UserError(
-            f"--push-to-hub={repository}: the trial is {description}, and the hub loads single models of timm. "
-            "Leave --push-to-hub out."
-        )
-
-
-def create_repository(repository: str) -> str:
-    """Create a private repository, if there is none of that name; returns its address."""
-    from huggingface_hub import HfApi
-
-    with _explained(repository):
-        return str(HfApi().create_repo(repository, private=True, exist_ok=True))
-
-
-def push_export(folder: Path, repository: str) -> None:
-    """Upload the files of an export to a repository."""
-    from huggingface_hub import HfApi
-
-    with _explained(repository):
-        HfApi().upload_folder(repo_id=repository, folder_path=folder, commit_message="Add the exported model")
-
-
-@contextmanager
-def _explained(repository: str) -> Iterator[None]:
-    from huggingface_hub.errors import HfHubHTTPError, HTTPError
-
-    try:
-        yield
-    except HfHubHTTPError as error:
-        status = error.response.status_code
-        raise UserError(
-            f"--push-to-hub={repository}: the Hugging Face hub refuses it (status {status}). Log in with `hf auth login`, and "
-            "name a repository that you can write to."
-        ) from None
-    except (HTTPError, OSError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(
-            f"--push-to-hub={repository}: the Hugging Face hub cannot be reached ({reason}). Export without it, and push the "
-            "folder where there is a network: hf upload REPO FOLDER."
-        ) from None

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,7 +78,6 @@ def _register(client: MlflowClient, exported: Exported, data: ImageData, name: s
             [ColSpec("string", "label"), ColSpec("double", "probability"), ColSpec(Array("double"), "probabilities")]
         ),
     )
-    needed = [*NEEDED, "pillow-heif"] if find_spec("pillow_heif") else NEEDED
     info = Model.log(
         artifact_path=None,
         model_id=logged.model_id,
@@ -94,7 +92,7 @@ def _register(client: MlflowClient, exported: Exported, data: ImageData, name: s
         },
         signature=signature,
         input_example=pd.DataFrame({"image": [stream.getvalue()]}),
-        pip_requirements=[f"{package}=={version(package).partition('+')[0]}" for package in needed],
+        pip_requirements=[f"{package}=={version(package).partition('+')[0]}" for package in NEEDED],
     )
     return f"models:/{name}/{info.registered_model_version}"
 

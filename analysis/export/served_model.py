@@ -8,8 +8,6 @@ from __future__ import annotations
 import io
 import json
 import math
-from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +16,12 @@ import numpy as np
 import pandas as pd
 import torch
 from mlflow.exceptions import MlflowException
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import ExifTags, Image
 from safetensors.torch import load_file
 
 BATCH = 64
 # The limits of training/data/files/decode.py, where the reasons are.
-MAX_PIXELS, MAX_RATIO, STRIP_PIXELS = 160_000_000, 150, 2**22
+MAX_PIXELS, MAX_RATIO = 160_000_000, 150
 TURNS = {  # by EXIF orientation
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -34,8 +32,6 @@ TURNS = {  # by EXIF orientation
     8: Image.Transpose.ROTATE_90,
 }
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF")
-PNG = b"\x89PNG\r\n\x1a\n"
-PIXEL_CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 
 
 class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
@@ -84,14 +80,7 @@ class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
         """The model's input, float32 (3, side, side), from the bytes of an image file, as in training."""
         side = self.summary["input_size"][1]
         shorter = math.floor(side / self.summary["crop"])
-        try:
-            photo = decode(file, shorter)
-        except (MemoryError, MlflowException):
-            raise
-        except Exception:
-            if not file.startswith(PNG):
-                raise
-            photo = decode(without_metadata(file), shorter)
+        photo = decode(file, shorter)
         if photo.size != (side, side) or self.summary["crop"] != 1.0:
             mode, factor = self.summary.get("crop_mode", "center"), shorter / min(photo.size)
             size = tuple(max(shorter, int(length * factor)) for length in photo.size)
@@ -100,13 +89,10 @@ class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
             if mode == "border":
                 size = tuple(max(1, round(length / (max(photo.size) / shorter))) for length in photo.size)
             resampling = Image.Resampling[self.summary["interpolation"].upper()]
-            if size[0] * size[1] > STRIP_PIXELS and min(size) >= side:
-                photo = resize_centre(photo, size, side, resampling)
-            else:
-                square = Image.new("RGB", (side, side), tuple(round(255 * level) for level in self.summary["mean"]))
-                starts = [(side - length) // 2 if length < side else -round((length - side) / 2) for length in size]
-                square.paste(photo.resize(size, resampling), tuple(starts))
-                photo = square
+            square = Image.new("RGB", (side, side), tuple(round(255 * level) for level in self.summary["mean"]))
+            starts = [(side - length) // 2 if length < side else -round((length - side) / 2) for length in size]
+            square.paste(photo.resize(size, resampling), tuple(starts))
+            photo = square
         pixels = np.asarray(photo, dtype=np.float64) / 255
         pixels = (pixels - self.summary["mean"]) / self.summary["std"]
         return torch.from_numpy(pixels.astype(np.float32).transpose(2, 0, 1).copy())
@@ -114,53 +100,21 @@ class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
 
 def decode(file, shorter):
     """The upright RGB image; the shorter side of a JPEG may be reduced to twice the pixels of `shorter`."""
-    with open_image(io.BytesIO(file)) as image:
+    with Image.open(io.BytesIO(file), formats=FORMATS) as image:
         width, height = image.size
         if width * height > MAX_PIXELS or max(image.size) > MAX_RATIO * min(image.size):
             raise MlflowException.invalid_parameter_value(
                 f"An image has {width}×{height} pixels. At most {MAX_PIXELS // 10**6} million are read, and one side at "
                 f"most {MAX_RATIO} times the other."
             )
+        if image.mode.startswith(("I", "F")):
+            raise MlflowException.invalid_parameter_value(
+                f"An image has grey levels of mode {image.mode}. The registered model reads photographs of 8 bits a channel; "
+                "`sweep predict` reads this one."
+            )
         factor = 2 * shorter / min(image.size)
         image.draft("RGB", (max(1, int(width * factor)), max(1, int(height * factor))))
         return to_rgb(turn_upright(image))
-
-
-def open_image(stream):
-    """The image of a file, also of HEIC where pillow-heif is installed."""
-    try:
-        return Image.open(stream, formats=FORMATS)
-    except UnidentifiedImageError:
-        with suppress(ImportError):
-            import_module("pillow_heif").register_heif_opener()
-            return Image.open(stream, formats=["HEIF"])
-        raise
-
-
-def without_metadata(file):
-    """A PNG file without everything but its pixels, as in training/data/files/metadata.py: only there damage is an error."""
-    kept, start = [PNG], len(PNG)
-    while start + 12 <= len(file):
-        end = start + 12 + int.from_bytes(file[start : start + 4], "big")
-        kept += [file[start:end]] if file[start + 4 : start + 8] in PIXEL_CHUNKS else []
-        start = end
-    return b"".join(kept)
-
-
-def resize_centre(image, size, side, resampling):
-    """The centre of the image at this size, by strips of rows and then of columns: a thin image at it has many pixels."""
-    (width, height), (left, top) = size, [round((length - side) / 2) for length in size]
-    narrow, rows = Image.new("RGB", (side, image.height)), max(1, STRIP_PIXELS // width)
-    for start in range(0, image.height, rows):
-        strip = image.crop((0, start, image.width, min(start + rows, image.height)))
-        strip = strip.resize((width, strip.height), resampling)
-        narrow.paste(strip.crop((left, 0, left + side, strip.height)), (0, start))
-    square, columns = Image.new("RGB", (side, side)), max(1, STRIP_PIXELS // height)
-    for start in range(0, side, columns):
-        strip = narrow.crop((start, 0, min(start + columns, side), narrow.height))
-        strip = strip.resize((strip.width, height), resampling)
-        square.paste(strip.crop((0, top, strip.width, top + side)), (start, 0))
-    return square
 
 
 def turn_upright(image):
@@ -174,45 +128,6 @@ def turn_upright(image):
 
 
 def to_rgb(image):
-    """An RGB image, converted in strips, because several copies of a large image take much memory."""
-    if image.mode.startswith(("I", "F")):
-        image = to_grey(image)
-    rgb, rows = Image.new("RGB", image.size), max(1, STRIP_PIXELS // image.width)
-    for top in range(0, image.height, rows):
-        strip = image.crop((0, top, image.width, min(top + rows, image.height)))
-        rgb.paste(strip_to_rgb(strip), (0, top))
-    return rgb
-
-
-def to_grey(image):
-    """An image of 8 bits from deep grey levels, scaled as in training/data/files/grey_levels.py."""
-    values = np.asarray(image)
-    finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    is_float, tags = image.mode == "F", getattr(image, "tag_v2", {})
-    if low < 0:
-        black, white = (-1.0, 1.0) if is_float and low >= -1 and high <= 1 else (low, max(high, low + 1))
-    else:
-        full = [1.0] * is_float + [255.0, 4095.0, 65535.0]
-        black, white = 0.0, next((level for level in full if high <= level), high)
-    least, most, bits = (read_number(tags.get(tag)) for tag in (340, 341, 258))
-    if most is not None and most > (least or 0.0):
-        black, white = least or 0.0, most
-    elif bits is not None and 8 < bits < 16:
-        black, white = 0.0, 2.0**bits - 1
-    values = np.nan_to_num(values, posinf=white, neginf=black)
-    if read_number(tags.get(262)) == 0:  # white is zero
-        black, white = white, black
-    return Image.fromarray(np.clip(np.rint((values - black) * (255.0 / (white - black))), 0, 255).astype(np.uint8))
-
-
-def read_number(value):
-    """The number of a tag, which can have any type."""
-    first = value[0] if isinstance(value, tuple) and value else value
-    return float(first) if isinstance(first, int | float) and abs(first) < 2**32 else None
-
-
-def strip_to_rgb(image):
     """An RGB image: transparent pixels become white."""
     if image.has_transparency_data:
         layered = image.convert("RGBA")

@@ -26,7 +26,7 @@ FEWEST = 8  # trials of full length, for slices and contours
 ROW = 24  # height of a level in the figure of effects, in pixels
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Figure:
     """A figure that Apache ECharts draws; a notebook shows it without a network.
 
@@ -36,8 +36,8 @@ class Figure:
 
     kind: Kind
     title: str
-    sweep: SweepData = field(repr=False)
-    effects: Sequence[EffectData] = field(default=(), repr=False)
+    sweep: SweepData
+    effects: Sequence[EffectData] = ()
     settings: dict[str, object] = field(default_factory=dict)
     note: str = ""
 
@@ -58,6 +58,9 @@ class Figure:
         with complete_file("path", out) as complete:
             complete.write_text(self.to_html(), encoding="utf-8")
         return out
+
+    def __repr__(self) -> str:
+        return self.title  # what a notebook keeps beside the figure, and a terminal shows
 
     def _repr_html_(self) -> str:
         # A frame keeps the page's scripts and style apart from those of the notebook.

@@ -139,12 +139,6 @@ def train(
         int | None, typer.Option(min=1, help="CPUs. Default: as in the summary.json beside the recipe, else all.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="Device: `cpu` or `cuda`. Default: a GPU if there is one.")] = None,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Only show the steps and learning rates of each epoch; nothing is trained.")
-    ] = False,
-    picture: Annotated[
-        Path | None, typer.Option(help="With --plan: also draw the rates into this file, such as plan.png.")
-    ] = None,
     tracking_uri: TrackingUri = TRACKING_URI,
     experiment: Experiment = EXPERIMENT,
     plugins: Plugins = None,
@@ -157,19 +151,12 @@ def train(
     from spaces.load import load_baseline
 
     check_number("--cpus", cpus, most=MOST_THREADS)
-    if picture is not None and not plan:
-        raise UserError(f"--picture={picture}: only --plan draws a picture. Give --plan too, or leave this out.")
     loaded, is_space = load_baseline(recipe, overrides or [])
     console = make_console()
     for note in warn_of_noise(loaded):
         console.print(note)
     if is_space:
         console.print(f"{recipe} is a space: its baseline is trained, with the default of every search parameter.")
-    if plan:
-        from search.cli.inspect.plan_view import show_plan
-
-        show_plan(loaded, picture, console)
-        return
     train_single(
         loaded,
         Path(recipe),

@@ -168,16 +168,13 @@ def export(
     optuna: Annotated[
         str | None, typer.Option(help="Write all trials as an Optuna study, such as sqlite:///study.db.", metavar="URL")
     ] = None,
-    push_to_hub: Annotated[
-        str | None, typer.Option(help="Upload to this repository of the Hugging Face hub.", metavar="USER/NAME")
-    ] = None,
     copy_to: CopyTo = None,
     **place: Any,
 ) -> None:
     """Write the best trial's recipe, weights, summary and card, ready for `sweep train` and `sweep predict`."""
     name = place["name"]
     if place["tracking_uri"] is not None:
-        if onnx or int8 or any(value is not None for value in (trial, register, optuna, push_to_hub)):
+        if onnx or int8 or any(value is not None for value in (trial, register, optuna)):
             raise UserError(
                 f"--from: the store has the export of the best trial only. For other trials and forms, export "
                 f"{name} where its storage folder is."
@@ -195,7 +192,7 @@ def export(
         from search.evaluation.trial_export import Extras, export_trial
 
         record = SweepRecord.open(open_folder(place["storage"].absolute(), name))
-        exported = export_trial(record, trial, out, Extras(onnx, int8, register, optuna, push_to_hub))
+        exported = export_trial(record, trial, out, Extras(onnx, int8, register, optuna))
         print(exported.sentence)
         folder = exported.folder
     if copy_to is not None:

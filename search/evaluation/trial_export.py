@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from analysis.export.bundle import check_out, export_model, export_recipe, read_export, write_summary
-from analysis.export.hub import check_repository, create_repository, push_export
 from analysis.export.registry import check_model_name, register
 from analysis.export.summary import Provenance
 from ledger.events import TestScored
@@ -43,12 +42,11 @@ class Extras:
     int8: bool = False
     register: str | None = None
     optuna: str | None = None
-    push_to_hub: str | None = None
 
     @property
     def need_weights(self) -> bool:
         """Whether any of them is made of the trial's weights."""
-        return self.onnx or self.int8 or self.register is not None or self.push_to_hub is not None
+        return self.onnx or self.int8 or self.register is not None
 
 
 def export_trial(
@@ -79,27 +77,19 @@ def export_trial(
             raise UserError(
                 f"--register={extras.register}: MLflow's servers do not have the head of attention_pooling. Use --onnx instead."
             )
-    if extras.push_to_hub is not None:
-        check_repository(extras.push_to_hub, trial.recipe)
     if extras.onnx or extras.int8:
         require("--int8" if extras.int8 else "--onnx", "onnx", "onnxruntime", "onnxscript")
     saved, why = read_weights(record, trial)
     if saved is None and extras.need_weights:
         raise UserError(
-            f"trial {trial.name} of {record.name} has no weights ({why}), but --onnx, --int8, --register and --push-to-hub "
-            "need them. Leave these options out to export only its recipe, and train it again with sweep train."
+            f"trial {trial.name} of {record.name} has no weights ({why}), but --onnx, --int8 and --register need "
+            "them. Leave these options out to export only its recipe, and train it again with sweep train."
         )
-    address = ""
-    if extras.push_to_hub is not None:
-        address = create_repository(extras.push_to_hub)  # before anything is written, as it needs a network
     study = ""
     if extras.optuna is not None:
         study = f"\n{write_study(record, extras.optuna)}"
     written = write_trial(record, trial, saved, why, out, extras, headline)
-    if extras.push_to_hub is not None:
-        push_export(out, extras.push_to_hub)
-        address = f"\nPushed to {address}, which is private unless it was public before."
-    return replace(written, sentence=written.sentence + study + address)
+    return replace(written, sentence=written.sentence + study)
 
 
 def write_trial(

@@ -64,8 +64,8 @@ def plot_intervals(label: str, rows: Sequence[Mapping[str, Any]], *, zero: bool)
     return finish(figure)
 
 
-def plot_isolation(sweep: Sweep, column: str = "score", label: str | None = None) -> Figure:
-    """Every trial's score, or another column, over its value of each search parameter.
+def plot_isolation(sweep: Sweep) -> Figure:
+    """Every trial's score over its value of each search parameter.
 
     Compare the best scores at each value, because other parameters differ between trials.
     """
@@ -74,7 +74,7 @@ def plot_isolation(sweep: Sweep, column: str = "score", label: str | None = None
     pixels = len(trials) > MANY
     rows = -(-max(1, len(parameters)) // COLUMNS)
     figure, grid = new_figure(8.2, 0.4 + 1.9 * rows, rows, COLUMNS, sharey=True, squeeze=False)
-    unit, rng = unit_of(sweep.metric) if column == "score" else 1.0, np.random.default_rng(0)
+    unit, rng = unit_of(sweep.metric), np.random.default_rng(0)
     for axes, axis in zip(wrap_axes(grid), list_axes(parameters, sweep.recipes.loc[trials.trial]), strict=False):
         x = np.array(axis.values, dtype=float)
         if axis.scale == "log":
@@ -85,7 +85,7 @@ def plot_isolation(sweep: Sweep, column: str = "score", label: str | None = None
             axes.set_xlim(-0.5, len(names) - 0.5)
             x += rng.uniform(-0.15, 0.15, len(x))
         done = (trials.state == "completed").to_numpy()
-        score = unit * trials[column].to_numpy()
+        score = unit * trials.score.to_numpy()
         axes.plot(x[~done], score[~done], ".", color=GREY, markersize=4, alpha=0.5, rasterized=pixels)
         axes.plot(x[done], score[done], "o", color=BLUE, markersize=4, alpha=0.8, rasterized=pixels)
         base = trials.is_baseline.to_numpy() & done
@@ -93,7 +93,7 @@ def plot_isolation(sweep: Sweep, column: str = "score", label: str | None = None
         axes.set_title(axis.name)
     for axes in wrap_axes(grid)[len(parameters) :]:
         axes.set_visible(False)
-    figure.supylabel(label or label_of(sweep.metric), fontsize=9)
+    figure.supylabel(label_of(sweep.metric), fontsize=9)
     return finish(figure)
 
 

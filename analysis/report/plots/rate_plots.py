@@ -1,4 +1,4 @@
-"""Plots of learning rates: those that a recipe plans, and those that the best trial of a sweep logged."""
+"""The learning rate that the best trial of a sweep logged, over the one that its schedule plans."""
 
 from __future__ import annotations
 
@@ -8,33 +8,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.report.plots.plot_style import BLUE, ORANGE, SCALE, finish, new_figure, put_legend
+from analysis.report.plots.plot_style import BLUE, ORANGE, finish, new_figure, put_legend
 from spaces.schema import slot_of
 from training.recipe import Recipe
 from training.techniques.optimization.averaging import Swa
 
 if TYPE_CHECKING:
     from ledger.tables import Sweep
-    from training.rate_plan import RatePlan
 
-DRAWN = 8  # groups drawn at most
 STEPS = 100  # points of the planned curve in each epoch
-
-
-def plot_plan(plan: RatePlan) -> Figure:
-    """The rate of each optimizer step, with a line for each group of parameters; its x axis counts epochs."""
-    figure, axes = new_figure(8.2, 3.4)
-    ends = np.cumsum(plan.epoch_steps)
-    places = np.interp(np.arange(ends[-1]), [0, *ends], np.arange(len(ends) + 1))
-    shown = plan.groups if len(plan.groups) <= DRAWN else [*plan.groups[: DRAWN - 1], plan.groups[-1]]
-    for place, group in enumerate(shown):
-        colour = SCALE(place / len(shown))
-        axes.plot(places, group.rates, color=colour, label=f"{group.first} … {group.last}")
-    axes.set(xlabel="epochs done", ylabel="learning rate")
-    if len(plan.groups) > 1:
-        axes.legend(fontsize=7)
-    figure.patch.set_facecolor("white")
-    return figure
 
 
 def plot_winner_rates(sweep: Sweep) -> Figure:

@@ -1,19 +1,11 @@
-"""The export of a timm model is a model folder of the Hugging Face hub; exports of earlier versions stay readable."""
+"""The export of a timm model is a model folder of the Hugging Face hub."""
 
 import json
-import shutil
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
-import huggingface_hub
 import pytest
 import torch
 
-from analysis.export.bundle import check_out, export_recipe, read_export
-from analysis.export.hub import check_repository, create_repository, push_export
-from analysis.export.prediction import predict_images
-from training.errors import UserError
-from training.recipe import Recipe, read_recipe
+from analysis.export.bundle import read_export
 
 
 @pytest.mark.slow
@@ -51,80 +43,7 @@ def test_the_weights_are_written_once_and_the_readme_is_the_card(exported):
     assert set(card.splitlines()) < set(readme.splitlines())
 
 
-def test_an_export_of_an_earlier_version_predicts_the_same(exported, validation_files, tmp_path):
-    old = tmp_path / "old"
-    old.mkdir()
-    for name in ("recipe.yaml", "summary.json", "MODEL_CARD.md"):
-        shutil.copy(exported / name, old)
-    shutil.copy(exported / "model.safetensors", old / "weights.safetensors")
-    for number, folder in enumerate((exported, old)):
-        predict_images(folder, validation_files / "7", tmp_path / f"{number}.csv")
-    assert (tmp_path / "0.csv").read_text() == (tmp_path / "1.csv").read_text()
-    check_out(old)  # it may be written again
-    (old / "README.md").write_text("Notes of somebody's own.")
-    with pytest.raises(UserError, match="Name a new folder"):
-        export_recipe(Recipe(), old)
-
-
 def test_a_torchvision_model_has_no_folder_of_the_hub(make_export):
     folder = make_export(backbone={"source": "torchvision", "name": "shufflenet_v2_x0_5", "weights": "none"}, epochs=1)
     assert not (folder / "config.json").exists()
     assert not (folder / "README.md").exists()
-    with pytest.raises(UserError, match="--push-to-hub=me/digits: the trial is a model of torchvision"):
-        check_repository("me/digits", read_export(folder).recipe)
-
-
-def test_a_name_that_is_no_repository_is_refused():
-    with pytest.raises(UserError, match="--push-to-hub=a/b/c: this is not the name of a repository"):
-        check_repository("a/b/c", read_recipe({"data": {"name": "digits"}}))
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """Serve a hub on this machine that answers every request with `hub.answer`, and keeps the requests."""
-
-    class Hub(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            server.seen.append((self.path, json.loads(body)))
-            status, answer = server.answer
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(json.dumps(answer).encode())
-
-        def log_message(self, *arguments):
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Hub)
-    server.seen = []
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
-def test_a_new_repository_is_private_and_a_refusal_names_the_login(hub):
-    hub.answer = 200, {"url": "https://huggingface.co/me/digits"}
-    assert "me/digits" in create_repository("me/digits")
-    [(path, body)] = hub.seen
-    assert path == "/api/repos/create"
-    assert body.get("private") is True or body.get("visibility") == "private"
-    hub.answer = 401, {"error": "Invalid credentials"}
-    with pytest.raises(UserError, match=r"--push-to-hub=me/digits: .* refuses it \(status 401\). Log in"):
-        create_repository("me/digits")
-
-
-def test_without_a_network_one_sentence_names_the_way_out(exported, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
-    for push in (lambda: create_repository("me/digits"), lambda: push_export(exported, "me/digits")):
-        with pytest.raises(UserError, match=r"--push-to-hub=me/digits: .* cannot be reached .* hf upload REPO FOLDER"):
-            push()
-
-
-def test_the_whole_export_is_uploaded(exported, monkeypatch):
-    uploaded = {}
-    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", lambda self, **options: uploaded.update(options))
-    push_export(exported, "me/digits")
-    assert (uploaded["repo_id"], uploaded["folder_path"]) == ("me/digits", exported)

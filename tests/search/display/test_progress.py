@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ledger.events import SweepPaused
 from ledger.trials import Trials
+from search.display.one_trial import draw_curve
 from search.display.progress import HEARTBEAT_SECONDS, Progress
 from search.display.time_left import Pace
 from tests.made_events import make_event
@@ -271,3 +272,8 @@ def test_time_left_follows_from_the_epochs_of_finished_trials_and_the_slots():
 def test_a_time_budget_that_ends_sooner_is_shown_as_the_time_left():
     sweep, pace = make_pace(seconds_left=lambda: 50.0)
     assert pace.describe(list(sweep.controller.trials), 6, now=100.0)[0] == "time budget ends in 50 s"
+
+
+def test_the_curve_of_a_trial_has_one_character_for_some_epochs():
+    assert draw_curve((1.0, 0.5, 0.0), 0, 1) == "█▅▁"
+    assert len(draw_curve(tuple(range(1, 1001)), 0, 1000)) == 60

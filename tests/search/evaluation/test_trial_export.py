@@ -79,7 +79,6 @@ MISTAKES = {
     "somebody else's folder": (["export", "tiny", "--out", "sweeps"], "--out=sweeps: the folder has other files"),
     "a name too long": (["export", "tiny", "--out", "x" * 300], "--out=x*: it cannot be written to"),
     "a folder for a table": (["predict", "stub", "sweeps", "--out", "sweeps"], "--out=sweeps: this is a folder"),
-    "no name for a repository": (["export", "tiny", "--push-to-hub", "a/b/c"], "--push-to-hub=a/b/c: this is not"),
     "no name for a model": (["export", "tiny", "--register", "a/b"], "--register=a/b"),
 }
 
@@ -95,13 +94,6 @@ def test_a_mistake_ends_in_one_sentence(mistake, home):
     with pytest.raises(UserError, match=words):
         call(*arguments)
     assert sorted(home.rglob("*")) == before
-
-
-def test_without_the_hub_nothing_is_exported(home, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(UserError, match="--push-to-hub=me/digits: the Hugging Face hub cannot be reached"):
-        call("export", "tiny", "--push-to-hub", "me/digits")
-    assert not (home / "exports").exists()
 
 
 def test_data_whose_classes_changed_since_the_training_is_refused(home, monkeypatch):

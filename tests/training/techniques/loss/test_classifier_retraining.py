@@ -14,8 +14,8 @@ from training.data.load_data import load_data
 from training.data.pipelines.loaders import make_loaders
 from training.data.pipelines.sampling import EpochSampler
 from training.errors import UserError
-from training.rate_plan import plan_rates
 from training.resolve import resolve_recipe
+from training.train import train
 
 RETRAINED = {"epochs": 4, "classifier_retraining": {"epochs": 2}}
 
@@ -84,15 +84,17 @@ def test_balanced_epochs_are_those_of_a_balanced_sampler():
         assert (list(mixed) == list(balanced)) == (epoch >= 2)
 
 
-def test_the_schedule_ends_before_the_retraining_and_begins_again(tiny_recipe):
-    fields = {
-        "schedule": {"name": "cosine"},
-        "optimizer": {"name": "sgd", "lr": 1.0},
-        "backbone": {"name": "test_resnet"},
-    }
-    rates = plan_rates(tiny_recipe(**RETRAINED, **fields)).groups[0].rates
-    half = plan_rates(tiny_recipe(epochs=2, **fields)).groups[0].rates
+def test_the_schedule_ends_before_the_retraining_and_begins_again(tiny_recipe, tmp_path):
+    fields = {"schedule": {"name": "cosine"}, "optimizer": {"name": "sgd", "lr": 0.01}}
+    rates = log_rates(tiny_recipe(**RETRAINED, **fields), tmp_path / "retrained")
+    half = log_rates(tiny_recipe(epochs=2, **fields), tmp_path / "half")
     assert rates == pytest.approx([*half, *half])
+
+
+def log_rates(recipe, folder):
+    """The learning rate of each optimizer step of a training."""
+    folder.mkdir()
+    return [rate for report in train(recipe, folder).reports for _, rate, _ in report.steps]
 
 
 @pytest.mark.slow
