@@ -83,10 +83,9 @@ class Replication(Event):
 
 
 class Extension(Event):
-    """`sweep extend`, or a user of the dashboard, added trials to the budget."""
+    """`sweep extend` added trials to the budget."""
 
     event: Literal["extend"] = "extend"
-    request: str = Field("", description="Random id, so that a request counts once; empty from `sweep extend`.")
     trials: int = Field(description="Number of additional trials.")
 
 
@@ -107,24 +106,8 @@ class StopRequested(Event):
     trial: int = Field(description="Number of the trial.")
 
 
-class Noted(Event):
-    """`sweep note` added a note to the sweep."""
-
-    event: Literal["note"] = "note"
-    request: str = Field(description="Random id, so that a note counts once.")
-    text: str = Field(description="The note, on one line.")
-
-
-class SweepPaused(Event):
-    """A user paused the sweep, or let it continue. While it is paused, no new trial starts; a new driver ends the pause."""
-
-    event: Literal["pause"] = "pause"
-    request: str = Field(description="Random id, so that a request counts once.")
-    is_paused: bool = Field(description="False: the sweep continues.")
-
-
-AnyRequest = TrialAdded | StopRequested | Noted | Extension | SweepPaused
-REQUESTS = (TrialAdded, StopRequested, Noted, Extension, SweepPaused)
+AnyRequest = TrialAdded | StopRequested
+REQUESTS = (TrialAdded, StopRequested)
 
 
 class DataMoved(Event):
@@ -319,7 +302,7 @@ class TestScored(TrialEvent):
 
 
 AnyEvent = Annotated[
-    SweepStarted | WarmStart | Replication | Extension | TrialAdded | StopRequested | Noted | SweepPaused
+    SweepStarted | WarmStart | Replication | Extension | TrialAdded | StopRequested
     | DataMoved | SettingsChanged | DriverStarted | FeaturesProbed | SweepPlanned | TrialStarted | EpochReported
     | TrialResumed | TrialLost | TrialEnded | DrawRefused | SweepClosed | RunOpened | RunsRecorded | TestOpened | TestScored,
     Field(discriminator="event"),

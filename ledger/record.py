@@ -13,7 +13,6 @@ from ledger.events import (
     DriverStarted,
     Event,
     Extension,
-    Noted,
     Replication,
     RunsRecorded,
     SettingsChanged,
@@ -147,11 +146,6 @@ class SweepRecord:
     def replication(self) -> Replication | None:
         """The recipes and seeds of a confirmation or an ablation; None for a search."""
         return next(iter(self._list(Replication)), None)
-
-    @property
-    def notes(self) -> list[Noted]:
-        """The notes of users, the oldest first."""
-        return self._list(Noted)
 
     @property
     def test(self) -> TestScored | None:

@@ -31,11 +31,11 @@ def list_requests(folder: SweepFolder) -> Iterator[tuple[Path, AnyRequest | None
     """Return the requests, the oldest first; None in place of the event of a file that cannot be read."""
     for path in sorted(folder.requests.glob("*.json")):
         if path.is_file():
-            yield path, parse_request(path.read_bytes())
+            yield path, _parse(path.read_bytes())
 
 
-def parse_request(text: bytes) -> AnyRequest | None:
-    """Return the request in a file or a tag; None if it is none, or has a recipe with a plugin that is not loaded."""
+def _parse(text: bytes) -> AnyRequest | None:
+    """Return the request in a file; None if it is none, or has a recipe with a plugin that is not loaded."""
     try:
         event = try_decode(text)
     except UserError:
@@ -43,12 +43,12 @@ def parse_request(text: bytes) -> AnyRequest | None:
     return event if isinstance(event, REQUESTS) else None
 
 
-def warn_of_unreadable(name: str) -> None:
-    """Say that a request, a file or a tag with this name, was removed."""
+def warn_of_unreadable(path: Path) -> None:
+    """Say that the file of a request was removed."""
     logger.warning(
         "%s is not a request that this driver can read, so it was removed. For a recipe with a part of a plugin, the driver "
         "must have the plugin: sweep resume NAME --plugin FILE, then sweep add.",
-        name,
+        path,
     )
 
 
@@ -57,7 +57,7 @@ def take_in(folder: SweepFolder, ledger: Ledger) -> None:
     known = {event.request for event in ledger.events if isinstance(event, REQUESTS)}
     for path, event in list_requests(folder):
         if event is None:
-            warn_of_unreadable(str(path))
+            warn_of_unreadable(path)
         elif event.request not in known:
             ledger.append(event)
         path.unlink()

@@ -28,7 +28,7 @@ class Sweep:
     the kept weights; `started` and `ended` are in seconds since 1970.
     `curves` has a row for each epoch of each trial: `trial`, `epoch`, `score` (the best so far, or the
     last one if the space says so), then the metrics, and `seconds`.
-    `figures` has the metrics of the sweep itself, such as those of the linear probe. `notes` are those of users.
+    `figures` has the metrics of the sweep itself, such as those of the linear probe.
     `copies` are the trials that repeat the recipe and seed of another one; `different` leaves them out.
     `interruptions` are the times without a driver, each as start and end in seconds since 1970.
     """
@@ -39,7 +39,6 @@ class Sweep:
     trials: pd.DataFrame
     curves: pd.DataFrame
     figures: dict[str, float] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
     copies: frozenset[int] = frozenset()
     interruptions: tuple[tuple[float, float], ...] = ()
 
@@ -102,7 +101,6 @@ def make_tables(record: SweepRecord) -> Sweep:
     trials = pd.DataFrame(values, columns=[column.name for column in facts])
     trials = trials.astype({column.name: float for column in facts if column.kind == float | None})  # None becomes NaN
     recipes = pd.DataFrame([trial.recipe.flat() for trial in recorded], dtype=object).infer_objects()
-    notes = tuple(note.text for note in record.notes)
     return Sweep(
         record.name,
         record.state,
@@ -110,7 +108,6 @@ def make_tables(record: SweepRecord) -> Sweep:
         trials.join(recipes),
         curves,
         record.trials.figures(),
-        notes,
         frozenset(record.trials.copies()),
         tuple(record.trials.interruptions),
     )

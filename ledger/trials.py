@@ -16,7 +16,6 @@ from ledger.events import (
     FeaturesProbed,
     Origin,
     State,
-    SweepPaused,
     SweepPlanned,
     TrialAdded,
     TrialEnded,
@@ -92,7 +91,6 @@ class Trials:
         self.by_number: dict[int, Trial] = {}
         self._by_recipe: dict[str, int] = {}  # the first trial of each recipe
         self.extra = 0  # trials added after the start
-        self.is_paused = False  # by a user: no new trial starts
         self.probe: FeaturesProbed | None = None
         self.plan: SweepPlanned | None = None
         self.interruptions: list[tuple[float, float]] = []  # times without a driver, in seconds since 1970
@@ -118,8 +116,6 @@ class Trials:
             self.probe = event
         if isinstance(event, SweepPlanned):
             self.plan = event
-        if isinstance(event, SweepPaused | DriverStarted):
-            self.is_paused = isinstance(event, SweepPaused) and event.is_paused
         if isinstance(event, DriverStarted):
             if self._first:
                 self.interruptions.append((self._last, event.time))

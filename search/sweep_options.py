@@ -171,7 +171,7 @@ class SweepOptions:
             "--tag",
             help="Tag of the sweep in MLflow, such as `team=vision`; may be repeated. `owner=ada`: its user there.",
         ),
-        'Texts such as `"team=vision"`, for `sweep list --tag`.',
+        'Texts such as `"team=vision"`.',
     ] = ()
     or_resume: Annotated[
         bool,
@@ -253,19 +253,19 @@ class ResumeOptions:
 
 @dataclass(frozen=True)
 class SweepPlace:
-    """Where a sweep is found: in the storage folder here, or in a store that its driver writes to."""
+    """Where a sweep is found."""
 
     name: Annotated[str, NAME]
     _: KW_ONLY
     storage: Annotated[Path | str, STORAGE_FOLDER] = STORAGE
-    tracking_uri: Annotated[str | None, FROM_STORE] = None
 
 
 @dataclass(frozen=True)
 class OpenOptions(SweepPlace):
-    """The options of a sweep that is read."""
+    """The options of a sweep that is read, in the storage folder here, or in a store that its driver writes to."""
 
     _: KW_ONLY
+    tracking_uri: Annotated[str | None, FROM_STORE] = None
     plugins: Annotated[Iterable[str | Path], PLUGIN, FILES] = ()
     console: Annotated[Console | None, CONSOLE] = None
 

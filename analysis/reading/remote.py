@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +20,10 @@ from analysis.reading.store import (
     open_client,
     refuse_deleted,
 )
-from ledger import EXPERIMENT_VARIABLE, OWNER
-from ledger.events import AnyEvent, EpochReported, Noted, SweepStarted, TrialEnded, TrialStarted, encode
-from ledger.file import first_line
+from ledger import EXPERIMENT_VARIABLE
 from ledger.folder import SweepFolder
 from ledger.formatting import mask_secrets
 from ledger.record import SweepRecord
-from ledger.settings import Settings
-from spaces.load import parse_recipe
 from training.errors import UserError
 from training.process.text_files import refuse_irregular
 
@@ -35,8 +31,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-# Artifacts of a sweep's run; the first versions wrote the second.
-LEDGER, PLAIN_LEDGER = "ledger.jsonl.gz", "ledger.jsonl"
+LEDGER = "ledger.jsonl.gz"  # an artifact of a sweep's run
 GZIP = b"\x1f\x8b"  # the first bytes of a compressed file (RFC 1952, section 2.3.1)
 SWEEPS = "tags.sweep != '' AND tags.trial IS NULL"  # the runs of trials have both tags
 TAG = "tag."  # begins the names of tags that the user gave
@@ -56,15 +51,6 @@ class RemoteSweep:
     def state(self) -> str:
         """The state of the sweep; `running` also if its driver was killed, because a killed driver cannot write."""
         return self.run.data.tags.get("state", "running")
-
-    @property
-    def owner(self) -> str:
-        return self.run.data.tags.get("mlflow.user", "")
-
-    @property
-    def tags(self) -> Mapping[str, str]:
-        tags = self.run.data.tags
-        return {name.removeprefix(TAG): value for name, value in tags.items() if name.startswith(TAG)}
 
 
 @dataclass(frozen=True)
@@ -106,10 +92,6 @@ class RunStore:
         runs = reversed(list(self.search(f"tags.sweep_id = '{sweep_id}'")))
         return next((run.info.run_id for run in runs if "mlflow.parentRunId" not in run.data.tags), None)
 
-    def has(self, sweep: RemoteSweep, artifact: str) -> bool:
-        """Return whether a sweep's run has this file or folder."""
-        return any(file.path == artifact for file in self.client.list_artifacts(sweep.run.info.run_id))
-
 
 @contextmanager
 def open_experiments(uri: str, name: str | None = None) -> Iterator[RunStore]:
@@ -140,14 +122,6 @@ def _list_experiments(client: MlflowClient, name: str | None) -> list[str]:
             return found
 
 
-def list_sweeps(uri: str, tags: Mapping[str, str] | None = None) -> list[RemoteSweep]:
-    """Return the sweeps of a store, the latest first, with these tags; `owner` is one of them."""
-    with open_experiments(uri) as opened:
-        sweeps = [RemoteSweep(run) for run in opened.search(SWEEPS)]
-    wanted = (tags or {}).items()
-    return [sweep for sweep in sweeps if wanted <= {**sweep.tags, OWNER: sweep.owner}.items()]
-
-
 def fetch_record(uri: str, name: str) -> SweepRecord:
     """Read the latest sweep with this name from the ledger that its driver copies to MLflow."""
     with tempfile.TemporaryDirectory() as folder:
@@ -155,64 +129,21 @@ def fetch_record(uri: str, name: str) -> SweepRecord:
 
 
 def fetch_ledger(uri: str, name: str, out: Path) -> SweepFolder:
-    """Copy the ledger of the latest sweep with this name into `out/NAME`, and return that folder.
-
-    If its run has none, as in the first seconds of a sweep and in those of earlier versions, it is rebuilt from the runs.
-    """
+    """Copy the ledger of the latest sweep with this name into `out/NAME`, and return that folder."""
     with open_experiments(uri) as opened:
         sweep = opened.find(name)
         copy = SweepFolder(out / name, known_running=sweep.state == "running")
         copy.path.mkdir(exist_ok=True)
         with artifact_errors(uri, LEDGER):
-            artifact = next((file for file in (LEDGER, PLAIN_LEDGER) if opened.has(sweep, file)), None)
-            if artifact is None:
-                lines = [first_line(sweep.run.info.start_time / 1000), *map(encode, rebuild_events(opened, sweep))]
-                copy.ledger.write_bytes(b"".join(lines))
-                return copy
-            fetched = Path(opened.client.download_artifacts(sweep.run.info.run_id, artifact, str(copy.path)))
+            run_id = sweep.run.info.run_id
+            if LEDGER not in {file.path for file in opened.client.list_artifacts(run_id)}:
+                raise UserError(
+                    f"{name}: its run in {mask_secrets(uri)} does not have the ledger. A driver that runs copies it every half "
+                    "minute; else read the sweep where its folder is."
+                )
+            fetched = Path(opened.client.download_artifacts(run_id, LEDGER, str(copy.path)))
             refuse_irregular(fetched)
             content = fetched.read_bytes()
             # Some stores mark the file as compressed, and then the client has unpacked it already.
             copy.ledger.write_bytes(gzip.decompress(content) if content.startswith(GZIP) else content)
         return copy
-
-
-SCORE = ("score", "standard_error", "best_epoch")
-STEPS = ("step_lr", "step_train_loss")  # their steps are those of the optimizer, not epochs
-
-
-def rebuild_events(opened: RunStore, sweep: RemoteSweep) -> Iterator[AnyEvent]:
-    """Return the events of a sweep, trial after trial.
-
-    Raises:
-        MlflowException: the store does not answer, or lacks a file of the sweep.
-    """
-    info, tags = sweep.run.info, sweep.run.data.tags
-    began = info.start_time / 1000
-    settings = Settings(opened.uri)
-    space = _read_file(opened, info.run_id, "space.yaml")
-    yield SweepStarted(time=began, name=sweep.name, id=tags["sweep_id"], space=space, settings=settings)
-    for text in tags.get("notes", "").splitlines():
-        yield Noted(time=began, request=text, text=text)
-    for run in opened.search(f"tags.`mlflow.parentRunId` = '{info.run_id}'"):
-        number, tags = int(run.data.tags["trial"]), run.data.tags
-        recipe = parse_recipe(_read_file(opened, run.info.run_id, "recipe.yaml"), f"trial {number:04d}")
-        begun = run.info.start_time / 1000
-        yield TrialStarted(time=begun, trial=number, recipe=recipe, params=None, origin=tags["origin"])
-        epochs: dict[int, dict[str, float]] = {}
-        times: dict[int, float] = {}
-        for name in run.data.metrics.keys() - set(STEPS):
-            for point in opened.client.get_metric_history(run.info.run_id, name):
-                epochs.setdefault(point.step, {})[name] = point.value
-                times[point.step] = point.timestamp / 1000
-        for epoch, values in sorted(epochs.items()):
-            score = {name: values.pop(name) for name in SCORE}
-            yield EpochReported(time=times[epoch], trial=number, epoch=epoch, metrics=values, **score)
-        if (state := tags["state"]) != "running":
-            ended = (run.info.end_time or run.info.start_time) / 1000
-            yield TrialEnded(time=ended, trial=number, state=state, reason=tags.get("reason", ""))
-
-
-def _read_file(opened: RunStore, run_id: str, name: str) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        return Path(opened.client.download_artifacts(run_id, name, folder)).read_text(encoding="utf-8")

@@ -50,7 +50,6 @@ def render_report(findings: Findings) -> str:
     return render_template(
         "report.html.j2",
         **_describe(findings),
-        notes=sweep.notes,
         facts=_facts(findings),
         leaders=list(_leader_rows(findings)),
         listed=[column.title for column in list_columns("listed")],

@@ -21,7 +21,7 @@ from ledger.secrets import mask_logs
 from search.cli import predict, recipes, results
 from search.cli.inspect import dashboard_command, mlflow_ui, sweeps_command
 from search.cli.output import guard_output, make_output_plain, report_lost_output
-from search.cli.run import running, submit, sweeps
+from search.cli.run import running, sweeps
 from search.runner.interrupt import Interrupted, leave_on_signals, listen
 from training.errors import UserError, describe_error, locate_fault, plain_reason
 from training.process.user import complete_user
@@ -43,7 +43,6 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         sweeps.plan,
         sweeps.resume,
         sweeps.extend,
-        submit.submit,
         recipes.space,
         recipes.techniques,
         recipes.data,
@@ -56,17 +55,13 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         results.confirm,
         results.ablate,
         results.soup,
-        results.compare,
         results.export,
         mlflow_ui.ui,
     ),
     "A running sweep": (
         dashboard_command.dashboard,
         running.stop,
-        running.pause,
-        running.unpause,
         running.add,
-        running.note,
     ),
     "Serving": (predict.predict, predict.serve),
     "Housekeeping": (sweeps.rm, sweeps.repair),
@@ -98,13 +93,6 @@ def _keep_signals(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-# `submit` passes on what it does not know to `run`.
-FORWARDING: Any = {
-    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
-    "options_metavar": "SPACE [PATH=VALUE]... [OPTIONS]",
-}
-
-
 @app.callback()
 def root(
     version: Annotated[
@@ -116,8 +104,7 @@ def root(
 
 for panel, commands in COMMANDS.items():
     for command in commands:
-        more = FORWARDING if command is submit.submit else {}
-        app.command(command.__name__.rstrip("_"), rich_help_panel=panel, **more)(_keep_signals(command))
+        app.command(command.__name__.rstrip("_"), rich_help_panel=panel)(_keep_signals(command))
 
 
 def main() -> None:

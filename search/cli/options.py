@@ -52,7 +52,6 @@ CopyTo = Annotated[
 
 # Options of commands whose results other programs read.
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
-AsCsv = Annotated[bool, typer.Option("--csv", help="Print a table in CSV for other programs.")]
 
 
 def options_of(
@@ -102,12 +101,6 @@ def name_latest(place: Mapping[str, Any], console: Console) -> str:
     name = find_latest(place["storage"].absolute()).name
     console.print(f"Sweep {name}, the latest one:", markup=False)
     return name
-
-
-def check_form(as_json: bool, as_csv: bool) -> None:
-    """Refuse both forms together."""
-    if as_json and as_csv:
-        raise UserError("--json and --csv: give one of them.")
 
 
 def list_options(run: typer.Context, left_out: Container[str]) -> list[str]:

@@ -93,7 +93,7 @@ def techniques(
     from search.display.tables.columns import make_console
 
     if as_json:
-        from search.records.rows import to_json
+        from search.cli.json_output import to_json
 
         print(to_json(read_cards() if name is None else find_card(name)))
         return
@@ -117,8 +117,8 @@ def data(
     """Show a recipe's data: classes, split, anomalies, statistics, and a picture of augmented training images."""
     from search.cli.inspect.data_command import show_data
     from search.cli.inspect.data_source import FilesResult
+    from search.cli.json_output import to_json
     from search.display.tables.columns import make_console
-    from search.records.rows import to_json
 
     console = make_console()
     console.quiet = as_json

@@ -9,19 +9,14 @@ from typing import Annotated, Any
 import typer
 
 import search
-from ledger.names import check_name
-from search.arguments import absolute_uri
 from search.cli.options import (
     AsJson,
     CopyTo,
-    Plugins,
-    Storage,
     name_latest,
     options_of,
 )
 from search.copies.place import copy_output
-from search.sweep_options import STORAGE, OpenOptions, ReadOptions, complete_name, complete_trial
-from training.errors import UserError
+from search.sweep_options import OpenOptions, ReadOptions, complete_trial
 
 HERE = ("name", "overrides", "storage", "plugins")  # of a sweep that is trained further, which needs its folder
 
@@ -38,7 +33,7 @@ def report(
 
     Without a name it is that of the latest sweep.
     """
-    from search.records.rows import apart, describe_findings, to_json
+    from search.cli.json_output import apart, describe_findings, to_json
     from search.result import choose_page
 
     with apart(as_json) as console:
@@ -56,7 +51,7 @@ def report(
 
 def _run(place: dict[str, Any], as_json: bool, method: Callable[[search.Result], object]) -> None:
     """Open a sweep and call one of its methods. For programs, print what it returns as JSON, apart from its messages."""
-    from search.records.rows import apart, to_json
+    from search.cli.json_output import apart, to_json
 
     with apart(as_json) as console:
         result = method(search.open(**place, console=console))
@@ -119,41 +114,7 @@ def soup(
     _run(place, as_json, lambda sweep: sweep.soup(out, with_start=with_start, trial=trial, alpha=alpha))
 
 
-def compare(
-    names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="Two or more sweeps.", autocompletion=complete_name)
-    ],
-    storage: Storage = STORAGE,
-    tracking_uri: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--from",
-            "--tracking-uri",
-            help="Read the sweeps from this MLflow store, not from the storage folder; may be repeated.",
-        ),
-    ] = None,
-    as_json: AsJson = False,
-    plugins: Plugins = None,
-) -> None:
-    """Compare sweeps side by side: winners, what differs in data, space and settings, curves at rungs, and effects.
-
-    With several stores, each sweep is read from every store that has it.
-    """
-    from search.comparing.comparison import compare as compare_sources
-    from search.comparing.comparison import read_sources
-    from search.comparing.print_comparison import print_comparison
-    from search.display.tables.columns import make_console
-    from search.records.rows import to_json
-
-    uris = [absolute_uri(uri) for uri in tracking_uri or []]
-    comparison = compare_sources(read_sources(names, storage.absolute(), uris))
-    if as_json:
-        print(to_json(comparison))
-    else:
-        print_comparison(comparison, make_console())
-
-
-@options_of(OpenOptions)
+@options_of(OpenOptions, only=HERE)
 def export(
     *,
     out: Annotated[Path | None, typer.Option(help="Folder to write. Default: exports/NAME.")] = None,
@@ -172,28 +133,12 @@ def export(
     **place: Any,
 ) -> None:
     """Write the best trial's recipe, weights, summary and card, ready for `sweep train` and `sweep predict`."""
-    name = place["name"]
-    if place["tracking_uri"] is not None:
-        if onnx or int8 or any(value is not None for value in (trial, register, optuna)):
-            raise UserError(
-                f"--from: the store has the export of the best trial only. For other trials and forms, export "
-                f"{name} where its storage folder is."
-            )
-        from analysis.export.bundle import check_out
-        from search.tracking.own_run import fetch_export
+    from ledger.folder import open_folder
+    from ledger.record import SweepRecord
+    from search.evaluation.trial_export import Extras, export_trial
 
-        folder = out or Path("exports") / check_name(name)
-        check_out(folder)
-        fetch_export(place["tracking_uri"], name, folder)
-        print(f"Copied the export of {name}'s best trial to {folder}.")
-    else:
-        from ledger.folder import open_folder
-        from ledger.record import SweepRecord
-        from search.evaluation.trial_export import Extras, export_trial
-
-        record = SweepRecord.open(open_folder(place["storage"].absolute(), name))
-        exported = export_trial(record, trial, out, Extras(onnx, int8, register, optuna))
-        print(exported.sentence)
-        folder = exported.folder
+    record = SweepRecord.open(open_folder(place["storage"].absolute(), place["name"]))
+    exported = export_trial(record, trial, out, Extras(onnx, int8, register, optuna))
+    print(exported.sentence)
     if copy_to is not None:
-        print(copy_output(copy_to, name, folder))
+        print(copy_output(copy_to, record.name, exported.folder))

@@ -12,13 +12,11 @@ from ledger.events import (
     DrawRefused,
     EndState,
     EpochReported,
-    Extension,
     LossCause,
     Origin,
     Replication,
     ReplicationTrial,
     StopRequested,
-    SweepPaused,
     TrialAdded,
     TrialEnded,
     TrialLost,
@@ -123,9 +121,8 @@ class Controller:
     def accept(self, event: AnyRequest) -> None:
         """Record a request of a user; one that the ledger has already, or that cannot be met, is ignored."""
         has_trial = not isinstance(event, StopRequested) or event.trial in self.trials.by_number
-        can_grow = not (isinstance(event, TrialAdded | Extension) and self.replication)
-        is_void = isinstance(event, SweepPaused) and not event.is_paused and not self.trials.is_paused
-        if event.request not in self.requests and has_trial and can_grow and not is_void:
+        can_grow = not (isinstance(event, TrialAdded) and self.replication)
+        if event.request not in self.requests and has_trial and can_grow:
             self.record(event)
 
     def take_over(self) -> None:
@@ -151,10 +148,7 @@ class Controller:
                 self._spread(end)
 
     def next_trial(self) -> Trial | None:
-        """Return a trial to resume, else a new one; None if there is neither.
-
-        While a user pauses the sweep, only trials that lost their worker go on.
-        """
+        """Return a trial to resume, else a new one; None if there is neither."""
         if self.is_over:
             return None
         for number in self.to_stop:
@@ -164,7 +158,7 @@ class Controller:
         if waiting is not None:
             self.record(TrialResumed(trial=waiting.number))
             return waiting
-        return None if self.trials.is_paused else self.propose()
+        return self.propose()
 
     def propose(self) -> Trial | None:
         """Start the next trial; None if the budget is used up, or each recipe of the space has its trial."""

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.report.sentences import describe_probe
-from ledger.events import AnyEvent, EpochReported, FeaturesProbed, SweepPaused, TrialEnded
+from ledger.events import AnyEvent, EpochReported, FeaturesProbed, TrialEnded
 from ledger.formatting import format_score, format_seconds, plural
 from ledger.trials import UNFINISHED, Trial, Trials
 from search.display.recipe_text import baseline_of, cut, describe_recipe, format_counts, format_state
@@ -29,7 +29,6 @@ HEARTBEAT_SECONDS = 60
 RUNNING = 8  # running trials shown at most
 RUNGS = 6  # rungs shown at most; if there are more, the last ones are shown
 INDENT = 9
-PAUSED = "A user paused the sweep: no new trial starts until sweep unpause or the dashboard continues it, or a resume."
 
 
 class Progress:
@@ -98,8 +97,6 @@ class Progress:
         if isinstance(event, FeaturesProbed):
             for sentence in describe_probe(self.controller.trials.metric, event.figures()):
                 self.say(sentence)
-        if isinstance(event, SweepPaused):
-            self.say(PAUSED if event.is_paused else "A user let the sweep continue.")
         if event.event in ("start", "resume", "report"):
             self.pace.add(event)
         if isinstance(event, EpochReported) and not self.saw_epoch:

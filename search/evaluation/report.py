@@ -68,8 +68,6 @@ def report_sweep(record: SweepRecord, out: Path, console: Console, uri: str | No
         console.print(Text(sentence))
     for sentence in filter(None, [*findings.cautions, record.without_plugins]):
         console.print(Text.assemble(("! ", "bold yellow"), sentence))
-    for note in findings.sweep.notes:
-        console.print(Text(f"Note: {note}"))
     console.print(Text(f"Report: {out}"))
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "report.html")

@@ -85,7 +85,7 @@ def drive(
                 controller.abort(plan.capacity.problem)
             if controller.ledger.was_removed and not controller.fatal:
                 controller.abort(f"{folder.ledger} was removed while the sweep ran, and has been written again")
-            is_asked = folder.stop_request.is_file() or tracking.stop_requested
+            is_asked = folder.stop_request.is_file()
             return time.monotonic() > deadline or request() or is_asked or bool(controller.fatal)
 
         def stop_trials() -> None:

@@ -1,12 +1,11 @@
-"""Take the requests of users into a running sweep, from its folder and from MLflow, and record its run in MLflow."""
+"""Take the requests of users into a running sweep, and record its run in MLflow."""
 
 from __future__ import annotations
 
 import time
 
-from ledger.events import AnyRequest
 from ledger.folder import SweepFolder
-from ledger.requests import list_requests, parse_request, warn_of_unreadable
+from ledger.requests import list_requests, warn_of_unreadable
 from search.core.controller import Controller
 from search.tracking.writer import Tracking
 
@@ -33,18 +32,11 @@ class Inbox:
             return
         self.next_look = time.monotonic() + LOOK_SECONDS
         for path, event in list_requests(self.folder):
-            self._accept(str(path), event)
+            if event is None:
+                warn_of_unreadable(path)
+            else:
+                self.controller.accept(event)
             path.unlink()
-        for name, text in self.tracking.requests.items():
-            if name not in self.tracking.answered:
-                self._accept(name, parse_request(text.encode()))
-                self.tracking.answered.add(name)
         if not self.has_run and (run := self.tracking.own_run):
             self.controller.record(run)
             self.has_run = True
-
-    def _accept(self, name: str, event: AnyRequest | None) -> None:
-        if event is None:
-            warn_of_unreadable(name)
-        else:
-            self.controller.accept(event)

@@ -63,7 +63,7 @@ class LedgerSearcher(_Unpickled, Searcher):
         # A trial that goes on with a larger share counts as several, or it would wait until all others have ended.
         running = sum(2**trial.enlargements for trial in self.controller.trials if trial.state == "running")
         slots = self.slots()
-        # While no trial runs, as during a pause, Tune waits for the next one and does not ask the Stopper.
+        # While no trial runs, as while images are away, Tune waits for the next one and does not ask the Stopper.
         if not running and self.stopping():
             return Searcher.FINISHED
         # A trial that is drawn too early cannot use the reports of the running trials.
@@ -72,7 +72,7 @@ class LedgerSearcher(_Unpickled, Searcher):
         if (trial := self.controller.next_trial()) is not None:
             return asdict(self.make_input(trial))
         # Not before the last trial has ended: its worker may die, and the trial must then continue.
-        return None if running or self.controller.trials.is_paused else Searcher.FINISHED
+        return None if running else Searcher.FINISHED
 
     def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
         """Do nothing: only the scheduler can distinguish a stopped trial from a completed one."""

@@ -1,22 +1,16 @@
-"""What others than its driver write to a sweep's own run in MLflow: results, notes, exports, and requests to the driver."""
+"""What others than its driver write to a sweep's own run in MLflow: results and exports."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.reading.remote import RemoteSweep, RunStore, open_experiments
-from analysis.reading.store import artifact_errors
-from ledger.events import AnyRequest, encode
-from ledger.formatting import mask_secrets
+from analysis.reading.remote import RunStore, open_experiments
 from ledger.record import SweepRecord
 from ledger.settings import Settings
-from search.tracking.run import compressed, describe_refusal, to_milliseconds
-from search.tracking.sweep_runs import LONGEST_TAG, NOTES, REQUEST, STOP, join_notes
+from search.tracking.run import describe_refusal, to_milliseconds
 from training.errors import UserError
 
 if TYPE_CHECKING:
@@ -78,62 +72,9 @@ def log_results(
         console.print(f"! MLflow does not get the results. {error}", markup=False)
 
 
-def send_notes(record: SweepRecord, settings: Settings) -> bool:
-    """Write the notes and the ledger of a sweep that is not running to its own run. Returns False without an answer."""
-    try:
-        with _open_own(settings) as opened:
-            if run_id := opened.find_own_run(record.header.id):
-                opened.client.set_tag(run_id, NOTES, join_notes([note.text for note in record.notes]))
-                with suppress(FilesRefused), _sending_files(opened, run_id), compressed(record.folder.ledger) as packed:
-                    opened.client.log_artifact(run_id, str(packed))
-    except (UserError, OSError):
-        return False
-    return True
-
-
-def fetch_export(uri: str, name: str, out: Path) -> None:
-    """Copy the export that `sweep run --publish` attached to the sweep's run."""
-    with open_experiments(uri) as opened, tempfile.TemporaryDirectory() as folder:
-        sweep = opened.find(name)
-        with artifact_errors(uri, EXPORT):
-            if has_export := opened.has(sweep, EXPORT):
-                fetched = opened.client.download_artifacts(sweep.run.info.run_id, EXPORT, folder)
-                shutil.copytree(fetched, out, dirs_exist_ok=True)
-        if not has_export:
-            raise UserError(
-                f"{name}: its run in {mask_secrets(uri)} has no export. A sweep that `sweep submit` or `sweep run "
-                "--publish` started has one when it has ended; else export it where its storage folder is."
-            )
-
-
 def publish_export(record: SweepRecord, folder: Path) -> None:
     """Attach an export to the sweep's run."""
     with _open_own(record.settings) as opened:
         if run_id := opened.find_own_run(record.header.id):
             with _sending_files(opened, run_id):
                 opened.client.log_artifacts(run_id, str(folder), EXPORT)
-
-
-def request_stop(uri: str, name: str) -> None:
-    """Ask the driver of a sweep to end it; it looks for such a request every few seconds."""
-    with open_experiments(uri) as opened:
-        opened.client.set_tag(_find_running(opened, name).run.info.run_id, STOP, "yes")
-
-
-def send_request(uri: str, name: str, event: AnyRequest) -> None:
-    """Leave a request for the driver of a running sweep; it looks for one every few seconds."""
-    text = encode(event).decode()
-    if len(text) > LONGEST_TAG:
-        raise UserError(
-            f"{name}: the recipe has {len(text):,} characters, and a tag in MLflow at most {LONGEST_TAG:,}. Add it where the "
-            "storage folder of the sweep is."
-        )
-    with open_experiments(uri) as opened:
-        opened.client.set_tag(_find_running(opened, name).run.info.run_id, f"{REQUEST}{event.request}", text)
-
-
-def _find_running(opened: RunStore, name: str) -> RemoteSweep:
-    sweep = opened.find(name)
-    if sweep.state != "running":
-        raise UserError(f"{name} is not running: its state in {mask_secrets(opened.uri)} is {sweep.state}.")
-    return sweep

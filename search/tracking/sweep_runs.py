@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.reading.remote import TAG, RunStore
@@ -14,16 +13,6 @@ from spaces.reading.document import parse_document
 from training.recipe import flatten
 
 PARENT = -1
-STOP = "stop_requested"  # a tag of the sweep's run
-REQUEST = "request."  # begins the tags with recipes to add and trials to stop
-LONGEST_TAG = 8000  # characters that MLflow keeps of a tag
-NOTES = "notes"  # the tag with the notes of users, one a line
-
-
-def join_notes(notes: Sequence[str]) -> str:
-    """Return the notes as the value of the tag; the oldest are left out if MLflow cannot keep all."""
-    text = "\n".join(notes)
-    return text if len(text) <= LONGEST_TAG else text[-LONGEST_TAG:].partition("\n")[2]
 
 
 class SweepRuns:
@@ -40,8 +29,6 @@ class SweepRuns:
         self.store: RunStore
         self.runs: dict[int, Run] = {}
         self.artifacts = ArtifactPlace()
-        self.notes: list[str] = []
-        self.sent_notes = 0  # how many of them the tag has
         self.begun = False
         self.unsure = False  # True after a failed request that may still have created a run
 
@@ -107,16 +94,14 @@ class SweepRuns:
             run.log_text("leaderboard.csv", leaderboard(trials))
             if ledger is not None:
                 run.log_compressed(ledger)
-            self._send_notes(run)
             run.write(state, STATUS.get(state, "FINISHED"), end_time=stamp, metrics=summary(trials, stamp))
 
     def _begin(self, started: float) -> None:
         """Create or reopen the sweep's own run, once."""
         if not self.nested or self.begun:
             return
-        if run := self.runs.get(PARENT):
-            self.store.client.set_tag(run.id, STOP, "")  # a request to an earlier driver
-        else:
+        run = self.runs.get(PARENT)
+        if run is None:
             run = self._create(PARENT, self.sweep, started, self.tags)
         if is_new := run.params < max(1, len(self.params)):
             run.log_text("space.yaml", self.space)
@@ -124,26 +109,11 @@ class SweepRuns:
         run.write("running", "RUNNING", params=self.params if is_new else None)
         self.begun = True
 
-    def read_requests(self) -> dict[str, str]:
-        """Return what other machines asked for, by the name of the tag: to end this driver (`STOP`), or a request."""
-        tags = self.store.client.get_run(self.runs[PARENT].id).data.tags
-        return {name: text for name, text in tags.items() if name == STOP or name.startswith(REQUEST)}
-
-    def remove_request(self, name: str) -> None:
-        """Remove the tag of a request that the ledger has."""
-        self.store.client.delete_tag(self.runs[PARENT].id, name)
-
     def publish(self, trials: Trials, ledger: Path, last_time: float) -> None:
         """Copy the ledger and the summary to the sweep's run, so that other machines can read the sweep from there."""
         run, stamp = self.runs[PARENT], to_milliseconds(last_time)
         run.log_compressed(ledger)
-        self._send_notes(run)
         run.write("running", "RUNNING", metrics=summary(trials, stamp))
-
-    def _send_notes(self, run: Run) -> None:
-        if len(self.notes) > self.sent_notes:
-            self.store.client.set_tag(run.id, NOTES, join_notes(self.notes))
-            self.sent_notes = len(self.notes)
 
     def _log_dataset(self, run: Run) -> None:
         if self.dataset is not None:

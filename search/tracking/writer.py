@@ -13,17 +13,16 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from analysis.reading.store import make_absolute
-from ledger.events import AnyEvent, DrawRefused, Noted, RunOpened, SweepStarted, TrialEvent
+from ledger.events import AnyEvent, DrawRefused, RunOpened, SweepStarted, TrialEvent
 from ledger.formatting import mask_secrets
 from ledger.trials import Trials
 from search.tracking.mlflow_store import is_outage, open_store
-from search.tracking.sweep_runs import STOP, SweepRuns
+from search.tracking.sweep_runs import SweepRuns
 from training.errors import UserError
 
 FLUSH_SECONDS = 2.0  # each call costs about 10 ms of the driver's CPU, even with few entries
 LONGEST_WAIT_SECONDS = 15.0
 PUBLISH_SECONDS = 30.0  # between two copies of the ledger; longer if a copy takes long
-STOP_SECONDS = 5.0  # between two looks at requests of other machines
 logger = logging.getLogger("search")
 
 
@@ -48,11 +47,8 @@ class Tracking:
         self.uri = make_absolute(uri)
         self.experiment = experiment
         self.trials = Trials(metric)
-        self.stop_requested = False  # by `sweep stop` on another machine
-        self.requests: dict[str, str] = {}  # of other machines, by the name of their tag
-        self.answered: set[str] = set()  # names of those that the ledger has; the thread removes them
         self._ledger = ledger
-        self._next_publication = self._next_look = 0.0
+        self._next_publication = 0.0
         self._runs = SweepRuns(sweep, sweep_id, nested=nested)
         self._queue: SimpleQueue[list[AnyEvent] | None] = SimpleQueue()
         self._pending: Counter[int] = Counter()  # number of events not delivered yet, by trial
@@ -173,8 +169,6 @@ class Tracking:
             self.trials.fold(event)
             if isinstance(event, SweepStarted):
                 self._runs.describe(event)
-            if isinstance(event, Noted):
-                self._runs.notes.append(event.text)
             if isinstance(event, DrawRefused) or not isinstance(event, TrialEvent):
                 continue
             if event.trial in self.trials.by_number:
@@ -194,7 +188,7 @@ class Tracking:
         return self._finish()
 
     def _publish(self) -> None:
-        """Copy the ledger to the sweep's run, and look whether another machine asked to stop the sweep."""
+        """Copy the ledger to the sweep's run, so that other machines can read it."""
         if self._ledger is None or not self._runs.begun:
             return
         began = time.monotonic()
@@ -202,16 +196,6 @@ class Tracking:
             self._runs.publish(self.trials, self._ledger, self._last_time)
             took = time.monotonic() - began
             self._next_publication = began + max(PUBLISH_SECONDS, 20 * took)
-        if began >= self._next_look:
-            self._read_requests()
-            self._next_look = began + STOP_SECONDS
-
-    def _read_requests(self) -> None:
-        requests = self._runs.read_requests()
-        self.stop_requested = bool(requests.pop(STOP, ""))
-        for name in requests.keys() & self.answered:
-            self._runs.remove_request(name)
-        self.requests = {name: text for name, text in requests.items() if name not in self.answered}
 
     def _attempt(self, send: Callable[[], None], what: str) -> bool:
         """Send something. Returns False if MLflow did not answer; what it refuses is logged, and not sent again."""

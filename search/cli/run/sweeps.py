@@ -67,8 +67,8 @@ def plan(*, context: typer.Context, as_json: AsJson = False, **given: Any) -> No
     It trains a few batches of the baseline, of one recipe for each other choice that changes the cost, and of some random
     recipes, which show the error of the plan. `sweep run` with the same space and data, and its report, use the plan.
     """
+    from search.cli.json_output import apart, to_json
     from search.planning.view import describe_plan
-    from search.records.rows import apart, to_json
 
     with apart(as_json) as console:
         forecast = search.plan(**given, console=console)

@@ -21,13 +21,6 @@ def test_the_ledger_of_a_run_gives_the_tables_of_the_folder(space, sweep, tmp_pa
         assert (found.figures, found.state) == (sweep.figures, sweep.state)
 
 
-def test_what_mlflows_client_reads_of_the_runs_is_what_the_ledger_has(uri, sweep):
-    found = load("made-up-1", uri)
-    pd.testing.assert_frame_equal(found.trials, sweep.trials, rtol=1e-9)
-    pd.testing.assert_frame_equal(found.curves, sweep.curves, rtol=1e-9)
-    assert found.state == sweep.state
-
-
 @pytest.mark.parametrize(
     ("name", "where", "words"),
     [

@@ -172,17 +172,6 @@ def test_a_ray_worker_gets_the_techniques_with_its_function(page):
     assert done.stdout.strip() == "['InputNoise']"
 
 
-def test_a_job_takes_the_files_with_it(page, tmp_path):
-    from search.runner.start.submission import Job, _pack
-
-    plugins.load([page / "input_noise.py"])
-    space = load_space("space.yaml")
-    folder = tmp_path / "job"
-    _pack(folder, space)
-    assert "--plugin own/0/input_noise.py" in Job("noise", space, []).command
-    assert (folder / "own/0/input_noise.py").read_bytes() == (page / "input_noise.py").read_bytes()
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_commands_of_the_page_run(page):

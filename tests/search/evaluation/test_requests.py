@@ -1,11 +1,9 @@
 """`sweep add` and `sweep stop --trial`: the ledger holds each request, so a resume repeats nothing and loses nothing."""
 
-from dataclasses import replace
-
 import pytest
 import typer
 
-from ledger.events import DriverStarted, Replication, StopRequested, SweepClosed, SweepPaused, TrialAdded
+from ledger.events import DriverStarted, Replication, StopRequested, SweepClosed, TrialAdded
 from ledger.file import Ledger
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
@@ -15,11 +13,10 @@ from search.cli.run.conclusion import conclude
 from search.core.asha import Decision
 from search.core.controller import STOPPED, Controller
 from search.display.tables.columns import make_console
-from search.evaluation.requests import Target, request_extension, request_pause, request_text
 from search.result import Result
 from search.runner.inbox import Inbox
 from search.runner.sweep import create_folder, describe_progress, make_header
-from spaces.load import dump_recipe, load_space
+from spaces.load import load_space
 from tests.commands import call
 from training import plugins
 from training.errors import UserError
@@ -33,7 +30,7 @@ class Store:
     """What the driver sees of the tracking store."""
 
     def __init__(self):
-        self.requests, self.answered, self.own_run = {}, set(), None
+        self.own_run = None
 
 
 @pytest.fixture
@@ -47,10 +44,6 @@ def folder(tmp_path, monkeypatch):
 def drive(folder):
     """A new driver, as a resume starts it."""
     return Controller(SPACE, Ledger(folder.ledger))
-
-
-def find(folder):
-    return Target.find(folder.path.parent, folder.name, None)
 
 
 def finish(controller, trial):
@@ -141,30 +134,19 @@ def test_a_request_for_an_unknown_trial_does_not_stop_a_later_one(folder):
     assert [trial for trial in run_all(controller) if trial.state != "completed"] == []
 
 
-def test_the_inbox_takes_requests_from_the_folder_and_the_store_once(folder, caplog):
-    controller, store = drive(folder), Store()
-    inbox = Inbox(folder, store, controller)
+def test_the_inbox_takes_each_request_once(folder, caplog):
+    controller = drive(folder)
+    inbox = Inbox(folder, Store(), controller)
     recipe = make_recipe(0.01)
     send_request(folder, TrialAdded(request="a", recipe=recipe))
     (folder.requests / "0-strange.json").write_text('{"event": "end"}')
-    store.requests = {"request.b": TrialAdded(request="b", recipe=recipe).model_dump_json()}
     inbox.collect()
-    assert [added.recipe for added in controller.added] == [recipe, recipe]
+    assert [added.recipe for added in controller.added] == [recipe]
     assert "is not a request" in caplog.text
     assert list(folder.requests.iterdir()) == []
-    assert store.answered == {"request.b"}
-    inbox.collect(at_once=True)  # the tag is still there
-    assert len(controller.added) == 2
-
-
-def test_a_request_of_a_store_with_a_plugin_that_is_not_loaded_is_named_once(folder, request_of_a_plugin, caplog):
-    controller, store = drive(folder), Store()
-    inbox = Inbox(folder, store, controller)
-    store.requests = {"request.a": request_of_a_plugin.decode()}
-    inbox.collect()
-    inbox.collect(at_once=True)  # the tag is still there
-    assert caplog.text.count("request.a is not a request that this driver can read") == 1
-    assert (controller.added, store.answered) == ([], {"request.a"})
+    send_request(folder, TrialAdded(request="a", recipe=recipe))  # as if its file could not be removed
+    inbox.collect(at_once=True)
+    assert len(controller.added) == 1
 
 
 def test_a_resume_without_a_plugin_sets_its_request_aside(folder, request_of_a_plugin, caplog):
@@ -299,38 +281,6 @@ def test_a_sweep_whose_time_was_spent_before_a_trial_completed_says_so(folder, c
     assert "The reasons are in" not in said
 
 
-def test_a_sweep_that_is_not_paused_says_so(folder):
-    controller = drive(folder)
-    with folder.locked():
-        with pytest.raises(UserError, match=r"^mine is not paused\.$"):
-            request_pause(find(folder), False)
-        controller.accept(SweepPaused(request="from a store", is_paused=False))
-        assert not [event for event in controller.ledger.events if event.event == "pause"]
-        request_pause(find(folder), True)
-        request_pause(find(folder), False)  # the driver has not read the first one
-    assert [event.is_paused for _, event in list_requests(folder)] == [True, False]
-
-
-def test_a_note_is_in_the_ledger_the_list_and_the_leaderboard_and_counts_once(folder, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    controller = drive(folder)
-    with folder.locked():
-        call("note", "mine", "larger   images\nand <b>http://ada:secret@host")
-        inbox = Inbox(folder, Store(), controller)
-        [(path, event)] = list_requests(folder)
-        inbox.collect()
-        controller.accept(event)
-    assert not path.exists()
-    assert [note.text for note in SweepRecord.open(folder).notes] == ["larger images and <b>http://ada:***@host"]
-    capsys.readouterr()
-    call("show", "mine")
-    assert "Note: larger images and <b>" in capsys.readouterr().out
-    call("list", "--json")
-    assert "larger images" in capsys.readouterr().out
-    call("list")
-    assert "larger images" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -345,7 +295,6 @@ def test_a_note_is_in_the_ledger_the_list_and_the_leaderboard_and_counts_once(fo
         (["add", "mine", "optimizer.lr={uniform: [0.1, 0.2]}"], "a recipe has values only"),
         (["stop", "mine", "--trial", "0000"], "--trial=0000: trial 0000 of mine has ended already: it is completed"),
         (["stop", "mine", "--trial", "99"], "99: mine has no such trial"),
-        (["note", "mine", "  "], "the note has 0 characters. Write 1 to 500"),
         (["add", "replicated", "epochs=2"], "replicated is a replication with a fixed list of trials"),
     ],
 )
@@ -358,108 +307,6 @@ def test_a_mistake_ends_in_one_sentence(folder, arguments, words):
         call(*arguments)
     assert folder.ledger.read_bytes() == before
     assert not folder.requests.exists()
-
-
-def test_a_recipe_of_every_technique_fits_into_a_tag():
-    from ledger.events import encode
-    from search.tracking.own_run import LONGEST_TAG
-
-    assert len(encode(TrialAdded(request="a" * 32, recipe=Recipe()))) < LONGEST_TAG / 2
-
-
-def test_a_paused_sweep_starts_no_trial_and_its_running_ones_go_on(folder):
-    controller = drive(folder)
-    trial = controller.next_trial()
-    controller.accept(SweepPaused(request="p", is_paused=True))
-    assert controller.next_trial() is None
-    assert report(controller, trial, 1) is Decision.CONTINUE
-    controller.lose(trial.number, "its node died", "preemption")
-    assert controller.next_trial() is trial
-    finish(controller, trial)
-    assert not controller.is_done
-    controller.accept(SweepPaused(request="c", is_paused=False))
-    assert len(run_all(controller)) == 4
-
-
-def test_a_resume_ends_a_pause(folder):
-    controller = drive(folder)
-    controller.accept(SweepPaused(request="p", is_paused=True))
-    again = drive(folder)
-    assert again.trials.is_paused
-    again.record(DriverStarted(threads=1))
-    assert again.next_trial() is not None
-
-
-def test_an_extension_of_a_running_sweep_counts_once(folder):
-    with folder.locked():
-        sentence = request_extension(find(folder), 3)
-    assert sentence == "mine gets 3 more trials when its driver has read the request."
-    [(_, event)] = list_requests(folder)
-    controller = drive(folder)
-    Inbox(folder, Store(), controller).collect()
-    controller.accept(event)
-    assert len(run_all(controller)) == 7
-    assert drive(folder).budget == 7
-
-
-def test_an_extension_of_an_ended_sweep_waits_for_a_resume(folder):
-    run_all(drive(folder))
-    assert "when the sweep continues: sweep resume mine" in request_extension(find(folder), 2)
-    assert not SweepRecord.open(folder).is_done
-    with pytest.raises(UserError, match="trials=0: give a number from 1"):
-        request_extension(find(folder), 0)
-
-
-def test_a_pause_needs_a_running_sweep(folder):
-    with pytest.raises(UserError, match="mine is not running. Continue it with: sweep resume mine"):
-        request_pause(find(folder), True)
-    with folder.locked():
-        assert "starts no new trials" in request_pause(find(folder), True)
-    assert [event.is_paused for _, event in list_requests(folder)] == [True]
-
-
-def test_the_commands_pause_a_running_sweep_and_continue_it(folder, capsys):
-    controller = drive(folder)
-    inbox = Inbox(folder, Store(), controller)
-    with folder.locked():
-        call("pause", "mine")
-        assert "Continue with: sweep unpause mine" in capsys.readouterr().out
-        inbox.collect(at_once=True)
-        assert controller.next_trial() is None
-        call("unpause", "mine")
-        assert "mine starts new trials again when its driver has read" in capsys.readouterr().out
-        inbox.collect(at_once=True)
-    assert len(run_all(controller)) == 4
-
-
-def test_the_way_out_of_a_pause_names_the_store_without_its_password(folder, monkeypatch):
-    monkeypatch.setattr(Target, "hand_over", lambda target, event: "soon.")
-    away = replace(find(folder), uri="http://ada:secret@mlflow:5000")
-    with folder.locked():
-        sentence = request_pause(away, True)
-    assert sentence.endswith("sweep unpause mine --from http://ada:***@mlflow:5000")
-
-
-def test_a_typed_recipe_is_yaml_or_changes_of_the_baseline(folder):
-    request_text(find(folder), "optimizer.lr=0.0123\n\n label_smoothing.alpha=0.1 ")
-    request_text(find(folder), dump_recipe(make_recipe(0.0456)))
-    added = [event.recipe for event in SweepRecord.open(folder).events if isinstance(event, TrialAdded)]
-    assert [recipe.optimizer.lr for recipe in added] == [0.0123, 0.0456]
-    assert added[0].label_smoothing.alpha == 0.1
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "the recipe is empty. Write a recipe in YAML"),
-        ("optimizer.lr 0.1", "the recipe"),
-        ("format: 1\nrecipe: {data: {name: cifar10}}", "the recipe: its data is not that of the sweep"),
-        ("format: 1\nrecipe: {epohs: 3}", "epohs.*epochs"),
-    ],
-)
-def test_a_typed_recipe_with_a_mistake_ends_in_one_sentence(folder, text, words):
-    with pytest.raises(UserError, match=words):
-        request_text(find(folder), text)
 
 
 def test_a_recipe_file_is_completed_by_the_baseline_of_the_sweep(folder, tmp_path, capsys):
