@@ -37,8 +37,8 @@ from torch.profiler import ProfilerActivity, profile
 from analysis.effects.intervals import Interval, paired_interval
 from analysis.report.technique_cards import COSTS, describe_gain, describe_times, technique_names
 from ledger.formatting import plural
-from spaces.examples import list_examples
 from training.errors import UserError
+from training.examples import list_examples
 from training.recipe import Recipe, flatten, read_recipe
 from training.train import Resources, train
 

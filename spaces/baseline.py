@@ -8,9 +8,9 @@ from typing import get_args
 from pydantic import BaseModel
 
 from spaces.parameters.domains import DISCRIMINATORS, Choice, IntUniform, LogUniform, Tree, Uniform, find_parameters
-from spaces.schema import Slot, slot_of
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
+from training.schema import Slot, slot_of
 from training.techniques.optimization.optimizer import AutoLr
 
 

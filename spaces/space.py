@@ -24,10 +24,10 @@ from spaces.parameters.domains import (
 from spaces.parameters.draws import OptunaTrial, Params
 from spaces.parameters.views import Gone, encode, prune, values_at
 from spaces.reading.yaml_values import dump_yaml
-from spaces.schema import Slot, slot_of
 from spaces.search import Search
 from training.errors import UserError
 from training.recipe import Recipe
+from training.schema import Slot, slot_of
 
 GRID_LIMIT = 100_000
 

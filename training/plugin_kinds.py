@@ -72,11 +72,6 @@ def register(plugin_class: Plugin, code: str, origin: str) -> None:
     _origins[key] = origin
 
 
-def techniques_of(origin: str) -> list[str]:
-    """Return the names of the techniques that are registered from a file or package."""
-    return [name for name in Recipe.plugin_techniques() if _origins.get(name) == origin]
-
-
 def forget_kinds() -> None:
     """Remove everything that was registered."""
     Recipe.forget_plugins()

@@ -14,8 +14,8 @@ from analysis.effects.technique_effects import FEWEST_OF_LEVEL, NOT_ENOUGH
 from analysis.report.sentences import compare_with_probe, describe_rivals
 from ledger.formatting import format_points, plural
 from spaces.parameters.domains import Choice, Interval, IntUniform, LogUniform, find_parameters, format_value
-from spaces.schema import slot_of
 from training.recipe import Recipe
+from training.schema import slot_of
 from training.score_metrics import MAXIMISED
 
 if TYPE_CHECKING:

@@ -15,16 +15,16 @@ from typing import Annotated, Literal, TypedDict, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from spaces.examples import list_examples
 from spaces.load import load_space
 from spaces.parameters.domains import Tree, format_value, unparse
 from spaces.reading.document import did_you_mean
 from spaces.reading.yaml_values import dump_yaml
-from spaces.schema import Slot, slot_of
 from training.contract.part import CODE
 from training.errors import UserError
+from training.examples import list_examples
 from training.families import FAMILIES
 from training.recipe import Recipe
+from training.schema import Slot, slot_of
 
 COSTS = Path(__file__).parent / "costs.json"  # written by benchmarks/techniques.py --save
 SPACE = "full"

@@ -24,7 +24,6 @@ from search.runner.start.prepare import nearest_folder
 from training.errors import UserError
 from training.process.writable import check_folder, made_for_now
 
-SWEEP = "A sweep can start. Nothing was trained, and no file was written."
 PARTS = {"train": "training", "val": "validation", "test": "test"}
 
 
@@ -38,8 +37,8 @@ class Check:
     remarks: tuple[str, ...] = ()
 
 
-def print_checks(checks: Iterable[Check], end: str = SWEEP) -> None:
-    """Print each check as soon as it is made, and `end` if none failed."""
+def print_checks(checks: Iterable[Check]) -> None:
+    """Print each check as soon as it is made."""
     console = make_console()
     is_file = not console.is_interactive  # a terminal would break words
     failed = []
@@ -51,7 +50,7 @@ def print_checks(checks: Iterable[Check], end: str = SWEEP) -> None:
         failed += [] if check.is_ok else [check.name]
     if failed:
         raise UserError(f"{plural(len(failed), 'check')} failed ({', '.join(failed)}). The lines above say why.")
-    console.print(end)
+    console.print("A sweep can start. Nothing was trained, and no file was written.")
 
 
 @dataclass

@@ -67,27 +67,9 @@ def space(
 def techniques(
     name: Annotated[str | None, typer.Argument(help="Name of a technique. Default: list all.")] = None,
     as_json: AsJson = False,
-    check: Annotated[
-        str | None,
-        typer.Option(
-            "--check",
-            metavar="FILE",
-            help="Check the techniques in your own file with short trainings, in about a minute.",
-        ),
-    ] = None,
     plugins: Plugins = None,
 ) -> None:
     """List all techniques, or show the card of one: what it does, its fields, domain, interactions and cost."""
-    if check is not None:
-        if name is not None or as_json:
-            raise UserError(f"--check={check}: it prints its own lines. Give no name and no other form beside it.")
-        from search.checking.checks import print_checks
-        from search.checking.technique_checks import check_file
-        from training.plugins import load
-
-        load([check])
-        print_checks(check_file(check), "The file keeps the contract of a technique.")
-        return
     from analysis.report.technique_cards import find_card, read_cards
     from search.cli.inspect.technique_view import show_card, show_index
     from search.display.tables.columns import make_console

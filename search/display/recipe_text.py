@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from ledger.trials import Trial, Trials
 from spaces.parameters.domains import format_value
-from spaces.schema import slot_of
 from training.recipe import Recipe, flatten
+from training.schema import slot_of
 
 
 def format_state(state: str) -> str:

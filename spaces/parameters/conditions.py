@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from spaces.parameters.domains import Scalar, Tree, find_parameters, format_value
 from spaces.parameters.draws import EveryTrial, OptunaTrial, Params, count, draw, draw_every
-from spaces.schema import slot_of
 from training.contract.part import AnyPart, Part
 from training.recipe import Recipe
+from training.schema import slot_of
 
 _OF = " of "
 _MOST_ASSIGNMENTS = 1000  # If one technique has more, its conflicts are found after the draw, and it is drawn again.

@@ -9,10 +9,10 @@ from spaces.parameters.domains import Choice, IntUniform, Tree, format_value
 from spaces.parameters.draws import RandomTrial
 from spaces.parameters.views import encode
 from spaces.reading.document import Document
-from spaces.schema import slot_of
 from spaces.search import AshaScheduler
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
+from training.schema import slot_of
 
 if TYPE_CHECKING:
     from spaces.space import Space

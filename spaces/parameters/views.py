@@ -9,9 +9,9 @@ from pydantic import BaseModel
 
 from spaces.parameters.domains import Choice, IntUniform, LogUniform, Scalar, Tree, Uniform
 from spaces.parameters.draws import Params, join
-from spaces.schema import Slot, slot_of
 from training.contract.part import CODE
 from training.recipe import Recipe
+from training.schema import Slot, slot_of
 
 Value = Scalar | tuple[Scalar, ...] | Uniform | LogUniform  # a value that a path can take
 

@@ -20,11 +20,11 @@ from spaces.parameters.domains import (
     word_of,
 )
 from spaces.reading.document import Document, did_you_mean, path_of
-from spaces.schema import Slot, slot_of
 from spaces.search import Search
 from training.errors import UserError
 from training.families import FAMILIES
 from training.recipe import Recipe
+from training.schema import Slot, slot_of
 
 
 def check_part(tree: dict[str, Tree], part: type[BaseModel], steps: Steps, document: Document) -> None:

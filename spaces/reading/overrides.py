@@ -11,11 +11,11 @@ from pydantic import BaseModel
 from spaces.parameters.domains import WORDS, Steps, Tree, format_value
 from spaces.reading.document import Document, did_you_mean, path_of
 from spaces.reading.yaml_values import Place, parse_yaml
-from spaces.schema import Slot, slot_of
 from spaces.search import Search
 from training.errors import UserError
 from training.recipe import Recipe
 from training.renames import current_names, current_steps
+from training.schema import Slot, slot_of
 
 _SECTIONS: dict[str, type[BaseModel]] = {"recipe": Recipe, "search": Search}
 

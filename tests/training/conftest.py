@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from training.contract_checks import MACHINE
 from training.data import load_data
 from training.data.sources import digits
 from training.recipe import read_recipe
+from training.small_trainings import MACHINE
 from training.train import train
 
 TINY = {

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from spaces.schema import slot_of
-from training.contract_checks import BASE, differ, read_all_weights, train_briefly, vary_field
 from training.data.sources.digits import Digits
 from training.recipe import Recipe, read_recipe
+from training.schema import slot_of
+from training.small_trainings import BASE, differ, read_all_weights, train_briefly, vary_field
 from training.train import train
 
 RESIZED = {"image_size": 36, "crop": 1.0}

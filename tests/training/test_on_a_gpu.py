@@ -13,12 +13,12 @@ import pytest
 import torch
 
 import training.train as training_module
-from spaces.examples import list_examples
-from spaces.schema import slot_of
 from training.contract.part import Values
-from training.contract_checks import is_legal, read_all_weights
+from training.examples import list_examples
 from training.process.resources import Resources
 from training.recipe import Recipe, read_recipe
+from training.schema import slot_of
+from training.small_trainings import is_legal, read_all_weights
 from training.train import train
 
 pytestmark = [pytest.mark.gpu]

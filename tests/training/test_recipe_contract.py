@@ -2,14 +2,14 @@ import pytest
 from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
-from spaces.examples import list_examples
-from spaces.schema import slot_of
 from training.contract.part import Part
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.contract_checks import changes_setup
 from training.errors import UserError
+from training.examples import list_examples
 from training.recipe import Recipe, read_recipe
+from training.schema import slot_of
+from training.small_trainings import changes_setup
 
 TECHNIQUES = {
     name: field.annotation

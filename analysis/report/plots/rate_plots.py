@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.report.plots.plot_style import BLUE, ORANGE, finish, new_figure, put_legend
-from spaces.schema import slot_of
 from training.recipe import Recipe
+from training.schema import slot_of
 from training.techniques.optimization.averaging import Swa
 
 if TYPE_CHECKING:

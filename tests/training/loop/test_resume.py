@@ -8,13 +8,13 @@ import random
 import pytest
 import torch
 
-from spaces.examples import list_examples
 from tests.training.conftest import TINY
 from training.contract.technique import Technique
-from training.contract_checks import is_legal, list_differences
 from training.errors import UserError
+from training.examples import list_examples
 from training.loop.classifier import Classifier
 from training.recipe import Recipe
+from training.small_trainings import is_legal, list_differences
 
 NEEDS_A_GPU = {"cudnn_benchmark"}
 # Their resume is tested in test_data_parallel.py and test_distillation.py.

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import training.train
-from training.contract_checks import is_legal
 from training.data.load_data import load_data
 from training.data.pipelines.loaders import make_loaders
 from training.data.pipelines.sampling import EpochSampler
 from training.errors import UserError
 from training.resolve import resolve_recipe
+from training.small_trainings import is_legal
 from training.train import train
 
 RETRAINED = {"epochs": 4, "classifier_retraining": {"epochs": 2}}

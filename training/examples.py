@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
-from spaces.schema import slot_of
 from training.contract.part import Part, Values
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
+from training.schema import slot_of
 
 
 def list_examples(field: str) -> Iterator[Values]:
