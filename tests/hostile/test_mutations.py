@@ -99,8 +99,6 @@ def every_event() -> list[dict[str, Any]]:
         {"event": "extend", "trials": 1},
         {"event": "add", "request": "a", "recipe": recipe},
         {"event": "stop_trial", "request": "b", "trial": 1},
-        {"event": "note", "request": "c", "text": "larger images"},
-        {"event": "pause", "request": "d", "is_paused": True},
         {"event": "settings", "settings": events[1]["settings"]},
         {"event": "infeasible", "trial": 2, "params": {"batch_size": 16}, "reason": "they conflict"},
         {"event": "start", "trial": 2, "recipe": recipe, "params": {"batch_size": 16}, "origin": "sampler"},
@@ -125,7 +123,7 @@ LEDGER_COMMANDS = (
         "resume changed",
         "export changed --out o",
     ),
-    *("extend changed --trials 1", "confirm changed", "add changed epochs=2", "repair changed", "compare changed done"),
+    *("extend changed --trials 1", "confirm changed", "add changed epochs=2", "repair changed"),
 )
 
 
@@ -189,7 +187,7 @@ def change_requests(home: Path) -> Iterator[tuple[str, str]]:
     request = next(line for line in every_event() if line.get("event") == "add")
     for what, changed in mutate(request):
         write(home / "sweeps/changed/requests/1-a.json", json.dumps(changed))
-        yield "note changed hello", f"a request, {what}"
+        yield "add changed epochs=2", f"a request, {what}"
 
 
 LEAST = {"a ledger": 750, "the summary of an export": 130, "a space": 170, "a table": 130, "a request": 20}

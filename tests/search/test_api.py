@@ -180,19 +180,6 @@ def test_paths_inside_choices_become_absolute_too(home):
     assert space.recipe["backbone"]["weights"].options == ("letters", f"{home}/mine.safetensors")
 
 
-def test_a_note_on_a_sweep_that_ended_reaches_the_store_and_the_report(home, capsys):
-    from search.cli.main import app
-
-    settings = search.resume("tiny", tracking_uri="sqlite:///first.db", console=QUIET).record.settings
-    for text in ("first", "a <second> one"):
-        app(["note", "tiny", text], standalone_mode=False)
-    assert "tiny has the note." in capsys.readouterr().out
-    sweep = load("tiny", settings.tracking_uri)
-    assert sweep.notes == ("first", "a <second> one")
-    page = search.open("tiny", console=QUIET).report()
-    assert "<li>a &lt;second&gt; one</li>" in page.read_text()
-
-
 def test_the_path_of_a_store_has_one_spelling(tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

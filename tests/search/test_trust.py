@@ -27,11 +27,11 @@ from training.errors import UserError
 
 TOKEN = "pl4nted"
 # Each command that uses a place of the ledger; {} is the variable that names it.
-WITH_STORE = ["note tiny words", "resume tiny", "extend tiny --trials 1", "confirm tiny", "ablate tiny"]
+WITH_STORE = ["resume tiny", "extend tiny --trials 1", "confirm tiny", "ablate tiny"]
 WITH_STORE += ["export tiny --register model"]
 DRIVING = ["resume tiny", "extend tiny --trials 1", "confirm tiny", "ablate tiny"]
 # Commands that look at such a sweep, or change it, without its places.
-LOOKING = ["show tiny", "show tiny 0000", "list", "compare tiny tiny", "export tiny", "repair tiny", "soup tiny"]
+LOOKING = ["show tiny", "show tiny 0000", "list", "export tiny", "repair tiny", "soup tiny"]
 LOOKING += ["add tiny optimizer.lr=0.5", "rm --yes tiny"]
 
 
@@ -132,12 +132,12 @@ def test_the_variable_names_a_server_once_and_then_it_gets_the_token(stranger, s
     uri = f"http://{stranger.host}"
     sweep(tracking_uri=uri)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    call("note tiny words", monkeypatch)
+    call("confirm tiny", monkeypatch)
     assert f"Bearer {TOKEN}" in [headers.get("Authorization") for _, headers in stranger.asked]
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     monkeypatch.setattr(places, "_named", set())  # another process
     stranger.asked.clear()
-    call("note tiny more", monkeypatch)
+    call("confirm tiny", monkeypatch)
     assert stranger.asked
     assert stat.S_IMODE(list_file().stat().st_mode) == 0o600
     assert TOKEN not in list_file().read_text()

@@ -234,7 +234,7 @@ def test_a_shell_completes_commands_options_and_names_of_sweeps(tmp_path):
         )
         return ran.stdout.split()
 
-    assert complete("sweep comp") == ["compare"]
+    assert complete("sweep conf") == ["confirm"]
     assert complete("sweep show mi") == ["mine"]
     assert complete("sweep show --so") == ["--sort"]
 

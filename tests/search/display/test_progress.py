@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from ledger.events import SweepPaused
 from ledger.trials import Trials
 from search.display.one_trial import draw_curve
 from search.display.progress import HEARTBEAT_SECONDS, Progress
@@ -108,17 +107,6 @@ def test_a_sweep_without_a_completed_trial_has_no_best(state):
     sweep.start(5)
     sweep.report(5, 1, 0.4)
     assert "best no trial has completed yet; ahead is 0005 at 0.400" in draw(sweep)
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_pause_and_its_end_are_said_once(terminal):
-    sweep, console = Sweep(), make_console(terminal=terminal, width=200)
-    progress = Progress(sweep.controller, console=console, slots=lambda: 2)
-    for is_paused in (True, False):
-        progress(SweepPaused(request="p", is_paused=is_paused))
-    first, second = console.file.getvalue().splitlines()
-    assert "no new trial starts" in first
-    assert second == "A user let the sweep continue."
 
 
 def test_the_cutoff_of_a_rung_is_a_loss_if_the_metric_is_a_loss():

