@@ -1,4 +1,4 @@
-"""Time of `analysis.load` on the ledger of many trials, compared with MLflow's client on the runs of the same trials."""
+"""Time of `analysis.load` on the ledger of many trials."""
 
 import argparse
 import tempfile
@@ -13,10 +13,9 @@ from ledger.events import AnyEvent, EpochReported, SweepStarted, TrialEnded, Tri
 from ledger.file import first_line
 from ledger.folder import SweepFolder
 from ledger.settings import Settings
-from search.tracking.writer import Tracking
 from spaces.load import load_space
 
-NAME, EXPERIMENT, METRIC = "big", "technique-search", "val_accuracy"
+NAME, METRIC = "big", "val_accuracy"
 METRICS = (METRIC, "val_balanced_accuracy", "val_macro_f1", "val_loss", "val_ece", "train_loss", "train_accuracy")
 METRICS += ("lr", "images_per_second", "peak_memory_mb", "train_seconds")
 
@@ -34,36 +33,23 @@ def make_events(trials: int, epochs: int) -> Iterator[AnyEvent]:
         yield TrialEnded(trial=trial, state="completed")
 
 
-def time_load(**place: str | Path) -> float:
+def time_load(storage: Path) -> None:
     began = time.perf_counter()
-    sweep = load(NAME, **place)  # type: ignore[arg-type]
-    took = time.perf_counter() - began
-    print(f"{place}: {len(sweep.trials):,} trials, {len(sweep.curves):,} epochs in {took:.1f} s")
-    return took
+    sweep = load(NAME, storage=storage)
+    print(f"{len(sweep.trials):,} trials, {len(sweep.curves):,} epochs in {time.perf_counter() - began:.1f} s")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=10_000)
-    parser.add_argument("--runs", type=int, default=200, help="trials that are in MLflow too")
     parser.add_argument("--epochs", type=int, default=30)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
-        for count in (args.runs, args.trials):
-            folder = SweepFolder(Path(home, str(count), NAME))
-            folder.path.mkdir(parents=True)
-            with folder.ledger.open("wb") as file:
-                file.writelines([first_line(0.0), *map(encode, make_events(count, args.epochs))])
-        uri = f"sqlite:///{home}/mlflow.db"
-        tracking = Tracking(uri, EXPERIMENT, sweep=NAME, sweep_id=NAME, metric=METRIC)
-        tracking.start()
-        tracking.wait_ready()
-        tracking.replay(make_events(args.runs, args.epochs))
-        tracking.close("completed")
-        client = time_load(tracking_uri=uri)
-        ours = time_load(storage=Path(home, str(args.runs)))
-        print(f"MLflow's client takes {client / ours:.0f} times as long for {args.runs:,} trials.")
-        time_load(storage=Path(home, str(args.trials)))
+        folder = SweepFolder(Path(home, NAME))
+        folder.path.mkdir()
+        with folder.ledger.open("wb") as file:
+            file.writelines([first_line(0.0), *map(encode, make_events(args.trials, args.epochs))])
+        time_load(Path(home))
 
 
 if __name__ == "__main__":

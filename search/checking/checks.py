@@ -95,7 +95,7 @@ class Checker:
         return f"{new_folder(storage, name, self.request.space.name).path} can be written, {free}"
 
     def _check_tracking(self) -> str:
-        from analysis.reading.remote import open_experiments
+        from analysis.reading.run_store import open_experiments
 
         uri, experiment = self.settings.tracking_uri, self.settings.experiment
         check_store(uri, experiment)

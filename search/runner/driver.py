@@ -74,7 +74,7 @@ def drive(
     controller.subscribe(progress)
     if copy is not None:
         controller.subscribe(copy)
-    inbox = Inbox(folder, tracking, controller)
+    inbox = Inbox(folder, controller, lambda: tracking.own_run)
 
     with interruptible() as request:
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
+from ledger.events import RunOpened
 from ledger.folder import SweepFolder
 from ledger.requests import list_requests, warn_of_unreadable
 from search.core.controller import Controller
-from search.tracking.writer import Tracking
 
 LOOK_SECONDS = 0.5
 
@@ -15,10 +16,11 @@ LOOK_SECONDS = 0.5
 class Inbox:
     """Gives each request to the controller once. A request is removed only after the ledger has it."""
 
-    def __init__(self, folder: SweepFolder, tracking: Tracking, controller: Controller) -> None:
+    def __init__(self, folder: SweepFolder, controller: Controller, own_run: Callable[[], RunOpened | None]) -> None:
+        """`own_run` returns the sweep's own run in MLflow as soon as it exists."""
         self.folder = folder
-        self.tracking = tracking
         self.controller = controller
+        self.own_run = own_run
         self.next_look = 0.0
         self.has_run = False  # whether the ledger has the id of the sweep's own run
 
@@ -37,6 +39,6 @@ class Inbox:
             else:
                 self.controller.accept(event)
             path.unlink()
-        if not self.has_run and (run := self.tracking.own_run):
+        if not self.has_run and (run := self.own_run()):
             self.controller.record(run)
             self.has_run = True

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from analysis.reading.remote import RunStore
+from analysis.reading.run_store import RunStore
 from analysis.reading.store import SQLITE, ServerAway, import_client, open_client, refuse_deleted, sqlite_file
 
 OUTAGES = (

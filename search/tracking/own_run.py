@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.reading.remote import RunStore, open_experiments
+from analysis.reading.run_store import RunStore, open_experiments
 from ledger.record import SweepRecord
 from ledger.settings import Settings
 from search.tracking.run import describe_refusal, to_milliseconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analysis.reading.remote import TAG, RunStore
+from analysis.reading.run_store import RunStore
 from ledger.events import Dataset, RunOpened, SweepStarted
 from ledger.trials import UNFINISHED, Trial, Trials
 from search.tracking.run import STATUS, ArtifactPlace, Run, leaderboard, metrics_of, summary, to_milliseconds
@@ -59,7 +59,7 @@ class SweepRuns:
         self.space, self.dataset = header.space, header.dataset
         # MLflow's UI shows this tag as the user who started the run.
         owner = {"mlflow.user": header.settings.owner} if header.settings.owner else {}
-        self.tags = {f"{TAG}{name}": value for name, value in header.settings.tags.items()} | owner
+        self.tags = {f"tag.{name}": value for name, value in header.settings.tags.items()} | owner
         tree = parse_document(header.space, self.sweep).tree if header.space else {}
         self.params = flatten({"search": tree.get("search", {})})
 

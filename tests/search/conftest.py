@@ -36,8 +36,7 @@ class NoStore:
     """Accepts a sweep's events, as for an MLflow store that does not answer."""
 
     run_ids: ClassVar[dict] = {}
-    requests: ClassVar[dict] = {}
-    stop_requested, own_run = False, None
+    own_run = None
 
     def __call__(self, *_):
         pass

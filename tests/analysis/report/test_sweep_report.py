@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from analysis.loading import load
-from analysis.reading.remote import open_experiments
+from analysis.reading.run_store import open_experiments
 from analysis.report.cautions import list_cautions
 from analysis.report.findings import describe_costs, find
 from analysis.report.plots.rate_plots import STEPS, plan_factors, plot_winner_rates

@@ -26,13 +26,6 @@ from training.recipe import Recipe
 SPACE = load_space("quick", ["search.trials=4", "epochs=3", "search.scheduler={name: none}"])
 
 
-class Store:
-    """What the driver sees of the tracking store."""
-
-    def __init__(self):
-        self.own_run = None
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -136,7 +129,7 @@ def test_a_request_for_an_unknown_trial_does_not_stop_a_later_one(folder):
 
 def test_the_inbox_takes_each_request_once(folder, caplog):
     controller = drive(folder)
-    inbox = Inbox(folder, Store(), controller)
+    inbox = Inbox(folder, controller, lambda: None)
     recipe = make_recipe(0.01)
     send_request(folder, TrialAdded(request="a", recipe=recipe))
     (folder.requests / "0-strange.json").write_text('{"event": "end"}')
@@ -243,7 +236,7 @@ def test_a_recipe_is_added_once_also_before_its_trial_starts(folder, capsys):
         call("add", "mine", "optimizer.lr=0.0123")
         with pytest.raises(UserError, match=waits):
             call("add", "mine", "optimizer.lr=0.0123")
-    Inbox(folder, Store(), controller).collect(at_once=True)
+    Inbox(folder, controller, lambda: None).collect(at_once=True)
     with pytest.raises(UserError, match=waits):
         call("add", "mine", "optimizer.lr=0.0123")
     controller.resolve = lambda recipe: recipe.model_copy(update={"epochs": 2})  # as it replaces `auto`

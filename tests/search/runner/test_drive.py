@@ -32,9 +32,6 @@ class Tracking:
 
     run_ids: ClassVar[dict] = {}
     closed = None
-    stop_requested = False
-    requests: ClassVar[dict] = {}
-    answered: ClassVar[set] = set()
     own_run = RunOpened(run="abc", experiment="7")
 
     def __call__(self, event):
@@ -127,11 +124,11 @@ def test_the_first_ctrl_c_writes_the_ledger_before_it_waits_for_the_workers(driv
     assert "Press it again" in capsys.readouterr().out
 
 
-def test_a_request_from_another_machine_ends_the_sweep(drive):
+def test_a_request_to_stop_ends_the_sweep(drive):
     def tune(controller, should_stop, leave):
         start_two(controller)
         assert not should_stop()
-        drive.tracking.stop_requested = True
+        drive.folder.stop_request.touch()
         assert should_stop()
         leave()
 

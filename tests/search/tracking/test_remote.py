@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.reading.remote import fetch_record, open_experiments
+from analysis.reading.remote import fetch_record
+from analysis.reading.run_store import open_experiments
 from analysis.reading.store import ServerAway
 from ledger.events import SweepStarted, encode
 from ledger.file import Ledger
