@@ -66,18 +66,6 @@ def _describe_file(path: str, is_read: bool) -> str:
         return "missing"
 
 
-def digest_at(data: ImageData, now: str, then: str) -> str:
-    """Return the digest that the data had in the folder `then`, for data that lies in the folder `now`."""
-
-    def identify_there(images: np.ndarray | ImageFiles) -> bytes | memoryview:
-        if not isinstance(images, ImageFiles):
-            return identify_images(images)
-        names = [then + path.removeprefix(now) if path.startswith(now + os.sep) else path for path in images.paths]
-        return key_of_files(images.paths, names=names).encode()
-
-    return _digest(data, identify_there)
-
-
 def _digest(data: ImageData, identify_part: Callable[[np.ndarray | ImageFiles], bytes | memoryview]) -> str:
     digest = hashlib.blake2b(repr(data.classes).encode(), digest_size=8)
     for part in (data.train, data.val, data.test):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -79,18 +78,11 @@ def check_images(record: SweepRecord, address: str | None) -> None:
 def _check_data(record: SweepRecord, spec: Data) -> None:
     if record.header.dataset is None:
         return
-    from training.data.identity import digest_at, identify, list_files
+    from training.data.identity import identify, list_files
     from training.data.load_data import load_data
 
     data = load_data(spec)
-    here = identify(data, spec)
-    # The ledger of an earlier version has a digest with paths and times only.
-    if "content" not in record.header.dataset:
-        then, now = str(record.header.dataset["source"]), str(here["source"])
-        if getattr(spec, "path", None):
-            then, now = os.path.dirname(then), os.path.dirname(now)
-        here["digest"] = digest_at(data, now, then)
-    check_same(record, here, lambda: list_files(data, spec))
+    check_same(record, identify(data, spec), lambda: list_files(data, spec))
 
 
 def check_same(record: SweepRecord, here: Dataset, list_here: Callable[[], Mapping[str, str]]) -> None:
@@ -103,18 +95,17 @@ def check_same(record: SweepRecord, here: Dataset, list_here: Callable[[], Mappi
         return
     files = read_files(record.folder)
     now = list_here() if files else {}
-    if "content" in known and known["content"] == here["content"] and files == now:
+    if known.get("content") == here["content"] and files == now:
         return
     had, has = _describe(known), _describe(here)
     differences = _describe_changes(files, now) or "labels, parts, or names, sizes or contents of files differ"
     counts = f"now they are {has}, and the sweep began with {had}; " if had != has else ""
-    times = "" if "content" in known else " A copy must keep the times of the files, as that of `cp -a` does."
     spec = record.space.baselines()[0].data
     field = next((name for name in PLACES[::-1] if getattr(spec, name, None)), "root")
     raise UserError(
         f"data.{field}={printable(str(here['source']))}: these are not the images of {record.name}: {counts}{differences}. "
         f"Its trials can be compared on the same images only: name the folder that has them with data.{field}=FOLDER, or "
-        f"start a new sweep with --warm-start {record.name}.{times}"
+        f"start a new sweep with --warm-start {record.name}."
     )
 
 
@@ -127,7 +118,7 @@ def keep_files(folder: SweepFolder, files: Mapping[str, str]) -> None:
 
 
 def read_files(folder: SweepFolder) -> dict[str, str]:
-    """Return what `keep_files` wrote; nothing for a sweep of an earlier version, or if the file is damaged."""
+    """Return what `keep_files` wrote; nothing if the file is missing or damaged."""
     try:
         text = gzip.decompress(folder.images.read_bytes()).decode(errors="surrogateescape")
     except (OSError, EOFError, ValueError, zlib.error):

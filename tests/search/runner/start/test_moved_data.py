@@ -157,16 +157,6 @@ def test_resume_extend_confirm_and_ablate_refuse_other_images(record, tmp_path):
     assert SweepRecord.open(record.folder).trials.extra == 0
 
 
-def test_a_ledger_of_an_earlier_version_accepts_images_that_kept_their_times(record, tmp_path):
-    earlier = {name: value for name, value in record.header.dataset.items() if name != "content"}
-    events = [record.header.model_copy(update={"dataset": earlier}), *record.events[1:]]
-    with pytest.raises(UserError, match="A copy must keep the times of the files"):
-        move_data(SweepRecord(record.folder, events), ["data.root=archive/photos"], Said())
-    os.rename(tmp_path / "photos", tmp_path / "pictures")
-    moved = move_data(SweepRecord(record.folder, events), ["data.root=pictures"], Said())
-    assert moved.space.baselines()[0].data.root == str(tmp_path / "pictures")
-
-
 def test_a_confirmation_follows_its_sweep(record, tmp_path):
     recipe = record.trials.by_number[0].recipe
     listed = ReplicationTrial(label="baseline", recipe=recipe, origin="baseline")
