@@ -51,6 +51,7 @@ def ui(
     command += ["--uvicorn-opts", "--log-level=warning"]
     # The address may contain a password, and every user of the machine can read arguments, so it is not an argument.
     more = {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
+    more["PYTHONSAFEPATH"] = "1"  # nothing is imported from the working folder, where files of a stranger may lie
     threading.Thread(target=_announce, args=(f"http://127.0.0.1:{free}",), daemon=True).start()
     if code := run_group(command, more):
         raise UserError(f"The MLflow UI ended with exit code {code}; its last lines are above.")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from pydantic import PositiveInt
@@ -22,6 +22,9 @@ from search.runner.machines.ray_failures import describe_bad_place, describe_fai
 from training.errors import UserError
 from training.process.text_files import keep_json, recall_json
 from training.process.user import complete_user
+
+if TYPE_CHECKING:
+    from ray.job_config import JobConfig
 
 # Ray reads these when it is imported or started: workers keep the driver's working folder for relative paths, write no
 # result files, get time to clean up after a stopped trial, and do not handle Ctrl-C; logs are printed whole and plain.
@@ -117,7 +120,8 @@ def _init_ray(address: str | None) -> None:
     for is_last in [True] if address else [False, False, True]:
         try:
             _keep_token_private()
-            _init_beside(lambda: ray.init(**where, runtime_env=environment, configure_logging=True, **logs))
+            settings: dict[str, Any] = {**where, "runtime_env": environment, "configure_logging": True, **logs}
+            _init_beside(lambda: ray.init(**settings, job_config=_make_job()))  # noqa: B023 - it is called at once
             _keep_token_private()  # it may be new
             return
         except Exception as error:  # Ray raises the bare type
@@ -128,6 +132,18 @@ def _init_ray(address: str | None) -> None:
             reason = describe_failure(error).split(". ")[0]
             way_out = "Check the address with `ray status`" if address else "Try again when the machine is less busy"
             raise UserError(f"--address={address or 'local'}: Ray did not start ({reason}). {way_out}.") from error
+
+
+def _make_job() -> JobConfig:
+    """Return a job whose workers import nothing from the driver's working folder, where files of a stranger may lie."""
+    from ray.job_config import JobConfig
+
+    class Job(JobConfig):
+        def _serialize(self) -> str:
+            self._py_driver_sys_path = []  # `ray.init` has just added the folder, for which it has no setting
+            return str(super()._serialize())
+
+    return Job()
 
 
 def _init_beside(init: Callable[[], object]) -> None:
