@@ -9,7 +9,7 @@ from typing import Literal
 from ledger import EXPERIMENT, TRACKING_URI
 from ledger.formatting import mask_secrets
 from ledger.secrets import complete_uri
-from ledger.trust import check_trusted, is_trusted, trust
+from ledger.trust import check_trusted, is_trusted, remember
 
 Share = float | Literal["auto"]  # auto: as many trials at the same time as fit
 
@@ -64,5 +64,5 @@ class Settings:
         return self.completed()
 
     def remember(self) -> None:
-        """Remember the places of settings that a user gave."""
-        trust(self.tracking_uri, self.address, self.copy_to)
+        """Remember the places of settings that a user gave, after they answered."""
+        remember(self.tracking_uri, self.address, self.copy_to)

@@ -26,7 +26,9 @@ VARIABLES = {
 }
 OWN_RAY = ("auto", "local")
 SQLITE, FILE = "sqlite:///", "file:///"
-REMOTE = "{0} LIKE '%://%' AND {0} NOT LIKE 'file:%'"
+# All but files of this machine, also what leads elsewhere only in the end, as `models:/m-1` and `mlflow-artifacts:/` do.
+REMOTE = "{0} LIKE '%:%' AND {0} NOT LIKE '/%' AND {0} NOT LIKE 'file:///%'"
+PLACES = {"runs": "artifact_uri", "experiments": "artifact_location", "logged_models": "artifact_location"}
 # MLflow has one trigger of its own; any other could change the place of a run after it was looked at.
 CHANGING = "SELECT 1 FROM sqlite_master WHERE type = 'view' OR type = 'trigger' AND tbl_name != 'secrets'"
 
@@ -39,10 +41,15 @@ def list_file() -> Path:
 
 
 def trust(*places: str | None) -> None:
-    """Remember places that the user has named."""
-    new = {mask_secrets(place) for place in places if place and not _is_harmless(place)} - _named
-    _named.update(new)
-    if not (new := new - _read()):
+    """Take places that the user has named as trusted by this process."""
+    _named.update(mask_secrets(place) for place in places if place and not _is_harmless(place))
+
+
+def remember(*places: str | None) -> None:
+    """Trust places that the user has named, and that answered as they should, in later commands too."""
+    trust(*places)
+    new = {mask_secrets(place) for place in places if place and not _is_harmless(place)} - _read()
+    if not new:
         return
     file = list_file()
     try:
@@ -63,10 +70,11 @@ def is_trusted(option: str, place: str | None) -> bool:
 
 def check_trusted(option: str, place: str | None) -> None:
     """Refuse a place from a ledger that this user has not named, and remember one that is named by its variable."""
-    if is_trusted(option, place):
-        trust(place)
-        return
     variable, secret = VARIABLES[option]
+    if is_trusted(option, place):
+        if place == os.environ.get(variable):
+            remember(place)
+        return
     shown = "".join(letter if letter.isprintable() else "?" for letter in mask_secrets(str(place)))
     raise UserError(
         f"{option}={shown}: the ledger of this sweep names it, and you have not, so it does not get your {secret}. If you "
@@ -94,8 +102,7 @@ def _names_remote(database: Path) -> bool:
     try:
         with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as opened:
             tables = {name for (name,) in opened.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            places = {"runs": "artifact_uri", "experiments": "artifact_location"}
-            looks = [f"SELECT 1 FROM {table} WHERE {REMOTE.format(places[table])}" for table in tables & places.keys()]
+            looks = [f"SELECT 1 FROM {table} WHERE {REMOTE.format(PLACES[table])}" for table in tables & PLACES.keys()]
             return any(opened.execute(f"{look} LIMIT 1").fetchone() for look in [CHANGING, *looks])
     except sqlite3.OperationalError:  # it is locked, for example
         return True

@@ -54,7 +54,7 @@ def run_sweep(
     at the prepared sweep before its first trial, and returns more such events. `preset` is the text of the space that a
     preset made; the folder keeps it.
     """
-    settings.remember()
+    trust(settings.tracking_uri, settings.address, settings.copy_to)
     probe_cluster(settings.address)
     if settings.copy_to:
         check_place(settings.copy_to)
@@ -72,6 +72,7 @@ def run_sweep(
         tracking = _make_tracking(folder, sweep_id, space, settings)
         plan = make_plan(space, settings, folder.path.parent, tracking, phases, console)
         opening = [*opening, *forecast(plan, settings, folder.path.parent, phases)]
+    settings.remember()
     header = make_header(folder.name, sweep_id, plan.space, settings, plan.dataset)
     create_folder(folder, header, *opening, preset=preset)
     keep_files(folder, plan.files)
@@ -146,6 +147,7 @@ def resume_sweep(
                 forecast(plan, settings, folder.path.parent, phases)  # the ledger has the forecast of the whole sweep
         if plan.dataset:
             check_same(record, plan.dataset, lambda: plan.files)
+        settings.remember()
         tracking.replay(ledger.events)
         controller = Controller(
             record.space,

@@ -195,7 +195,13 @@ def test_a_command_that_a_scheduler_repeats_names_its_places_again(stranger, swe
     "change",
     [
         "UPDATE runs SET artifact_uri = 'http://{}/'",
+        "UPDATE runs SET artifact_uri = 'models:/m-1'",
+        "UPDATE runs SET artifact_uri = 'runs:/abc/artifacts'",
+        "UPDATE runs SET artifact_uri = 'mlflow-artifacts:/1'",
+        "UPDATE runs SET artifact_uri = 'file://{}/share'",
         "UPDATE experiments SET artifact_location = 'mlflow-artifacts://{}/'",
+        "INSERT INTO logged_models (model_id, experiment_id, name, artifact_location, creation_timestamp_ms, "
+        "last_updated_timestamp_ms, status, lifecycle_stage) VALUES ('m-1', 1, 'm', 'http://{}/', 0, 0, 1, 'active')",
         "CREATE TRIGGER t AFTER INSERT ON runs BEGIN UPDATE runs SET artifact_uri = 'http://{}/'; END",
     ],
 )
