@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, field_validator
 from pydantic_core import PydanticSerializationError
@@ -324,6 +324,7 @@ AnyEvent = Annotated[
     | TrialResumed | TrialLost | TrialEnded | DrawRefused | SweepClosed | RunOpened | RunsRecorded | TestOpened | TestScored,
     Field(discriminator="event"),
 ]  # fmt: skip
+KINDS = frozenset(kind.model_fields["event"].default for kind in get_args(get_args(AnyEvent)[0]))
 _CODEC: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
 
 

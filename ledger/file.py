@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
+import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ledger.events import AnyEvent, SweepStarted, decode, encode
+from ledger.events import KINDS, AnyEvent, SweepStarted, decode, encode
 from ledger.folder import SweepFolder
 from ledger.stand_ins import stand_in
 from training.errors import UserError
 from training.process.text_files import parse_json
 
 FORMAT = 1
+WORD = re.compile(r"[a-z_]{1,40}")  # the kind of an event: printed, so nothing else
+logger = logging.getLogger("search")
 CHUNK = 2 * 2**20  # bytes at a time: a page of a large sweep fills while the ledger is read
 
 
@@ -83,22 +88,43 @@ def first_line(time: float) -> bytes:
 def read_events(path: Path, is_copy: bool = False, missing: set[str] | None = None) -> Iterator[AnyEvent]:
     """Read the events of a ledger, or of the copy of one from an MLflow store, without an incomplete last line.
 
-    With `missing`, parts of plugins that are not loaded are read by stand-ins, and their names added to that set.
+    With `missing`, parts of plugins that are not loaded are read by stand-ins, and their names added to that set. Events of
+    a kind that this version does not know are left out, with one warning.
     """
     lines = read_lines(path)
     if not lines:
         raise _describe_damage(path, "", "the ledger is empty", is_copy)
     check_format(path, lines[0], is_copy)
-    for number, line in enumerate(lines[1:], start=2):
-        yield _read_event(path, number, line, is_copy, missing)
+    yield from _decode(path, enumerate(lines[1:], start=2), is_copy, missing)
 
 
-def _read_event(path: Path, number: int, line: bytes, is_copy: bool, missing: set[str] | None) -> AnyEvent:
-    if missing is not None:
-        missing |= stand_in(line)
-    if (event := try_decode(line)) is None:
-        raise damage_at(path, number, is_copy)
-    return event
+def _decode(
+    path: Path, lines: Iterable[tuple[int, bytes]], is_copy: bool, missing: set[str] | None
+) -> Iterator[AnyEvent]:
+    unknown = Counter[str]()
+    for number, line in lines:
+        if missing is not None:
+            missing |= stand_in(line)
+        if event := try_decode(line):
+            yield event
+        elif kind := _find_unknown_kind(line):
+            unknown[kind] += 1
+        else:
+            raise damage_at(path, number, is_copy)
+    if unknown:
+        logger.warning(
+            "%s: %d lines of a later version were left out (%s).", path, unknown.total(), ", ".join(sorted(unknown))
+        )
+
+
+def _find_unknown_kind(line: bytes) -> str | None:
+    """Return the kind of an event that this version does not know; None if the line is not one."""
+    try:
+        values = parse_json(line)
+    except (ValueError, RecursionError):
+        return None
+    kind = values.get("event") if isinstance(values, dict) else None
+    return kind if isinstance(kind, str) and kind not in KINDS and WORD.fullmatch(kind) else None
 
 
 def damage_at(path: Path, number: int, is_copy: bool = False) -> UserError:
@@ -197,11 +223,8 @@ class LedgerTail:
             raise UserError(f"{self.path}: the ledger cannot be read ({error.strerror}).") from None
         if lines and not self._lines:
             check_format(self.path, lines[0], self.is_copy)
-        events = [
-            _read_event(self.path, number, line, self.is_copy, self.missing)
-            for number, line in enumerate(lines, self._lines + 1)
-            if number > 1  # the first one has the format
-        ]
+        numbered = [(number, line) for number, line in enumerate(lines, self._lines + 1) if number > 1]  # 1: the format
+        events = list(_decode(self.path, numbered, self.is_copy, self.missing))
         # Only now, so that a damaged line is met again.
         self._offset, self._lines = self._offset + len(read) - len(torn), self._lines + len(lines)
         self.share = self._offset / status.st_size if len(read) > CHUNK else 1.0

@@ -52,7 +52,22 @@ def test_an_incomplete_last_line_is_removed_and_the_next_event_starts_a_new_line
     assert [json.loads(line).get("trial") for line in path.read_text().splitlines()] == [None, 0, 2]
 
 
-@pytest.mark.parametrize("line", [b"{", b"[]", b'{"event":"nothing"}', b'{"event":"end","trial":0}'])
+def test_events_of_a_kind_that_only_a_later_version_knows_are_left_out_with_one_warning(tmp_path, caplog):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.append(TrialResumed(trial=0))
+    later = b'{"time":1.0,"event":"fold_scored","trial":0}\n{"event":"thawed"}\n{"event":"thawed"}\n'
+    path.write_bytes(path.read_bytes() + later + encode(TrialResumed(trial=1)))
+    again = Ledger(path)
+    again.append(TrialResumed(trial=2))
+    assert [event.trial for event in read_events(path)] == [0, 1, 2]
+    assert later in path.read_bytes()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: 3 lines of a later version were left out (fold_scored, thawed)."
+    ] * 2
+
+
+@pytest.mark.parametrize("line", [b"{", b"[]", b'{"event":"a b"}', b'{"event":7}', b'{"event":"end","trial":0}'])
 def test_a_damaged_line_in_the_middle_is_refused_with_its_number(tmp_path, line):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(path)
