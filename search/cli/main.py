@@ -69,7 +69,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         running.note,
     ),
     "Serving": (predict.predict, predict.serve),
-    "Housekeeping": (sweeps.rm, sweeps.repair),
+    "Housekeeping": (sweeps.rm,),
 }
 
 

@@ -125,7 +125,7 @@ LEDGER_COMMANDS = (
         "resume changed",
         "export changed --out o",
     ),
-    *("extend changed --trials 1", "confirm changed", "add changed epochs=2", "repair changed", "compare changed done"),
+    *("extend changed --trials 1", "confirm changed", "add changed epochs=2", "compare changed done"),
 )
 
 
