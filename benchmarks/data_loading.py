@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader
 
 from training.data.files.images import ImageData, ImageFiles, ImagePart
 from training.data.files.pixel_store import LIMIT_VARIABLES
-from training.data.inspection.speed import run_for
 from training.data.pipelines.loaders import make_loaders
 from training.recipe import Recipe, read_recipe
 from training.resolve import with_backend
@@ -129,6 +128,16 @@ def copy_loader(data: ImageData, recipe: Recipe) -> tuple[Any, Callable[[], None
                 yield ready[chosen], chosen
 
     return Copies(), lambda: None
+
+
+def run_for(loader: Iterable[Any], seconds: float) -> float:
+    """Return the images per second, measured over at least `seconds` seconds and one batch."""
+    start, count = time.perf_counter(), 0
+    while True:
+        for images, _ in loader:
+            count += len(images)
+            if time.perf_counter() - start >= seconds:
+                return count / (time.perf_counter() - start)
 
 
 def measure(makers: Makers, args: argparse.Namespace) -> dict[str, list[float]]:

@@ -13,7 +13,9 @@ interleaved. Without a GPU it runs too, to try the script: give it few images, b
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import pickle
 import tempfile
 import time
 from pathlib import Path
@@ -23,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn import functional as F
+from torchvision.datasets import CIFAR10
 
 from training.errors import UserError
 from training.model.build import build_model
@@ -84,19 +87,24 @@ def main() -> None:
 
 
 def write_images(root: Path, count: int) -> None:
-    """Write random images as CIFAR-10's binary files: a byte for the label, then 3,072 for the pixels."""
-    folder = root / "cifar-10-batches-bin"
+    """Write random images as CIFAR-10's official files, and give torchvision their checksums."""
+    folder = root / CIFAR10.base_folder
     folder.mkdir()
     random = np.random.default_rng(0)
-    sizes = {f"data_batch_{number}.bin": count // 5 for number in range(1, 6)} | {
-        "test_batch.bin": max(100, count // 50)
-    }
-    for name, size in sizes.items():
-        records = random.integers(0, 256, (size, 3073), dtype=np.uint8)
-        records[:, 0] = np.arange(size) % 10
-        (folder / name).write_bytes(records.tobytes())
-    classes = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-    (folder / "batches.meta.txt").write_text("\n".join(classes) + "\n")
+
+    def write(name: str, values: Values) -> str:
+        content = pickle.dumps(values)
+        (folder / name).write_bytes(content)
+        return hashlib.md5(content).hexdigest()
+
+    def batch(name: str, size: int) -> list[str]:
+        pixels = random.integers(0, 256, (size, 3072), dtype=np.uint8)
+        return [name, write(name, {"data": pixels, "labels": [number % 10 for number in range(size)]})]
+
+    CIFAR10.train_list = [batch(f"data_batch_{number}", count // 5) for number in range(1, 6)]
+    CIFAR10.test_list = [batch("test_batch", max(100, count // 50))]
+    classes = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+    CIFAR10.meta = {**CIFAR10.meta, "md5": write(CIFAR10.meta["filename"], {CIFAR10.meta["key"]: classes})}
 
 
 def attempt(values: Values, device: str) -> dict[str, float] | str:

@@ -19,6 +19,8 @@ from training.errors import UserError
 from training.process.text_files import parse_json
 
 FORMAT = 1
+# Lines without which nothing can be read: the format, the sweep and its first recipes, written at once with the folder.
+HEAD = 3
 WORD = re.compile(r"[a-z_]{1,40}")  # the kind of an event: printed, so nothing else
 logger = logging.getLogger("search")
 CHUNK = 2 * 2**20  # bytes at a time: a page of a large sweep fills while the ledger is read
@@ -86,22 +88,23 @@ def first_line(time: float) -> bytes:
 
 
 def read_events(path: Path, is_copy: bool = False, missing: set[str] | None = None) -> Iterator[AnyEvent]:
-    """Read the events of a ledger, or of the copy of one from an MLflow store, without an incomplete last line.
+    """Read the events of a ledger, or of the copy of one from an MLflow store.
 
-    With `missing`, parts of plugins that are not loaded are read by stand-ins, and their names added to that set. Events of
-    a kind that this version does not know are left out, with one warning.
+    With `missing`, parts of plugins that are not loaded are read by stand-ins, and their names added to that set. Lines that
+    are damaged or incomplete are left out with one warning, and so are events of a kind that this version does not know.
     """
-    lines = read_lines(path)
-    if not lines:
+    lines = _read_lines(path)
+    if len(lines) == 1:  # no newline yet
         raise _describe_damage(path, "", "the ledger is empty", is_copy)
     check_format(path, lines[0], is_copy)
-    yield from _decode(path, enumerate(lines[1:], start=2), is_copy, missing)
+    yield from _decode(path, enumerate(lines[1:-1], start=2), is_copy, missing, torn=lines[-1])
 
 
 def _decode(
-    path: Path, lines: Iterable[tuple[int, bytes]], is_copy: bool, missing: set[str] | None
+    path: Path, lines: Iterable[tuple[int, bytes]], is_copy: bool, missing: set[str] | None, torn: bytes = b""
 ) -> Iterator[AnyEvent]:
-    unknown = Counter[str]()
+    """Yield the events of numbered lines; `torn` is what follows the last newline."""
+    unknown, damaged, number = Counter[str](), list[str](), 1
     for number, line in lines:
         if missing is not None:
             missing |= stand_in(line)
@@ -109,8 +112,15 @@ def _decode(
             yield event
         elif kind := _find_unknown_kind(line):
             unknown[kind] += 1
+        elif number <= HEAD:
+            raise _damage_at(path, number, is_copy)
         else:
-            raise damage_at(path, number, is_copy)
+            damaged.append(_describe_line(number, line))
+    if torn:
+        damaged.append(f"{_describe_line(number + 1, torn)}, which is incomplete")
+    if damaged:
+        place = path.parent.name if is_copy else path
+        logger.warning("%s: damaged, and read without line %s.", place, ", line ".join(damaged))
     if unknown:
         logger.warning(
             "%s: %d lines of a later version were left out (%s).", path, unknown.total(), ", ".join(sorted(unknown))
@@ -127,8 +137,17 @@ def _find_unknown_kind(line: bytes) -> str | None:
     return kind if isinstance(kind, str) and kind not in KINDS and WORD.fullmatch(kind) else None
 
 
-def damage_at(path: Path, number: int, is_copy: bool = False) -> UserError:
-    """Return the error about a line that is not an event; `number` counts from 1."""
+def _describe_line(number: int, line: bytes) -> str:
+    """Return the number of a damaged line, with what is left of its event's kind and of its trial's number."""
+    words = []
+    if kind := re.search(rb'"event":\s*"([a-z_]{1,40})"', line):
+        words.append(kind[1].decode())
+    if trial := re.search(rb'"trial":\s*(\d{1,6})', line):
+        words.append(f"of trial {int(trial[1]):04d}")
+    return f"{number} ({' '.join(words)})" if words else str(number)
+
+
+def _damage_at(path: Path, number: int, is_copy: bool) -> UserError:
     return _describe_damage(path, f":{number}", "not a line of a ledger; the file is damaged", is_copy)
 
 
@@ -138,13 +157,15 @@ def _describe_damage(path: Path, place: str, fault: str, is_copy: bool) -> UserE
             f"{path.parent.name}: the copy of its ledger in the MLflow store is damaged ({path.name}{place}: {fault}). "
             "Read the sweep where its folder is, or later: its driver copies the ledger again."
         )
-    return UserError(f"{path}{place}: {fault}. Keep its complete lines: sweep repair {path.parent.name}.")
+    folder = SweepFolder(path.parent)
+    again = f" Search its space again: sweep run {folder.space}." if folder.space.is_file() else ""
+    return UserError(f"{path}{place}: {fault}.{again} Remove the sweep: sweep rm {folder.name}.")
 
 
-def read_lines(path: Path) -> list[bytes]:
-    """Read the complete lines of a file, without the newlines and without an incomplete last line."""
+def _read_lines(path: Path) -> list[bytes]:
+    """Read the lines of a file without the newlines; the last one is what follows the last newline, mostly nothing."""
     try:
-        return path.read_bytes().split(b"\n")[:-1]  # after the last newline there is nothing or an incomplete line
+        return path.read_bytes().split(b"\n")
     except OSError as error:
         raise UserError(f"{path}: the ledger cannot be read ({error.strerror}).") from None
 
@@ -157,19 +178,13 @@ def try_decode(line: bytes) -> AnyEvent | None:
         return None
 
 
-def is_format_line(line: bytes) -> bool:
-    """Return whether a line is a valid first line, of any format."""
-    try:
-        return "format" in parse_json(line)
-    except (ValueError, TypeError):
-        return False
-
-
 def check_format(path: Path, line: bytes, is_copy: bool = False) -> None:
     """Refuse a ledger of another format than this version reads."""
-    if not is_format_line(line):
-        raise damage_at(path, 1, is_copy)
-    if (number := parse_json(line)["format"]) != FORMAT:
+    try:
+        number = parse_json(line)["format"]
+    except (ValueError, TypeError, KeyError):
+        raise _damage_at(path, 1, is_copy) from None
+    if number != FORMAT:
         raise UserError(f"{path}: format {number} is not the {FORMAT} that this version reads.")
 
 
@@ -206,7 +221,7 @@ class LedgerTail:
         self.share = 1.0  # of the file that was read
 
     def read(self) -> list[AnyEvent] | None:
-        """Return the next new events; None if the file was replaced, as by a repair, and must be read from its beginning."""
+        """Return the next new events; None if the file was replaced, and must be read from its beginning."""
         try:
             with self.path.open("rb") as file:
                 status = os.fstat(file.fileno())  # of the file that is read, also if another has its name now

@@ -21,13 +21,12 @@ from training.process.writable import cannot_write, check_folder
 # `is_running` takes the lock for an instant, and a driver names itself just after it took the lock: both are waited for.
 PROBE_SECONDS, LOCK_SECONDS = 0.1, 0.5
 PARTS = ("ledger.jsonl", "space.yaml", "trials", "ray", "lock")  # one of these at least is in each sweep
-# All that a sweep's folder can hold, with what `sweep repair` sets aside, what a full disk leaves, and `rates` of earlier
-# versions.
+# All that a sweep's folder can hold, with what a full disk leaves, and `rates` of earlier versions.
 OURS = re.compile(
     r"((ledger\.jsonl|(space|preset)\.yaml|trials|ray|rates|requests|final|lock|stop|(driver|processes)\.json|images\.txt\.gz"
-    r"|(confirm|ablate)\.(json|html)|worst\.png)(\.damaged-\d+|\.partial)?)"
+    r"|(confirm|ablate)\.(json|html)|worst\.png)(\.partial)?)"
 )
-OURS_INSIDE = {"trials": re.compile(r"\d{4,}(\.damaged-\d+)?"), "ray": re.compile(r"\d{8}-\d{6}.*")}
+OURS_INSIDE = {"trials": re.compile(r"\d{4,}"), "ray": re.compile(r"\d{8}-\d{6}.*")}
 
 
 @dataclass(frozen=True)
@@ -95,6 +94,10 @@ class SweepFolder:
 
     def trial(self, number: int) -> Path:
         return self.trials / f"{number:04d}"
+
+    def trial_numbers(self) -> list[int]:
+        """Return the numbers of all trials that have a folder."""
+        return [int(path.name) for path in self.trials.glob("*") if path.name.isdecimal()]
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -94,12 +94,15 @@ class Trials:
         self.probe: FeaturesProbed | None = None
         self.plan: SweepPlanned | None = None
         self.interruptions: list[tuple[float, float]] = []  # times without a driver, in seconds since 1970
+        self._used = -1  # the highest number of a trial, also of one whose start was lost with a damaged line
         self._first = self._last = 0.0  # when the first driver began; the last report or end of a trial
         for event in events:
             self.fold(event)
 
     def fold(self, event: AnyEvent) -> None:
         """Update the trials with one event. Events must come in the ledger's order."""
+        if isinstance(event, TrialStarted | EpochReported | TrialResumed | TrialLost | TrialEnded):
+            self.reserve([event.trial])
         if isinstance(event, TrialStarted):
             self.by_number[event.trial] = Trial(event.trial, event.recipe, event.params, event.origin, event.time)
             self._by_recipe.setdefault(_key(event.recipe), event.trial)
@@ -180,11 +183,13 @@ class Trials:
             kept.setdefault(_key(trial.recipe), trial)
         return self.by_number.keys() - {trial.number for trial in kept.values()}
 
+    def reserve(self, numbers: Iterable[int]) -> None:
+        """Let no new trial have one of these numbers."""
+        self._used = max(self._used, *numbers, -1)
+
     def next_number(self) -> int:
-        """The number of a new trial. If a repaired ledger has lost the start of a trial, its number is free again."""
-        if (count := len(self)) not in self.by_number:
-            return count
-        return min(set(range(count)) - self.by_number.keys())
+        """Return the number of a new trial: one more than any before, so that two never share a folder."""
+        return self._used + 1
 
     def count(self) -> dict[State, int]:
         """Return the number of trials in each state, without empty states."""

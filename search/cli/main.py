@@ -64,7 +64,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         running.add,
     ),
     "Serving": (predict.predict, predict.serve),
-    "Housekeeping": (sweeps.rm, sweeps.repair),
+    "Housekeeping": (sweeps.rm,),
 }
 
 

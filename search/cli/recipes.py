@@ -92,7 +92,6 @@ def data(
     check: Annotated[
         bool, typer.Option("--check", help="Only read every image file and name the broken ones.")
     ] = False,
-    speed: Annotated[bool, typer.Option("--speed", help="Also measure the images per second of each backend.")] = False,
     as_json: AsJson = False,
     plugins: Plugins = None,
 ) -> None:
@@ -104,7 +103,7 @@ def data(
 
     console = make_console()
     console.quiet = as_json
-    result = show_data(source, overrides or [], out, check, speed, console)
+    result = show_data(source, overrides or [], out, check, console)
     if as_json:
         print(to_json(result))
     if isinstance(result, FilesResult) and result.unreadable:

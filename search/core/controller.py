@@ -164,13 +164,16 @@ class Controller:
         """Start the next trial; None if the budget is used up, or each recipe of the space has its trial."""
         if len(self.trials) >= self.budget:
             return None
-        number = self.trials.next_number()
-        if self.replication:
+        if self.replication:  # its list gives each number its recipe, also where the start of a trial was lost
+            number = next(each for each in range(self.budget) if each not in self.trials.by_number)
             entry = self.replication[number]
             return self._start(number, entry.recipe, None, entry.origin)
+        number = self.trials.next_number()
         waiting: list[tuple[Recipe, Origin]] = [(recipe, "baseline") for recipe in self.baselines]
         waiting += [(recipe, "warm_start") for recipe in self.warm_starts]
-        waiting = [] if number >= len(waiting) else [entry for entry in waiting if not self._is_trained(entry[0])]
+        is_whole = number == len(self.trials)  # else the start of one of these may be lost
+        done = is_whole and number >= len(waiting)
+        waiting = [] if done else [entry for entry in waiting if not self._is_trained(entry[0])]
         waiting += [(added.recipe, "added") for added in self.added]
         if waiting:
             recipe, origin = waiting[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -157,6 +158,7 @@ def resume_sweep(
             listeners=[tracking],
             available=plan.space,
         )
+        controller.trials.reserve(folder.trial_numbers())
         controller.take_over()
         end = drive(folder, controller, settings, plan, tracking, console)
     return _restart_ray(end, console, forecast) if end.is_ray_lost and not is_restart else end
@@ -215,15 +217,17 @@ def create_folder(folder: SweepFolder, header: SweepStarted, *events: AnyEvent, 
 
 
 def check_frozen_space(record: SweepRecord) -> None:
-    """Refuse to continue a sweep whose `space.yaml` was changed since it started."""
+    """Refuse to continue a sweep whose `space.yaml` was changed since it started; a missing one is written again."""
     folder = record.folder
+    if not os.path.lexists(folder.space):
+        folder.space.write_text(record.header.space)
     try:
         refuse_irregular(folder.space)
         now, then = folder.space.read_text().splitlines(), record.header.space.splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = (error.strerror or error) if isinstance(error, OSError) else "not text in UTF-8"
         raise UserError(
-            f"{folder.space}: this file cannot be read ({reason}). Restore it: sweep repair {folder.name}."
+            f"{folder.space}: this file cannot be read ({reason}). Remove it: sweep resume writes it again."
         ) from None
     if now != then:
         number = next((i for i, pair in enumerate(zip(now, then, strict=False)) if pair[0] != pair[1]), len(then))
@@ -231,7 +235,7 @@ def check_frozen_space(record: SweepRecord) -> None:
         was = then[number].strip() if number < len(then) else "(nothing)"
         raise UserError(
             f"{folder.space}:{number + 1}: changed since the sweep started, from `{was}` to `{line}`. A sweep has one "
-            f"space: restore it (sweep repair {folder.name}), or start a new sweep."
+            "space: undo this, or remove the file, and sweep resume writes it again. For another space start a new sweep."
         )
 
 

@@ -280,7 +280,6 @@ def _make_confirmation(storage: Path) -> None:
 def _make_damaged_sweeps(storage: Path) -> None:
     whole = (make_sweep(storage, "draft") / "ledger.jsonl").read_text().splitlines(keepends=True)
     ledgers: dict[str, str | bytes] = {
-        "garbage": "".join([*whole[:4], "garbage\n", *whole[4:]]),
         "binary": bytes(range(256)) + b"\n",
         "list": "[]\n",
         "number": "7\n",
@@ -292,13 +291,10 @@ def _make_damaged_sweeps(storage: Path) -> None:
         "text-format": '{"time":0,"format":"1"}\n' + "".join(whole[1:]),
         "no-header": "".join(whole[1:]),
         "no-sweep": "".join([whole[0], *whole[2:]]),
-        "no-recipe": "".join(whole[:3]) + '{"time":0,"event":"start","trial":0}\n',
         "no-time": '{"format":1}\n' + whole[1],
-        "list-later": "".join([*whole[:4], "[1,2]\n", *whole[4:]]),
     }
     for name, text in ledgers.items():
         make_sweep(storage, name, text)
-    (make_sweep(storage, "no-space") / "space.yaml").unlink()
     write(make_sweep(storage, "junk-space") / "space.yaml", "format: [\n")
     ledger = make_sweep(storage, "folder-ledger") / "ledger.jsonl"
     ledger.unlink()

@@ -96,7 +96,6 @@ DATA = {
     "part folders with more words": (folder("named_parts"), "named_parts", "'seg_test' and 'seg_train' look like parts"),
     "images beside the class folders": (folder("beside"), "beside", "0.png"),
     "a named pipe for a table": ("data pipe.csv", "pipe.csv"),
-    "the speed of data that is not there": ("data nowhere/photos --speed", "nowhere/photos", "no such"),
     "a Parquet file of 0 bytes": (packed("parquet", "no_rows"), "no_rows", "cannot be read"),
     "Parquet with metadata that is junk": (packed("parquet", "junk_metadata"), "cannot be read", "Get the file again"),
     "Parquet with metadata that is a list": (packed("parquet", "list_metadata"), "describes its columns in another form"),
@@ -107,5 +106,4 @@ DATA = {
     "a label of 5,000 letters": (packed("webdataset", "long_label"), "long_label", "has 5000 letters"),
     "a label of 5,000 letters to look at": ("data long_label", "has 5000 letters", "Use 255 at most"),
     "a label of 5,000 letters in a table": (table("long_label"), "has 5000 letters"),
-    "the speed of broken images": ("data broken --speed", "broken", "cannot be read"),
 }  # fmt: skip

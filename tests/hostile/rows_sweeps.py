@@ -32,15 +32,12 @@ COMMANDS = [
 NEED_A_WORD = [*(name for name in NAMED if name != "show"), "data", "train", "predict", "serve"]
 HAVE_A_STORE = ["run quick", "train recipe.yaml", "report done-1", "ui", "dashboard done-1"]
 DAMAGED = {
-    "garbage": "ledger.jsonl:5",
     "binary": "ledger.jsonl:1",
     "list": "ledger.jsonl:1",
     "empty": "ledger.jsonl",
     "newer": "format 2",
     "text-format": "format 1",
     "no-sweep": "ledger.jsonl",
-    "list-later": "ledger.jsonl:5",
-    "no-space": "space.yaml",
     "junk-space": "space.yaml:1",
 }
 
@@ -170,7 +167,7 @@ SWEEPS = {
     "a sweep in capitals": ("show DONE-1", "DONE-1: no such sweep", "done-1"),
     "resume a completed sweep": ("resume done-1", "done-1 is completed", "sweep extend done-1"),
     "resume with a changed space": ("resume changed-1", "space.yaml", "changed since the sweep started", "trials: 4"),
-    "resume with a named pipe for a space": ("resume pipe-space-1", "space.yaml", "not a regular file", "sweep repair pipe-space-1"),
+    "resume with a named pipe for a space": ("resume pipe-space-1", "space.yaml", "not a regular file", "Remove it: sweep resume writes it again"),
     "resume two sweeps": ("resume cut-1 done-1", "done-1", "only data.root and data.path"),
     "extend by nothing": ("extend done-1", "Missing option '--trials'", "sweep extend --help"),
     "extend by 0": ("extend done-1 --trials 0", "--trials=0", "from 1 to"),
@@ -218,11 +215,6 @@ SWEEPS = {
     "a soup of a confirmation": ("soup confirmed-1-confirm", "confirmed-1-confirm", "confirmed-1"),
     "a soup into a file": ("soup done-1 --out notes.txt", "--out=notes.txt"),
     "a soup into a folder of others": ("soup done-1 --out photos", "--out=photos", "other files"),
-    "repair an unknown sweep": ("repair nothing", "nothing: no such sweep", "There are: ", "done-1"),
-    "repair a path": ("repair sweeps/done-1", "not a valid name", "--storage"),
-    "repair a sweep whose ledger is a folder": ("repair folder-ledger --storage damaged", "folder-ledger", "ledger"),
-    "repair an empty ledger": ("repair empty --storage damaged", "empty", "cannot be repaired", "sweep rm empty"),
-    "repair a newer ledger": ("repair newer --storage damaged", "newer", "format 2"),
     "a password in a store's address": ("run quick --tracking-uri http://ana:hush@127.0.0.1:9", "***@127.0.0.1:9", "MLFLOW_TRACKING_URI"),
     "a password in a store's address to train with": ("train recipe.yaml --out fresh --tracking-uri postgresql://ana:hush@db/mlflow", "--tracking-uri", "***@db/mlflow"),
     "export onto a recipe of one's own": ("export done-1 --out .", "--out=.", "Name a new folder"),

@@ -123,7 +123,7 @@ LEDGER_COMMANDS = (
         "resume changed",
         "export changed --out o",
     ),
-    *("extend changed --trials 1", "confirm changed", "add changed epochs=2", "repair changed"),
+    *("extend changed --trials 1", "confirm changed", "add changed epochs=2"),
 )
 
 

@@ -67,14 +67,56 @@ def test_events_of_a_kind_that_only_a_later_version_knows_are_left_out_with_one_
     ] * 2
 
 
-@pytest.mark.parametrize("line", [b"{", b"[]", b'{"event":"a b"}', b'{"event":7}', b'{"event":"end","trial":0}'])
-def test_a_damaged_line_in_the_middle_is_refused_with_its_number(tmp_path, line):
+BROKEN = {
+    b"{": "line 4",
+    b"[]": "line 4",
+    b"[" * 99999: "line 4",
+    b"\0" * 40: "line 4",
+    b'{"event":"a b"}': "line 4",
+    b'{"event":7}': "line 4",
+    b'{"time":1.0,"event":"end","trial":0}': "line 4 (end of trial 0000)",
+    b'{"time":1.0,"trial":12,"event":"report","epo': "line 4 (report of trial 0012)",
+}
+
+
+@pytest.mark.parametrize("line", BROKEN, ids=range(len(BROKEN)))
+def test_a_damaged_line_is_left_out_with_one_warning_that_names_it(tmp_path, line, caplog):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(path)
     ledger.append(TrialResumed(trial=0))
-    path.write_bytes(path.read_bytes() + line + b"\n" + encode(TrialResumed(trial=1)))
-    with pytest.raises(UserError, match=r"ledger\.jsonl:3: .*damaged"):
+    ledger.append(TrialResumed(trial=1))
+    path.write_bytes(path.read_bytes() + line + b"\n" + encode(TrialResumed(trial=2)) + b'{"event":"end","tri')
+    before = path.read_bytes()
+    again = Ledger(path)
+    assert [event.trial for event in again.events] == [0, 1, 2]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: damaged, and read without {BROKEN[line]}, line 6 (end), which is incomplete."
+    ]
+    again.append(TrialResumed(trial=3))
+    assert path.read_bytes() == before[: before.rindex(b"\n") + 1] + encode(again.events[-1])
+    assert [event.trial for event in read_events(path)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_ledger_without_what_describes_its_sweep_is_refused_with_the_line(tmp_path, number):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    for trial in range(4):
+        ledger.append(TrialResumed(trial=trial))
+    lines = path.read_bytes().split(b"\n")
+    lines[number - 1] = b"garbage"
+    path.write_bytes(b"\n".join(lines))
+    with pytest.raises(UserError, match=rf"ledger\.jsonl:{number}: .*damaged\. Remove the sweep: sweep rm"):
         Ledger(path)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"time":1.0,"format":1}'])
+def test_a_ledger_without_a_complete_line_is_refused_and_stays_unchanged(tmp_path, content):
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="the ledger is empty"):
+        Ledger(path)
+    assert path.read_bytes() == content
 
 
 def test_a_ledger_that_is_replaced_while_it_is_read_is_read_again_from_its_beginning(tmp_path, monkeypatch):

@@ -105,7 +105,7 @@ def test_a_folder_with_the_users_files_in_trials_or_ray_is_no_sweep(tmp_path, pa
 def test_the_rest_of_a_sweep_without_its_ledger_is_still_a_sweep(tmp_path):
     (tmp_path / "mine" / "trials" / "0007").mkdir(parents=True)
     (tmp_path / "mine" / "ray" / "20261123-205101").mkdir(parents=True)
-    for name in ("lock", "space.yaml", "space.yaml.damaged-1", "confirm.html"):
+    for name in ("lock", "space.yaml", "space.yaml.partial", "confirm.html"):
         (tmp_path / "mine" / name).touch()
     assert find_folder(tmp_path, "mine").name == "mine"
 

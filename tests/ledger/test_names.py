@@ -21,7 +21,6 @@ COMMANDS = {
     "show": ["show"],
     "report": ["report"],
     "stop": ["stop"],
-    "repair": ["repair"],
     "rm": ["rm", "-y"],
     "run --name": ["run", "quick", "--name"],
     "run --warm-start": ["run", "quick", "--warm-start"],
@@ -126,7 +125,6 @@ WRONG = {
     "export": ["export", "nothing"],
     "show": ["show", "nothing"],
     "rm": ["rm", "nothing"],
-    "repair": ["repair", "nothing"],
     "a warm start": ["run", "quick", "--warm-start", "nothing"],
 }
 

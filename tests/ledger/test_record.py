@@ -93,7 +93,7 @@ def test_appending_does_not_read_the_ledger_again(old, monkeypatch):
     def never(path):
         raise AssertionError("the ledger was read again")
 
-    monkeypatch.setattr(ledgers, "read_lines", never)
+    monkeypatch.setattr(ledgers, "_read_lines", never)
     old.append(TestOpened(by="quick-1-confirm"))
 
 
@@ -124,14 +124,14 @@ def test_events_with_names_of_earlier_versions_have_the_names_of_today():
 
 
 @pytest.mark.parametrize("keep", [0, 1, 3])
-def test_a_damaged_copy_from_a_store_does_not_suggest_a_repair_of_a_folder_that_is_gone(tmp_path, keep):
+def test_a_damaged_copy_from_a_store_names_no_folder_that_is_gone(tmp_path, keep):
     lines = [first_line(1.0), encode(SweepStarted(id="x", settings=Settings())), b"garbage\n", b""]
     folder = SweepFolder(tmp_path / "mine", known_running=False)
     folder.path.mkdir()
     folder.ledger.write_bytes(b"".join(lines[:keep]))
     with pytest.raises(UserError, match="^mine: the copy of its ledger in the MLflow store is damaged") as caught:
         _ = SweepRecord.open(folder).header
-    assert "repair" not in str(caught.value)
+    assert "sweep rm" not in str(caught.value)
     assert str(tmp_path) not in str(caught.value)
-    with pytest.raises(UserError, match="sweep repair mine"):
+    with pytest.raises(UserError, match="sweep rm mine"):
         _ = SweepRecord.open(SweepFolder(folder.path)).header

@@ -13,7 +13,6 @@ from search.cli.inspect.data_source import (
     FilesResult,
     InputRow,
     NearCopyRow,
-    SpeedRow,
     find_recipe,
 )
 from training.errors import UserError
@@ -32,12 +31,11 @@ LISTED_PAIRS = 10
 
 
 def show_data(
-    source: str, overrides: Sequence[str], out: Path, check: bool, speed: bool, console: Console
+    source: str, overrides: Sequence[str], out: Path, check: bool, console: Console
 ) -> DataResult | FilesResult:
     """Print the data's classes, split, oddities and statistics, and draw augmented training images into `out`.
 
-    With `check`, read all image files and name the broken ones instead. With `speed`, measure the backends as well.
-    Return what was printed, as plain values.
+    With `check`, read all image files and name the broken ones instead. Return what was printed, as plain values.
     """
     recipe = find_recipe(source, overrides)
     from training.data.load_data import load_data
@@ -47,7 +45,7 @@ def show_data(
         return _check(data, recipe.data, console)
     from training.data.files.check import check_images
     from training.data.inspection.remarks import are_few_files, list_remarks
-    from training.process.resources import count_cpus, find_device
+    from training.process.resources import find_device
 
     _check_picture(out, recipe.data)
     check_images(data)
@@ -70,9 +68,8 @@ def show_data(
     with complete_file("--out", out) as path:
         picture.save(path)
     console.print(f"Wrote {out}: {PICTURED} training images as the model gets them.", markup=False)
-    speeds = _measure_speeds(data, resolved, device, count_cpus() - 1, console) if speed else []
     sentences = [remark.sentence for remark in remarks]
-    return DataResult(data.name, classes, sentences, side, mean, std, given, str(out), speeds, pairs)
+    return DataResult(data.name, classes, sentences, side, mean, std, given, str(out), pairs)
 
 
 def _check_picture(out: Path, spec: Data) -> None:
@@ -187,29 +184,3 @@ def _print_input(given: InputRow, asked: str, console: Console) -> None:
 
 def _levels(values: Sequence[float] | str) -> str:
     return values if isinstance(values, str) else " ".join(f"{value:.3f}" for value in values)
-
-
-def _measure_speeds(data: ImageData, recipe: Recipe, device: str, workers: int, console: Console) -> list[SpeedRow]:
-    from rich.table import Table
-
-    from training.data.inspection.speed import TURN_SECONDS, TURNS, measure_backends
-
-    used, rows = recipe.augmentation.backend, []
-    table = Table("backend", title="Data loading")
-    for name in ("images/s", "min", "max"):
-        table.add_column(name, justify="right")
-    for backend, speed in measure_backends(data, recipe, device, workers=workers).items():
-        if isinstance(speed, str):
-            cells, row = [speed], SpeedRow(backend, None, None, None, speed)
-        else:
-            cells = [f"{it:,.0f}" for it in (speed.median, speed.least, speed.most)]
-            row = SpeedRow(backend, speed.median, speed.least, speed.most)
-        table.add_row(f"{backend} ←" if backend == used else backend, *cells)
-        rows.append(row)
-    console.print(table)
-    console.print(
-        f"Medians of {TURNS} turns of {TURN_SECONDS:g} s in alternation, on {device}, with {workers} loader "
-        f"worker{'s' * (workers != 1)} if the images are not in memory. If minimum and maximum differ much, the machine is "
-        "busy."
-    )
-    return rows

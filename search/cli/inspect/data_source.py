@@ -27,17 +27,6 @@ class ClassRow:
 
 
 @dataclass(frozen=True)
-class SpeedRow:
-    """Training images per second of one backend; `reason` says why a backend cannot load this recipe."""
-
-    backend: str
-    median: float | None
-    least: float | None
-    most: float | None
-    reason: str = ""
-
-
-@dataclass(frozen=True)
 class InputRow:
     """What the model gets: side in pixels, resizing, and the mean and deviation of red, green and blue."""
 
@@ -74,7 +63,6 @@ class DataResult:
     std: Sequence[float]
     input: InputRow
     picture: str
-    speeds: list[SpeedRow] = field(default_factory=list)
     near_copies: list[NearCopyRow] = field(default_factory=list)
 
 

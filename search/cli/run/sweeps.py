@@ -1,4 +1,4 @@
-"""Commands that plan, start, continue, remove and repair sweeps."""
+"""Commands that plan, start, continue and remove sweeps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from search.arguments import VERBOSE
 from search.cli.options import (
     AsJson,
     Name,
-    Plugins,
     Storage,
     list_options,
     options_of,
@@ -125,11 +124,3 @@ def rm(
     if yes or typer.confirm(f"Remove {folder.path} and all weights in it?"):
         folder.remove()
         print(f"Removed {folder.path}; its runs in MLflow are still there.")
-
-
-def repair(name: Name, storage: Storage = STORAGE, plugins: Plugins = None) -> None:
-    """Repair a damaged sweep: keep every complete line of its ledger, and the damaged file under another name."""
-    from ledger.folder import find_folder
-    from ledger.repair import repair_sweep
-
-    print(repair_sweep(find_folder(storage.absolute(), name)))

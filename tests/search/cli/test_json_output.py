@@ -30,10 +30,9 @@ NAMES = {
     "price price_full checked time_factor memory_factor not_measured removed recipes",
     "RecipeRow": "kind differs problem images_per_second epoch_seconds setup_seconds train_memory_mb "
     "evaluation_memory_mb ram_mb recipe",
-    "DataResult": "name classes remarks shorter_side mean std input picture speeds near_copies",
+    "DataResult": "name classes remarks shorter_side mean std input picture near_copies",
     "ClassRow": "name train val test",
     "InputRow": "image_size interpolation crop mean std random_crop flip augmentation backend",
-    "SpeedRow": "backend median least most reason",
     "NearCopyRow": "name part other_name other_part",
     "FilesResult": "name images unreadable remarks near_copies",
     "FileRow": "path reason",

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 import psutil
 import pytest
@@ -128,18 +127,7 @@ def test_a_page_gets_many_trials_in_parts_and_each_with_its_recipe(make_sweep, e
     assert page.rows == whole.rows
 
 
-def test_a_damaged_ledger_gives_the_sentence_with_its_line(make_sweep, events):
-    folder = make_sweep(events[:5])
-    live = LiveSweep(folder)
-    with folder.ledger.open("ab") as file:
-        file.write(b"not an event\n")
-    for _ in range(2):
-        assert "ledger.jsonl:8: not a line of a ledger" in live.describe(0, "")["problem"]
-    copy = LiveSweep(replace(folder, known_running=True)).describe(0, "")["problem"]
-    assert copy.startswith("mine: the copy of its ledger in the MLflow store is damaged (ledger.jsonl:8")
-
-
-def test_a_ledger_that_was_repaired_is_read_again_by_the_same_page(make_sweep, events):
+def test_a_ledger_that_was_replaced_is_read_again_by_the_same_page(make_sweep, events):
     folder = make_sweep(events[:40])
     page = Page(LiveSweep(folder))
     page.ask()

@@ -5,31 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypedDict
-
-import numpy as np
 
 from training.data.files.cache import cached, key_of_files
-from training.data.files.decode import UnreadableImage, read_image, read_image_and_range, read_side
-from training.data.files.grey_levels import Range
+from training.data.files.decode import UnreadableImage, read_image, read_side
 from training.data.files.images import ImageData
 from training.errors import UserError, printable
 from training.process.resources import count_cpus
 
 DECODED_IMAGES = 20_000  # about half a minute on two cores; in larger sets only the headers are read
 _REDUCED_SIDE = 32  # any size reveals a truncated JPEG, and small ones decode faster
-
-
-class OddPixels(TypedDict):
-    """What decoding shows that a header does not, for readable files."""
-
-    one_colour: list[str]  # files whose pixels are all equal
-    guessed_ranges: dict[str, Range]  # files of deep grey levels that do not name black and white, with those used
-
-
-class _Scan(TypedDict):
-    unreadable: list[str]
-    odd: OddPixels
 
 
 logger = logging.getLogger(__name__)
@@ -55,49 +39,24 @@ def find_unreadable(paths: Sequence[str], *, whole: bool = False) -> dict[str, s
     """
     decode = whole or len(paths) <= DECODED_IMAGES
     # Read those few again: a missing permission can be granted without a change of the file.
-    bad = _scan_once(paths, decode)["unreadable"]
-    return {path: seen for path in bad if isinstance(seen := _look_at(path, decode), str)}
+    bad = cached("unreadable", key_of_files(paths, 4, decode), lambda: _scan(paths, decode))
+    return {path: reason for path in bad if (reason := _find_fault(path, decode))}
 
 
-def find_odd_pixels(paths: Sequence[str]) -> OddPixels:
-    """Return what decoding all files shows, from the check of them, so that no file is decoded twice."""
-    return _scan_once(paths, True)["odd"]
-
-
-def _scan_once(paths: Sequence[str], decode: bool) -> _Scan:
-    return cached("unreadable", key_of_files(paths, 3, decode), lambda: _scan(paths, decode))
-
-
-def _scan(paths: Sequence[str], decode: bool) -> _Scan:
+def _scan(paths: Sequence[str], decode: bool) -> list[str]:
     logger.info("Checking %d images%s.", len(paths), "" if decode else " (their headers only)")
-    unreadable: list[str] = []
-    odd = OddPixels(one_colour=[], guessed_ranges={})
     with ThreadPoolExecutor(count_cpus()) as pool:
-        for path, seen in zip(paths, pool.map(lambda path: _look_at(path, decode), paths), strict=True):
-            if isinstance(seen, str):
-                unreadable.append(path)
-                continue
-            one_colour, levels = seen
-            if one_colour:
-                odd["one_colour"].append(path)
-            if levels:
-                odd["guessed_ranges"][path] = levels
-    return {"unreadable": unreadable, "odd": odd}
+        faults = pool.map(lambda path: _find_fault(path, decode), paths)
+        return [path for path, fault in zip(paths, faults, strict=True) if fault]
 
 
-def _look_at(path: str, decode: bool) -> tuple[bool, Range | None] | str:
-    """Return whether an image has one colour throughout and the range that was guessed, or why it cannot be read."""
+def _find_fault(path: str, decode: bool) -> str | None:
+    """Return why an image cannot be read; None if it can."""
     try:
-        if not decode:
+        if decode:
+            read_image(path, _REDUCED_SIDE)
+        else:
             read_side(path)
-            return False, None
-        pixels, levels = read_image_and_range(path, _REDUCED_SIDE)
-        # A fine pattern can vanish in a reduced size.
-        return has_one_colour(pixels) and has_one_colour(read_image(path)), levels
     except UnreadableImage as error:
         return error.reason
-
-
-def has_one_colour(pixels: np.ndarray) -> bool:
-    """Return whether all pixels (height, width, 3) are equal."""
-    return bool((pixels == pixels[:1, :1]).all())
+    return None

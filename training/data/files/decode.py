@@ -12,7 +12,7 @@ from PIL import Image
 
 from training.data.files.away import is_away
 from training.data.files.formats import HEAD_BYTES, can_read_heic, describe_format, is_heic
-from training.data.files.grey_levels import Range, find_range, is_deep, names_range, scale_grey
+from training.data.files.grey_levels import Range, find_range, is_deep, scale_grey
 from training.data.files.metadata import turn_upright, upright_size, without_metadata
 from training.errors import DataAway, ImageError, printable
 from training.process.text_files import refuse_irregular
@@ -56,14 +56,6 @@ def read_image(path: str, reduce_to: int | None = None) -> np.ndarray:
     Raises:
         UnreadableImage: the file cannot be read; the message names it and a way out.
     """
-    return read_image_and_range(path, reduce_to)[0]
-
-
-def read_image_and_range(path: str, reduce_to: int | None = None) -> tuple[np.ndarray, Range | None]:
-    """Decode a file as `read_image` does. Also return the levels that became black and white, if they were guessed.
-
-    They are for deep grey levels in a file that does not name its range.
-    """
     return _read(path, lambda image: _to_pixels(image, reduce_to))
 
 
@@ -73,7 +65,7 @@ def decode_image(content: bytes, reduce_to: int | None = None) -> np.ndarray:
     Raises:
         UnreadableImage: they are not an image, or are damaged.
     """
-    return _read(content, lambda image: _to_pixels(image, reduce_to))[0]
+    return _read(content, lambda image: _to_pixels(image, reduce_to))
 
 
 def read_side(path: str) -> int:
@@ -190,7 +182,7 @@ def _name_reason(source: str | bytes, error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _to_pixels(image: Image.Image, reduce_to: int | None) -> tuple[np.ndarray, Range | None]:
+def _to_pixels(image: Image.Image, reduce_to: int | None) -> np.ndarray:
     if reduce_to is not None:
         factor = reduce_to / min(image.size)
         image.draft("RGB", (max(1, int(image.width * factor)), max(1, int(image.height * factor))))
@@ -201,7 +193,7 @@ def _to_pixels(image: Image.Image, reduce_to: int | None) -> tuple[np.ndarray, R
     for strip in _cut(upright):  # a conversion of the whole image would need several copies of it
         pixels[top : top + strip.height] = _to_rgb(strip, levels)
         top += strip.height
-    return pixels, None if levels is None or names_range(image) else levels
+    return pixels
 
 
 def _cut(image: Image.Image) -> Iterator[Image.Image]:

@@ -17,11 +17,6 @@ def is_deep(image: Image.Image) -> bool:
     return image.mode.startswith(("I", "F"))
 
 
-def names_range(image: Image.Image) -> bool:
-    """Return whether a file says which levels are black and white."""
-    return _read_range(image) is not None
-
-
 def find_range(image: Image.Image, strips: Iterator[Image.Image]) -> Range:
     """Return the levels of black and white of a decoded deep image: what its file says, else what fits its levels.
 

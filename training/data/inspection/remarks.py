@@ -17,7 +17,6 @@ from training.data.files.images import ImageData, Remark
 from training.data.files.sizes import read_sizes
 from training.data.inspection.copies import Image as Seen
 from training.data.inspection.copies import find_copies
-from training.data.inspection.odd_pixels import remark_pixels
 from training.errors import name_some, printable
 
 FEW_IMAGES = 5  # a class with fewer validation images is reported
@@ -33,7 +32,7 @@ def list_remarks(data: ImageData, spec: Data | None = None, *, whole: bool = Fal
     """
     remarks = [*data.remarks, *_remark_files(data, spec), *_remark_classes(data), *_remark_balance(data)]
     if whole or are_few_files(data):
-        remarks += [*_remark_copies(data), *_remark_sizes(data), *remark_pixels(data.paths)]
+        remarks += [*_remark_copies(data), *_remark_sizes(data)]
     return remarks
 
 

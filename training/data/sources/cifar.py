@@ -1,17 +1,12 @@
-"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009): their official test set is the test split.
-
-They are read in torchvision's form or in the binary form of their authors, in which each image is a record of one-byte
-labels and three colour planes.
-"""
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009) through torchvision: their official test set is the test split."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from pydantic import Field
 
@@ -26,16 +21,6 @@ if TYPE_CHECKING:
 
 HELD_OUT_SHARE = 0.1
 _STALL_SECONDS = 30
-_SIDE = 32
-
-
-@dataclass(frozen=True)
-class BinaryForm:
-    folder: str
-    train: tuple[str, ...]
-    test: str
-    names: str  # file with the names of the classes, one per line
-    labels: int  # number of bytes before the pixels; the last of them is the class
 
 
 class _Description(TypedDict):
@@ -45,8 +30,6 @@ class _Description(TypedDict):
 
 
 class _Cifar(Data):
-    binary: ClassVar[BinaryForm]
-
     root: str = Field("data", min_length=1, description="Folder of the download.")
 
     def load(self) -> ImageData:
@@ -58,7 +41,7 @@ class _Cifar(Data):
 
         root = Path(self.root)
         files = _list_files(self, root)
-        whole = cache(partial(_read, self, root, files))
+        whole = cache(partial(_read, self, root))
         if files is None:
             whole()  # this downloads the files
             files = _list_files(self, root) or []
@@ -75,21 +58,11 @@ class _Cifar(Data):
 class Cifar10(_Cifar):
     """CIFAR-10 (Krizhevsky 2009) through torchvision; downloaded into `root` if it is missing."""
 
-    binary: ClassVar[BinaryForm] = BinaryForm(
-        "cifar-10-batches-bin",
-        tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
-        "test_batch.bin",
-        "batches.meta.txt",
-        1,
-    )
-
     name: Literal["cifar10"] = "cifar10"
 
 
 class Cifar100(_Cifar):
     """CIFAR-100 (Krizhevsky 2009) with its 100 fine labels; downloaded into `root` if it is missing."""
-
-    binary: ClassVar[BinaryForm] = BinaryForm("cifar-100-binary", ("train.bin",), "test.bin", "fine_label_names.txt", 2)
 
     name: Literal["cifar100"] = "cifar100"
 
@@ -107,22 +80,19 @@ def _describe(data: ImageData) -> _Description:
 
 
 def _list_files(spec: _Cifar, root: Path) -> list[Path] | None:
-    """Return the files of the official Python form, else those of the binary form, else None."""
+    """Return the official files; None if one is missing."""
     official = _dataset(spec)
     folder = root / official.base_folder
     names = [name for name, _ in (*official.train_list, *official.test_list)]
     files = [folder / name for name in (*names, official.meta["filename"])]
-    return files if all(file.is_file() for file in files) else _list_binary(root, spec.binary)
+    return files if all(file.is_file() for file in files) else None
 
 
-def _read(spec: _Cifar, root: Path, files: list[Path] | None) -> ImageData:
-    """Read the files of `_list_files`; if there are none, download those of the official form first."""
+def _read(spec: _Cifar, root: Path) -> ImageData:
+    """Read the official files; download them first if one is missing or damaged."""
     from training.data.splits import split_stratified, take
 
-    if files and files[0].parent.name == spec.binary.folder:
-        classes, known, test = _read_binary(root, spec.binary)
-    else:
-        classes, known, test = _read_official(spec, root)
+    classes, known, test = _read_official(spec, root)
     # At least one image of each class is held out, so that a small extract in the same form works too.
     held_out = max(round(len(known) * HELD_OUT_SHARE), len(classes))
     val, train = split_stratified(known.labels, (held_out,), spec.split_seed)
@@ -182,39 +152,3 @@ def _stalls_end() -> Iterator[None]:
         yield
     finally:
         socket.setdefaulttimeout(before)
-
-
-def _list_binary(root: Path, form: BinaryForm) -> list[Path] | None:
-    files = [root / form.folder / file for file in (*form.train, form.test, form.names)]
-    return files if all(file.is_file() for file in files) else None
-
-
-def _read_binary(root: Path, form: BinaryForm) -> tuple[tuple[str, ...], ImagePart, ImagePart]:
-    """Return the classes, all training images and all test images."""
-    import numpy as np
-
-    folder = root / form.folder
-    lines = (folder / form.names).read_text(encoding="utf-8-sig").split("\n")
-    classes = tuple(line.strip() for line in lines if line.strip())
-    train = [_read_records(folder / file, form.labels, len(classes)) for file in form.train]
-    labels, images = (np.concatenate(column) for column in zip(*train, strict=True))
-    return classes, ImagePart(labels, images), ImagePart(*_read_records(folder / form.test, form.labels, len(classes)))
-
-
-def _read_records(file: Path, label_count: int, class_count: int) -> tuple[np.ndarray, np.ndarray]:
-    import numpy as np
-
-    content = np.fromfile(file, np.uint8)
-    length = label_count + 3 * _SIDE**2
-    if not len(content) or len(content) % length:
-        raise UserError(
-            f"{file}: its length is not a multiple of {length} bytes, so it is cut or of another kind. Download it again."
-        )
-    records = content.reshape(-1, length)
-    labels = records[:, label_count - 1].astype(np.int64)
-    if labels.max() >= class_count:
-        raise UserError(
-            f"{file}: label {labels.max()} has no name among the {class_count} classes. Download the files again."
-        )
-    planes = records[:, label_count:].reshape(-1, 3, _SIDE, _SIDE)
-    return labels, np.ascontiguousarray(planes.transpose(0, 2, 3, 1))

@@ -43,7 +43,7 @@ def test_a_resume_ends_the_agents_that_a_killed_driver_left(tmp_path, start):
     folder = make_sweep(tmp_path / "sweeps", "mine")
     agent = start("ray::Agent")
     write_own(folder.processes)
-    with pytest.raises(UserError, match="Restore it: sweep repair mine"):
+    with pytest.raises(UserError, match="the line that describes the sweep is missing"):
         resume_sweep(folder, make_console())
     assert not is_alive(agent)
     assert not folder.processes.exists()

@@ -63,7 +63,7 @@ def test_the_result_is_cached_until_a_file_changes(photos, monkeypatch):
     paths = sorted(str(path) for path in root.rglob("*.png"))
     assert find_unreadable(paths) == {}
     scans = []
-    monkeypatch.setattr(check, "_scan", lambda *given: scans.append(given) or {"unreadable": []})
+    monkeypatch.setattr(check, "_scan", lambda *given: scans.append(given) or [])
     find_unreadable(paths)
     assert not scans
     (root / "cat" / "000.png").write_bytes(b"")

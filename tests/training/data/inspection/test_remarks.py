@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from PIL import Image, TiffImagePlugin
+from PIL import Image
 
 from training.data.files.check import find_unreadable
 from training.data.files.decode import UnreadableImage
@@ -105,33 +105,3 @@ def test_a_named_pipe_is_never_opened(tmp_path):
         read_encoded(pipe)
     with pytest.raises(UnreadableImage, match="not a regular file"):
         ImageFiles([pipe])[0]
-
-
-def test_images_of_one_colour_after_reading_are_named(photos):
-    root = photos({"cat": 40, "dog": 40})
-    Image.new("RGB", (12, 10), "white").save(root / "cat" / "white.png")
-    Image.fromarray(np.linspace(0, 100, 12 * 10).astype(np.uint16).reshape(12, 10)).save(root / "dog" / "dark.png")
-    Image.fromarray(np.linspace(4e4, 4e4 + 90, 120).astype(np.uint16).reshape(12, 10)).save(root / "dog" / "narrow.png")
-    squares = np.indices((256, 256)).sum(0) % 2 * 255
-    Image.fromarray(squares.astype(np.uint8)).save(root / "dog" / "fine.jpg", quality=100)
-    said, line = remarks_of(root)
-    assert "2 images have one colour only after reading: " in said
-    assert "white.png" in said
-    assert "narrow.png. If a viewer shows more" in said
-    assert "2 images have one colour only, 2 grey images of more than 8 bits scaled by their own levels." in line
-
-
-def test_ranges_of_deep_grey_levels_that_no_file_names_are_said(photos):
-    root = photos({"cat": 40, "dog": 40})
-    ramp = np.linspace(0, 1, 12 * 10).reshape(12, 10)
-    for number, white in enumerate((60_000, 60_000, 4_000)):
-        Image.fromarray((ramp * white).astype(np.uint16)).save(root / "cat" / f"deep{number}.png")
-    Image.fromarray((ramp * 9 - 2).astype(np.float32)).save(root / "dog" / "float.tiff")
-    named = TiffImagePlugin.ImageFileDirectory_v2()
-    named[340], named[341] = 0, 50_000
-    Image.fromarray((ramp * 50_000).astype(np.uint16)).save(root / "dog" / "named.tiff", tiffinfo=named)
-    said, _ = remarks_of(root)
-    assert "4 grey images of more than 8 bits do not name their range, so each is scaled by its own levels: " in said
-    assert f"2 from 0 to 65,535 ({root / 'cat' / 'deep0.png'})" in said
-    assert f"1 from 0 to 4,095 ({root / 'cat' / 'deep2.png'})" in said
-    assert f"1 from -2 to 7 ({root / 'dog' / 'float.tiff'})" in said

@@ -105,86 +105,28 @@ def test_a_failed_download_is_reported_with_its_reason(tmp_path, monkeypatch):
         load_data(Cifar10(root=str(tmp_path / "data")))
 
 
-def write_binary(folder, files, names, label_bytes, classes):
-    """Write files in the authors' form, and return their content."""
+def test_cifar100_has_its_fine_labels(tmp_path, monkeypatch):
     random = np.random.default_rng(1)
-    folder.mkdir(parents=True)
-    written = {}
-    for name, count in files.items():
-        labels = np.stack(
-            [np.arange(count) % (5 if byte + 1 < label_bytes else classes) for byte in range(label_bytes)], 1
-        )
-        planes = random.integers(0, 256, (count, 3, 32, 32), dtype=np.uint8)
-        records = np.concatenate([labels.astype(np.uint8), planes.reshape(count, -1)], axis=1)
-        (folder / name).write_bytes(records.tobytes())
-        written[name] = labels[:, -1], planes
-    (folder / names).write_text("\n".join(f"class {n:02}" for n in range(classes)) + "\n\n")
-    return written
-
-
-def test_the_binary_form_is_read_where_it_is(tmp_path):
-    files = {f"data_batch_{n}.bin": 30 for n in range(1, 6)} | {"test_batch.bin": 20}
-    written = write_binary(tmp_path / "cifar-10-batches-bin", files, "batches.meta.txt", 1, 10)
-    data = load_data(Cifar10(root=str(tmp_path)))
-    assert [len(part) for part in (data.train, data.val, data.test)] == [135, 15, 20]
-    labels, planes = written["test_batch.bin"]
-    assert data.test.labels.tolist() == labels.tolist()
-    assert np.array_equal(data.test.images[3, :, :, 1], planes[3, 1])
-
-
-@pytest.mark.parametrize("files", [(), ("data_batch_1", "batches.meta")])
-def test_the_binary_form_is_read_beside_an_incomplete_folder_of_the_other_form(tmp_path, files, monkeypatch):
-    monkeypatch.setattr(cifar, "answers", None)
-    (tmp_path / "cifar-10-batches-py").mkdir()
-    for name in files:
-        (tmp_path / "cifar-10-batches-py" / name).write_bytes(b"cut")
-    counts = {f"data_batch_{n}.bin": 30 for n in range(1, 6)} | {"test_batch.bin": 20}
-    write_binary(tmp_path / "cifar-10-batches-bin", counts, "batches.meta.txt", 1, 10)
-    assert len(load_data(Cifar10(root=str(tmp_path))).test) == 20
-
-
-def test_cifar100_has_its_fine_labels_in_both_forms(tmp_path, monkeypatch):
-    written = write_binary(
-        tmp_path / "binary" / "cifar-100-binary", {"train.bin": 400, "test.bin": 100}, "fine_label_names.txt", 2, 100
-    )
-    binary = load_data(Cifar100(root=str(tmp_path / "binary")))
-    folder = tmp_path / "pickled" / "cifar-100-python"
-    folder.mkdir(parents=True)
-    digests = {}
-    for name in ("train", "test"):
-        labels, planes = written[f"{name}.bin"]
-        values = {
-            "data": planes.reshape(len(planes), -1),
-            "fine_labels": labels.tolist(),
-            "coarse_labels": [0] * len(labels),
-        }
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    names = [f"class {n:02}" for n in range(100)]
+    digests, pixels = {}, {}
+    for name, count in (("train", 400), ("test", 100)):
+        pixels[name] = random.integers(0, 256, (count, 3072), dtype=np.uint8)
+        labels = [n % 100 for n in range(count)]
+        values = {"data": pixels[name], "fine_labels": labels, "coarse_labels": [0] * count}
         (folder / name).write_bytes(pickle.dumps(values))
         digests[name] = digest((folder / name).read_bytes())
-    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": [f"class {n:02}" for n in range(100)]}))
+    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": names}))
     meta = {"filename": "meta", "key": "fine_label_names", "md5": digest((folder / "meta").read_bytes())}
     monkeypatch.setattr(CIFAR100, "train_list", [["train", digests["train"]]])
     monkeypatch.setattr(CIFAR100, "test_list", [["test", digests["test"]]])
     monkeypatch.setattr(CIFAR100, "meta", meta)
-    pickled = load_data(Cifar100(root=str(tmp_path / "pickled")))
-    assert len(binary.classes) == 100
-    assert binary.classes == pickled.classes
-    assert [len(part) for part in (binary.train, binary.val, binary.test)] == [300, 100, 100]
-    for part in ("train", "val", "test"):
-        one, other = getattr(binary, part), getattr(pickled, part)
-        assert np.array_equal(one.labels, other.labels)
-        assert np.array_equal(one.images, other.images)
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"), [(b"x" * 5000, "not a multiple of 3073"), (b"\xff" * 3073, "has no name")]
-)
-def test_a_binary_file_that_is_truncated_or_of_another_kind_is_named(tmp_path, content, reason):
-    files = {f"data_batch_{n}.bin": 30 for n in range(1, 6)} | {"test_batch.bin": 20}
-    folder = tmp_path / "cifar-10-batches-bin"
-    write_binary(folder, files, "batches.meta.txt", 1, 10)
-    (folder / "data_batch_3.bin").write_bytes(content)
-    with pytest.raises(UserError, match=rf"data_batch_3\.bin: .*{reason}"):
-        load_data(Cifar10(root=str(tmp_path)))
+    data = load_data(Cifar100(root=str(tmp_path)))
+    assert data.classes == tuple(names)
+    assert [len(part) for part in (data.train, data.val, data.test)] == [300, 100, 100]
+    assert data.test.labels.tolist() == list(range(100))
+    assert np.array_equal(data.test.images[3, :, :, 1].ravel(), pixels["test"][3, 1024:2048])
 
 
 def test_all_processes_map_the_same_file(extract, own_cache):

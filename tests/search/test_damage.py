@@ -1,6 +1,5 @@
-"""Damage is reported, other sweeps are not affected, and `sweep repair` keeps everything that is intact."""
+"""Damage is reported, other sweeps are not affected, and everything that is intact is read."""
 
-import json
 import shutil
 
 import pytest
@@ -9,10 +8,9 @@ from ledger.events import WarmStart
 from ledger.file import Ledger, read_events
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
-from ledger.repair import repair_sweep
 from ledger.settings import Settings
 from search.core.controller import Controller
-from search.runner.sweep import create_folder, make_header
+from search.runner.sweep import check_frozen_space, create_folder, make_header
 from spaces.load import load_space
 from tests.commands import call
 from training.errors import UserError
@@ -59,10 +57,10 @@ def empty(folder):
 
 
 DAMAGES = {
-    "a line of garbage": (lambda folder: damage(folder, 4), r"ledger\.jsonl:4: .*sweep repair mine"),
-    "a line that is no mapping": (lambda folder: damage(folder, 1, b"[]"), r"ledger\.jsonl:1: .*sweep repair mine"),
-    "a line nested too deep": (lambda folder: damage(folder, 4, b"[" * 99999), r"ledger\.jsonl:4: .*sweep repair mine"),
-    "an empty ledger": (empty, r"ledger is empty.*sweep repair mine"),
+    "a line of garbage": (lambda folder: damage(folder, 3), r"ledger\.jsonl:3: .*space\.yaml.*sweep rm mine"),
+    "a line that is no mapping": (lambda folder: damage(folder, 1, b"[]"), r"ledger\.jsonl:1: .*sweep rm mine"),
+    "a line nested too deep": (lambda folder: damage(folder, 2, b"[" * 99999), r"ledger\.jsonl:2: .*sweep rm mine"),
+    "an empty ledger": (empty, r"ledger is empty.*sweep rm mine"),
     "no ledger": (lambda folder: folder.ledger.unlink(), r"ledger\.jsonl, is missing.*sweep rm mine"),
 }
 
@@ -83,70 +81,53 @@ def test_a_damaged_sweep_is_named_and_the_others_are_listed(kind, storage, capsy
     assert [path.name for path in storage.iterdir()] == ["good"]
 
 
-def test_a_sweep_continues_to_its_end_after_the_loss_of_any_other_line(storage):
+def test_a_sweep_continues_to_its_end_after_the_loss_of_any_later_line(storage, caplog):
     whole = make_sweep(storage, "whole", trials=5)
     lines = whole.ledger.read_bytes().splitlines(keepends=True)
     space = load_space(whole.space)
-    for number in (1, *range(3, len(lines) + 1)):
+    for number in range(4, len(lines) + 1):
         folder = SweepFolder(storage / f"without-{number}")
         shutil.copytree(whole.path, folder.path)
         damage(folder, number)
-        original = folder.ledger.read_bytes()
-        assert f"damaged: {number}." in repair_sweep(folder)
-        assert (
-            folder.ledger.read_bytes().splitlines(keepends=True)[number > 1 :]
-            == [line for place, line in enumerate(lines, start=1) if place != number][number > 1 :]
-            or number == 1
-        )
-        assert (folder.path / "ledger.jsonl.damaged-1").read_bytes() == original
+        before = folder.ledger.read_bytes()
+        caplog.clear()
         controller = finish(space, Ledger(folder.ledger))
-        assert sorted(controller.trials.by_number) == list(range(5))
+        assert [f"read without line {number}." in record.getMessage() for record in caplog.records] == [True]
+        assert folder.ledger.read_bytes().startswith(before)
         assert {trial.state for trial in controller.trials} == {"completed"}
+        assert len(controller.trials) == 5
+        assert {
+            trial.recipe.model_dump_json() for trial in controller.trials if trial.origin == "baseline"
+        } == baselines(space)
+        started = [event.trial for event in read_events(folder.ledger) if event.event == "start"]
+        assert len(started) == len(set(started)) == 5
 
 
-def test_a_repair_keeps_complete_lines_byte_by_byte_and_writes_the_format_again(storage, capsys):
+def baselines(space):
+    return {recipe.model_dump_json() for recipe in space.baselines()}
+
+
+def test_a_new_trial_never_gets_the_number_of_one_whose_start_was_lost(storage):
     folder = make_sweep(storage, "mine")
-    before = folder.ledger.read_bytes().split(b"\n")
-    damage(folder, 1, b"[]")
-    damage(folder, 7)
-    call("repair", "mine")
-    assert "damaged: 1, 7" in capsys.readouterr().out
-    after = folder.ledger.read_bytes().split(b"\n")
-    assert json.loads(after[0])["format"] == 1
-    assert after[1:] == before[1:6] + before[7:]
-    call("repair", "mine")
-    assert "mine: nothing is damaged" in capsys.readouterr().out
-
-
-def test_a_trial_whose_start_was_lost_gets_an_empty_folder(storage):
-    folder = make_sweep(storage, "mine")
-    folder.trial(1).mkdir(parents=True)
-    (folder.trial(1) / "last.ckpt").write_bytes(b"of another recipe")
     starts = [n for n, event in enumerate(read_events(folder.ledger), start=2) if event.event == "start"]
     damage(folder, starts[1])
-    assert "0001" in repair_sweep(folder)
-    assert not folder.trial(1).exists()
-    assert (folder.trials / "0001.damaged-1" / "last.ckpt").exists()
+    damage(folder, starts[4])
+    controller = finish(load_space(folder.space), Ledger(folder.ledger))
+    assert sorted(controller.trials.by_number) == [0, 2, 3, 5, 6]
 
 
-def test_a_ledger_without_the_description_of_the_sweep_cannot_be_repaired_and_stays_unchanged(storage):
+def test_a_number_whose_trial_has_only_a_folder_is_not_used_again(storage, monkeypatch):
     folder = make_sweep(storage, "mine")
-    damage(folder, 2)
-    before = folder.ledger.read_bytes()
-    with pytest.raises(UserError, match=r"cannot be repaired.*sweep run .*space\.yaml.*sweep rm mine"):
-        call("repair", "mine")
-    assert folder.ledger.read_bytes() == before
-
-
-def test_a_ledger_of_another_format_is_not_repaired(storage):
-    folder = make_sweep(storage, "mine")
-    damage(folder, 1, b'{"format": 9}')
-    with pytest.raises(UserError, match="format 9"):
-        call("repair", "mine")
+    folder.trial(11).mkdir(parents=True)
+    assert folder.trial_numbers() == [11]
+    trials = SweepRecord.open(folder).trials
+    assert trials.next_number() == 5
+    trials.reserve(folder.trial_numbers())
+    assert trials.next_number() == 12
 
 
 @pytest.mark.parametrize("content", [None, b"junk: [", b"\xff\xfe"])
-def test_a_sweep_without_its_space_file_is_shown_and_its_file_is_restored(content, storage, capsys):
+def test_a_sweep_without_its_space_file_is_shown_and_a_missing_file_is_written_again(content, storage, capsys):
     folder = make_sweep(storage, "mine")
     before = folder.space.read_bytes()
     folder.space.unlink()
@@ -155,11 +136,12 @@ def test_a_sweep_without_its_space_file_is_shown_and_its_file_is_restored(conten
     call("show", "mine")
     call("list")
     assert "5/5" in capsys.readouterr().out
-    with pytest.raises(UserError, match="sweep repair mine"):
-        call("resume", "mine")
-    call("repair", "mine")
+    if content is not None:
+        with pytest.raises(UserError, match=r"space\.yaml.*[Rr]emove (it|the file).* sweep resume writes it again"):
+            call("resume", "mine")
+        folder.space.unlink()
+    check_frozen_space(SweepRecord.open(folder))
     assert folder.space.read_bytes() == before
-    assert "Restored space.yaml" in capsys.readouterr().out
 
 
 def test_after_the_loss_of_the_best_epochs_report_the_score_is_kept(storage):
