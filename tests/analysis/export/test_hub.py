@@ -1,7 +1,6 @@
-"""The export of a timm model is a model folder of the Hugging Face hub; exports of earlier versions stay readable."""
+"""The export of a timm model is a model folder of the Hugging Face hub."""
 
 import json
-import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -9,11 +8,10 @@ import huggingface_hub
 import pytest
 import torch
 
-from analysis.export.bundle import check_out, export_recipe, read_export
+from analysis.export.bundle import read_export
 from analysis.export.hub import check_repository, create_repository, push_export
-from analysis.export.prediction import predict_images
 from training.errors import UserError
-from training.recipe import Recipe, read_recipe
+from training.recipe import read_recipe
 
 
 @pytest.mark.slow
@@ -49,21 +47,6 @@ def test_the_weights_are_written_once_and_the_readme_is_the_card(exported):
     assert readme.startswith("---\nlibrary_name: timm\n")
     assert 'timm.create_model("local-dir:.", pretrained=True)' in readme
     assert set(card.splitlines()) < set(readme.splitlines())
-
-
-def test_an_export_of_an_earlier_version_predicts_the_same(exported, validation_files, tmp_path):
-    old = tmp_path / "old"
-    old.mkdir()
-    for name in ("recipe.yaml", "summary.json", "MODEL_CARD.md"):
-        shutil.copy(exported / name, old)
-    shutil.copy(exported / "model.safetensors", old / "weights.safetensors")
-    for number, folder in enumerate((exported, old)):
-        predict_images(folder, validation_files / "7", tmp_path / f"{number}.csv")
-    assert (tmp_path / "0.csv").read_text() == (tmp_path / "1.csv").read_text()
-    check_out(old)  # it may be written again
-    (old / "README.md").write_text("Notes of somebody's own.")
-    with pytest.raises(UserError, match="Name a new folder"):
-        export_recipe(Recipe(), old)
 
 
 def test_a_torchvision_model_has_no_folder_of_the_hub(make_export):
