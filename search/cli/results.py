@@ -128,7 +128,6 @@ def compare(
         list[str] | None,
         typer.Option(
             "--from",
-            "--tracking-uri",
             help="Read the sweeps from this MLflow store, not from the storage folder; may be repeated.",
         ),
     ] = None,

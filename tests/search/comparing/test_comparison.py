@@ -235,4 +235,4 @@ def test_one_sweep_alone_is_refused(home, monkeypatch):
     with pytest.raises(UserError, match="a: a comparison needs two sweeps"):
         call("compare", "a")
     with pytest.raises(UserError, match=r"c: no such sweep in sqlite.*There are: [ab], [ab]"):
-        call("compare", "c", "--tracking-uri", "sqlite:///other.db")
+        call("compare", "c", "--from", "sqlite:///other.db")

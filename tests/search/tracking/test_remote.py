@@ -309,6 +309,6 @@ def test_a_database_that_does_not_answer_ends_a_command_in_one_sentence(is_liste
             server.listen()
         for ask in (list_sweeps, lambda *given: own_run.request_stop(*given, "mine")):
             with pytest.raises(
-                ServerAway, match=r"^--tracking-uri postgresql://ana:\*\*\*@.*does not answer \(.*Start it"
+                ServerAway, match=r"^MLflow store postgresql://ana:\*\*\*@.*does not answer \(.*Start it"
             ):
                 ask(address)

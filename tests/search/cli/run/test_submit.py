@@ -218,7 +218,7 @@ def test_a_sweep_runs_as_a_job_and_a_job_that_starts_again_continues_it(tmp_path
         again = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=200)
         assert again.returncode == 0, again.stdout + again.stderr
         assert "Sweep job starts" not in again.stdout
-        call("export", "job", "--tracking-uri", store, "--out", str(tmp_path / "copy"))
+        call("export", "job", "--from", store, "--out", str(tmp_path / "copy"))
         assert (tmp_path / "copy" / "model.safetensors").exists()
     finally:
         head.terminate()
