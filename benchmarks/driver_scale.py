@@ -142,7 +142,7 @@ def main() -> None:
             f"resume: {time.monotonic() - began:.1f} s to read the ledger of {folder.ledger.stat().st_size >> 20} MiB"
         )
         print(f"sweep show: {measure(['show', 'big'], Path(home)):.1f} s")
-        print(f"sweep report: {measure(['report', 'big', '--tracking-uri', uri], Path(home)):.1f} s")
+        print(f"sweep report: {measure(['report', 'big', '--from', uri], Path(home)):.1f} s")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 from pydantic_core import PydanticSerializationError
 
 from ledger.names import PATTERN
@@ -15,9 +15,7 @@ from spaces.parameters.draws import Params
 from training.contract.part import MOST
 from training.errors import UserError
 from training.recipe import AFTER_A_NEW_FIELD, RECORDED, Recipe
-from training.renames import METRICS, current_params
 
-DrawnParams = Annotated[Params, BeforeValidator(current_params)]
 State = Literal["running", "completed", "stopped", "diverged", "out_of_memory", "failed", "interrupted"]
 EndState = Literal["completed", "stopped", "diverged", "out_of_memory", "failed", "interrupted"]
 SweepState = Literal["completed", "interrupted", "time_budget"]
@@ -151,10 +149,7 @@ class FeaturesProbed(Event):
     backbone: str = Field(description="Name of the backbone.")
     linear: dict[str, float] = Field(description="Validation metrics of the logistic regression, by name.")
     linear_standard_error: float = Field(description="Standard error of its metric that the search ranks by.")
-    knn: dict[str, float] = Field(
-        validation_alias=AliasChoices("knn", "neighbours"),  # its name in earlier versions
-        description="Validation metrics of the k-nearest-neighbour classifier, by name.",
-    )
+    knn: dict[str, float] = Field(description="Validation metrics of the k-nearest-neighbour classifier, by name.")
     train_images: int = Field(description="Number of training images that were used.")
     val_images: int = Field(description="Number of validation images that were used.")
     seconds: float = Field(description="Time that both took, with the loading of the data.")
@@ -193,12 +188,8 @@ class TrialStarted(TrialEvent):
 
     event: Literal["start"] = "start"
     recipe: Recipe = Field(description="The complete recipe.")
-    params: DrawnParams | None = Field(description="The draw as Optuna's parameters; null outside the space.")
+    params: Params | None = Field(description="The draw as Optuna's parameters; null outside the space.")
     origin: Origin
-
-
-def _current_metrics(metrics: object) -> object:
-    return {METRICS.get(name, name): value for name, value in metrics.items()} if isinstance(metrics, dict) else metrics
 
 
 class EpochReported(TrialEvent):
@@ -211,9 +202,7 @@ class EpochReported(TrialEvent):
     )
     standard_error: float = Field(description="Standard error of the score, from the validation images.")
     best_epoch: int = Field(description="The epoch that the score comes from.")
-    metrics: Annotated[dict[str, float | None], BeforeValidator(_current_metrics)] = Field(
-        {}, description="All metrics of the epoch, by name."
-    )
+    metrics: dict[str, float | None] = Field({}, description="All metrics of the epoch, by name.")
     steps: tuple[StepPoint, ...] = Field((), description="Points of [step, learning rate, training loss].")
     worker_seconds: float | None = Field(None, description="Time since the worker began or resumed the trial.")
 
@@ -256,7 +245,7 @@ class DrawRefused(TrialEvent):
     """A draw with techniques that cannot be combined; another one is drawn for the same trial."""
 
     event: Literal["infeasible"] = "infeasible"
-    params: DrawnParams = Field(description="The draw as Optuna's parameters.")
+    params: Params = Field(description="The draw as Optuna's parameters.")
     reason: str = Field(description="The techniques that conflict.")
 
 

@@ -13,11 +13,11 @@ from training.errors import UserError
 URI, USERNAME, PASSWORD = "MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
 
 
-def refuse_secret(uri: str) -> str:
+def refuse_secret(uri: str, option: str) -> str:
     """Return an address from the command line or the environment unchanged."""
     if has_secret(uri) and uri != os.environ.get(URI):
         raise UserError(
-            f"--tracking-uri {mask_secrets(uri)}: every user of this machine can read a password on the command line. "
+            f"{option} {mask_secrets(uri)}: every user of this machine can read a password on the command line. "
             f"Set {URI} to the whole address instead. For a server you can also leave the password out and set {USERNAME} "
             f"and {PASSWORD}."
         )

@@ -59,12 +59,12 @@ def parse_tags(texts: Iterable[str]) -> dict[str, str]:
     return tags
 
 
-def absolute_uri(uri: str) -> str:
+def absolute_uri(uri: str, option: str = "--tracking-uri") -> str:
     """Check an address, and make the path of a database file absolute, because processes have other working folders."""
     from ledger.secrets import refuse_secret
 
-    check_address(uri)
-    return make_absolute(refuse_secret(uri))
+    check_address(uri, option)
+    return make_absolute(refuse_secret(uri, option))
 
 
 def check_store(uri: str, experiment: str) -> None:
@@ -88,11 +88,11 @@ def check_experiment(experiment: str) -> None:
         raise UserError(f"--experiment={experiment!a}: the name of an experiment is one line of text. Rename it.")
 
 
-def check_address(uri: str) -> None:
+def check_address(uri: str, option: str = "--tracking-uri") -> None:
     """Refuse an address that MLflow cannot use."""
     from ledger.formatting import mask_secrets
 
-    shown = f"--tracking-uri={mask_secrets(uri)}"
+    shown = f"{option}={mask_secrets(uri)}"
     if not re.match(STORES, uri):
         raise UserError(f"{shown}: this is not an MLflow store. Write it as sqlite:///mlflow.db or http://host:5000.")
     require_driver(shown, uri)

@@ -102,15 +102,13 @@ STORAGE_FOLDER = typer.Option(help="Folder that holds the sweeps.", envvar="SWEE
 STORE = typer.Option(help="MLflow store: a database or a server.", envvar="MLFLOW_TRACKING_URI", show_envvar=True)
 FROM_STORE = typer.Option(
     "--from",
-    "--tracking-uri",
     help="Read from this MLflow store, not from the storage folder.",
-    callback=lambda uri: None if uri is None else absolute_uri(uri),
+    callback=lambda uri: None if uri is None else absolute_uri(uri, "--from"),
 )
 EXPERIMENT_NAME = typer.Option(help="MLflow experiment.", envvar=EXPERIMENT_VARIABLE)
 DASHBOARD = typer.Option("--dashboard", help="Serve the sweep's dashboard on 127.0.0.1 while the command runs.")
 PLUGIN = typer.Option(
     "--plugin",
-    "--with",
     help="Load the techniques, data and backbones of this Python file; may be repeated.",
     metavar="FILE",
     callback=_load,

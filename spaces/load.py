@@ -54,7 +54,6 @@ def parse_recorded_space(text: str, name: str, sweep: str) -> Space:
             f"{sweep}: this sweep has the technique {', '.join(missing)}, which is not bundled: give its file with "
             "--plugin FILE, or install its package."
         )
-    _drop_kind(document, is_recorded=True)
     return _make_space(document, Path(name).stem, (), is_recorded=True)
 
 
@@ -157,7 +156,6 @@ def _load(
     """The document with overrides, its checked recipe with domains, and its checked search section."""
     _check_top(document)
     document = apply_overrides(document, overrides)
-    _drop_kind(document)
     if problem := find_other_code(document.tree.get("recipe"), is_recorded=is_recorded):
         raise UserError(f"{document.name}: {problem}")
     recipe = _read_section("recipe", Recipe, document)
@@ -165,22 +163,6 @@ def _load(
     for steps, domain in find_parameters(search, ("search",)):
         raise document.error(steps, f"{path_of(steps)} cannot be searched ({word_of(domain)}). Give it a value.")
     return document, recipe, search
-
-
-def _drop_kind(document: Document, *, is_recorded: bool = False) -> None:
-    """Remove `search.scheduler.kind`, by which earlier versions could pause trials at a rung instead of stopping them."""
-    search = document.tree.get("search")
-    scheduler = search.get("scheduler") if isinstance(search, dict) else None
-    if not isinstance(scheduler, dict):
-        return
-    if scheduler.get("kind") == "promote" and not is_recorded:
-        raise document.error(
-            ("search", "scheduler", "kind"),
-            "search.scheduler.kind=promote: trials can no longer pause at a rung; those that do not pass it stop. "
-            "Leave kind out.",
-        )
-    if scheduler.get("kind") in ("stop", "promote"):
-        del scheduler["kind"]
 
 
 def _read_section(section: str, part: type[BaseModel], document: Document) -> dict[str, Tree]:

@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import (
     ConfigDict,
     Field,
-    ModelWrapValidatorHandler,
     SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
@@ -26,14 +25,13 @@ from training.contract.technique import Technique
 from training.data.sources.digits import Digits
 from training.errors import UserError
 from training.families import FAMILIES
-from training.renames import current_names
 from training.techniques.compute.activation_checkpointing import ActivationCheckpointing
 from training.techniques.compute.channels_last import ChannelsLast
 from training.techniques.compute.compilation import Compilation
 from training.techniques.compute.cudnn_benchmark import CudnnBenchmark
 from training.techniques.compute.data_parallel import DataParallel
 from training.techniques.compute.precision import Precision
-from training.techniques.data.augmentation import CropFlip, NoAugmentation, Policy
+from training.techniques.data.augmentation import NoAugmentation, Policy
 from training.techniques.data.cutmix import CutMix
 from training.techniques.data.flip import Flip
 from training.techniques.data.fmix import FMix
@@ -257,14 +255,12 @@ class Recipe(Part):
             raise PydanticCustomError("conflict", "{sentences}", {"sentences": " ".join(sentences)})
         return self
 
-    @model_validator(mode="wrap")
+    @model_validator(mode="before")
     @classmethod
-    def _read(cls, values: object, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+    def _refuse_other_code(cls, values: object, info: ValidationInfo) -> object:
         if problem := find_other_code(values, is_recorded=info.context == RECORDED):
             raise UserError(problem)
-        recipe = handler(current_names(values))
-        policy = recipe.augmentation
-        return recipe.model_copy(update=policy.successors()) if isinstance(policy, CropFlip) else recipe
+        return values
 
     @model_serializer(mode="wrap")
     def _leave_out_what_is_off(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from analysis.export.hub import CARD, CONFIG, FRONT, LOADING, fits_hub, write_config
 from analysis.export.model_card import describe
-from analysis.export.summary import FILES, FORMAT, Form, Provenance, Summary, file_of, summarise
+from analysis.export.summary import FILES, FORMAT, Form, Provenance, Summary, summarise
 from spaces.load import dump_recipe, load_recipe
 from training.errors import UserError
 from training.process.text_files import read_json
 from training.process.writable import check_folder, complete_files
 from training.recipe import Recipe
-from training.renames import OLD_WEIGHTS
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +55,7 @@ def _is_written_here(recipe: Path) -> bool:
     names = {path.name for path in recipe.parent.iterdir()}
     if CARD in names and not (recipe.parent / CARD).read_text(errors="replace").startswith(FRONT):
         return False
-    if "last.ckpt" in names or len(names & {FILES["torch"], OLD_WEIGHTS, "summary.json", "MODEL_CARD.md"}) > 1:
+    if "last.ckpt" in names or len(names & {FILES["torch"], "summary.json", "MODEL_CARD.md"}) > 1:
         return True
     try:
         return names == {"recipe.yaml"} and recipe.read_text() == dump_recipe(load_recipe(recipe))
@@ -98,7 +97,7 @@ def export_model(recipe: Recipe, state: Mapping[str, torch.Tensor], source: Prov
         if fits_hub(recipe):
             write_config(recipe, summary, folder / CONFIG)
         write_summary(recipe, summary, folder)
-        for name in (FILES["onnx"], FILES["int8"], OLD_WEIGHTS, CONFIG, CARD):  # those of an earlier export
+        for name in (FILES["onnx"], FILES["int8"], CONFIG, CARD):  # those of an earlier export
             (out / name).unlink(missing_ok=True)
 
 
@@ -112,7 +111,7 @@ def write_summary(recipe: Recipe, summary: Summary, out: Path) -> None:
 
 def check_export(folder: Path, form: Form = "torch") -> None:
     """Check that a folder has the files of an export in one form, without reading them."""
-    model = file_of(folder, form)
+    model = folder / FILES[form]
     for path in (folder / "recipe.yaml", folder / "summary.json", *([model] if form == "torch" else [])):
         if not os.path.isfile(path):
             raise UserError(
@@ -133,7 +132,7 @@ def read_export(folder: Path) -> Exported:
 
     recipe, summary = read_facts(folder)
     try:
-        weights = load_file(path := file_of(folder, "torch"))
+        weights = load_file(path := folder / FILES["torch"])
     except (ValueError, SafetensorError) as error:
         raise _damaged(folder, error) from None
     try:

@@ -36,7 +36,7 @@ def write_config(recipe: Recipe, summary: Summary, path: Path) -> None:
         "mean": tuple(summary["mean"]),
         "std": tuple(summary["std"]),
         "crop_pct": summary["crop"],
-        "crop_mode": summary.get("crop_mode", "center"),
+        "crop_mode": summary["crop_mode"],
         "interpolation": summary["interpolation"],
     }
     save_config_for_hf(

@@ -36,7 +36,7 @@ def describe(recipe: Recipe, summary: Summary, loading: str | None = None) -> st
         "count": len(summary["classes"]),
         "side": side,
         "resized": int(side / summary["crop"]),
-        "crop_mode": summary.get("crop_mode", "center"),
+        "crop_mode": summary["crop_mode"],
         "mean": tuple(summary["mean"]),
         "std": tuple(summary["std"]),
         "colour": tuple(round(255 * level) for level in summary["mean"]),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.export.bundle import Exported
-from analysis.export.summary import file_of
+from analysis.export.summary import FILES
 from analysis.reading.store import make_absolute, mlflow_errors, open_client
 from training.data.files.images import ImageData
 from training.errors import UserError
@@ -87,7 +87,7 @@ def _register(client: MlflowClient, exported: Exported, data: ImageData, name: s
         python_model=str(Path(__file__).with_name("served_model.py")),
         artifacts={
             "summary": str(exported.folder / "summary.json"),
-            "weights": str(file_of(exported.folder, "torch")),
+            "weights": str(exported.folder / FILES["torch"]),
             "card": str(exported.folder / "MODEL_CARD.md"),
         },
         signature=signature,

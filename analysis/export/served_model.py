@@ -74,7 +74,7 @@ class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
 
     def logits_of(self, model, images):
         logits = model(images)
-        return (logits + model(images.flip(3))) / 2 if self.summary.get("flip_average") else logits
+        return (logits + model(images.flip(3))) / 2 if self.summary["flip_average"] else logits
 
     def prepare(self, file):
         """The model's input, float32 (3, side, side), from the bytes of an image file, as in training."""
@@ -82,7 +82,7 @@ class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
         shorter = math.floor(side / self.summary["crop"])
         photo = decode(file, shorter)
         if photo.size != (side, side) or self.summary["crop"] != 1.0:
-            mode, factor = self.summary.get("crop_mode", "center"), shorter / min(photo.size)
+            mode, factor = self.summary["crop_mode"], shorter / min(photo.size)
             size = tuple(max(shorter, int(length * factor)) for length in photo.size)
             if mode == "squash":
                 size = shorter, shorter

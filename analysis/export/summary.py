@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import platform
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
-
-from training.renames import WEIGHTS, find_weights
 
 if TYPE_CHECKING:
     from analysis.held_out.scoring import TestScore
@@ -16,12 +13,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 LIBRARIES = ("torch", "torchvision", "timm", "lightning", "albumentations", "ray", "optuna", "mlflow")
 Form = Literal["torch", "onnx", "int8"]
-FILES: dict[Form, str] = {"torch": WEIGHTS, "onnx": "model.onnx", "int8": "model.int8.onnx"}
-
-
-def file_of(folder: Path, form: Form) -> Path:
-    """The file of a form in an export, which may be of an earlier version; the file may not exist."""
-    return find_weights(folder) if form == "torch" else folder / FILES[form]
+FILES: dict[Form, str] = {"torch": "model.safetensors", "onnx": "model.onnx", "int8": "model.int8.onnx"}
 
 
 class BackboneFacts(TypedDict):
@@ -85,9 +77,9 @@ class Summary(Provenance):
     mean: list[float]
     std: list[float]
     crop: float
-    crop_mode: NotRequired[str]  # center if it is not there, in exports of earlier versions
+    crop_mode: str
     interpolation: str
-    flip_average: NotRequired[bool]  # absent in exports of earlier versions, which had no such average
+    flip_average: bool
     members: NotRequired[int]  # number of models in the weights, of an ensemble alone
     attention_pooling: NotRequired[int]  # heads of the attention pooling, if there is one
     seed: int

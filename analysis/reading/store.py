@@ -63,27 +63,27 @@ def connect(uri: str) -> Iterator[Connection]:
     """
     shown, file = mask_secrets(uri), sqlite_file(uri)
     if file is not None and not file.exists():
-        raise UserError(f"--tracking-uri {shown}: no such database. Run this where the sweep was started, or name it.")
-    require_driver(f"--tracking-uri {shown}", uri)
+        raise UserError(f"MLflow store {shown}: no such database. Run this where the sweep was started, or name it.")
+    require_driver(f"MLflow store {shown}", uri)
     import sqlalchemy
 
     timeout = TIMEOUTS.get(uri.partition(":")[0].partition("+")[0])
     try:
         engine = sqlalchemy.create_engine(uri, connect_args={timeout: CONNECT_SECONDS} if timeout else {})
     except (sqlalchemy.exc.ArgumentError, ModuleNotFoundError) as error:
-        raise UserError(f"--tracking-uri {shown}: not a database ({_reason(error)}).") from None
+        raise UserError(f"MLflow store {shown}: not a database ({_reason(error)}).") from None
     try:
         with engine.connect() as connection:
             yield connection
     except sqlalchemy.exc.OperationalError as error:
         if not timeout:
-            raise UserError(f"--tracking-uri {shown}: no MLflow store ({_reason(error.orig)}).") from None
+            raise UserError(f"MLflow store {shown}: no MLflow store ({_reason(error.orig)}).") from None
         raise ServerAway(
-            f"--tracking-uri {shown}: the database does not answer ({_reason(error.orig)}). Start it, or name another; "
+            f"MLflow store {shown}: the database does not answer ({_reason(error.orig)}). Start it, or name another; "
             "sqlite:///mlflow.db needs no server."
         ) from None
     except sqlalchemy.exc.DBAPIError as error:
-        raise UserError(f"--tracking-uri {shown}: no MLflow store ({_reason(error.orig)}).") from None
+        raise UserError(f"MLflow store {shown}: no MLflow store ({_reason(error.orig)}).") from None
     finally:
         engine.dispose()
 
@@ -94,7 +94,7 @@ def check_database(uri: str) -> None:
         import sqlalchemy
 
         if not sqlalchemy.inspect(connection).has_table("experiments"):
-            raise UserError(f"--tracking-uri {mask_secrets(uri)}: no MLflow store (it has no table of experiments).")
+            raise UserError(f"MLflow store {mask_secrets(uri)}: no MLflow store (it has no table of experiments).")
 
 
 def import_client() -> None:
@@ -145,7 +145,7 @@ def probe_server(uri: str) -> None:
             return
         reason = f"HTTP status {status}"
     raise ServerAway(
-        f"--tracking-uri {mask_secrets(uri)}: the MLflow server does not answer ({reason}). "
+        f"MLflow store {mask_secrets(uri)}: the MLflow server does not answer ({reason}). "
         "Start it, or name another; sqlite:///mlflow.db needs no server."
     )
 
@@ -167,7 +167,7 @@ def mlflow_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError) as error:
-        raise UserError(f"--tracking-uri={mask_secrets(uri)}: MLflow reports an error ({_reason(error)}).") from None
+        raise UserError(f"MLflow store {mask_secrets(uri)}: MLflow reports an error ({_reason(error)}).") from None
 
 
 @contextmanager
@@ -177,7 +177,7 @@ def artifact_errors(uri: str, artifact: str) -> Iterator[None]:
         yield
     except Exception as error:  # noqa: BLE001 - each kind of store has its own
         raise UserError(
-            f"--tracking-uri={mask_secrets(uri)}: the artifact {artifact} of the sweep's run cannot be read "
+            f"MLflow store {mask_secrets(uri)}: the artifact {artifact} of the sweep's run cannot be read "
             f"({_reason(error)}). Restore it, or run this with the storage folder of the sweep."
         ) from None
 

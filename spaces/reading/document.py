@@ -22,7 +22,6 @@ from spaces.parameters.domains import (
 from spaces.reading.yaml_values import Place, parse_yaml
 from training.errors import UserError
 from training.process.text_files import read_text
-from training.renames import current_names, current_steps
 
 _EXAMPLES = {"uniform": "[0.0, 0.3]", "log_uniform": "[0.001, 0.1]", "int_uniform": "[1, 4]"}
 
@@ -70,7 +69,7 @@ def parse_document(text: str, name: str) -> Document:
         raise UserError(f"{name}: the file is empty. Begin it with `format: 1` and `recipe:`.")
     if not isinstance(tree, dict):
         raise Document(name, {}, places).error((), "a space is a mapping. Begin it with `format: 1` and `recipe:`.")
-    return Document(name, current_names(tree), {current_steps(steps): place for steps, place in places.items()})
+    return Document(name, tree, places)
 
 
 def path_of(steps: Steps) -> str:

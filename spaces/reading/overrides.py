@@ -14,7 +14,6 @@ from spaces.reading.yaml_values import Place, parse_yaml
 from spaces.search import Search
 from training.errors import UserError
 from training.recipe import Recipe
-from training.renames import current_names, current_steps
 from training.schema import Slot, slot_of
 
 _SECTIONS: dict[str, type[BaseModel]] = {"recipe": Recipe, "search": Search}
@@ -27,10 +26,10 @@ def apply_overrides(document: Document, overrides: Sequence[str]) -> Document:
         names = path.strip().split(".")
         if not equals or not all(names):
             raise UserError(f"{override}: an override is path=value, as in optimizer.lr=0.1.")
-        steps: Steps = current_steps(tuple(names) if names[0] in _SECTIONS else ("recipe", *names))
+        steps: Steps = tuple(names) if names[0] in _SECTIONS else ("recipe", *names)
         section = str(steps[0])
         _refuse_stranger(section, str(names[0]), override)
-        value = current_names(parse_value(text, override), steps)
+        value = parse_value(text, override)
         inner = _set(document.tree.get(section), None, _SECTIONS[section], (section,), steps[1:], value, override)
         tree = {**document.tree, section: inner}
         if section == "recipe" and len(steps) > 1:

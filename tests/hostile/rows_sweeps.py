@@ -30,7 +30,10 @@ COMMANDS = [
     "dashboard",
 ]
 NEED_A_WORD = [*(name for name in NAMED if name != "show"), "data", "train", "predict", "serve"]
-HAVE_A_STORE = ["run quick", "train recipe.yaml", "report done-1", "ui", "dashboard done-1"]
+HAVE_A_STORE = {
+    **dict.fromkeys(["run quick", "train recipe.yaml", "ui"], "--tracking-uri"),
+    **dict.fromkeys(["report done-1", "dashboard done-1"], "--from"),
+}
 DAMAGED = {
     "binary": "ledger.jsonl:1",
     "list": "ledger.jsonl:1",
@@ -46,7 +49,7 @@ SWEEPS = {
     **{f"{command} an unknown sweep where there is none": (f"{line.format('nothing')} --storage empty", "nothing: no such sweep", "sweep run") for command, line in NAMED.items()},
     **{f"{command} with an option that there is not": (f"{command} --colour", "No such option: --colour", f"sweep {command} --help") for command in COMMANDS},
     **{f"{command} without a word": (command, "Missing argument", f"sweep {command} --help") for command in NEED_A_WORD},
-    **{f"{line.split()[0]} on a store of no known kind": (f"{line} --tracking-uri ftp://store", "--tracking-uri", "ftp://store", "sqlite:///mlflow.db") for line in HAVE_A_STORE},
+    **{f"{line.split()[0]} on a store of no known kind": (f"{line} {option} ftp://store", option, "ftp://store", "sqlite:///mlflow.db") for line, option in HAVE_A_STORE.items()},
     **{f"show a damaged sweep: {name}": (f"show {name} --storage damaged", f"damaged/{name}", words) for name, words in DAMAGED.items() if "space" not in name},
     **{f"resume a damaged sweep: {name}": (f"resume {name} --storage damaged", f"damaged/{name}", words) for name, words in DAMAGED.items()},
     "dashboard of an unknown sweep": ("dashboard nothing", "nothing: no such sweep", "There are: ", "done-1"),
@@ -138,7 +141,7 @@ SWEEPS = {
     "a resume with a share of a CPU that is no number": ("resume done-1 --cpus-per-trial nan", "--cpus-per-trial=nan", "number"),
     "a resume with a store that is none": ("resume done-1 --tracking-uri nonsense", "nonsense", "sqlite:///"),
     "an address that is empty": ("run quick --address ''", "--address=", "host:port"),
-    "a server where nobody answers": ("run quick --tracking-uri http://127.0.0.1:9", "--tracking-uri", "127.0.0.1:9", "sqlite:///mlflow.db"),
+    "a server where nobody answers": ("run quick --tracking-uri http://127.0.0.1:9", "MLflow store http://127.0.0.1:9", "sqlite:///mlflow.db"),
     "a store by its path": ("run quick --tracking-uri mlflow.db", "--tracking-uri", "sqlite:///mlflow.db"),
     "a store below a file": ("run quick --tracking-uri sqlite:///notes.txt/mlflow.db", "--tracking-uri", "notes.txt/mlflow.db"),
     "a store with too few slashes": ("run quick --tracking-uri sqlite://mlflow.db", "--tracking-uri", "sqlite:///mlflow.db"),

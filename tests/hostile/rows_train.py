@@ -27,7 +27,7 @@ TRAIN = {
     "train below a file": ("train recipe.yaml --out notes.txt/mine", "--out=notes.txt/mine"),
     "train into a folder of other things": ("train recipe.yaml --out photos", "--out=photos", "Name a new folder"),
     "train into a finished training": ("train recipe.yaml --out exports/good", "--out=exports/good", "Name a new folder"),
-    "train with a silent server": ("train recipe.yaml --out fresh --tracking-uri http://127.0.0.1:9", "--tracking-uri", "127.0.0.1:9"),
+    "train with a silent server": ("train recipe.yaml --out fresh --tracking-uri http://127.0.0.1:9", "MLflow store http://127.0.0.1:9"),
     "train with a store by its path": ("train recipe.yaml --out fresh --tracking-uri mlflow.db", "--tracking-uri", "sqlite:///mlflow.db"),
     "train without images": (train("data={name: image_folder, root: nowhere}"), "data.root=nowhere", "no such folder", "If the images moved, add data.root=NEW/FOLDER."),
     "train an unknown backbone": (train("backbone.name=resnet19"), "backbone.name=resnet19"),

@@ -43,7 +43,6 @@ def test_a_ledger_from_before_events_had_types_is_read_completely(old):
     assert old.settings == Settings("sqlite:///mlflow.db", "technique-search")
     assert old.header.dataset["digest"] == "abc"
     assert old.trials.by_number[0].recipe == old.space.baselines()[0]
-    assert "kind: promote" in old.header.space
 
 
 def test_a_controller_continues_with_a_ledger_from_before_events_had_types(old):
@@ -102,25 +101,6 @@ def test_a_sweep_without_a_ledger_is_named(tmp_path):
     folder.path.mkdir()
     with pytest.raises(UserError, match="its ledger.*is missing"):
         SweepRecord.open(folder)
-
-
-def test_events_with_names_of_earlier_versions_have_the_names_of_today():
-    start = {"trial": 1, "recipe": {"sharpness": {"name": "sam"}}, "params": {"sharpness": "sam"}, "origin": "sampler"}
-    begun = make_event({"time": 1.0, "event": "start", **start})
-    assert (begun.recipe.sam.name, begun.params) == ("sam", {"sam": "sam"})
-    report = {"trial": 1, "epoch": 1, "score": 0.5, "standard_error": 0.1, "best_epoch": 1}
-    reported = make_event({"time": 2.0, "event": "report", **report, "metrics": {"feature_share": 1.0}})
-    assert reported.metrics == {"cached_feature_fraction": 1.0}
-    scores = {
-        "backbone": "a",
-        "linear": {},
-        "linear_standard_error": 0.1,
-        "train_images": 1,
-        "val_images": 1,
-        "seconds": 1,
-    }
-    probe = make_event({"time": 3.0, "event": "probe", **scores, "neighbours": {"val_accuracy": 0.4}})
-    assert probe.knn == {"val_accuracy": 0.4}
 
 
 @pytest.mark.parametrize("keep", [0, 1, 3])

@@ -61,9 +61,6 @@ class FileData(Data):
     skip_unreadable: bool = Field(False, description="Continue without images that cannot be read.")
 
 
-OwnData = Data  # the name in users' files of earlier versions
-
-
 class Preprocessing(Part):
     """Input of the model. `auto` takes the values of the pretrained weights; without them, values that fit the data."""
 
@@ -95,15 +92,6 @@ class Preprocessing(Part):
         """Return the image size of resolved preprocessing, in pixels."""
         assert isinstance(self.image_size, int)
         return self.image_size
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_earlier(cls, values: object) -> object:
-        """A resolved recipe of an earlier version has no `crop_mode`; it cropped the centre."""
-        resolved = {"image_size", "crop", "interpolation", "mean", "std"}
-        if isinstance(values, dict) and resolved == {name for name, value in values.items() if value != "auto"}:
-            return {"crop_mode": "center", **values}
-        return values
 
 
 class InputConfig(TypedDict):

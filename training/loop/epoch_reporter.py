@@ -76,7 +76,6 @@ class EpochReporter(pl.Callback):
             return None
 
     def _refuse_another(self, saved: Saved, path: Path) -> None:
-        # An earlier version may have written it; fields that it did not have get their defaults, which are off.
         asked = Recipe.model_validate(saved["asked"], context=RECORDED)
         before = {**asked.flat(), "metric": saved["metric"], "score": saved.get("score", "best")}
         now = {**self.asked.flat(), "metric": self.metric, "score": self.score}

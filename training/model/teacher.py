@@ -16,9 +16,8 @@ from training.errors import UserError
 from training.loop.checkpoint import read_checkpoint
 from training.process.text_files import read_json
 from training.recipe import RECORDED, Recipe
-from training.renames import find_weights
 
-CHECKPOINT = "best.ckpt"
+CHECKPOINT, EXPORT = "best.ckpt", "model.safetensors"
 
 
 class TrainedTeacher:
@@ -65,7 +64,7 @@ class TrainedTeacher:
 
 def find_file(path: Path) -> Path:
     """Return the file of weights that a teacher's path means: itself, or one in that folder."""
-    weights_file = next((file for file in (path / CHECKPOINT, find_weights(path), path) if file.is_file()), None)
+    weights_file = next((file for file in (path / CHECKPOINT, path / EXPORT, path) if file.is_file()), None)
     if weights_file is None:
         raise UserError(
             f"distillation.teacher={path}: neither a {CHECKPOINT} nor an export with weights. Make one: sweep export NAME."

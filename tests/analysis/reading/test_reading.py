@@ -25,9 +25,9 @@ def test_the_ledger_of_a_run_gives_the_tables_of_the_folder(space, sweep, tmp_pa
     ("name", "where", "words"),
     [
         ("quick-9", None, "quick-9: no such sweep in .*There are: .*made-up-1"),
-        ("quick-9", "sqlite:////nowhere/mlflow.db", "--tracking-uri sqlite:////nowhere/mlflow.db: no such database"),
+        ("quick-9", "sqlite:////nowhere/mlflow.db", "MLflow store sqlite:////nowhere/mlflow.db: no such database"),
         ("quick-9", "http://127.0.0.1:9", "the MLflow server does not answer"),
-        ("quick-9", "nonsense://here", "--tracking-uri nonsense://here: not a database"),
+        ("quick-9", "nonsense://here", "MLflow store nonsense://here: not a database"),
     ],
 )
 def test_a_wrong_name_or_store_gives_one_sentence(uri, name, where, words):

@@ -47,7 +47,7 @@ def test_show_takes_the_latest_sweep(home, capsys):
     assert shown.out.startswith("{")
     assert "quick-1, the latest one" in shown.err
     with pytest.raises(UserError, match="name the sweep"):
-        call("report", "--tracking-uri", "sqlite:///other.db")
+        call("report", "--from", "sqlite:///other.db")
 
 
 def test_an_unknown_part_is_answered_with_the_nearest_names():

@@ -47,7 +47,6 @@ def test_the_page_shows_a_file_and_a_space_that_work(page, capsys):
     call("space", "space.yaml", "--plugin", "input_noise.py")
     assert "uniform [0.01, 0.5]" in capsys.readouterr().out
     call("techniques", "input_noise", "--plugin", "input_noise.py")
-    call("techniques", "input_noise", "--with", "input_noise.py")  # the earlier name of the option
     card = capsys.readouterr().out
     assert "add Gaussian noise to training images (Bishop 1995, section 2)." in card
     assert "input_noise={strength: 0.1}" in card

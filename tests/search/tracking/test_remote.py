@@ -222,5 +222,5 @@ def test_a_database_that_does_not_answer_ends_a_command_in_one_sentence(is_liste
         address = f"postgresql://ana:secret@127.0.0.1:{server.getsockname()[1]}/mlflow"
         if is_listening:
             server.listen()
-        with pytest.raises(ServerAway, match=r"^--tracking-uri postgresql://ana:\*\*\*@.*does not answer \(.*Start it"):
+        with pytest.raises(ServerAway, match=r"^MLflow store postgresql://ana:\*\*\*@.*does not answer \(.*Start it"):
             fetch_record(address, "mine")

@@ -426,7 +426,7 @@ def test_refused_entries_are_logged_with_their_trial_and_the_rest_arrives(uri, s
     ("bad", "words"),
     [
         ("http://127.0.0.1:9", "127.0.0.1:9: the MLflow server does not answer .connection refused"),
-        ("http://me:secret@127.0.0.1:9", r"--tracking-uri http://me:\*\*\*@127.0.0.1:9:"),
+        ("http://me:secret@127.0.0.1:9", r"MLflow store http://me:\*\*\*@127.0.0.1:9:"),
         ("sqlite:////proc/nowhere/mlflow.db", "--tracking-uri sqlite:////proc/nowhere/mlflow.db"),
         ("nonsense://here", "nonsense"),
     ],

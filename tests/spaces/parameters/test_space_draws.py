@@ -74,20 +74,6 @@ def test_labels_are_names_else_first_constants_else_positions(load):
     assert space.recipe["optimizer"].labels == ("sgd#0", "sgd#1", "adam")
 
 
-def test_a_space_with_the_earlier_form_of_crop_and_flip_draws_the_parameters_of_its_ledger(load):
-    space = load("augmentation: {choice: [{policy: none}, {policy: crop_flip, min_area: {uniform: [0.2, 0.8]}}]}")
-    seen = set()
-    for params, values in ask(space, 0, 20):
-        recipe = read_recipe(values)
-        seen.add(params["augmentation"])
-        if params["augmentation"] == "none":
-            assert recipe == read_recipe({})
-        else:
-            assert recipe.random_crop.min_area == params["augmentation[crop_flip].min_area"]
-            assert recipe.flip.probability == 0.5
-    assert seen == {"none", "crop_flip"}
-
-
 @pytest.mark.parametrize("source", ["quick", "card"])
 def test_encoding_a_draw_returns_its_parameters(source):
     space = load_space(source)

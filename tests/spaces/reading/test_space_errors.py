@@ -113,11 +113,6 @@ def test_a_mistake_in_the_recipe_is_named_with_its_line(load, name):
             "with name=none has no min_epochs; it has name. It belongs to asha",
         ),
         ("{scheduler: {min_epochs: 1}}", "search.scheduler has no name"),
-        (
-            "{scheduler: {name: asha, kind: promote}}",
-            "my.yaml:4: search.scheduler.kind=promote: trials can no longer pause at a rung; those that do not pass it "
-            "stop. Leave kind out.",
-        ),
         ("{scheduler: {name: asha, kind: halt}}", "search.scheduler with name=asha has no kind"),
         ("[1]", "search takes a mapping"),
     ],
@@ -215,16 +210,6 @@ def test_an_unknown_bundled_name_lists_the_bundled_ones():
         UserError, match=r"quik: there is no such space\. Did you mean quick\? Bundled are card, full, quick"
     ):
         load_space("quik")
-
-
-def test_rungs_that_stop_trials_are_accepted_as_earlier_versions_wrote_them(load):
-    plain = load("epochs: 3", "search: {scheduler: {name: asha}}")
-    assert load("epochs: 3", "search: {scheduler: {name: asha, kind: stop}}") == plain
-    assert "kind" not in plain.to_yaml()
-    with pytest.raises(UserError, match="search.scheduler.kind=promote: trials can no longer pause"):
-        load_space("quick", ["search.scheduler.kind=promote"])
-    with pytest.raises(UserError, match="search.scheduler.kind=promote: trials can no longer pause"):
-        load_space("quick", ["search.scheduler={name: asha, kind: promote}"])
 
 
 def test_epochs_below_the_first_rung_are_refused(load):

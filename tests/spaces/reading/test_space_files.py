@@ -129,26 +129,3 @@ def test_an_override_of_the_search_is_refused_when_one_recipe_is_trained(overrid
 def test_a_domain_for_a_value_that_all_trials_share_is_refused():
     with pytest.raises(UserError, match="data cannot be searched"):
         load_baseline("quick", ["data={choice: [{name: digits}, {name: cifar10}]}"])
-
-
-def test_a_space_and_overrides_with_earlier_names_are_read_with_the_names_of_today(tmp_path):
-    old = """format: 1
-recipe:
-  sharpness: {choice: [{name: none}, {name: sam, rho: {log_uniform: [0.01, 0.3]}}]}
-  head_rate: {factor: {uniform: [1.0, 10.0]}}
-  schedule: {choice: [{name: cosine}, {name: trapezoid, decay_share: {uniform: [0.1, 0.4]}}]}
-  augmentation: {policy: small_images}
-search:
-  trials: 4
-  baseline: {sharpness: {name: none}, schedule: {name: cosine}}
-"""
-    new = old.replace("sharpness", "sam").replace("head_rate", "head_lr").replace("decay_share", "cooldown_fraction")
-    (tmp_path / "old.yaml").write_text(old)
-    (tmp_path / "new.yaml").write_text(new.replace("small_images", "affine_colour"))
-    given = ["augmentation={policy: small_images, rotate: 3.0}", "head_rate.factor=2.0"]
-    spaces = [load_space(tmp_path / name, given) for name in ("old.yaml", "new.yaml")]
-    assert spaces[0].recipe == spaces[1].recipe
-    assert spaces[0].search == spaces[1].search
-    (tmp_path / "wrong.yaml").write_text(old.replace("factor: {uniform: [1.0, 10.0]}", "factor: many"))
-    with pytest.raises(UserError, match=r"wrong\.yaml:4: head_lr\.factor=many"):
-        load_space(tmp_path / "wrong.yaml")

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from pydantic import Field
 
 from training.contract.part import Part, RecipeView
-from training.techniques.data.flip import Flip
-from training.techniques.data.random_crop import Crop, NoCrop, ResizedCrop
 
 if TYPE_CHECKING:
     import albumentations as A
@@ -124,29 +122,3 @@ class AffineColour(Policy):
             f"augmentation.policy=affine_colour with {', '.join(f'{name}=0' for name in strengths)} changes nothing: "
             "raise one of them or set augmentation={policy: none}."
         )
-
-
-class CropFlip(Policy):
-    """The earlier form of random_crop and flip. It stays readable: a recipe that has it gets those two in its place."""
-
-    backends: ClassVar[tuple[str, ...]] = ALL_BACKENDS
-
-    policy: Literal["crop_flip"] = "crop_flip"
-    min_area: float = Field(0.08, gt=0, le=1, description="Value of random_crop.min_area.", examples=[0.5])
-    flip: float = Field(0.5, ge=0, le=1, description="Value of flip.probability.", examples=[1.0])
-
-    def conflict(self, recipe: RecipeView) -> str | None:
-        if recipe.part(Crop) == NoCrop() and recipe.part(Flip) == Flip():
-            return None
-        return (
-            "augmentation.policy=crop_flip is the earlier form of random_crop and flip, and one of these is set too: write "
-            f"random_crop={{name: resized, min_area: {self.min_area:g}}} and flip={{probability: {self.flip:g}}} in its place."
-        )
-
-    def successors(self) -> dict[str, Part]:
-        """Return the parts of a recipe that mean the same, by field."""
-        return {
-            "random_crop": ResizedCrop(min_area=self.min_area),
-            "flip": Flip(probability=self.flip),
-            "augmentation": NoAugmentation(backend=self.backend),
-        }

@@ -12,7 +12,7 @@ from PIL import Image
 from torchvision.datasets import FakeData
 
 from training import plugin_kinds
-from training.contract.specs import OwnData
+from training.contract.specs import Data
 from training.data.files.images import ImageFiles
 from training.data.identity import identify
 from training.data.inspection.remarks import list_remarks
@@ -33,7 +33,7 @@ def nothing_of_ones_own_afterwards():
 def load(found, **fields):
     """Return the data whose `load` returns this."""
 
-    class Mine(OwnData):
+    class Mine(Data):
         scale: float = 1.0
 
         def load(self):
@@ -171,7 +171,7 @@ def test_what_load_returns_is_checked_in_one_sentence(found, sentence):
 
 
 def test_a_name_of_bundled_data_is_refused():
-    class Digits(OwnData):
+    class Digits(Data):
         def load(self): ...
 
     with pytest.raises(UserError, match=r"a recipe has data\.digits already"):

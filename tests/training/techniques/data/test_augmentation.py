@@ -8,7 +8,7 @@ from torchvision.transforms import v2
 
 from training.data.pipelines.datasets import Augmenter
 from training.errors import UserError
-from training.recipe import RECORDED, Recipe, read_recipe
+from training.recipe import read_recipe
 
 SIDE = 32
 PREPROCESSING = {"image_size": SIDE, "crop": 1.0, "interpolation": "bilinear", "mean": [0.5] * 3, "std": [0.2] * 3}
@@ -171,33 +171,6 @@ def test_a_pipeline_from_a_file_gets_the_cropped_and_mirrored_image():
     pipeline = json.dumps(A.to_dict(A.Compose([A.InvertImg(p=1.0)])))
     images = cropped(BLOB, **GEOMETRY, augmentation={"policy": "file", "pipeline": pipeline})
     assert np.array_equal(images, 255 - cropped(BLOB, **GEOMETRY))
-
-
-OLD = {"augmentation": {"policy": "crop_flip", "min_area": 0.3, "flip": 0.4, "backend": "dali"}}
-
-
-def test_a_recipe_with_the_earlier_form_of_crop_and_flip_is_read_as_the_fields_of_today():
-    new = {
-        "random_crop": {"name": "resized", "min_area": 0.3},
-        "flip": {"probability": 0.4},
-        "augmentation": {"policy": "none", "backend": "dali"},
-    }
-    for recipe in (
-        read_recipe(OLD),
-        Recipe.model_validate_json(json.dumps(OLD)),
-        Recipe.model_validate(OLD, context=RECORDED),
-    ):
-        assert recipe == read_recipe(new)
-    defaults = read_recipe({"augmentation": {"policy": "crop_flip"}})
-    assert (defaults.random_crop.min_area, defaults.flip.probability) == (0.08, 0.5)
-
-
-def test_the_earlier_form_of_crop_and_flip_beside_the_fields_of_today_is_refused():
-    with pytest.raises(
-        UserError,
-        match=r"policy=crop_flip is the earlier form .*: write random_crop=\{name: resized, min_area: 0\.3\} and flip=\{p",
-    ):
-        read_recipe({**OLD, "flip": {"probability": 0.5}})
 
 
 @pytest.mark.parametrize(
