@@ -16,7 +16,7 @@ from ledger.events import KINDS, AnyEvent, SweepStarted, decode, encode
 from ledger.folder import SweepFolder
 from ledger.stand_ins import stand_in
 from training.errors import UserError
-from training.process.text_files import parse_json
+from training.process.text_files import open_new, parse_json
 
 FORMAT = 1
 # Lines without which nothing can be read: the format, the sweep and its first recipes, written at once with the folder.
@@ -61,6 +61,7 @@ class Ledger:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         partial = self.path.with_name(f"{self.path.name}.partial")
         partial.unlink(missing_ok=True)
+        open_new(partial).close()
         file = partial.open("ab", buffering=0)
         self._file, removed = file, self._file
         removed.close()

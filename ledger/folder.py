@@ -15,18 +15,25 @@ from filelock import FileLock, Timeout
 
 from ledger.names import check_name
 from training.errors import UserError
-from training.process.text_files import keep_json, recall_json
+from training.process.text_files import keep_json, parse_json, recall_json
 from training.process.writable import cannot_write, check_folder
 
 # `is_running` takes the lock for an instant, and a driver names itself just after it took the lock: both are waited for.
 PROBE_SECONDS, LOCK_SECONDS = 0.1, 0.5
 PARTS = ("ledger.jsonl", "space.yaml", "trials", "ray", "lock")  # one of these at least is in each sweep
-# All that a sweep's folder can hold, with what a full disk leaves, and `rates` of earlier versions.
+# All that a sweep's folder can hold, with what a full disk leaves, and what its folders can.
 OURS = re.compile(
-    r"((ledger\.jsonl|(space|preset)\.yaml|trials|ray|rates|requests|final|lock|stop|(driver|processes)\.json|images\.txt\.gz"
-    r"|(confirm|ablate)\.(json|html)|worst\.png)(\.partial)?)"
+    r"((ledger\.jsonl|(space|preset)\.yaml|trials|ray|requests|final|lock|stop|(driver|processes)\.json|images\.txt\.gz"
+    r"|(confirm|ablate)\.(json|html)|worst\.png|report\.html)(\.partial)?)"
 )
-OURS_INSIDE = {"trials": re.compile(r"\d{4,}"), "ray": re.compile(r"\d{8}-\d{6}.*")}
+SWEEP_LINE = re.compile(rb'\{"time":[0-9.]+,"event":"sweep","name":"')  # the second line of each ledger
+TRAINING = r"(recipe\.yaml|log\.txt|\w+\.ckpt)(\.\w+)*"
+OURS_INSIDE = {
+    "trials": re.compile(r"\d{4,}"),
+    "ray": re.compile(r"\d{8}-\d{6}.*"),
+    "requests": re.compile(r"\.[0-9a-f]+|\d+-[0-9a-f]+\.(json|unreadable)"),
+    "final": re.compile(TRAINING),
+}
 
 
 @dataclass(frozen=True)
@@ -140,15 +147,55 @@ class SweepFolder:
         lock.release()
         return False
 
-    def remove(self) -> None:
-        """Delete the folder; if it is a link, only the link."""
+    def remove(self) -> list[Path]:
+        """Delete what a sweep makes, and the folder if it is then empty. Returns what is somebody's own, and stays.
+
+        Of a link only the link is deleted, be it the folder or a part of it.
+        """
         try:
             if self.path.is_symlink():
                 self.path.unlink()
-            else:
-                shutil.rmtree(self.path)
+                return []
+            stays = list(_find_others(self.path))
+            others = {path.parent for path in stays} | set(stays)
+            for path in self.path.iterdir():
+                if path not in others:
+                    _delete(path)
+                elif path.is_dir() and path not in stays:
+                    for inner in set(path.iterdir()) - others:
+                        _delete(inner)
+            if not stays:
+                self.path.rmdir()
+            return stays
         except OSError as error:
             raise UserError(f"{error.filename}: it cannot be removed ({error.strerror}).") from None
+
+    def refuse_links(self) -> None:
+        """Refuse a sweep in which a part of ours is a link: a driver would write to, or delete, what it leads to."""
+        for folder in (self.path, self.trials, self.requests, self.ray):
+            with suppress(FileNotFoundError), os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_symlink() and (folder != self.path or OURS.fullmatch(entry.name)):
+                        raise UserError(
+                            f"{entry.path}: this part of a sweep is a link, and a sweep makes none. Put what it leads to in "
+                            "its place if you trust it."
+                        )
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _find_others(folder: Path) -> Iterator[Path]:
+    """Yield the files and folders that no sweep makes, at the top of its folder and inside those of its parts."""
+    for path in sorted(folder.iterdir()):
+        if not OURS.fullmatch(path.name):
+            yield path
+        elif (pattern := OURS_INSIDE.get(path.name)) and path.is_dir() and not path.is_symlink():
+            yield from (inner for inner in sorted(path.iterdir()) if not pattern.fullmatch(inner.name))
 
 
 def _name_holder(path: Path) -> str:
@@ -180,6 +227,7 @@ def open_folder(storage: Path, name: str, field: str = "") -> SweepFolder:
     folder = find_folder(storage, name, field)
     if not folder.ledger.is_file():
         raise UserError(describe_loss(folder))
+    folder.refuse_links()
     return folder
 
 
@@ -224,26 +272,20 @@ def describe_loss(folder: SweepFolder) -> str:
 def _is_sweep(path: Path) -> bool:
     """Return whether a folder is a sweep, or the rest of one: `rm` must not delete any other."""
     try:
-        names = os.listdir(path)
-        if not set(PARTS).intersection(names):
+        if not set(PARTS).intersection(os.listdir(path)):
             return False
-        return _is_ledger(path / "ledger.jsonl") or (
-            all(OURS.fullmatch(name) for name in names)
-            and all(
-                pattern.fullmatch(inner)
-                for part, pattern in OURS_INSIDE.items()
-                if part in names
-                for inner in os.listdir(path / part)
-            )
-        )
+        return _is_ledger(path / "ledger.jsonl") or not any(True for _ in _find_others(path))
     except OSError:  # not a folder, or one that this user cannot read
         return False
 
 
 def _is_ledger(path: Path) -> bool:
-    """Return whether a file begins as a ledger does; one of the first two lines may be damaged."""
+    """Return whether a file begins as a ledger does: with a time and a format, or if that line is damaged, with a sweep."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        lines = [file.readline(1000), file.readline(1000)]
-    return any(line.startswith(b"{") and (b'"format":' in line or b'"event":' in line) for line in lines)
+        first, second = file.readline(1000), file.readline(1000)
+    with suppress(ValueError):
+        values = parse_json(first)
+        return isinstance(values, dict) and values.keys() == {"time", "format"}
+    return SWEEP_LINE.match(second) is not None

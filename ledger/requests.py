@@ -11,6 +11,7 @@ from ledger.events import REQUESTS, AnyRequest, encode
 from ledger.file import Ledger, try_decode
 from ledger.folder import SweepFolder
 from training.errors import UserError
+from training.process.text_files import open_new
 from training.process.writable import cannot_write
 
 logger = logging.getLogger("search")
@@ -21,7 +22,8 @@ def send_request(folder: SweepFolder, event: AnyRequest) -> None:
     partial = folder.requests / f".{event.request}"
     try:
         folder.requests.mkdir(exist_ok=True)
-        partial.write_bytes(encode(event))
+        with open_new(partial) as file:
+            file.write(encode(event))
         partial.rename(folder.requests / f"{time.time_ns()}-{event.request}.json")
     except OSError as error:
         raise cannot_write("--storage", folder.requests, error) from None
@@ -43,11 +45,12 @@ def _parse(text: bytes) -> AnyRequest | None:
     return event if isinstance(event, REQUESTS) else None
 
 
-def warn_of_unreadable(path: Path) -> None:
-    """Say that the file of a request was removed."""
+def set_aside(path: Path) -> None:
+    """Rename a file that is no request, and say so: what cannot be read is never deleted."""
+    path.rename(path.with_suffix(".unreadable"))
     logger.warning(
-        "%s is not a request that this driver can read, so it was removed. For a recipe with a part of a plugin, the driver "
-        "must have the plugin: sweep resume NAME --plugin FILE, then sweep add.",
+        "%s is not a request that this driver can read, so it was set aside. For a recipe with a part of a plugin, the "
+        "driver must have the plugin: sweep resume NAME --plugin FILE, then sweep add.",
         path,
     )
 
@@ -57,7 +60,8 @@ def take_in(folder: SweepFolder, ledger: Ledger) -> None:
     known = {event.request for event in ledger.events if isinstance(event, REQUESTS)}
     for path, event in list_requests(folder):
         if event is None:
-            warn_of_unreadable(path)
-        elif event.request not in known:
+            set_aside(path)
+            continue
+        if event.request not in known:
             ledger.append(event)
         path.unlink()

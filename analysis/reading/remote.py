@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import tempfile
 from pathlib import Path
 
@@ -12,9 +11,10 @@ from ledger.folder import SweepFolder
 from ledger.formatting import mask_secrets
 from ledger.record import SweepRecord
 from training.errors import UserError
-from training.process.text_files import refuse_irregular
+from training.process.text_files import refuse_irregular, unpack
 
 LEDGER = "ledger.jsonl.gz"  # an artifact of a sweep's run
+LARGEST_LEDGER = 2**30  # bytes; 10,000 trials of 30 epochs take about 150 MB
 GZIP = b"\x1f\x8b"  # the first bytes of a compressed file (RFC 1952, section 2.3.1)
 
 
@@ -41,5 +41,5 @@ def fetch_ledger(uri: str, name: str, out: Path) -> SweepFolder:
             refuse_irregular(fetched)
             content = fetched.read_bytes()
             # Some stores mark the file as compressed, and then the client has unpacked it already.
-            copy.ledger.write_bytes(gzip.decompress(content) if content.startswith(GZIP) else content)
+            copy.ledger.write_bytes(unpack(content, LARGEST_LEDGER) if content.startswith(GZIP) else content)
         return copy

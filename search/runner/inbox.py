@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ledger.events import RunOpened
 from ledger.folder import SweepFolder
-from ledger.requests import list_requests, warn_of_unreadable
+from ledger.requests import list_requests, set_aside
 from search.core.controller import Controller
 
 LOOK_SECONDS = 0.5
@@ -35,10 +35,10 @@ class Inbox:
         self.next_look = time.monotonic() + LOOK_SECONDS
         for path, event in list_requests(self.folder):
             if event is None:
-                warn_of_unreadable(path)
+                set_aside(path)
             else:
                 self.controller.accept(event)
-            path.unlink()
+                path.unlink()
         if not self.has_run and (run := self.own_run()):
             self.controller.record(run)
             self.has_run = True

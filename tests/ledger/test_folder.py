@@ -1,3 +1,4 @@
+import gzip
 import subprocess
 import sys
 import threading
@@ -8,6 +9,7 @@ from filelock import FileLock
 from ledger.file import Ledger
 from ledger.folder import SweepFolder, find_folder, list_folders, new_folder, open_folder
 from training.errors import UserError
+from training.process.text_files import keep_json, unpack
 
 
 def make_sweep(storage, name):
@@ -114,7 +116,80 @@ def test_the_rest_of_a_sweep_without_its_ledger_is_still_a_sweep(tmp_path):
 def test_a_sweep_with_a_damaged_line_and_notes_of_the_user_is_still_a_sweep(tmp_path, line):
     folder = make_sweep(tmp_path, "mine")
     (folder.path / "notes.txt").touch()
-    lines = [folder.ledger.read_bytes(), b'{"time":1,"event":"close","state":"completed"}\n']
+    lines = [folder.ledger.read_bytes(), b'{"time":1.0,"event":"sweep","name":"mine"}\n']
     lines[line - 1] = b"\0\0\0\n"
     folder.ledger.write_bytes(b"".join(lines))
     assert find_folder(tmp_path, "mine").name == "mine"
+
+
+STRANGERS = {
+    "a ledger of somebody else": {"ledger.jsonl": '{"event": "login"}\n{"event":"logout"}\n', "thesis.txt": "mine"},
+    "requests of customers": {"lock": "", "requests/customers.json": "{}"},
+    "a thesis": {"trials/": "", "final/thesis.pdf": "mine"},
+}
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_a_folder_with_names_of_ours_but_files_of_the_user_is_no_sweep(tmp_path, name):
+    for path, text in STRANGERS[name].items():
+        file = tmp_path / "mine" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.mkdir(exist_ok=True) if path.endswith("/") else file.write_text(text)
+    with pytest.raises(UserError, match="mine: no such sweep"):
+        find_folder(tmp_path, "mine")
+
+
+def test_only_what_a_sweep_makes_is_removed(tmp_path):
+    folder = make_sweep(tmp_path, "mine")
+    for path in (
+        "trials/0007/last.ckpt",
+        "trials/notes.txt",
+        "requests/1-0a.json",
+        "final/best.ckpt",
+        "space.yaml",
+        ".git/HEAD",
+    ):
+        (folder.path / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder.path / path).touch()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "kept").touch()
+    (folder.path / "ray").symlink_to(tmp_path / "other")
+    assert [path.name for path in folder.remove()] == [".git", "notes.txt"]
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert left == ["mine/.git/HEAD", "mine/trials/notes.txt", "other/kept"]
+    other = make_sweep(tmp_path, "another")
+    assert other.remove() == []
+    assert not other.path.exists()
+
+
+@pytest.mark.parametrize(
+    "part", ["requests", "ray", "trials/0008", "driver.json.partial", "ledger.jsonl", "requests/1-0a.json"]
+)
+def test_a_sweep_with_a_link_among_its_parts_is_refused(tmp_path, part):
+    folder = make_sweep(tmp_path, "mine")
+    (tmp_path / "elsewhere").mkdir()
+    (folder.path / part).parent.mkdir(exist_ok=True)
+    if part == "ledger.jsonl":
+        folder.ledger.rename(tmp_path / "elsewhere" / "ledger")
+        folder.ledger.symlink_to(tmp_path / "elsewhere" / "ledger")
+    else:
+        (folder.path / part).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=f"{part}: this part of a sweep is a link"):
+        open_folder(tmp_path, "mine")
+
+
+def test_a_state_file_is_not_written_through_a_link(tmp_path):
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "driver.json.partial").symlink_to(tmp_path / "precious")
+    keep_json(tmp_path / "driver.json", {"pid": 7})
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert (tmp_path / "driver.json").read_text() == '{"pid": 7}'
+
+
+def test_a_packed_file_that_would_take_all_memory_is_refused():
+    assert unpack(gzip.compress(b"a" * 1000)) == b"a" * 1000
+    with pytest.raises(ValueError, match="more than 1 MB"):
+        unpack(gzip.compress(b"a" * 1_000_001), 1_000_000)
+    for damaged in (b"", b"junk", gzip.compress(b"a" * 1000)[:-4]):
+        with pytest.raises(ValueError, match="."):
+            unpack(damaged)

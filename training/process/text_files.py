@@ -7,9 +7,10 @@ import json
 import math
 import os
 import stat
+import zlib
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from training.errors import UserError
 
@@ -96,6 +97,15 @@ def recall_json(path: Path, shape: type[State], largest_bytes: float = LARGEST_J
         return None
 
 
+def open_new(path: Path) -> BinaryIO:
+    """Open a new file to write. One that is there already, or a link in its place, is never written to.
+
+    Raises:
+        OSError: there is one, or it cannot be made.
+    """
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb")
+
+
 def keep_json(path: Path, value: object) -> None:
     """Write a state file of our own, which is complete or as before, whatever ends this process.
 
@@ -104,12 +114,30 @@ def keep_json(path: Path, value: object) -> None:
     """
     partial = path.with_name(f"{path.name}.partial")
     try:
-        partial.write_text(json.dumps(value), encoding="utf-8")
+        partial.unlink(missing_ok=True)
+        with open_new(partial) as file:
+            file.write(json.dumps(value).encode())
         partial.replace(path)
     except OSError:
         with suppress(OSError):  # the first error says more
             partial.unlink()
         raise
+
+
+def unpack(packed: bytes, largest_bytes: int = 2**28) -> bytes:
+    """Decompress the content of a gzip file, which may come from another person.
+
+    Raises:
+        ValueError: it is damaged, or larger than it may be.
+    """
+    unpacker = zlib.decompressobj(wbits=31)  # 31: gzip, with its checksum
+    try:
+        content = unpacker.decompress(packed, largest_bytes)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if not unpacker.eof:
+        raise ValueError(f"it is cut, or has more than {largest_bytes / 1e6:.0f} MB")
+    return content
 
 
 def parse_json(text: str | bytes) -> Any:

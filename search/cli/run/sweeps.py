@@ -122,5 +122,7 @@ def rm(
     if folder.is_running():
         raise UserError(f"{name} is running. Stop it first: sweep stop {name}.")
     if yes or typer.confirm(f"Remove {folder.path} and all weights in it?"):
-        folder.remove()
+        stays = folder.remove()
         print(f"Removed {folder.path}; its runs in MLflow are still there.")
+        if stays:
+            print(f"What no sweep makes stays there: {', '.join(path.name for path in stays[:5])}.")

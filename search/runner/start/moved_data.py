@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from spaces.load import change_recipe
 from training.contract.specs import Data
 from training.data.files.away import PLACES, find_missing
 from training.errors import UserError, printable
+from training.process.text_files import unpack
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -120,8 +120,8 @@ def keep_files(folder: SweepFolder, files: Mapping[str, str]) -> None:
 def read_files(folder: SweepFolder) -> dict[str, str]:
     """Return what `keep_files` wrote; nothing if the file is missing or damaged."""
     try:
-        text = gzip.decompress(folder.images.read_bytes()).decode(errors="surrogateescape")
-    except (OSError, EOFError, ValueError, zlib.error):
+        text = unpack(folder.images.read_bytes()).decode(errors="surrogateescape")
+    except (OSError, ValueError):
         return {}
     return {name: facts for line in text.split("\0")[:-1] for facts, _, name in [line.partition("\t")]}
 

@@ -136,7 +136,7 @@ def test_the_inbox_takes_each_request_once(folder, caplog):
     inbox.collect()
     assert [added.recipe for added in controller.added] == [recipe]
     assert "is not a request" in caplog.text
-    assert list(folder.requests.iterdir()) == []
+    assert [path.name for path in folder.requests.iterdir()] == ["0-strange.unreadable"]
     send_request(folder, TrialAdded(request="a", recipe=recipe))  # as if its file could not be removed
     inbox.collect(at_once=True)
     assert len(controller.added) == 1
