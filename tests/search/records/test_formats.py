@@ -21,7 +21,7 @@ NAMES = {
     "SweepRow": "name state done total metric score standard_error started folder notes",
     "RemoteRow": "name state done metric score started owner tags",
     "SweepTable": "name state metric planned_trials trials notes",
-    "TrialRow": "trial rank state reason origin score standard_error best_epoch epoch epochs cost_seconds recipe",
+    "TrialRow": "trial rank state reason origin score standard_error best_epoch epoch epochs cost_seconds memory_mb recipe",
     "ReportResult": "sweep metric page best score standard_error effects interactions cautions notes",
     "EffectRow": "technique parameter level is_detail verdict effect low high full_length full_length_without best "
     "best_without trials",
@@ -38,11 +38,6 @@ NAMES = {
     "CurvePoint": "epoch scores is_rung",
     "EffectPair": "parameter level effects",
     "Effect": "effect low high verdict",
-    "SweepPlan": "name trials slots device cpus_per_trial gpus_per_trial seconds seconds_low seconds_high seconds_full epochs "
-    "epochs_full images_per_second_low images_per_second_high train_memory_mb evaluation_memory_mb ram_mb fits fits_by "
-    "price price_full checked time_factor memory_factor not_measured removed recipes",
-    "RecipeRow": "kind differs problem images_per_second epoch_seconds setup_seconds train_memory_mb "
-    "evaluation_memory_mb ram_mb recipe",
     "DataResult": "name classes remarks shorter_side mean std input picture speeds near_copies",
     "ClassRow": "name train val test",
     "InputRow": "image_size interpolation crop mean std random_crop flip augmentation backend",

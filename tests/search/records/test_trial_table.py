@@ -14,7 +14,7 @@ from training.errors import UserError
 
 
 def make_row(trial, state, score, **recipe):
-    return TrialRow(trial, trial + 1, state, "", "sampler", score, 0.01, 2, 3, 9, 12.5, recipe)
+    return TrialRow(trial, trial + 1, state, "", "sampler", score, 0.01, 2, 3, 9, 12.5, 300.0, recipe)
 
 
 ROWS = [
