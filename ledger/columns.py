@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from ledger.formatting import format_digits, format_seconds, mask_secrets
+from ledger.formatting import format_digits, format_megabytes, format_seconds, mask_secrets
 from ledger.trials import Trial
 
 Fact = str | float | None  # of a trial; a float may be whole, or a truth value
@@ -61,10 +61,6 @@ def _from_last(name: str) -> Callable[[Trial], Fact]:
     return lambda trial: getattr(trial.reports[-1], name) if trial.reports else None
 
 
-def _metric(name: str) -> Callable[[Trial], Fact]:
-    return lambda trial: trial.reports[-1].metrics.get(name) if trial.reports else None
-
-
 DATA: tuple[Table, ...] = ("frame", "rows", "pages")
 COST: tuple[Table, ...] = ("frame", "pages")
 COLUMNS = [
@@ -79,7 +75,7 @@ COLUMNS = [
     TrialColumn("epochs_done", int, lambda trial: trial.epoch, row="epoch", tables=DATA),
     TrialColumn("epochs", int, lambda trial: trial.epochs, tables=("rows", "pages")),  # data frames have the recipe's
     TrialColumn("seconds", float | None, lambda trial: trial.seconds, "training", "s", format_seconds, "cost_seconds"),
-    TrialColumn("memory_mb", float | None, _metric("peak_memory_mb"), "peak memory", "MB", tables=COST),
+    TrialColumn("memory_mb", float | None, lambda trial: trial.memory_mb, "peak memory", "MB", format_megabytes),
     TrialColumn(
         "ece", float | None, lambda trial: trial.kept_metrics.get("val_ece"), "calibration error", "ECE", tables=COST
     ),

@@ -20,7 +20,7 @@ State = Literal["running", "completed", "stopped", "diverged", "out_of_memory", 
 EndState = Literal["completed", "stopped", "diverged", "out_of_memory", "failed", "interrupted"]
 SweepState = Literal["completed", "interrupted", "time_budget"]
 Origin = Literal["baseline", "sampler", "warm_start", "added", "listed", "single"]
-LossCause = Literal["worker", "preemption", "memory"]
+LossCause = Literal["worker", "preemption"]
 ReplicationKind = Literal["confirm", "ablate"]
 Dataset = Mapping[str, bool | int | float | str | None]  # name, digest and sizes of the data
 LAST_TIME = 253_402_300_799  # the end of the year 9999, the last that Python can show
@@ -165,24 +165,6 @@ class FeaturesProbed(Event):
         }
 
 
-class SweepPlanned(Event):
-    """What the sweep will need, as `sweep plan` measured it for the same space and data."""
-
-    event: Literal["plan"] = "plan"
-    trials: int = Field(description="Number of trials of the forecast.")
-    slots: int = Field(description="Number of trials at the same time.")
-    seconds: float = Field(description="Time from the first trial to the end of the last, with early stopping.")
-    seconds_low: float = Field(description="The shortest time of some simulated sweeps.")
-    seconds_high: float = Field(description="The longest time of some simulated sweeps.")
-    seconds_full: float = Field(description="The time without early stopping.")
-    memory_mb: float = Field(description="Largest memory of a trial, as in peak_memory_mb.")
-
-    def figures(self) -> dict[str, float]:
-        """Return the metrics of the sweep's own run in MLflow."""
-        names = ("trials", "seconds", "seconds_low", "seconds_high", "seconds_full", "memory_mb")
-        return {f"planned_{name}": getattr(self, name) for name in names}
-
-
 class TrialStarted(TrialEvent):
     """A trial begins with this recipe."""
 
@@ -224,7 +206,7 @@ class TrialLost(TrialEvent):
     reason: str = Field(description="The reason that Ray gives.")
     cause: LossCause = Field(
         "worker",
-        description="worker: it died by itself; preemption: its node was lost or drained; memory: its share was too small.",
+        description="worker: it died by itself; preemption: its node was lost or drained.",
     )
 
 
@@ -292,7 +274,7 @@ class TestScored(TrialEvent):
 
 AnyEvent = Annotated[
     SweepStarted | WarmStart | Replication | Extension | TrialAdded | StopRequested
-    | DataMoved | SettingsChanged | DriverStarted | FeaturesProbed | SweepPlanned | TrialStarted | EpochReported
+    | DataMoved | SettingsChanged | DriverStarted | FeaturesProbed | TrialStarted | EpochReported
     | TrialResumed | TrialLost | TrialEnded | DrawRefused | SweepClosed | RunOpened | RunsRecorded | TestOpened | TestScored,
     Field(discriminator="event"),
 ]  # fmt: skip

@@ -52,6 +52,11 @@ def format_seconds(seconds: float) -> str:
     return f"{minutes} min {whole % 60:02d} s".removesuffix(" 00 s") if minutes else f"{whole} s"
 
 
+def format_megabytes(megabytes: float) -> str:
+    """A size in 2**20 bytes, such as `1,234 MB`."""
+    return f"{megabytes:,.0f} MB"
+
+
 def format_effect(metric: str, effect: float, low: float, high: float) -> str:
     """An effect with its interval, such as `+1.3 (+0.5 to +2.1)` in points; a question mark if it is unknown."""
     if math.isnan(effect):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from ledger import EXPERIMENT, TRACKING_URI
 from ledger.formatting import mask_secrets
 from ledger.secrets import complete_uri
 from ledger.trust import check_trusted, is_trusted, remember
-
-Share = float | Literal["auto"]  # auto: as many trials at the same time as fit
 
 
 @dataclass(frozen=True)
@@ -22,8 +19,8 @@ class Settings:
     experiment: str = EXPERIMENT
     seed: int = 0
     keep_best: int = 5
-    cpus_per_trial: Share | None = None
-    gpus_per_trial: Share | None = None
+    cpus_per_trial: float | None = None
+    gpus_per_trial: float | None = None
     time_budget_seconds: float | None = None
     address: str | None = None
     max_concurrent: int | None = None
@@ -31,21 +28,6 @@ class Settings:
     owner: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     copy_to: str = ""  # the URI under which a copy of the sweep is kept
-
-    @property
-    def packs(self) -> bool:
-        """Whether the number of trials on a GPU or a machine follows from their measured memory."""
-        return "auto" in (self.cpus_per_trial, self.gpus_per_trial)
-
-    @property
-    def named_cpus(self) -> float | None:
-        """The CPUs of a trial, if the user gave a number."""
-        return None if self.cpus_per_trial == "auto" else self.cpus_per_trial
-
-    @property
-    def named_gpus(self) -> float | None:
-        """The GPUs of a trial, if the user gave a number."""
-        return None if self.gpus_per_trial == "auto" else self.gpus_per_trial
 
     def masked(self) -> Settings:
         """Return the settings with a masked password, as the ledger keeps them."""

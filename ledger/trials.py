@@ -16,7 +16,6 @@ from ledger.events import (
     FeaturesProbed,
     Origin,
     State,
-    SweepPlanned,
     TrialAdded,
     TrialEnded,
     TrialLost,
@@ -25,7 +24,7 @@ from ledger.events import (
 )
 from spaces.parameters.draws import Params
 from training.recipe import Recipe
-from training.score_metrics import COST, MAXIMISED
+from training.score_metrics import COST, MAXIMISED, PEAKS
 
 UNFINISHED: tuple[State, ...] = ("running", "interrupted")
 
@@ -45,7 +44,6 @@ class Trial:
     reports: list[EpochReported] = field(default_factory=list)
     resumes: int = 0  # number of times that it was started again
     crashes: int = 0  # number of its workers that died by themselves
-    enlargements: int = 0  # how often its share of a GPU or of the memory was too small
     preemptions: int = 0  # number of its workers that were lost with their node, or were drained
 
     @property
@@ -77,6 +75,12 @@ class Trial:
         return sum(known) if known else None
 
     @property
+    def memory_mb(self) -> float | None:
+        """The largest memory of training and evaluation in 2**20 bytes, on the GPU or of the process; None if not measured."""
+        peaks = [report.metrics.get(name) for report in self.reports for name in PEAKS]
+        return max((peak for peak in peaks if peak is not None), default=None)
+
+    @property
     def kept_metrics(self) -> dict[str, float | None]:
         """The metrics of the epoch whose weights are kept."""
         best = self.reports[-1].best_epoch if self.reports else 0
@@ -92,7 +96,6 @@ class Trials:
         self._by_recipe: dict[str, int] = {}  # the first trial of each recipe
         self.extra = 0  # trials added after the start
         self.probe: FeaturesProbed | None = None
-        self.plan: SweepPlanned | None = None
         self.interruptions: list[tuple[float, float]] = []  # times without a driver, in seconds since 1970
         self._used = -1  # the highest number of a trial, also of one whose start was lost with a damaged line
         self._first = self._last = 0.0  # when the first driver began; the last report or end of a trial
@@ -117,8 +120,6 @@ class Trials:
             self.extra += 1
         if isinstance(event, FeaturesProbed):
             self.probe = event
-        if isinstance(event, SweepPlanned):
-            self.plan = event
         if isinstance(event, DriverStarted):
             if self._first:
                 self.interruptions.append((self._last, event.time))
@@ -137,7 +138,6 @@ class Trials:
             trial.state, trial.reason = "interrupted", event.reason
             trial.crashes += event.cause == "worker"
             trial.preemptions += event.cause == "preemption"
-            trial.enlargements += event.cause == "memory"
         elif isinstance(event, TrialEnded):
             trial.state, trial.reason, trial.ended = event.state, event.reason, event.time
 
@@ -147,13 +147,12 @@ class Trials:
         return self._last - self._first - sum(end - start for start, end in self.interruptions)
 
     def figures(self) -> dict[str, float]:
-        """Return the sweep's own metrics, as in MLflow: states, best trial, linear probe, plan and time."""
+        """Return the sweep's own metrics, as in MLflow: states, best trial, linear probe and time."""
         count = self.count()
         figures: dict[str, float] = {f"trials_{state}": count.get(state, 0) for state in get_args(EndState)}
         if (best := self.best()) and best.score is not None:
             figures |= {f"best_{self.metric}": best.score, "best_trial": best.number}
         figures |= self.probe.figures() if self.probe else {}
-        figures |= self.plan.figures() if self.plan else {}
         return figures | {"elapsed_seconds": self.elapsed_seconds}
 
     def __iter__(self):

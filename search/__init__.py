@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from search.api import check, extend, open, plan, resume, run
+    from search.api import check, extend, open, resume, run
     from search.result import Result
 
-__all__ = ["Result", "check", "extend", "open", "plan", "resume", "run"]
+__all__ = ["Result", "check", "extend", "open", "resume", "run"]
 
 
 def __getattr__(name: str) -> Any:

@@ -19,13 +19,7 @@ from typing import TYPE_CHECKING, Any
 from search.arguments import absolute_uri, check_number, check_store
 from search.request import SweepRequest, read_changes, read_request, read_seconds
 from search.result import Result, library_signals, new_console
-from search.sweep_options import (
-    PlanOptions,
-    ReadOptions,
-    ResumeOptions,
-    SweepOptions,
-    takes,
-)
+from search.sweep_options import ReadOptions, ResumeOptions, SweepOptions, takes
 from training.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,7 +27,6 @@ if TYPE_CHECKING:
 
     from ledger.folder import SweepFolder
     from search.checking.checks import Check
-    from search.planning.sweep_plan import SweepPlan
     from search.runner.driver import SweepEnd
 
 
@@ -63,14 +56,13 @@ def run(options: SweepOptions) -> Result:
     from ledger.events import WarmStart
     from ledger.record import SweepRecord
     from search.evaluation.warm_start import collect_warm_starts
-    from search.planning.sweep_plan import pack_and_forecast
     from search.runner.sweep import run_sweep
 
     opening = [WarmStart(recipes=collect_warm_starts(space, map(SweepRecord.open, request.earlier)))]
     for note in request.notes:
         console.print(note)
     with library_signals(), _dashboard(folder, console, options.dashboard):
-        end = run_sweep(folder, space, settings, console, opening, pack_and_forecast, request.preset)
+        end = run_sweep(folder, space, settings, console, opening, request.preset)
     return _result(end, console)
 
 
@@ -85,24 +77,6 @@ def check(options: SweepOptions) -> Iterator[Check]:
     from search.checking.checks import Checker
 
     return Checker(read_request(options, (options.console or new_console()).print)).run()
-
-
-@takes(PlanOptions)
-def plan(options: PlanOptions) -> SweepPlan:
-    """Train a few batches of some recipes, and forecast what `run` with the same arguments will need.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C.
-    """
-    console = options.console or new_console()
-    request = _read(options, console)
-    from search.planning.sweep_plan import make_sweep_plan
-
-    for note in request.notes:
-        console.print(note)
-    with library_signals():
-        price = options.price_per_gpu_hour
-        return make_sweep_plan(request.space, request.settings, request.storage, price, console)
 
 
 @takes(ResumeOptions)
@@ -214,11 +188,10 @@ def _continue(
     options: SweepOptions | ResumeOptions,
     console: Console,
 ) -> Result:
-    from search.planning.sweep_plan import pack_and_forecast
     from search.runner.sweep import resume_sweep
 
     with library_signals(), _dashboard(folder, console, options.dashboard):
-        return _result(resume_sweep(folder, console, seconds, more, changes, pack_and_forecast), console)
+        return _result(resume_sweep(folder, console, seconds, more, changes), console)
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from training.errors import UserError
 from training.process.optional import require_driver
 
 if TYPE_CHECKING:
-    from ledger.settings import Share
     from spaces.parameters.domains import Tree
     from spaces.space import Space
 
@@ -183,24 +182,9 @@ def check_number(option: str, value: float | None, *, least: float = 1, most: fl
         raise UserError(f"{option}={value}: give a number from {least:g} to {most:,}.")
 
 
-def read_share(option: str, value: float | str | None, *, or_zero: bool = False) -> Share | None:
-    """Return the CPUs or GPUs of a trial as a number, or `auto`."""
-    if value == "auto":
-        return "auto"
-    try:
-        number = None if value is None else float(value)
-    except ValueError:
-        raise UserError(f"{option}={value}: give a number above 0{', or 0' if or_zero else ''}, or auto.") from None
-    check_share(option, number, or_zero=or_zero)
-    if number and number < LEAST_SHARE:
-        raise UserError(f"{option}={value}: give {LEAST_SHARE:g} or more.")
-    return number
-
-
 def check_share(option: str, value: float | None, *, or_zero: bool = False) -> None:
-    """Refuse a value that is not a finite number above 0."""
-    if value is None or 0 < value <= MOST_OF_ANYTHING or (value == 0 and or_zero):
+    """Refuse CPUs or GPUs of a trial that are not a finite number above 0. None, for no option, is accepted."""
+    if value is None or LEAST_SHARE <= value <= MOST_OF_ANYTHING or (value == 0 and or_zero):
         return
-    raise UserError(
-        f"{option}={value:g}: give a number above 0{', or 0' if or_zero else ''}, and at most {MOST_OF_ANYTHING:,}."
-    )
+    zero = "0, or " if or_zero else ""
+    raise UserError(f"{option}={value:g}: give {zero}a number from {LEAST_SHARE:g} to {MOST_OF_ANYTHING:,}.")

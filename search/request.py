@@ -14,10 +14,10 @@ from search.arguments import (
     absolute_paths,
     absolute_uri,
     check_number,
+    check_share,
     check_store,
     parse_duration,
     parse_tags,
-    read_share,
 )
 from search.sweep_options import ResumeOptions, SweepOptions
 from training.errors import UserError
@@ -91,10 +91,10 @@ def _read_settings(options: SweepOptions) -> Settings:
     if experiment is None:
         experiment = os.environ.get(EXPERIMENT_VARIABLE) or EXPERIMENT
     tags = parse_tags(options.tags)
+    _check_shares(options)
     read: dict[str, Any] = {
         "tracking_uri": absolute_uri(uri),
         "experiment": experiment,
-        **_read_shares(options),
         "time_budget_seconds": read_seconds(options.time_budget),
         "address": find_address(options.address),
         "owner": tags.pop(OWNER, None) or name_user(),
@@ -105,16 +105,16 @@ def _read_settings(options: SweepOptions) -> Settings:
     return Settings(**read, **{name: getattr(options, name) for name in names})
 
 
-def _read_shares(options: SweepOptions | ResumeOptions) -> dict[str, Any]:
-    return {
-        "cpus_per_trial": read_share("--cpus-per-trial", options.cpus_per_trial),
-        "gpus_per_trial": read_share("--gpus-per-trial", options.gpus_per_trial, or_zero=True),
-    }
+def _check_shares(options: SweepOptions | ResumeOptions) -> None:
+    check_share("--cpus-per-trial", options.cpus_per_trial)
+    check_share("--gpus-per-trial", options.gpus_per_trial, or_zero=True)
 
 
 def read_changes(options: ResumeOptions) -> dict[str, Any]:
     """Return the settings that a resume changes."""
-    changes = {name: share for name, share in _read_shares(options).items() if share is not None}
+    _check_shares(options)
+    shares = {"cpus_per_trial": options.cpus_per_trial, "gpus_per_trial": options.gpus_per_trial}
+    changes: dict[str, Any] = {name: share for name, share in shares.items() if share is not None}
     if options.tracking_uri is not None:
         check_store(options.tracking_uri, EXPERIMENT)
         changes["tracking_uri"] = absolute_uri(options.tracking_uri)
@@ -135,7 +135,7 @@ def _use_preset(
     seconds = settings.time_budget_seconds
     if existing is not None and (kept := SweepFolder(existing).preset).exists():
         return reread_preset(read_text(kept, str(kept)), preset, overrides, seconds)
-    cpus, gpus = settings.named_cpus, settings.named_gpus
+    cpus, gpus = settings.cpus_per_trial, settings.gpus_per_trial
     return make_preset(preset, overrides, seconds=seconds, cpus=cpus, gpus=gpus, say=say)
 
 

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from ledger import EXPERIMENT_VARIABLE
-from search.arguments import LARGEST_SEED, absolute_uri, check_number, check_share
+from search.arguments import LARGEST_SEED, absolute_uri, check_number
 from training.errors import UserError
 
 P = ParamSpec("P")
@@ -22,7 +22,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 STORAGE = Path("sweeps")
-NUMBER = "NUMBER"
 
 
 def _load(files: list[str] | None) -> list[str] | None:
@@ -130,19 +129,9 @@ class SweepOptions:
     name: Annotated[str | None, typer.Option(help="Name of the sweep. Default: the space's name and a number.")] = None
     trials: Annotated[int | None, typer.Option(help="Number of trials, including the baselines.")] = None
     time_budget: Annotated[str | float | None, TIME_BUDGET, SECONDS] = None
-    cpus_per_trial: Annotated[
-        str | float | None,
-        typer.Option(
-            help="CPUs per trial; `auto`: as many trials on a machine without GPUs as its memory and CPUs allow.",
-            metavar=NUMBER,
-        ),
-    ] = None
+    cpus_per_trial: Annotated[float | None, typer.Option(help="CPUs per trial.")] = None
     gpus_per_trial: Annotated[
-        str | float | None,
-        typer.Option(
-            help="GPUs per trial, also a fraction; `auto`: as many trials on a GPU as its memory allows.",
-            metavar=NUMBER,
-        ),
+        float | None, typer.Option(help="GPUs per trial, also a fraction: with `0.25`, four trials share a GPU.")
     ] = None
     address: Annotated[str | None, typer.Option(help="Head node of a Ray cluster. Default: this machine.")] = None
     max_concurrent: Annotated[
@@ -203,20 +192,6 @@ class SweepOptions:
 
 
 @dataclass(frozen=True)
-class PlanOptions(SweepOptions):
-    """The options of a plan: those of the sweep, and a price."""
-
-    _: KW_ONLY
-    price_per_gpu_hour: Annotated[
-        float | None, typer.Option(help="Price of a GPU for one hour; the plan then has the price of the sweep.")
-    ] = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share("--price-per-gpu-hour", self.price_per_gpu_hour)
-
-
-@dataclass(frozen=True)
 class ResumeOptions:
     """The options of a sweep that continues; without them, it keeps its settings."""
 
@@ -226,12 +201,8 @@ class ResumeOptions:
     overrides: Annotated[Sequence[str], MOVED] = ()
     storage: Annotated[Path | str, STORAGE_FOLDER] = STORAGE
     time_budget: Annotated[str | float | None, TIME_BUDGET, SECONDS] = None
-    cpus_per_trial: Annotated[
-        str | float | None, typer.Option(help="CPUs per trial from now on, or `auto`.", metavar=NUMBER)
-    ] = None
-    gpus_per_trial: Annotated[
-        str | float | None, typer.Option(help="GPUs per trial from now on, or `auto`.", metavar=NUMBER)
-    ] = None
+    cpus_per_trial: Annotated[float | None, typer.Option(help="CPUs per trial from now on.")] = None
+    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs per trial from now on.")] = None
     address: Annotated[str | None, typer.Option(help="Head node of another Ray cluster; `local`: this machine.")] = None
     tracking_uri: Annotated[
         str | None, typer.Option(help="Log to another MLflow store; the earlier trials are copied to it.")

@@ -17,12 +17,12 @@ from training.loop.epoch_report import Report
 from training.process.resources import MB, PeakMemory, Resources
 from training.recipe import Recipe
 from training.resolve import resolve_recipe
+from training.score_metrics import PEAKS
 from training.train import train
 
 BATCHES = 2  # in the first attempt
 LONG_SECONDS = 1.5  # a measured epoch of at least this time is exact enough
 SMALL = 64  # images that an epoch has at least
-PEAKS = ("peak_memory_mb", "evaluation_memory_mb")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ MAXIMISED = ("val_accuracy", "val_balanced_accuracy", "val_macro_f1")
 MINIMISED = ("val_loss", "val_ece")
 
 COST = ("train_seconds", "finder_seconds")  # their sum is the training time of a trial, as the tables show it
+PEAKS = ("peak_memory_mb", "evaluation_memory_mb")  # of an epoch: the peaks of its training and of its validation
 
 
 def is_better(metric: str, value: float, than: float | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,8 +20,7 @@ from analysis.effects.technique_effects import (
 )
 from analysis.report.cautions import list_cautions
 from analysis.report.choices import list_changes, shorten
-from analysis.report.sentences import compare_with_plan
-from ledger.formatting import format_effect, format_points, format_score, format_seconds, plural
+from ledger.formatting import format_effect, format_megabytes, format_points, format_score, format_seconds, plural
 from ledger.tables import Sweep
 from training.errors import UserError
 
@@ -172,7 +172,8 @@ def describe_costs(findings: Findings) -> Iterator[str]:
             f"Stopping {plural(int(saved.stopped), 'trial')} early saved {100 * share:.0f} % of the epochs that full-length "
             f"training would have taken ({saved.epochs:,.0f} of {saved.epochs_full:,.0f} were run){times}."
         )
-    yield from compare_with_plan(findings.sweep.figures, findings.sweep.trials.memory_mb.max())
+    if not math.isnan(most := findings.sweep.trials.memory_mb.max()):
+        yield f"The largest peak memory of a trial was {format_megabytes(most)}."
     rows = findings.equal_time
     others, base = rows[~rows.is_baseline.astype(bool)], rows[rows.is_baseline.astype(bool)]
     if len(others) and len(base) and others.at_equal_time.notna().any():

@@ -1,4 +1,4 @@
-"""Sentences for the report and the terminal: how certain a lead is, what a linear probe reaches, and the plan."""
+"""Sentences for the report and the terminal: how certain a lead is, and what a linear probe reaches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 DIFFERENCE = 0.03  # a gain that most users would want to see
 ERRORS = 1.96  # standard errors of a difference, for 95 %
-GB = 1024  # megabytes
 
 
 def describe_lead(metric: str, lead: Lead) -> str:
@@ -89,29 +88,6 @@ def compare_with_probe(metric: str, figures: Mapping[str, float], name: str, sco
     gap = abs(score - probe)
     how = f"is {format_points(metric, gap)} behind it" if gap else "is no better"
     yield f"Fine-tuning does not beat the linear probe: the best trial, {name}, {how}."
-
-
-def compare_with_plan(figures: Mapping[str, float], memory_mb: float) -> Iterator[str]:
-    """Compare time and memory with the plan; nothing if the sweep had none, or while none of its trials has reported.
-
-    `memory_mb` is the largest memory of a trial in 2**20 bytes; NaN if it was not measured.
-    """
-    planned, real = figures.get("planned_seconds"), figures.get("elapsed_seconds")
-    if planned is None or not real:
-        return
-    done = sum(value for name, value in figures.items() if name.startswith("trials_"))
-    whole = figures["planned_trials"]
-    progress = "" if done == whole else f", for {done:.0f} trials instead of {whole:.0f}"
-    span = f"{format_seconds(figures['planned_seconds_low'])} to {format_seconds(figures['planned_seconds_high'])}"
-    memory = ""
-    if not math.isnan(memory_mb):
-        memory = (
-            f" The plan was {figures['planned_memory_mb'] / GB:.2f} GB of memory for the largest trial; it was "
-            f"{memory_mb / GB:.2f} GB."
-        )
-    yield (
-        f"The plan was about {format_seconds(planned)} ({span}); the sweep took {format_seconds(real)}{progress}.{memory}"
-    )
 
 
 def describe_images(sweep: Sweep) -> str | None:

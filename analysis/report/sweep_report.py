@@ -35,7 +35,7 @@ from analysis.report.plots.plot_style import to_svg
 from analysis.report.plots.rate_plots import plot_winner_rates
 from analysis.report.sentences import describe_images, describe_lead, describe_probe
 from analysis.report.sweep_data import EPOCH_METRICS, EffectData, collect_effects, collect_sweep
-from ledger.columns import list_columns
+from ledger.columns import TrialColumn, list_columns
 from ledger.formatting import format_effect, format_score, format_seconds
 
 LEADERS = 20
@@ -52,7 +52,7 @@ def render_report(findings: Findings) -> str:
         **_describe(findings),
         facts=_facts(findings),
         leaders=list(_leader_rows(findings)),
-        listed=[column.title for column in list_columns("listed")],
+        listed=[column.title for column in _list_facts(findings)],
         parameters=[parameter.name for parameter in list_parameters(sweep.space.recipe)],
         plots={key: to_svg(plot(), key) for key, plot in plots.items()},
         data=to_json(data, list_known_effects(findings)),
@@ -183,11 +183,16 @@ def _equal_time_rows(findings: Findings) -> Iterator[tuple[str, ...]]:
         yield name, _score(metric, row.score), format_seconds(row.seconds), _score(metric, row.at_equal_time)
 
 
+def _list_facts(findings: Findings) -> list[TrialColumn]:
+    """The columns of the leaders, without those that no trial has a value for."""
+    return [column for column in list_columns("listed") if findings.sweep.trials[column.name].notna().any()]
+
+
 def _leader_rows(findings: Findings) -> Iterator[tuple[list[str], list[str]]]:
     """The facts of each of the best trials, and its values of the search parameters."""
-    sweep = findings.sweep
+    sweep, columns = findings.sweep, _list_facts(findings)
     for trial in sweep.completed.head(LEADERS).to_dict("records"):
         values = [name_choice(parameter, trial) for parameter in list_parameters(sweep.space.recipe)]
         score = format_score(sweep.metric, trial["score"], trial["standard_error"])
-        listed = ["–" if pd.isna(trial[it.name]) else it.text(trial[it.name]) for it in list_columns("listed")]
+        listed = ["–" if pd.isna(trial[it.name]) else it.text(trial[it.name]) for it in columns]
         yield [f"{trial['trial']:04d}", score, *listed], values

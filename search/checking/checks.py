@@ -113,7 +113,7 @@ class Checker:
             start_ray(settings.address)
         nodes = [this_machine()] if is_local else list_nodes()
         can_grow = not is_local and settings.max_concurrent is not None
-        demand = plan_demand(nodes, settings.named_cpus, settings.named_gpus, settings.accelerator, can_grow)
+        demand = plan_demand(nodes, settings.cpus_per_trial, settings.gpus_per_trial, settings.accelerator, can_grow)
         _, self.remarks = fit_to_cluster(self.request.space, demand.gpus > 0, demand.devices)
         self.demand, self.nodes = demand, [node for node in nodes if demand.slots_on(node)]
         look = None if is_local else list_nodes

@@ -40,7 +40,6 @@ app = typer.Typer(
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Search": (
         sweeps.run,
-        sweeps.plan,
         sweeps.resume,
         sweeps.extend,
         recipes.space,

@@ -27,8 +27,6 @@ from training.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-GIVEN = ("COMMANDLINE", "ENVIRONMENT")  # where the value of an option may come from; else it is the default
-
 Command = TypeVar("Command", bound=Callable[..., None])
 
 Overrides = Annotated[list[str] | None, OVERRIDES]
@@ -101,20 +99,3 @@ def name_latest(place: Mapping[str, Any], console: Console) -> str:
     name = find_latest(place["storage"].absolute()).name
     console.print(f"Sweep {name}, the latest one:", markup=False)
     return name
-
-
-def list_options(run: typer.Context, left_out: Container[str]) -> list[str]:
-    """Return the given options and arguments of a command as on a command line."""
-    options: list[str] = []
-    for parameter in run.command.params:
-        name = parameter.name or ""
-        value = run.params.get(name)
-        source = run.get_parameter_source(name)
-        if name in left_out or source is None or source.name not in GIVEN:
-            continue
-        if isinstance(value, bool):
-            options += [parameter.opts[-1]] if value else []
-            continue
-        for each in value if isinstance(value, list | tuple) else [value]:
-            options += [parameter.opts[-1], str(each)]
-    return options

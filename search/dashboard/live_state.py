@@ -108,8 +108,7 @@ class LiveSummary:
         }
 
     def _describe_time_left(self, trials: Trials, now: float) -> dict[str, str]:
-        planned = trials.plan.seconds if trials.plan else None
-        text, basis = self.pace.describe(list(trials), self.trials_asked + trials.extra, now, planned)
+        text, basis = self.pace.describe(list(trials), self.trials_asked + trials.extra, now)
         return {"text": text or "time left is not known yet", "basis": basis or "no trial has ended"}
 
     def _describe_workers(self) -> list[int | None]:

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ledger.formatting import format_score, format_seconds
+from ledger.formatting import format_megabytes, format_score, format_seconds
 from ledger.record import SweepRecord
 from ledger.trials import Trial
 from search.display.recipe_text import baseline_of, describe_recipe, format_state
@@ -54,6 +54,8 @@ def _list_lines(record: SweepRecord, trial: Trial) -> Iterator[str]:
             f"{metric} {format_score(metric, last.score, last.standard_error)}, rank {ranked.index(trial) + 1} of "
             f"{len(ranked)}; {trial.epoch} of {trial.epochs} epochs in {seconds}, the best was {last.best_epoch}"
         )
+        if trial.memory_mb is not None:
+            yield f"Peak memory: {format_megabytes(trial.memory_mb)}"
         yield ""
         yield from _draw(metric, [report.metrics.get(metric) for report in trial.reports])
     yield ""

@@ -44,14 +44,6 @@ class Phases:
         elif self.live is None:
             self.console.print(f"[{format_seconds(now - self.began)}] {name}", markup=False)
 
-    def follow(self, name: str) -> None:
-        """Replace the name of the current phase in a terminal; other outputs keep the first one."""
-        self.phases[-1] = (name, self.phases[-1][1])
-
-    def tell(self, line: str) -> None:
-        """Print a line about the current phase; in a terminal it stays above the phases."""
-        self.console.print(f"  {line}", markup=False)
-
     def render(self) -> Table:
         """Return a line for each phase, with its duration so far."""
         now = time.monotonic() if self.ended is None else self.ended

@@ -156,8 +156,7 @@ class Progress:
         done, budget = len(_ended(trials)), self.controller.budget
         now = time.time()
         words = f"{done}/{budget} trials · {format_seconds(now - self.started)}"
-        plan = self.controller.trials.plan
-        left, _ = self.pace.describe(list(trials), budget, now, plan.seconds if plan else None)
+        left, _ = self.pace.describe(list(trials), budget, now)
         words += f" · {left}" if left else ""
         grid = Table.grid(padding=(0, 2, 0, 0))
         room = max(10, min(60, width - 52))

@@ -24,17 +24,13 @@ class Pace:
             self.began = event.time
         self.epochs += isinstance(event, EpochReported)
 
-    def describe(
-        self, trials: Sequence[Trial], budget: int, now: float, planned: float | None = None
-    ) -> tuple[str, str]:
+    def describe(self, trials: Sequence[Trial], budget: int, now: float) -> tuple[str, str]:
         """Return for example `about 3 min 12 s left`, or the end of the time budget if that is sooner; and its source.
 
-        Until trials have finished, it is what is left of the `planned` seconds. Both are empty while there is neither.
+        Without a time budget both are empty until trials have finished.
         """
         left = self.estimate(trials, budget, now)
         basis = f"from {plural(self.epochs, 'epoch')} since the driver started"
-        if left is None and planned is not None:
-            left, basis = max(0.0, planned - (now - self.began if self.began else 0.0)), "from the plan"
         if self.seconds_left is not None and (left is None or self.seconds_left() < left):
             return f"time budget ends in {format_seconds(self.seconds_left())}", "as asked for at the start"
         return ("", "") if left is None else (f"about {format_seconds(left)} left", basis)

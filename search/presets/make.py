@@ -208,7 +208,7 @@ def _measure(draft: Draft, others: Sequence[str]) -> TimedDraft:
     """Train a few batches of the baseline."""
     import torch
 
-    from search.planning.cost_model import epoch_seconds
+    from search.core.cost_model import epoch_seconds
     from training.cost import measure_cost
 
     recipe = parse_space(write_space(draft, []), draft.preset.name, others).baselines()[0]

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ledger.events import AnyEvent, EpochReported
 from ledger.folder import SweepFolder
 from ledger.settings import Settings
 from ledger.trials import Trial
@@ -73,12 +72,6 @@ def run_on_ray(work: Work) -> None:
     is_ray_lost, probe = watch_servers(), Probe(controller)
     controller.subscribe(probe)
 
-    def follow_memory(event: AnyEvent) -> None:
-        if isinstance(event, EpochReported):
-            capacity.learn(max(event.metrics.get(f"{what}_memory_mb") or 0.0 for what in ("peak", "evaluation")))
-
-    controller.subscribe(follow_memory)
-
     def should_stop() -> bool:
         return work.should_stop() or is_ray_lost()
 
@@ -97,7 +90,7 @@ def run_on_ray(work: Work) -> None:
             search_alg=LedgerSearcher(
                 controller, lambda trial: _make_input(work, trial), capacity.look, should_stop, away
             ),
-            scheduler=LedgerScheduler(controller, should_stop, capacity.is_prepared, capacity.can_enlarge, away),
+            scheduler=LedgerScheduler(controller, should_stop, capacity.is_prepared, away),
             num_samples=-1,
             reuse_actors=True,
             trial_dirname_creator=lambda trial: f"{trial.config['trial']:04d}-{trial.trial_id}",
@@ -125,7 +118,7 @@ def run_on_ray(work: Work) -> None:
 
 
 def _make_input(work: Work, trial: Trial) -> TrialInput:
-    demand, search, copy_to = work.capacity.demand_of(trial), work.controller.space.search, work.settings.copy_to
+    demand, search, copy_to = work.capacity.demand, work.controller.space.search, work.settings.copy_to
     return TrialInput(
         trial.number,
         trial.recipe.model_dump(),
@@ -134,7 +127,7 @@ def _make_input(work: Work, trial: Trial) -> TrialInput:
         search.score,
         reported=trial.epoch,
         cpus=demand.cpus,
-        uses_share=work.settings.named_cpus is None,
+        uses_share=work.settings.cpus_per_trial is None,
         gpus=demand.gpus,
         crashes=trial.crashes,
         resources=demand.resources,

@@ -60,8 +60,7 @@ class LedgerSearcher(_Unpickled, Searcher):
         self.slots = slots
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]
-        # A trial that goes on with a larger share counts as several, or it would wait until all others have ended.
-        running = sum(2**trial.enlargements for trial in self.controller.trials if trial.state == "running")
+        running = self.controller.trials.count().get("running", 0)
         slots = self.slots()
         # While no trial runs, as while images are away, Tune waits for the next one and does not ask the Stopper.
         if not running and self.stopping():
@@ -95,7 +94,6 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         controller: Controller,
         stopping: Callable[[], bool],
         is_prepared: Callable[[str], bool] = lambda node: True,
-        can_enlarge: Callable[[Trial], bool] = lambda trial: False,
         away: ImagesAway | None = None,
     ) -> None:
         super().__init__()
@@ -103,7 +101,6 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         self.stopping = stopping
         self.is_prepared = is_prepared
         self.away = away or ImagesAway()
-        self.can_enlarge = can_enlarge  # whether a trial that ran out of memory can have a larger share
         # Ray's trials that had to leave their worker; later messages about them are outdated.
         self.left: set[str] = set()
 
@@ -123,8 +120,6 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
                 # Ray gave a waiting trial to a node that had just joined. It is the node that failed, not the trial.
                 self.left.add(trial.trial_id)
                 self.controller.lose(number, message["reason"], "preemption")
-            elif message["end"] == "out_of_memory":
-                self._end_for_memory(trial, message["reason"])
             else:
                 self.controller.end(number, message["end"], message["reason"])
             return self.CONTINUE  # the worker has finished and ends the trial by itself
@@ -139,18 +134,9 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
             return
         reason, cause = describe_death(trial)
         if cause == "memory":
-            self._end_for_memory(trial, reason)
+            self.controller.end(trial.config["trial"], "out_of_memory", reason)
         else:
             self.controller.lose(trial.config["trial"], reason, cause)
-
-    def _end_for_memory(self, trial: RayTrial, reason: str) -> None:
-        """End a trial that ran out of memory, or let it go on with a larger share."""
-        number = trial.config["trial"]
-        if self.can_enlarge(self.controller.trials.by_number[number]):
-            self.left.add(trial.trial_id)
-            self.controller.lose(number, reason, "memory")
-        else:
-            self.controller.end(number, "out_of_memory", reason)
 
     def on_trial_complete(self, tune_controller: TuneController, trial: RayTrial, result: dict[str, Any]) -> None:
         # Ray also calls this for trials that the end of the sweep interrupts.

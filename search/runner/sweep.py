@@ -6,9 +6,8 @@ import errno
 import gc
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ledger.events import AnyEvent, Dataset, Extension, SettingsChanged, SweepStarted
@@ -24,10 +23,10 @@ from search.core.controller import Controller
 from search.display.phases import Phases
 from search.runner.driver import SweepEnd, drive, record_runs
 from search.runner.interrupt import resumable
-from search.runner.machines.cluster import probe_cluster, this_machine
+from search.runner.machines.cluster import probe_cluster
 from search.runner.machines.ray_process import end_left
 from search.runner.start.moved_data import check_images, check_same, keep_files
-from search.runner.start.prepare import PreparedSweep, check_early, check_packing, make_plan
+from search.runner.start.prepare import check_early, make_plan
 from search.tracking.writer import Tracking
 from spaces.space import Space
 from training.errors import UserError
@@ -37,23 +36,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-Forecast = Callable[[PreparedSweep, Settings, Path, Phases], list[AnyEvent]]
-
-
 def run_sweep(
     folder: SweepFolder,
     space: Space,
     settings: Settings,
     console: Console,
     opening: Sequence[AnyEvent] = (),
-    forecast: Forecast = lambda plan, settings, storage, phases: [],
     preset: str = "",
 ) -> SweepEnd:
     """Run a new sweep to its end, its time budget, or Ctrl-C.
 
-    `opening` has the ledger's first events after its header: warm starts, or all trials of a replication. `forecast` looks
-    at the prepared sweep before its first trial, and returns more such events. `preset` is the text of the space that a
-    preset made; the folder keeps it.
+    `opening` has the ledger's first events after its header: warm starts, or all trials of a replication. `preset` is the
+    text of the space that a preset made; the folder keeps it.
     """
     trust(settings.tracking_uri, settings.address, settings.copy_to)
     probe_cluster(settings.address)
@@ -67,12 +61,10 @@ def run_sweep(
     console.print(f"Sweep {folder.name} starts.", markup=False)
     with Phases(console) as phases:
         if settings.address is None:
-            check_packing(settings, settings.gpus_per_trial != 0 and this_machine().gpus > 0)
             check_early(space, folder.path.parent, settings, phases.begin)
         sweep_id = uuid.uuid4().hex
         tracking = _make_tracking(folder, sweep_id, space, settings)
         plan = make_plan(space, settings, folder.path.parent, tracking, phases, console)
-        opening = [*opening, *forecast(plan, settings, folder.path.parent, phases)]
     settings.remember()
     header = make_header(folder.name, sweep_id, plan.space, settings, plan.dataset)
     create_folder(folder, header, *opening, preset=preset)
@@ -83,15 +75,15 @@ def run_sweep(
             plan.space, Ledger(folder.ledger), seed=settings.seed, resolve=plan.resolve, listeners=[tracking]
         )
         end = drive(folder, controller, settings, plan, tracking, console)
-    return _restart_ray(end, console, forecast) if end.is_ray_lost else end
+    return _restart_ray(end, console) if end.is_ray_lost else end
 
 
-def _restart_ray(end: SweepEnd, console: Console, forecast: Forecast) -> SweepEnd:
+def _restart_ray(end: SweepEnd, console: Console) -> SweepEnd:
     """Start Ray again after its servers on this machine ended, and continue the sweep; a second time is not tried."""
     name = end.record.name
     console.print("Ray ended on this machine. It starts again, and the trials continue from their last epochs.")
     gc.collect()  # Tune's objects of the Ray that ended must not meet the next one
-    again = resume_sweep(end.record.folder, console, end.seconds_left, forecast=forecast, is_restart=True)
+    again = resume_sweep(end.record.folder, console, end.seconds_left, is_restart=True)
     if again.is_ray_lost:
         raise UserError(
             f"Ray ended on this machine twice. Look for the reason, then continue with: sweep resume {name}"
@@ -105,13 +97,12 @@ def resume_sweep(
     time_budget_seconds: float | None = None,
     more_trials: int = 0,
     changes: Mapping[str, Any] | None = None,
-    forecast: Forecast = lambda plan, settings, storage, phases: [],
     is_restart: bool = False,
 ) -> SweepEnd:
     """Continue a sweep after any kind of interruption.
 
     `more_trials` extends it. `changes` has settings that are other than before, such as the cluster or the MLflow store.
-    `forecast` is that of `run_sweep`. `is_restart` is whether Ray was started again already.
+    `is_restart` is whether Ray was started again already.
     """
     with folder.locked():
         end_left(folder.processes)
@@ -144,8 +135,6 @@ def resume_sweep(
         with resumable(folder.name), Phases(console) as phases:
             # The ledger has all results, so a server that does not answer can get them later.
             plan = make_plan(record.space, settings, folder.path.parent, tracking, phases, console, patient=True)
-            if settings.packs:
-                forecast(plan, settings, folder.path.parent, phases)  # the ledger has the forecast of the whole sweep
         if plan.dataset:
             check_same(record, plan.dataset, lambda: plan.files)
         settings.remember()
@@ -161,7 +150,7 @@ def resume_sweep(
         controller.trials.reserve(folder.trial_numbers())
         controller.take_over()
         end = drive(folder, controller, settings, plan, tracking, console)
-    return _restart_ray(end, console, forecast) if end.is_ray_lost and not is_restart else end
+    return _restart_ray(end, console) if end.is_ray_lost and not is_restart else end
 
 
 def describe_progress(record: SweepRecord) -> str:

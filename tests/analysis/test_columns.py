@@ -59,7 +59,7 @@ def test_a_declared_column_is_in_data_frames_json_csv_sweep_show_the_report_and_
     assert found["frame"] == speeds
     assert found["over"]
     assert sorted(found["json"]) == sorted(found["live"]) == speeds
-    assert found["csv"].split(",")[10:12] == ["cost_seconds", "speed"]
+    assert found["csv"].split(",")[10:13] == ["cost_seconds", "memory_mb", "speed"]
     assert "speed" in found["shown"].splitlines()[0]
     assert "129" in found["sorted"].splitlines()[1]
     assert found["columns"][-1] == {"name": "speed", "title": "speed (images/s)", "listed": True}

@@ -88,13 +88,11 @@ def every_event() -> list[dict[str, Any]]:
     space = load_space("space.yaml").to_yaml()
     events = sweep_events("changed", space, trials=2)[:-2]
     recipe = events[3]["recipe"]
-    seconds = {"seconds": 9.0, "seconds_low": 8.0, "seconds_high": 10.0, "seconds_full": 12.0}
     probe = {"backbone": "test_resnet", "linear": {"val_accuracy": 0.5}, "knn": {"val_accuracy": 0.4}}
     probe |= {"linear_standard_error": 0.02, "train_images": 20, "val_images": 30, "seconds": 2.0}
     replicated = {"label": "baseline", "recipe": recipe, "origin": "baseline"}
     more: list[dict[str, Any]] = [
         {"event": "warm_start", "recipes": [recipe]},
-        {"event": "plan", "trials": 3, "slots": 2, "memory_mb": 500.0, **seconds},
         {"event": "probe", **probe},
         {"event": "extend", "trials": 1},
         {"event": "add", "request": "a", "recipe": recipe},

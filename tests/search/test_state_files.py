@@ -13,11 +13,9 @@ import torch
 
 import training.model.letters as letters
 from ledger.folder import SweepFolder
-from search.planning.measured_space import file_of, recall, save
 from search.runner.machines.ray_process import end_left, write_own
 from search.runner.worker import killed_for_memory
 from tests.damaged_files import DAMAGES
-from tests.search.planning.made_up import measure_made_up, prepare
 from training.contract.specs import Backbone
 from training.data.files.unpacked import store
 from training.errors import UserError
@@ -60,23 +58,6 @@ def test_a_damaged_list_of_processes_ends_none(damage, tmp_path, monkeypatch):
     DAMAGES[damage](tmp_path / "processes.json")
     end_left(tmp_path / "processes.json")
     assert ended == []
-
-
-@every_damage
-def test_a_damaged_file_of_measurements_is_no_plan(damage, tmp_path, plan):
-    prepared, measured = plan
-    file = file_of(tmp_path, prepared)
-    save(measured, file)
-    DAMAGES[damage](file)
-    assert recall(prepared, file) is None
-    save(measured, file)
-    assert file.is_file() is (damage != "a folder")
-
-
-@pytest.fixture(scope="module")
-def plan():
-    prepared = prepare()
-    return prepared, measure_made_up(prepared)
 
 
 @every_damage

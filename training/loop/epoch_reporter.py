@@ -20,7 +20,7 @@ from training.loop.epoch_report import Kept, Report, describe_epoch
 from training.loop.stopwatch import Stopwatch
 from training.process.resources import PeakMemory
 from training.recipe import RECORDED, Recipe, read_recipe
-from training.score_metrics import is_better
+from training.score_metrics import PEAKS, is_better
 
 Step = tuple[int, float, float]  # optimizer step, learning rate, training loss
 
@@ -165,7 +165,7 @@ class EpochReporter(pl.Callback):
         metrics["images_per_second"] = sum(classifier.plan.batch_sizes) / (seconds["train"] - self.seconds_before)
         metrics |= {f"{part}_seconds": value for part, value in seconds.items()}
         peaks = zip(*self.rank.gather((self.train_memory, self.memory.read_mb())), strict=True)
-        for name, rank_peaks in zip(("peak_memory_mb", "evaluation_memory_mb"), peaks, strict=True):
+        for name, rank_peaks in zip(PEAKS, peaks, strict=True):
             # Each GPU has its own memory; ranks on CPUs share one.
             if known := [peak for peak in rank_peaks if peak is not None]:
                 metrics[name] = max(known) if self.memory.device == "cuda" else sum(known)

@@ -33,10 +33,11 @@ function fillTrial(row) {
   const dialog = document.getElementById("trial");
   const put = (key, text) => { dialog.querySelector(`[data-put=${key}]`).textContent = text; };
   const epochs = trials.epochs_done[row] ?? 0;
-  const seconds = trials.seconds[row];
+  const seconds = trials.seconds[row], memory = trials.memory_mb[row];
   put("title", `Trial ${nameOf(row)}`);
   put("facts", [scoreText(row), words(stateOf(row)), `${epochs} of ${trials.epochs[row]} epochs`,
-    ...(seconds === null ? [] : [`${short(seconds)} s of training`])].join(" · "));
+    ...(seconds === null ? [] : [`${short(seconds)} s of training`]),
+    ...(memory === null ? [] : [`${short(memory)} MB of memory`])].join(" · "));
   put("reason", trials.reason[row] || "");
   const changed = differences(row);
   put("changes", changed.join("\n") || "The recipe is that of the baseline.");

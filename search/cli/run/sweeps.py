@@ -1,9 +1,8 @@
-"""Commands that plan, start, continue and remove sweeps."""
+"""Commands that start, continue and remove sweeps."""
 
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -12,26 +11,14 @@ import typer
 import search
 from ledger import EXPERIMENT, TRACKING_URI
 from search.arguments import VERBOSE
-from search.cli.options import (
-    AsJson,
-    Name,
-    Storage,
-    list_options,
-    options_of,
-)
-from search.sweep_options import STORAGE, PlanOptions, ResumeOptions, SweepOptions
+from search.cli.options import Name, Storage, options_of
+from search.sweep_options import STORAGE, ResumeOptions, SweepOptions
 from training.errors import UserError
 
-# The options of a sweep that its plan depends on.
-PLANNED = (
-    *("space", "overrides", "preset", "trials", "time_budget", "cpus_per_trial", "gpus_per_trial", "address"),
-    *("max_concurrent", "accelerator", "storage", "plugins", "price_per_gpu_hour"),
-)
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the results only, no progress.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Also print the logs of the trials and of Ray, for the search for a fault.")
 ]
-NOT_RUN = ("space", "overrides", "price_per_gpu_hour", "as_json")  # of a plan, but no options of its sweep
 
 
 @options_of(SweepOptions, tracking_uri=TRACKING_URI, experiment=EXPERIMENT)
@@ -57,26 +44,6 @@ def run(
         print_checks(search.check(**given))
         return
     _search(search.run, given, quiet, verbose, publish)
-
-
-@options_of(PlanOptions, only=PLANNED)
-def plan(*, context: typer.Context, as_json: AsJson = False, **given: Any) -> None:
-    """Forecast what a sweep will need: time, memory, concurrent trials and cost; some recipes are trained briefly.
-
-    It trains a few batches of the baseline, of one recipe for each other choice that changes the cost, and of some random
-    recipes, which show the error of the plan. `sweep run` with the same space and data, and its report, use the plan.
-    """
-    from search.cli.json_output import apart, to_json
-    from search.planning.view import describe_plan
-
-    with apart(as_json) as console:
-        forecast = search.plan(**given, console=console)
-    if as_json:
-        print(to_json(forecast))
-    else:
-        console.print(describe_plan(forecast))
-        words = [*filter(None, (given["space"], *(given["overrides"] or ()))), *list_options(context, NOT_RUN)]
-        console.print(f"Next: {shlex.join(['sweep', 'run', *map(str, words)])}", markup=False)
 
 
 @options_of(ResumeOptions)

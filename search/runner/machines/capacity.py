@@ -5,28 +5,21 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from search.runner.machines.cluster import ACCELERATOR, Node
 from training.errors import UserError
-from training.process.resources import MB
 
-if TYPE_CHECKING:
-    from ledger.trials import Trial
-
-MARGIN = 1.1  # a trial may need more memory than was measured
 LOOK_SECONDS = 1.0  # between two looks at the list of nodes
 
 
 @dataclass(frozen=True)
 class Demand:
-    """The CPUs and GPUs of one trial, the type of GPU that it needs, if any, and its memory, if trials are packed."""
+    """The CPUs and GPUs of one trial, and the type of GPU that it needs, if any."""
 
     cpus: float
     gpus: float
     accelerator: str | None = None
-    memory_mb: float = 0.0  # of the machine, in 2**20 bytes; 0: it is not counted
 
     @property
     def devices(self) -> int:
@@ -37,32 +30,15 @@ class Demand:
     def resources(self) -> dict[str, float]:
         """The resources of one trial, as Ray counts them."""
         accelerator = {f"{ACCELERATOR}{self.accelerator}": 0.001} if self.accelerator else {}
-        memory = {"memory": int(self.memory_mb * MB)} if self.memory_mb else {}
-        return {"cpu": self.cpus, "gpu": self.gpus, **memory, **accelerator}
-
-    @property
-    def task_options(self) -> dict[str, object]:
-        """The same as options of a Ray task."""
-        accelerator = {name: count for name, count in self.resources.items() if name.startswith(ACCELERATOR)}
-        return {"num_cpus": self.cpus, "num_gpus": self.gpus, "resources": accelerator}
+        return {"cpu": self.cpus, "gpu": self.gpus, **accelerator}
 
     def slots_on(self, node: Node) -> int:
         """The number of trials that fit on a node at the same time."""
         if self.accelerator and node.accelerator != self.accelerator:
             return 0
-        by_memory = node.memory_mb // self.memory_mb if self.memory_mb else node.cpus
         # 1e-9: three times a third of a GPU is a GPU.
         by_gpus = (node.gpus + 1e-9) // self.gpus if self.gpus else node.cpus
-        return int(min(node.cpus // self.cpus, by_gpus, by_memory))
-
-    def enlarge(self, times: int, most_memory_mb: float) -> Demand:
-        """Return the demand of a packed trial whose share was too small so many times: each time twice as much.
-
-        It is at most one GPU, and at most the memory of the largest machine.
-        """
-        factor = 2.0**times
-        gpus = min(1.0, self.gpus * factor) if self.gpus < 1 else self.gpus
-        return replace(self, gpus=gpus, memory_mb=min(max(self.memory_mb, most_memory_mb), self.memory_mb * factor))
+        return int(min(node.cpus // self.cpus, by_gpus))
 
     def count_slots(self, nodes: Iterable[Node]) -> int:
         return sum(map(self.slots_on, nodes))
@@ -155,34 +131,6 @@ class Capacity:
         self._next_look = 0.0
         self._nodes = list(nodes)
         self._room = demand.count_slots(nodes)
-
-    def pack(self, demand: Demand, line: str) -> None:
-        """Change the demand of the trials that start from now on, and print a line about it."""
-        self.demand, self._room = demand, demand.count_slots(self._nodes)
-        self._say(line)
-
-    @property
-    def _most_memory_mb(self) -> float:
-        return max((node.memory_mb for node in self._nodes), default=0.0)
-
-    def demand_of(self, trial: Trial) -> Demand:
-        """Return the demand of a trial; it is larger if the trial's share was too small before."""
-        if not self.demand.memory_mb:
-            return self.demand
-        return self.demand.enlarge(trial.enlargements, self._most_memory_mb)
-
-    def can_enlarge(self, trial: Trial) -> bool:
-        """Whether a packed trial that ran out of memory can get a larger share."""
-        now = self.demand_of(trial)
-        return bool(now.memory_mb) and now.enlarge(1, self._most_memory_mb) != now
-
-    def learn(self, memory_mb: float) -> None:
-        """Give later trials more memory, if a trial on CPUs needed more than its share."""
-        demand = self.demand
-        need = min(memory_mb * MARGIN, self._most_memory_mb)
-        if demand.memory_mb and not demand.gpus and need > demand.memory_mb:
-            more = f"A trial needed {memory_mb:,.0f} MB, so later trials get {need:,.0f} MB each."
-            self.pack(replace(demand, memory_mb=need), more)
 
     @property
     def slots(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import socket
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from spaces.parameters.domains import Scalar, format_value
 from spaces.space import Space
 from training.errors import UserError
 from training.process.optional import NEEDED_BY, install_line, is_installed
-from training.process.resources import MB
 
 CONNECT_SECONDS = 5.0
 ACCELERATOR = "accelerator_type:"  # begins the name of the resource with which Ray gives the type of a node's GPUs
@@ -40,7 +38,6 @@ class Node:
     cpus: float
     gpus: float
     accelerator: str = ""  # type of the GPUs, such as `A100`, where Ray detects it
-    memory_mb: float = math.inf  # memory that trials may use, in 2**20 bytes
 
 
 def probe_cluster(
@@ -67,10 +64,7 @@ def list_nodes() -> list[Node]:
 def _read_node(node: dict[str, Any]) -> Node:
     has = node["Resources"]
     types = [name.removeprefix(ACCELERATOR) for name in has if name.startswith(ACCELERATOR)]
-    memory = has.get("memory", math.inf) / MB
-    return Node(
-        node["NodeID"], node["NodeManagerHostname"], has.get("CPU", 0), has.get("GPU", 0), "".join(types[:1]), memory
-    )
+    return Node(node["NodeID"], node["NodeManagerHostname"], has.get("CPU", 0), has.get("GPU", 0), "".join(types[:1]))
 
 
 def this_machine() -> Node:

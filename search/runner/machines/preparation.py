@@ -22,7 +22,6 @@ from spaces.parameters.draws import RandomTrial, count, draw, draw_every
 from spaces.space import Space
 from training.contract.specs import Backbone, Data, Preprocessing
 from training.errors import UserError
-from training.process.resources import read_gpu_mb
 from training.recipe import Recipe, read_recipe
 from training.techniques.model.unfreeze import Unfreeze
 
@@ -52,7 +51,6 @@ class MachineFacts:
     # Preprocessing and the backend of augmentation, by `input_key`.
     resolved: Mapping[str, tuple[Preprocessing, str]] = field(default_factory=dict)
     bf16: bool = False
-    gpu_mb: float = 0.0  # memory of the smallest GPU in 2**20 bytes
     host: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)  # of the software that decides the results
 
@@ -172,7 +170,6 @@ def prepare_machine(storage: str, inputs: list[dict[str, object]], gpus: float, 
         files=files,
         resolved=resolved,
         bf16=bf16,
-        gpu_mb=read_gpu_mb() if gpus else 0.0,
         host=os.uname().nodename,
         versions=list_versions(),
     )

@@ -6,7 +6,7 @@ import errno
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from search.runner.machines.drain import is_on_draining
 from training.errors import LostDevice
@@ -53,7 +53,7 @@ def describe_bad_place(error: Exception) -> str | None:
     return f"Ray cannot write to {where} ({error.strerror}). Set {way_out} that you can write to."
 
 
-def describe_death(trial: RayTrial) -> tuple[str, LossCause]:
+def describe_death(trial: RayTrial) -> tuple[str, LossCause | Literal["memory"]]:
     """Return in one line why a trial's worker died, and the kind of cause."""
     # Ray's `get_error` reads a copy of the file, which Ray makes later.
     text = Path(trial.error_file).read_text() if trial.error_file and Path(trial.error_file).exists() else ""

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from analysis.reading.store import import_client
 from ledger.events import Dataset
@@ -18,7 +18,7 @@ from ledger.settings import Settings
 from search.display.phases import Phases
 from search.runner.executor import Executor, run_on_ray
 from search.runner.machines.capacity import Capacity, describe_failure, plan_demand
-from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes, this_machine
+from search.runner.machines.cluster import fit_to_cluster, list_nodes, this_machine
 from search.runner.machines.preparation import (
     MachineFacts,
     compare_versions,
@@ -39,6 +39,8 @@ from training.recipe import Recipe
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from search.tracking.writer import Tracking
+
 LEVEL = "unfreeze.level"
 NOISE = "with backbone.weights=none it trains only a head on random features, so its accuracy is hardly above chance"
 WAY_OUT = f"Give the backbone weights, or use {LEVEL}=full."
@@ -47,7 +49,7 @@ WAY_OUT = f"Give the backbone weights, or use {LEVEL}=full."
 def check_early(space: Space, storage: Path, settings: Settings, say: Callable[[str], None]) -> None:
     """Refuse a sweep that cannot run on this machine or on its data, and fetch the weights; each with a line about it."""
     say("checking this machine")
-    demand = plan_demand([this_machine()], settings.named_cpus, settings.named_gpus)
+    demand = plan_demand([this_machine()], settings.cpus_per_trial, settings.gpus_per_trial)
     fit_to_cluster(space, demand.gpus > 0, demand.devices)
     folder = nearest_folder(storage)
     if not folder.is_dir() or not os.access(folder, os.W_OK):
@@ -61,17 +63,6 @@ def check_early(space: Space, storage: Path, settings: Settings, say: Callable[[
 
         for backbone in backbones:
             fetch_early(backbone, say)
-
-
-def check_packing(settings: Settings, has_gpus: bool) -> None:
-    """Refuse `auto` for a device that trials do not use."""
-    if settings.gpus_per_trial == "auto" and not has_gpus:
-        raise UserError("--gpus-per-trial=auto: there is no GPU here. Give --cpus-per-trial auto, or leave it out.")
-    if settings.packs and settings.gpus_per_trial != "auto" and has_gpus:
-        raise UserError(
-            "--cpus-per-trial=auto: with GPUs, the CPUs follow from the number of trials on each. Give --gpus-per-trial "
-            "auto."
-        )
 
 
 def nearest_folder(path: Path) -> Path:
@@ -110,27 +101,17 @@ class PreparedSweep:
     resolve: Callable[[Recipe], Recipe]
     seconds: dict[str, float]
     dataset: Dataset | None
-    notes: tuple[str, ...] = ()  # sentences about what was removed from the space, and about the machines
-    nodes: tuple[Node, ...] = ()  # the machines that were prepared
-    gpu_mb: float = 0.0  # memory of the smallest GPU in 2**20 bytes
     dashboard: str = ""  # address of Ray's own dashboard
     execute: Executor = run_on_ray
     files: Mapping[str, str] = field(default_factory=dict)  # the images of the data set
     began: float = field(default_factory=time.monotonic)  # when the phases of the command began
 
 
-class Store(Protocol):
-    """An MLflow store that opens in the background."""
-
-    def start(self, patient: bool = False) -> None: ...
-    def wait_ready(self) -> None: ...
-
-
 def make_plan(
     space: Space,
     settings: Settings,
     storage: Path,
-    tracking: Store,
+    tracking: Tracking,
     phases: Phases,
     console: Console,
     patient: bool = False,
@@ -165,7 +146,7 @@ def make_plan(
     if facts and facts[0].problem:
         raise UserError(facts[0].problem)
     can_grow = not is_local and settings.max_concurrent is not None
-    demand = plan_demand(list_nodes(), settings.named_cpus, settings.named_gpus, settings.accelerator, can_grow)
+    demand = plan_demand(list_nodes(), settings.cpus_per_trial, settings.gpus_per_trial, settings.accelerator, can_grow)
     nodes = [node for node in list_nodes() if demand.slots_on(node)]
     failed: dict[str, str] = {}
     space, notes = fit_to_cluster(space, demand.gpus > 0, demand.devices)
@@ -190,7 +171,6 @@ def make_plan(
     tracking.wait_ready()
     clock.append(time.perf_counter())
     dataset = _compare_data(facts, notes)
-    gpu_mb = min((fact.gpu_mb for fact in facts), default=0.0)
     notes += {remark for fact in facts if (remark := fact.remark)}  # one line if the machines agree
     for note in notes:
         console.print(note)
@@ -210,9 +190,6 @@ def make_plan(
         make_resolver(facts),
         seconds,
         dataset,
-        tuple(notes),
-        tuple(nodes),
-        gpu_mb,
         dashboard=find_dashboard(),
         files=next((fact.files for fact in facts), {}),
         began=phases.began,

@@ -70,6 +70,17 @@ def test_the_page_has_verdicts_warnings_and_costs(page):
         assert words in page
 
 
+def test_the_page_has_the_peak_memory_of_trials_where_it_was_measured(findings, page):
+    most = int(findings.sweep.trials.memory_mb.max())
+    assert '<th class="n">peak memory</th>' in page
+    assert f"{findings.sweep.completed.memory_mb.iloc[0]:,.0f} MB</td>" in page
+    assert f"The largest peak memory of a trial was {most:,} MB." in page
+    trials = findings.sweep.trials.assign(memory_mb=float("nan"))
+    without = render_report(replace(findings, sweep=replace(findings.sweep, trials=trials)))
+    assert '<th class="n">peak memory</th>' not in without
+    assert "peak memory of a trial" not in without
+
+
 def test_a_gap_of_zero_is_neither_ahead_nor_behind(findings):
     def describe(score, at_equal_time):
         table = findings.equal_time.copy()

@@ -25,11 +25,6 @@ NAMES = {
     "TechniqueWorth": "technique value in_winner in_baseline",
     "Worth": "interval proven likely",
     "Soup": "trials metric score single gain folder sentences alpha",
-    "SweepPlan": "name trials slots device cpus_per_trial gpus_per_trial seconds seconds_low seconds_high seconds_full epochs "
-    "epochs_full images_per_second_low images_per_second_high train_memory_mb evaluation_memory_mb ram_mb fits fits_by "
-    "price price_full checked time_factor memory_factor not_measured removed recipes",
-    "RecipeRow": "kind differs problem images_per_second epoch_seconds setup_seconds train_memory_mb "
-    "evaluation_memory_mb ram_mb recipe",
     "DataResult": "name classes remarks shorter_side mean std input picture near_copies",
     "ClassRow": "name train val test",
     "InputRow": "image_size interpolation crop mean std random_crop flip augmentation backend",

@@ -12,7 +12,7 @@ from training.errors import UserError
 
 # Programs of users read these names: add new ones at the end, and never change one.
 TRIAL = ["trial", "rank", "state", "reason", "origin", "score", "standard_error", "best_epoch", "epoch", "epochs"]
-TRIAL += ["cost_seconds", "recipe"]
+TRIAL += ["cost_seconds", "memory_mb", "recipe"]
 SWEEP = ["name", "state", "metric", "planned_trials", "trials"]
 LISTED = ["name", "state", "done", "total", "metric", "score", "standard_error", "started", "folder"]
 
@@ -51,6 +51,7 @@ def test_one_trial_is_shown_with_its_recipe_its_curve_and_the_way_to_train_it_ag
     shown = read(capsys, "show", "tiny", name)
     assert f"Trial {name} of tiny: completed" in shown
     assert "rank 1 of 5; 2 of 2 epochs" in shown
+    assert f"Peak memory: {sweep.best.memory_mb:,.0f} MB" in shown
     assert "val_accuracy by epoch: " in shown
     assert "  the last line" in shown
     assert f"sweep export tiny --trial {name}" in shown

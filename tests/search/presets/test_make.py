@@ -8,8 +8,7 @@ from PIL import Image
 
 from search import api
 from search.cli.main import app
-from search.planning import cost_model
-from search.planning import sweep_plan as planning
+from search.core import cost_model
 from search.presets import make, rules
 from search.presets.make import make_preset
 from search.request import read_request
@@ -208,7 +207,6 @@ def test_a_sweep_keeps_the_space_that_its_preset_made_and_the_time_of_the_preset
 
     monkeypatch.setattr(sweep, "drive", look)
     monkeypatch.setattr(sweep, "make_plan", make_no_plan)
-    monkeypatch.setattr(planning, "pack_and_forecast", lambda *_: [])
     with pytest.raises(Enough) as found:
         call("run", "--preset", "fast", "data.root=photos", "data.split_seed=3", "--tracking-uri", "sqlite:///m.db")
     folder, settings = found.value.args

@@ -11,7 +11,7 @@ from ray._private.state import state
 from ledger.file import Ledger
 from search.core.controller import Controller
 from search.runner.machines.ray_failures import describe_death
-from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher, make_placing
+from search.runner.ray_adapter import LedgerScheduler, make_placing
 from search.runner.worker import TrialInput
 from spaces.load import load_space
 
@@ -129,29 +129,16 @@ LOW = "ray.exceptions.OutOfMemoryError: Task was killed due to the node running 
 
 
 @pytest.mark.parametrize("by_worker", [True, False])
-def test_a_packed_trial_that_runs_out_of_memory_goes_on_and_ends_only_with_everything(controller, by_worker, tmp_path):
+def test_a_trial_that_runs_out_of_memory_ends_and_is_not_tried_again(controller, by_worker, tmp_path):
     controller.next_trial()
-    scheduler = LedgerScheduler(controller, lambda: False, can_enlarge=lambda trial: trial.enlargements < 2)
-    message = json.dumps({"end": "out_of_memory", "reason": "CUDA out of memory"})
     (tmp_path / "error.txt").write_text(LOW)
-    for times in (1, 2):
-        trial = SimpleNamespace(trial_id=f"x{times}", config={"trial": 0}, error_file=str(tmp_path / "error.txt"))
-        if by_worker:
-            scheduler.on_trial_result(None, trial, {"message": message})
-            scheduler.on_trial_complete(None, trial, {})
-        else:
-            scheduler.on_trial_error(None, trial)
-        assert controller.ledger.events[-1].cause == "memory"
-        assert controller.trials.by_number[0].state == "interrupted"
-        assert controller.next_trial().enlargements == times
-    scheduler.on_trial_result(None, SimpleNamespace(trial_id="x3", config={"trial": 0}), {"message": message})
+    trial = SimpleNamespace(trial_id="x", config={"trial": 0}, error_file=str(tmp_path / "error.txt"))
+    scheduler = LedgerScheduler(controller, lambda: False)
+    if by_worker:
+        message = json.dumps({"end": "out_of_memory", "reason": "CUDA out of memory"})
+        scheduler.on_trial_result(None, trial, {"message": message})
+        scheduler.on_trial_complete(None, trial, {})
+    else:
+        scheduler.on_trial_error(None, trial)
     assert controller.trials.by_number[0].state == "out_of_memory"
-
-
-def test_a_trial_with_a_larger_share_counts_as_several(controller):
-    searcher = LedgerSearcher(controller, make_input, lambda: 3)
-    assert searcher.suggest("a")["trial"] == 0
-    controller.lose(0, "memory", "memory")
-    assert searcher.suggest("b")["trial"] == 0
-    assert searcher.suggest("c")["trial"] == 1
-    assert searcher.suggest("d") is None
+    assert controller.next_trial().number == 1

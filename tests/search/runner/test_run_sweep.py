@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ledger.events import SweepPlanned
+from ledger.events import WarmStart
 from ledger.folder import SweepFolder
 from ledger.settings import Settings
 from search.display.tables.columns import make_console
@@ -14,22 +14,18 @@ from search.runner.sweep import create_folder, make_header
 from spaces.load import load_space
 from training.errors import UserError
 
-PLANNED = SweepPlanned(
-    trials=3, slots=1, seconds=60, seconds_low=50, seconds_high=70, seconds_full=90, memory_mb=800, time=1
-)
 
-
-def test_ledger_and_store_get_the_plan_of_a_new_sweep(tmp_path, monkeypatch):
+def test_ledger_and_store_get_the_first_events_of_a_new_sweep(tmp_path, monkeypatch):
     space, sent = load_space("quick"), []
     plan = SimpleNamespace(space=space, dataset=None, files={}, resolve=lambda recipe: recipe)
     monkeypatch.setattr(sweep, "check_early", lambda *given: None)
     monkeypatch.setattr(sweep, "make_plan", lambda *given, **named: plan)
     monkeypatch.setattr(sweep, "_make_tracking", lambda *given: SimpleNamespace(replay=sent.extend))
     monkeypatch.setattr(sweep, "drive", lambda folder, controller, *given: SweepEnd(controller, "completed", 0))
-    folder = SweepFolder(tmp_path / "planned")
-    kept = sweep.run_sweep(folder, space, Settings(), make_console(), forecast=lambda *given: [PLANNED])
-    assert kept.record.trials.plan == PLANNED
-    assert [event.event for event in sent] == ["sweep", "plan"]
+    opening = WarmStart(recipes=space.baselines()[:1])
+    kept = sweep.run_sweep(SweepFolder(tmp_path / "new"), space, Settings(), make_console(), [opening])
+    assert kept.record.ledger.events[1:] == [opening]
+    assert [event.event for event in sent] == ["sweep", "warm_start"]
 
 
 def test_of_two_sweeps_with_one_name_the_second_ends_in_one_sentence_and_leaves_nothing(tmp_path):

@@ -122,6 +122,18 @@ def test_times_are_shown_in_the_two_largest_units():
     ]
 
 
+def test_the_leaderboard_has_the_peak_memory_of_any_epoch_where_it_was_measured():
+    trials = sweep_of(("completed", 0.9))
+    assert "peak memory" not in show(leaderboard(trials))
+    for epoch, peaks in enumerate(((100.4, 2345.6), (300.0, None)), start=11):
+        metrics = dict(zip(("peak_memory_mb", "evaluation_memory_mb"), peaks, strict=True))
+        report = {"epoch": epoch, "score": 0.9, "standard_error": 0.01, "best_epoch": 8, "metrics": metrics}
+        trials.fold(make_event({"trial": 0, "time": 0.0, "event": "report", **report}))
+    head, row, *_ = show(leaderboard(trials)).splitlines()
+    assert "peak memory" in head
+    assert "2,346 MB" in row
+
+
 def test_the_leaderboard_ranks_completed_trials_before_better_ones_that_were_stopped():
     text = show(leaderboard(sweep_of(("stopped", 0.99), ("completed", 0.90), ("completed", 0.95))))
     assert [line.split()[1] for line in text.splitlines()[1:4]] == ["0002", "0001", "0000"]

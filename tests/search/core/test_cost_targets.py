@@ -1,6 +1,6 @@
 """The recipes that are measured: few, and one for each choice that decides the cost."""
 
-from search.planning.cost_model import (
+from search.core.cost_model import (
     CHECKS,
     choose_checks,
     choose_targets,
@@ -10,7 +10,7 @@ from search.planning.cost_model import (
     list_targets,
 )
 from spaces.load import load_space
-from tests.search.planning.made_up import resolve
+from tests.search.core.made_up_costs import resolve
 from training.errors import UserError
 from training.recipe import Recipe
 
@@ -63,7 +63,7 @@ def test_values_without_influence_on_the_cost_are_no_branches():
 
 
 def test_a_draw_that_conflicts_with_the_base_is_measured_as_it_is(monkeypatch):
-    import search.planning.cost_model as module
+    import search.core.cost_model as module
 
     def refuse(values):
         raise UserError("conflict")

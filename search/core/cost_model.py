@@ -6,8 +6,8 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -56,7 +56,7 @@ DRAWS = 300  # random recipes that stand for those of the sweep
 MOST = 16  # recipes for the branches
 CHECKS = 3  # recipes on which the model's error is measured
 
-Kind = Literal["base", "branch", "check", "heaviest"]
+Kind = Literal["base", "branch", "check"]
 
 
 class CostModel:
@@ -82,21 +82,21 @@ class CostModel:
         self.effects = make_pipeline(DictVectorizer(sparse=False), Ridge(SHRINKAGE, fit_intercept=False))
         self.effects.fit([self._encode(features) for features, _ in points], values - self.start)
         setup = float(np.median([cost.setup_seconds for cost in costs]))
-        self.others = asdict(costs[0]) | {"setup_seconds": setup}
+        self.first = replace(costs[0], setup_seconds=setup)
 
     def predict(self, features: Features) -> Cost:
         """Return the cost of a recipe with these features."""
-        from training.cost import Cost
-
         if (known := self.known.get(key_of(features))) is not None:
             return known
         logs = np.clip(self.start + self.effects.predict([self._encode(features)])[0], *self.bounds)
         pairs = zip(self.floors.items(), logs, strict=True)
-        predicted = self.others | {name: float(np.exp(log)) + floor for (name, floor), log in pairs}
-        predicted["images_per_second"] *= self.others["train_seconds"] / predicted["train_seconds"]
+        predicted: dict[str, Any] = {name: float(np.exp(log)) + floor for (name, floor), log in pairs}
+        predicted["images_per_second"] = (
+            self.first.images_per_second * self.first.train_seconds / predicted["train_seconds"]
+        )
         if isinstance(size := features.get("batch_size"), float):
             predicted["batch_size"] = int(size)
-        return self.known.setdefault(key_of(features), Cost(**predicted))
+        return self.known.setdefault(key_of(features), replace(self.first, **predicted))
 
     def _log(self, cost: Cost, name: str) -> float:
         least = LEAST["mb" if name.endswith("mb") else "seconds"]
@@ -178,11 +178,6 @@ class CostTarget:
     @property
     def features(self) -> Features:
         return describe_features(self.recipe, self.level)
-
-    def differs_from(self, base: CostTarget) -> str:
-        """Return the features in which this target differs, as text."""
-        short = {name: f"{value:g}" if isinstance(value, float) else value for name, value in self.features.items()}
-        return ", ".join(f"{name}={short[name]}" for name in short if self.features[name] != base.features.get(name))
 
 
 def draw_recipes(space: Space, resolve: Callable[[Recipe], Recipe], count: int = DRAWS) -> list[Recipe]:
