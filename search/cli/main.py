@@ -58,6 +58,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         results.soup,
         results.compare,
         results.export,
+        predict.predict,
         mlflow_ui.ui,
     ),
     "A running sweep": (
@@ -68,7 +69,6 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         running.add,
         running.note,
     ),
-    "Serving": (predict.predict, predict.serve),
     "Housekeeping": (sweeps.rm, sweeps.repair),
 }
 

@@ -28,12 +28,11 @@ COMMANDS = [
     "data",
     "train",
     "predict",
-    "serve",
     "list",
     "ui",
     "dashboard",
 ]
-NEED_A_WORD = [*(name for name in NAMED if name != "show"), "data", "train", "predict", "serve"]
+NEED_A_WORD = [*(name for name in NAMED if name != "show"), "data", "train", "predict"]
 HAVE_A_STORE = ["run quick", "train recipe.yaml", "report done-1", "ui", "dashboard done-1"]
 DAMAGED = {
     "garbage": "ledger.jsonl:5",

@@ -23,7 +23,7 @@ from analysis.export.classifier import load_classifier
 from analysis.export.onnx_export import export_onnx, quantise
 from analysis.export.prediction import Options, predict_images
 from analysis.export.served_model import ServedClassifier
-from training.data.files.decode import decode_image
+from training.data.files.decode import read_image
 from training.data.load_data import load_data
 from training.data.pipelines.loaders import make_eval_loader
 from training.data.preprocessing.transform import fit, normalise
@@ -423,7 +423,8 @@ def test_the_model_in_the_registry_has_the_limits_and_the_pixels_of_the_other_re
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, "PNG")
     classifier = load_classifier(exported, device="cpu")
-    image = classifier.prepare(decode.decode_image(stream.getvalue()))
+    (tmp_path / "image").write_bytes(stream.getvalue())
+    image = classifier.prepare(read_image(str(tmp_path / "image")))
     expected = normalise(image[None], classifier.recipe.evaluation_preprocessing)[0]
     assert np.allclose(served.prepare(stream.getvalue()), expected, atol=1e-6)
     stream = io.BytesIO()
@@ -468,8 +469,7 @@ ODD_IMAGES = {  # the pixels, and how they are saved
 
 
 @pytest.mark.parametrize("name", ODD_IMAGES)
-def test_the_model_in_the_registry_reads_odd_images_as_the_other_readers_do(exported, name):
-
+def test_the_model_in_the_registry_reads_odd_images_as_the_other_readers_do(exported, name, tmp_path):
     make, options = ODD_IMAGES[name]
     image, stream = Image.fromarray(make(np.linspace(0, 1, 70 * 50).reshape(70, 50))), io.BytesIO()
     if fields := options.get("exif"):
@@ -480,14 +480,15 @@ def test_the_model_in_the_registry_reads_odd_images_as_the_other_readers_do(expo
         image.save(stream, "TIFF", **options)
     served, classifier = ServedClassifier(), load_classifier(exported, device="cpu")
     served.summary = read_export(exported).summary
-    pixels = classifier.prepare(decode_image(stream.getvalue()))
+    (tmp_path / "image").write_bytes(stream.getvalue())
+    pixels = classifier.prepare(read_image(str(tmp_path / "image")))
     expected = normalise(pixels[None], classifier.recipe.evaluation_preprocessing)[0]
     assert np.unique(pixels).size > 30
     torch.testing.assert_close(served.prepare(stream.getvalue()), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("name", [b"pHYs", b"cHRM", b"acTL"])
-def test_the_model_in_the_registry_reads_good_pixels_with_damaged_metadata(exported, name):
+def test_the_model_in_the_registry_reads_good_pixels_with_damaged_metadata(exported, name, tmp_path):
     pixels, stream = np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8), io.BytesIO()
     Image.fromarray(pixels).save(stream, "PNG")
     start, rest = stream.getvalue()[:33], stream.getvalue()[33:]
@@ -496,7 +497,8 @@ def test_the_model_in_the_registry_reads_good_pixels_with_damaged_metadata(expor
         Image.open(io.BytesIO(content))
     served, classifier = ServedClassifier(), load_classifier(exported, device="cpu")
     served.summary = read_export(exported).summary
-    image = classifier.prepare(decode_image(content))
+    (tmp_path / "image").write_bytes(content)
+    image = classifier.prepare(read_image(str(tmp_path / "image")))
     expected = normalise(image[None], classifier.recipe.evaluation_preprocessing)[0]
     torch.testing.assert_close(served.prepare(content), expected, atol=1e-6, rtol=0)
     with pytest.raises(OSError, match="."):
