@@ -16,7 +16,6 @@ from training.errors import UserError
 from training.process.text_files import parse_json
 
 FORMAT = 1
-CHUNK = 2 * 2**20  # bytes at a time: a page of a large sweep fills while the ledger is read
 
 
 class Ledger:
@@ -177,10 +176,9 @@ class LedgerTail:
         self._offset = 0  # of the first byte that was not read
         self._lines = 0
         self._file: tuple[int, int] | None = None  # device and inode
-        self.share = 1.0  # of the file that was read
 
     def read(self) -> list[AnyEvent] | None:
-        """Return the next new events; None if the file was replaced, as by a repair, and must be read from its beginning."""
+        """Return the new events; None if the file was replaced, as by a repair, and must be read from its beginning."""
         try:
             with self.path.open("rb") as file:
                 status = os.fstat(file.fileno())  # of the file that is read, also if another has its name now
@@ -189,7 +187,7 @@ class LedgerTail:
                     return None
                 self._file = (status.st_dev, status.st_ino)
                 file.seek(self._offset)
-                read = file.read(CHUNK) + file.readline()
+                read = file.read()
                 *lines, torn = read.split(b"\n")
         except FileNotFoundError:
             return []
@@ -204,5 +202,4 @@ class LedgerTail:
         ]
         # Only now, so that a damaged line is met again.
         self._offset, self._lines = self._offset + len(read) - len(torn), self._lines + len(lines)
-        self.share = self._offset / status.st_size if len(read) > CHUNK else 1.0
         return events

@@ -29,7 +29,7 @@ HEARTBEAT_SECONDS = 60
 RUNNING = 8  # running trials shown at most
 RUNGS = 6  # rungs shown at most; if there are more, the last ones are shown
 INDENT = 9
-PAUSED = "A user paused the sweep: no new trial starts until sweep unpause or the dashboard continues it, or a resume."
+PAUSED = "A user paused the sweep: no new trial starts until sweep unpause or a resume."
 
 
 class Progress:

@@ -1,22 +1,22 @@
-"""Requests of a command or of the dashboard: check one, and hand it to the driver, or to the ledger if none runs."""
+"""Requests of a command: check one, and hand it to the driver, or to the ledger if none runs."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ledger.events import AnyRequest, Extension, Noted, StopRequested, SweepPaused, TrialAdded
+from ledger.events import AnyRequest, Noted, StopRequested, SweepPaused, TrialAdded
 from ledger.folder import open_folder
-from ledger.formatting import mask_secrets, plural
+from ledger.formatting import mask_secrets
 from ledger.names import check_name
 from ledger.record import SweepRecord
 from ledger.requests import list_requests, send_request
 from ledger.trials import UNFINISHED
-from search.arguments import absolute_paths, check_number
+from search.arguments import absolute_paths
 from search.display.one_trial import find_trial
-from spaces.load import change_recipe, load_recipe, parse_recipe
+from spaces.load import change_recipe, load_recipe
 from spaces.reading.known_backbones import check_backbones
 from spaces.space import Space
 from training.contract.part import CODE
@@ -62,27 +62,10 @@ def request_trial(target: Target, values: Sequence[str], full: bool = False) -> 
 
     What the file does not have is as in the baseline. With `full` ASHA does not stop the trial.
     """
-    return _request_recipe(target, lambda space: read_added(space, values), full)
-
-
-def request_text(target: Target, text: str) -> str:
-    """Ask for one more trial with a recipe in YAML, or with overrides of the baseline, one on each line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if not lines:
-        raise UserError("the recipe is empty. Write a recipe in YAML, or values such as optimizer.lr=0.01.")
-    if any("=" not in line for line in lines):
-        return _request_recipe(
-            target,
-            lambda space: _with_data(space, parse_recipe(text, "the recipe", space.baselines()[0]), "the recipe"),
-        )
-    return request_trial(target, lines)
-
-
-def _request_recipe(target: Target, read: Callable[[Space], Recipe], full: bool = False) -> str:
     record = target.record
     if record.replication is not None:
         raise UserError(f"{record.name} is a replication with a fixed list of trials, so no recipe can be added to it.")
-    recipe = _check_recipe(record, read(record.space), is_here=target.uri is None)
+    recipe = _check_recipe(record, read_added(record.space, values), is_here=target.uri is None)
     if (known := next((trial for trial in record.trials if trial.recipe == recipe), None)) is not None:
         raise UserError(f"{record.name}: trial {known.name} has this recipe already. Change a value of it.")
     _refuse_second(record, recipe)
@@ -185,16 +168,6 @@ def request_stop(target: Target, text: str) -> str:
         raise UserError(f"--trial={text}: trial {trial.name} of {record.name} has ended already: it is {trial.state}.")
     when = target.hand_over(StopRequested(request=uuid.uuid4().hex, trial=trial.number))
     return f"Trial {trial.name} of {record.name} will end after its current epoch, {when}"
-
-
-def request_extension(target: Target, trials: int) -> str:
-    """Ask for more trials, and return a sentence for the user."""
-    check_number("trials", trials)
-    record = target.record
-    if record.replication is not None:
-        raise UserError(f"{record.name} is a replication with a fixed list of trials, so it cannot be extended.")
-    when = target.hand_over(Extension(request=uuid.uuid4().hex, trials=trials))
-    return f"{record.name} gets {plural(trials, 'more trial')} {when}"
 
 
 def request_pause(target: Target, is_paused: bool) -> str:

@@ -47,12 +47,13 @@ def run_sweep(
     opening: Sequence[AnyEvent] = (),
     forecast: Forecast = lambda plan, settings, storage, phases: [],
     preset: str = "",
+    page: Path | None = None,
 ) -> SweepEnd:
     """Run a new sweep to its end, its time budget, or Ctrl-C.
 
     `opening` has the ledger's first events after its header: warm starts, or all trials of a replication. `forecast` looks
     at the prepared sweep before its first trial, and returns more such events. `preset` is the text of the space that a
-    preset made; the folder keeps it.
+    preset made; the folder keeps it. `page` is written by another process while the sweep runs; MLflow gets it too.
     """
     settings.remember()
     probe_cluster(settings.address)
@@ -69,7 +70,7 @@ def run_sweep(
             check_packing(settings, settings.gpus_per_trial != 0 and this_machine().gpus > 0)
             check_early(space, folder.path.parent, settings, phases.begin)
         sweep_id = uuid.uuid4().hex
-        tracking = _make_tracking(folder, sweep_id, space, settings)
+        tracking = _make_tracking(folder, sweep_id, space, settings, page)
         plan = make_plan(space, settings, folder.path.parent, tracking, phases, console)
         opening = [*opening, *forecast(plan, settings, folder.path.parent, phases)]
     header = make_header(folder.name, sweep_id, plan.space, settings, plan.dataset)
@@ -81,15 +82,15 @@ def run_sweep(
             plan.space, Ledger(folder.ledger), seed=settings.seed, resolve=plan.resolve, listeners=[tracking]
         )
         end = drive(folder, controller, settings, plan, tracking, console)
-    return _restart_ray(end, console, forecast) if end.is_ray_lost else end
+    return _restart_ray(end, console, forecast, page) if end.is_ray_lost else end
 
 
-def _restart_ray(end: SweepEnd, console: Console, forecast: Forecast) -> SweepEnd:
+def _restart_ray(end: SweepEnd, console: Console, forecast: Forecast, page: Path | None) -> SweepEnd:
     """Start Ray again after its servers on this machine ended, and continue the sweep; a second time is not tried."""
     name = end.record.name
     console.print("Ray ended on this machine. It starts again, and the trials continue from their last epochs.")
     gc.collect()  # Tune's objects of the Ray that ended must not meet the next one
-    again = resume_sweep(end.record.folder, console, end.seconds_left, forecast=forecast, is_restart=True)
+    again = resume_sweep(end.record.folder, console, end.seconds_left, forecast=forecast, is_restart=True, page=page)
     if again.is_ray_lost:
         raise UserError(
             f"Ray ended on this machine twice. Look for the reason, then continue with: sweep resume {name}"
@@ -105,11 +106,12 @@ def resume_sweep(
     changes: Mapping[str, Any] | None = None,
     forecast: Forecast = lambda plan, settings, storage, phases: [],
     is_restart: bool = False,
+    page: Path | None = None,
 ) -> SweepEnd:
     """Continue a sweep after any kind of interruption.
 
     `more_trials` extends it. `changes` has settings that are other than before, such as the cluster or the MLflow store.
-    `forecast` is that of `run_sweep`. `is_restart` is whether Ray was started again already.
+    `forecast` and `page` are those of `run_sweep`. `is_restart` is whether Ray was started again already.
     """
     with folder.locked():
         end_left(folder.processes)
@@ -135,7 +137,7 @@ def resume_sweep(
             ledger.append(Extension(trials=more_trials))
         record = SweepRecord(folder, ledger.events)
         settings = replace(settings, time_budget_seconds=time_budget_seconds)
-        tracking = _make_tracking(folder, record.header.id, record.space, settings)
+        tracking = _make_tracking(folder, record.header.id, record.space, settings, page)
         if record.is_done:
             return _deliver(record, tracking, is_moved)
         console.print(describe_progress(record), markup=False)
@@ -157,7 +159,7 @@ def resume_sweep(
         )
         controller.take_over()
         end = drive(folder, controller, settings, plan, tracking, console)
-    return _restart_ray(end, console, forecast) if end.is_ray_lost and not is_restart else end
+    return _restart_ray(end, console, forecast, page) if end.is_ray_lost and not is_restart else end
 
 
 def describe_progress(record: SweepRecord) -> str:
@@ -233,7 +235,7 @@ def check_frozen_space(record: SweepRecord) -> None:
         )
 
 
-def _make_tracking(folder: SweepFolder, sweep_id: str, space: Space, settings: Settings) -> Tracking:
+def _make_tracking(folder: SweepFolder, sweep_id: str, space: Space, settings: Settings, page: Path | None) -> Tracking:
     return Tracking(
         settings.tracking_uri,
         settings.experiment,
@@ -241,4 +243,5 @@ def _make_tracking(folder: SweepFolder, sweep_id: str, space: Space, settings: S
         sweep_id=sweep_id,
         metric=space.search.metric,
         ledger=folder.ledger,
+        page=page,
     )

@@ -42,6 +42,7 @@ class SweepRuns:
         self.artifacts = ArtifactPlace()
         self.notes: list[str] = []
         self.sent_notes = 0  # how many of them the tag has
+        self.sent_page = 0  # when the page that MLflow has was written, in ns
         self.begun = False
         self.unsure = False  # True after a failed request that may still have created a run
 
@@ -139,6 +140,13 @@ class SweepRuns:
         run.log_compressed(ledger)
         self._send_notes(run)
         run.write("running", "RUNNING", metrics=summary(trials, stamp))
+
+    def attach(self, page: Path) -> None:
+        """Copy the page of the running sweep to its run, if it is another one than the last time."""
+        made = page.stat().st_mtime_ns if page.is_file() else 0
+        if made > self.sent_page:
+            self.runs[PARENT].log_page(page)
+            self.sent_page = made
 
     def _send_notes(self, run: Run) -> None:
         if len(self.notes) > self.sent_notes:

@@ -31,7 +31,7 @@ class Tracking:
     """Accepts the ledger's events without blocking or failing; a thread folds and sends them.
 
     With `nested=False` it logs a single training: trial 0 is the only run, named `sweep`, without a parent. The file
-    `ledger` is copied to the sweep's run from time to time, and at the end.
+    `ledger` is copied to the sweep's run from time to time, and at the end; `page` while the sweep runs.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class Tracking:
         metric: str,
         nested: bool = True,
         ledger: Path | None = None,
+        page: Path | None = None,
     ) -> None:
         self.uri = make_absolute(uri)
         self.experiment = experiment
@@ -51,7 +52,7 @@ class Tracking:
         self.stop_requested = False  # by `sweep stop` on another machine
         self.requests: dict[str, str] = {}  # of other machines, by the name of their tag
         self.answered: set[str] = set()  # names of those that the ledger has; the thread removes them
-        self._ledger = ledger
+        self._ledger, self._page = ledger, page
         self._next_publication = self._next_look = 0.0
         self._runs = SweepRuns(sweep, sweep_id, nested=nested)
         self._queue: SimpleQueue[list[AnyEvent] | None] = SimpleQueue()
@@ -200,6 +201,8 @@ class Tracking:
         began = time.monotonic()
         if began >= self._next_publication:
             self._runs.publish(self.trials, self._ledger, self._last_time)
+            if self._page is not None:
+                self._runs.attach(self._page)
             took = time.monotonic() - began
             self._next_publication = began + max(PUBLISH_SECONDS, 20 * took)
         if began >= self._next_look:

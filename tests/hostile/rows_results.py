@@ -53,7 +53,6 @@ RESULTS = {
     "predict below a file": ("predict exports/good photos --out notes.txt/labels.csv", "--out=notes.txt/labels.csv"),
     "predict into no name": ("predict exports/good photos --out ''", "--out="),
     "predict with an option without its value": ("predict exports/good photos --out", "--out", "requires an argument", "sweep predict --help"),
-    "a dashboard on no address": ("dashboard done-1 --host ' '", "--host=", "an address is missing", "127.0.0.1"),
     # Techniques.
     "a misspelt technique to read of": ("techniques mixpu", "mixpu", "Did you mean mixup?"),
     "a technique in capitals to read of": ("techniques MIXUP", "MIXUP", "mixup"),

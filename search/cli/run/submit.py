@@ -70,11 +70,6 @@ def _load(given: dict[str, Any]) -> Space:
     """Read the space here, so that a mistake in it is found before anything is sent."""
     source, overrides = read_source(given["space"], given["overrides"], given["preset"], "a cluster")
     storage, uri = given["storage"], given["tracking_uri"]
-    if given["dashboard"]:
-        raise UserError(
-            "--dashboard: it would be served on the cluster, not here. Leave it out, and watch the job from here: sweep "
-            "dashboard NAME --from URI."
-        )
     if not Path(storage).is_absolute():
         raise UserError(
             f"--storage={storage}: this path has no meaning on the cluster. Give the absolute path of a folder that every "

@@ -30,7 +30,7 @@ from search.runner.machines.preparation import (
     prepare_machine,
     start_preparing,
 )
-from search.runner.machines.ray_process import find_dashboard, start_ray
+from search.runner.machines.ray_process import start_ray
 from spaces.space import Space
 from training.errors import UserError
 from training.process.writable import made_for_now
@@ -113,7 +113,6 @@ class PreparedSweep:
     notes: tuple[str, ...] = ()  # sentences about what was removed from the space, and about the machines
     nodes: tuple[Node, ...] = ()  # the machines that were prepared
     gpu_mb: float = 0.0  # memory of the smallest GPU in 2**20 bytes
-    dashboard: str = ""  # address of Ray's own dashboard
     execute: Executor = run_on_ray
     files: Mapping[str, str] = field(default_factory=dict)  # the images of the data set
     began: float = field(default_factory=time.monotonic)  # when the phases of the command began
@@ -213,7 +212,6 @@ def make_plan(
         tuple(notes),
         tuple(nodes),
         gpu_mb,
-        dashboard=find_dashboard(),
         files=next((fact.files for fact in facts), {}),
         began=phases.began,
     )

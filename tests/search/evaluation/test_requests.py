@@ -15,11 +15,11 @@ from search.cli.run.conclusion import conclude
 from search.core.asha import Decision
 from search.core.controller import STOPPED, Controller
 from search.display.tables.columns import make_console
-from search.evaluation.requests import Target, request_extension, request_pause, request_text
+from search.evaluation.requests import Target, request_pause
 from search.result import Result
 from search.runner.inbox import Inbox
 from search.runner.sweep import create_folder, describe_progress, make_header
-from spaces.load import dump_recipe, load_space
+from spaces.load import load_space
 from tests.commands import call
 from training import plugins
 from training.errors import UserError
@@ -390,26 +390,6 @@ def test_a_resume_ends_a_pause(folder):
     assert again.next_trial() is not None
 
 
-def test_an_extension_of_a_running_sweep_counts_once(folder):
-    with folder.locked():
-        sentence = request_extension(find(folder), 3)
-    assert sentence == "mine gets 3 more trials when its driver has read the request."
-    [(_, event)] = list_requests(folder)
-    controller = drive(folder)
-    Inbox(folder, Store(), controller).collect()
-    controller.accept(event)
-    assert len(run_all(controller)) == 7
-    assert drive(folder).budget == 7
-
-
-def test_an_extension_of_an_ended_sweep_waits_for_a_resume(folder):
-    run_all(drive(folder))
-    assert "when the sweep continues: sweep resume mine" in request_extension(find(folder), 2)
-    assert not SweepRecord.open(folder).is_done
-    with pytest.raises(UserError, match="trials=0: give a number from 1"):
-        request_extension(find(folder), 0)
-
-
 def test_a_pause_needs_a_running_sweep(folder):
     with pytest.raises(UserError, match="mine is not running. Continue it with: sweep resume mine"):
         request_pause(find(folder), True)
@@ -438,28 +418,6 @@ def test_the_way_out_of_a_pause_names_the_store_without_its_password(folder, mon
     with folder.locked():
         sentence = request_pause(away, True)
     assert sentence.endswith("sweep unpause mine --from http://ada:***@mlflow:5000")
-
-
-def test_a_typed_recipe_is_yaml_or_changes_of_the_baseline(folder):
-    request_text(find(folder), "optimizer.lr=0.0123\n\n label_smoothing.alpha=0.1 ")
-    request_text(find(folder), dump_recipe(make_recipe(0.0456)))
-    added = [event.recipe for event in SweepRecord.open(folder).events if isinstance(event, TrialAdded)]
-    assert [recipe.optimizer.lr for recipe in added] == [0.0123, 0.0456]
-    assert added[0].label_smoothing.alpha == 0.1
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "the recipe is empty. Write a recipe in YAML"),
-        ("optimizer.lr 0.1", "the recipe"),
-        ("format: 1\nrecipe: {data: {name: cifar10}}", "the recipe: its data is not that of the sweep"),
-        ("format: 1\nrecipe: {epohs: 3}", "epohs.*epochs"),
-    ],
-)
-def test_a_typed_recipe_with_a_mistake_ends_in_one_sentence(folder, text, words):
-    with pytest.raises(UserError, match=words):
-        request_text(find(folder), text)
 
 
 def test_a_recipe_file_is_completed_by_the_baseline_of_the_sweep(folder, tmp_path, capsys):
