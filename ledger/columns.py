@@ -1,4 +1,4 @@
-"""The columns of all tables of trials: data frames, `sweep show`, JSON, CSV, the report and the dashboard.
+"""The columns of all tables of trials: data frames, `sweep show`, JSON, CSV, and the report.
 
 A column is declared here and nowhere else. Programs of users read the names: add a column at the end, and keep its name.
 """
@@ -15,7 +15,7 @@ from ledger.trials import Trial
 
 Fact = str | float | None  # of a trial; a float may be whole, or a truth value
 
-# frame: data frames. rows: JSON, CSV and `sweep show --columns`. pages: the data of the report and of the dashboard.
+# frame: data frames. rows: JSON, CSV and `sweep show --columns`. pages: the data of the report.
 # listed: also shown as a column, in their tables of trials and in those of `sweep show`.
 Table = Literal["frame", "rows", "pages", "listed"]
 

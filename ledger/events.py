@@ -135,7 +135,6 @@ class DriverStarted(Event):
     threads: int = Field(description="CPU threads of each trial.")
     slots: int = Field(0, description="Number of trials that run at the same time.")
     gpus: float = Field(0.0, description="GPUs of each trial.")
-    dashboard: str = Field("", description="Address of Ray's own dashboard, if the cluster has one.")
     seconds: dict[str, float] = Field({}, description="Time that each phase of the start took.")
     plugins: tuple[str, ...] | None = Field(
         None, description="Version and hash of each plugin that the driver has; null from earlier versions."

@@ -23,7 +23,6 @@ FORMAT = 1
 HEAD = 3
 WORD = re.compile(r"[a-z_]{1,40}")  # the kind of an event: printed, so nothing else
 logger = logging.getLogger("search")
-CHUNK = 2 * 2**20  # bytes at a time: a page of a large sweep fills while the ledger is read
 
 
 class Ledger:
@@ -219,7 +218,6 @@ class LedgerTail:
         self._offset = 0  # of the first byte that was not read
         self._lines = 0
         self._file: tuple[int, int] | None = None  # device and inode
-        self.share = 1.0  # of the file that was read
 
     def read(self) -> list[AnyEvent] | None:
         """Return the next new events; None if the file was replaced, and must be read from its beginning."""
@@ -231,7 +229,7 @@ class LedgerTail:
                     return None
                 self._file = (status.st_dev, status.st_ino)
                 file.seek(self._offset)
-                read = file.read(CHUNK) + file.readline()
+                read = file.read()
                 *lines, torn = read.split(b"\n")
         except FileNotFoundError:
             return []
@@ -243,5 +241,4 @@ class LedgerTail:
         events = list(_decode(self.path, numbered, self.is_copy, self.missing))
         # Only now, so that a damaged line is met again.
         self._offset, self._lines = self._offset + len(read) - len(torn), self._lines + len(lines)
-        self.share = self._offset / status.st_size if len(read) > CHUNK else 1.0
         return events

@@ -12,13 +12,13 @@ The checks and their messages are those of the command, so a message names an op
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search.arguments import absolute_uri, check_number, check_store
 from search.request import SweepRequest, read_changes, read_request, read_seconds
-from search.result import Result, library_signals, new_console
+from search.result import Result, choose_page, library_signals, new_console
 from search.sweep_options import ReadOptions, ResumeOptions, SweepOptions, takes
 from training.errors import UserError
 
@@ -61,9 +61,10 @@ def run(options: SweepOptions) -> Result:
     opening = [WarmStart(recipes=collect_warm_starts(space, map(SweepRecord.open, request.earlier)))]
     for note in request.notes:
         console.print(note)
-    with library_signals(), _dashboard(folder, console, options.dashboard):
-        end = run_sweep(folder, space, settings, console, opening, request.preset)
-    return _result(end, console)
+    page = _choose_page(options.follow, folder)
+    with library_signals(), _follow(folder, page, console):
+        end = run_sweep(folder, space, settings, console, opening, request.preset, page)
+    return _result(end, console, page)
 
 
 @takes(SweepOptions)
@@ -190,22 +191,30 @@ def _continue(
 ) -> Result:
     from search.runner.sweep import resume_sweep
 
-    with library_signals(), _dashboard(folder, console, options.dashboard):
-        return _result(resume_sweep(folder, console, seconds, more, changes), console)
+    page = _choose_page(options.follow, folder)
+    with library_signals(), _follow(folder, page, console):
+        end = resume_sweep(folder, console, seconds, more, changes, page=page)
+    return _result(end, console, page)
 
 
-@contextmanager
-def _dashboard(folder: SweepFolder, console: Console, is_wanted: bool) -> Iterator[None]:
-    """Serve the dashboard of a sweep while the `with` block runs it, if the user wants it."""
-    if not is_wanted:
-        yield
-        return
-    from search.dashboard.serve import beside
+def _choose_page(is_wanted: bool, folder: SweepFolder) -> Path | None:
+    return choose_page(folder.name, None).absolute() if is_wanted else None
+
+
+def _follow(folder: SweepFolder, page: Path | None, console: Console) -> AbstractContextManager[None]:
+    """Write the page of a sweep while the `with` block runs it, if there is one."""
+    if page is None:
+        return nullcontext()
+    from search.evaluation.follow import beside
     from training.plugins import list_sources
 
-    with beside(folder, [Path(source["file"]) for source in list_sources()], console):
-        yield
+    return beside(folder, page, [Path(source["file"]) for source in list_sources()], console)
 
 
-def _result(end: SweepEnd, console: Console) -> Result:
+def _result(end: SweepEnd, console: Console, page: Path | None) -> Result:
+    """Return the result of a driver, after its last page is in MLflow too."""
+    if page is not None:
+        from search.evaluation.report import attach_page
+
+        attach_page(end.record, page, console)
     return Result(end.record, end.state, end.undelivered, console)

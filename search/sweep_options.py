@@ -105,7 +105,9 @@ FROM_STORE = typer.Option(
     callback=lambda uri: None if uri is None else absolute_uri(uri, "--from"),
 )
 EXPERIMENT_NAME = typer.Option(help="MLflow experiment.", envvar=EXPERIMENT_VARIABLE)
-DASHBOARD = typer.Option("--dashboard", help="Serve the sweep's dashboard on 127.0.0.1 while the command runs.")
+FOLLOW = typer.Option(
+    "--follow", help="Write the report anew every 20 seconds while the sweep runs: reports/NAME.html."
+)
 PLUGIN = typer.Option(
     "--plugin",
     help="Load the techniques, data and backbones of this Python file; may be repeated.",
@@ -173,7 +175,7 @@ class SweepOptions:
             help="Copy the ledger and all checkpoints to this URI, such as s3://bucket/sweeps.", envvar="SWEEP_COPY_TO"
         ),
     ] = None
-    dashboard: Annotated[bool, DASHBOARD] = False
+    follow: Annotated[bool, FOLLOW] = False
     plugins: Annotated[Iterable[str | Path], PLUGIN, FILES] = ()
     console: Annotated[Console | None, CONSOLE] = None
 
@@ -211,7 +213,7 @@ class ResumeOptions:
         str | None,
         typer.Option("--from", help="Fetch the sweep from this URI, which was given as `--copy-to`.", metavar="URI"),
     ] = None
-    dashboard: Annotated[bool, DASHBOARD] = False
+    follow: Annotated[bool, FOLLOW] = False
     plugins: Annotated[Iterable[str | Path], PLUGIN, FILES] = ()
     console: Annotated[Console | None, CONSOLE] = None
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # grows with the cube of their number.
 TRIALS = 800
 REFERENCES = 64  # An effect is a mean over this many recipes.
+_DRAWN: dict[tuple[str, str, str, int], pd.DataFrame] = {}
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,17 @@ class Design:
         """The similarity of the trials in each parameter, shape (parameters, n, n)."""
         return np.stack([likeness(parameter, self.points, self.points) for parameter in self.parameters])
 
+    @cached_property
+    def references(self) -> pd.DataFrame:
+        """The best recipes that ran to full length, repeated if there are fewer than `REFERENCES`."""
+        order = np.argsort(-self.scores, kind="stable")[:REFERENCES]
+        return self.points.iloc[np.resize(order, REFERENCES)]
+
+    @cached_property
+    def reference_similarities(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The similarities of the references to the trials and to each other, in each parameter."""
+        return [_compare(parameter, self.references, self) for parameter in self.parameters]
+
 
 def make_design(sweep: Sweep) -> Design:
     """The design of a sweep with at least one trial. Without a baseline, effects are measured from the best trial."""
@@ -70,10 +82,17 @@ def make_design(sweep: Sweep) -> Design:
     )
 
 
-def _references(design: Design) -> pd.DataFrame:
-    """The best recipes that ran to full length, repeated if there are fewer than `REFERENCES`."""
-    order = np.argsort(-design.scores, kind="stable")[:REFERENCES]
-    return design.points.iloc[np.resize(order, REFERENCES)]
+def _draw(parameter: SearchParameter, level: Level, seed: int) -> pd.DataFrame:
+    """Points of a level. They depend on the space alone, so the pages of a running sweep share them."""
+    key = (parameter.name, repr(parameter.domain), repr(level.part), seed)
+    if key not in _DRAWN:
+        drawn = [encode_draw(parameter, level.part, seed + number) for number in range(REFERENCES)]
+        _DRAWN[key] = pd.DataFrame(drawn)
+    return _DRAWN[key]
+
+
+def _compare(parameter: SearchParameter, references: pd.DataFrame, design: Design) -> tuple[np.ndarray, np.ndarray]:
+    return likeness(parameter, references, design.points), likeness(parameter, references, references)
 
 
 @dataclass(frozen=True)
@@ -91,7 +110,7 @@ class Change:
     @staticmethod
     def make(design: Design, level: Level, seed: int) -> Change:
         parameter = level.parameter
-        on = pd.DataFrame([encode_draw(parameter, level.part, seed + number) for number in range(REFERENCES)])
+        on = _draw(parameter, level, seed)
         columns = [
             name
             for name in design.points
@@ -116,13 +135,17 @@ def make_contrast(design: Design, level: Level, seed: int, elsewhere: Design | N
     With `elsewhere`, these are the recipes of another design in the same search parameters.
     """
     change = Change.make(design, level, seed)
-    references = _references(elsewhere or design)
+    if elsewhere is None:
+        alike = design.reference_similarities
+    else:
+        alike = [_compare(parameter, elsewhere.references, design) for parameter in design.parameters]
     pair = np.zeros((len(design.points), len(design.parameters)))
     pair_variance = np.zeros(len(design.parameters))
     for place, parameter in enumerate(design.parameters):
         if parameter is not level.parameter:
-            pair[:, place] = (change.to_trials * likeness(parameter, references, design.points)).mean(axis=0)
-            pair_variance[place] = (change.to_itself * likeness(parameter, references, references)).mean()
+            to_trials, to_each_other = alike[place]
+            pair[:, place] = (change.to_trials * to_trials).mean(axis=0)
+            pair_variance[place] = (change.to_itself * to_each_other).mean()
     main = change.to_trials.mean(axis=0)
     return Contrast(
         (design.parameters.index(level.parameter),), main, pair, float(change.to_itself.mean()), pair_variance

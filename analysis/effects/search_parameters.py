@@ -72,8 +72,9 @@ def list_parameters(recipe: Mapping[str, Tree]) -> list[SearchParameter]:
 
 def encode(parameters: list[SearchParameter], recipes: pd.DataFrame) -> pd.DataFrame:
     """Flat recipes, one in each row, as points: the label of each option taken, and the place in each interval, 0 to 1."""
-    rows = [encode_recipe(parameters, row) for row in recipes.to_dict("records")]
-    return pd.DataFrame(rows, index=recipes.index)
+    rows = [encode_recipe(parameters, row) for row in _list_rows(recipes, parameters)]
+    columns = None if rows else [parameter.name for parameter in parameters]
+    return pd.DataFrame(rows, index=recipes.index, columns=columns)
 
 
 def encode_recipe(parameters: list[SearchParameter], flat: Mapping[str, object]) -> Point:
@@ -185,11 +186,19 @@ def _thirds(domain: Interval) -> Iterator[tuple[str, Interval]]:
 
 def matches(level: Level, recipes: pd.DataFrame) -> np.ndarray:
     """A mask of the flat recipes that lie in the level, shape (n,)."""
-    columns = [
-        name for name in recipes.columns if name == level.parameter.name or name.startswith(f"{level.parameter.name}.")
-    ]
-    flat = recipes[columns].to_dict("records")  # of all columns, it would take most of a report's time
+    flat = _list_rows(recipes, [level.parameter])
     return np.array([_fits(level.part, level.parameter.name, row) for row in flat], dtype=bool)
+
+
+def _list_rows(recipes: pd.DataFrame, parameters: list[SearchParameter]) -> list[dict[str, object]]:
+    """The rows with the fields of these parameters alone. `DataFrame.to_dict` of all took most of a report's time."""
+    names = [parameter.name for parameter in parameters]
+    rows: list[dict[str, object]] = [{} for _ in range(len(recipes))]
+    for column in recipes.columns:
+        if any(column == name or column.startswith(f"{name}.") for name in names):
+            for row, value in zip(rows, recipes[column].tolist(), strict=True):
+                row[column] = value.item() if isinstance(value, np.generic) else value
+    return rows
 
 
 def likeness(parameter: SearchParameter, one: pd.DataFrame, other: pd.DataFrame) -> np.ndarray:

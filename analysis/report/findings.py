@@ -52,8 +52,8 @@ class Winner:
     changes: list[str]
 
 
-def find(sweep: Sweep) -> Findings:
-    """Compute the findings of a sweep."""
+def find(sweep: Sweep, *, with_importance: bool = True) -> Findings:
+    """Compute the findings of a sweep; the importance of its search parameters is empty if it is not wanted."""
     if not list_parameters(sweep.space.recipe):
         raise UserError(
             f"{sweep.name}: its space has no search parameters, so its trials do not differ in anything searched."
@@ -67,7 +67,7 @@ def find(sweep: Sweep) -> Findings:
         lead,
         effects,
         measure_interactions(fitted),
-        measure_importance(sweep),
+        measure_importance(sweep) if with_importance else pd.Series(dtype=float),
         list_cautions(sweep, effects, lead),
         measure_savings(sweep),
         compare_at_equal_time(sweep),

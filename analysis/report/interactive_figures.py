@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from analysis.effects.search_parameters import list_parameters
 from analysis.report.page import render_template
-from analysis.report.sweep_data import Axis, EffectData, SweepData, collect_effects, collect_sweep, list_slices
+from analysis.report.sweep_data import Axis, EffectData, SweepData, collect_effects, collect_sweep
 from ledger.columns import list_columns
 from ledger.formatting import plural
 from training.errors import UserError
@@ -72,7 +72,9 @@ class Figure:
 
 def to_json(sweep: SweepData, effects: Sequence[EffectData] = ()) -> dict[str, object]:
     """The data of a page's figures as plain values."""
-    return asdict(sweep) | {"effects": [asdict(row) for row in effects]}
+    # Not `asdict`, which copies each value of each epoch.
+    axes = {name: [vars(axis) for axis in getattr(sweep, name)] for name in ("axes", "slices")}
+    return vars(sweep) | axes | {"effects": [vars(row) for row in effects]}
 
 
 def slices_height(slices: Sequence[Axis]) -> int:
@@ -80,18 +82,18 @@ def slices_height(slices: Sequence[Axis]) -> int:
     return 30 + 170 * -(-len(slices) // 3)
 
 
-def explain_missing(sweep: Sweep, fewest: int) -> str:
+def explain_missing(sweep: Sweep, slices: Sequence[Axis], fewest: int) -> str:
     """Why there are no slices, or contours of `fewest` = 2 search parameters; empty if there are."""
     if (full := len(sweep.completed)) < FEWEST:
         return f"Slices and contours need {FEWEST} trials of full length; this sweep has {full}."
-    if len(list_slices(sweep)) < fewest:
+    if len(slices) < fewest:
         return f"This needs {plural(fewest, 'search parameter')} with several values among the trials of full length."
     return ""
 
 
-def choose_pair(sweep: Sweep, importance: pd.Series) -> list[str]:
+def choose_pair(slices: Sequence[Axis], importance: pd.Series) -> list[str]:
     """The two search parameters that explain most by `measure_importance`, for the first view of the contours."""
-    names = [axis.name for axis in list_slices(sweep)]
+    names = [axis.name for axis in slices]
     first = [name for name in importance.index if name in names]
     return [*first, *(name for name in names if name not in first)][:2]
 
@@ -141,8 +143,8 @@ class Plots:
 
     def slices(self) -> Figure:
         """The score of each trial of full length over its value of each search parameter."""
-        note = explain_missing(self.sweep, 1)
-        return Figure("slices", f"Slices of {self.sweep.name}", collect_sweep(self.sweep), note=note)
+        data = collect_sweep(self.sweep)
+        return Figure("slices", f"Slices of {data.name}", data, note=explain_missing(self.sweep, data.slices, 1))
 
     def contour(self, x: str | None = None, y: str | None = None) -> Figure:
         """The trials of full length over two search parameters; the field has the mean score of the trials near each place.
@@ -153,10 +155,11 @@ class Plots:
         """
         from analysis.effects.technique_effects import measure_importance
 
-        title, note = f"Contours of {self.sweep.name}", explain_missing(self.sweep, 2)
+        data = collect_sweep(self.sweep)
+        title, note = f"Contours of {data.name}", explain_missing(self.sweep, data.slices, 2)
         if note:
-            return Figure("contour", title, collect_sweep(self.sweep), note=note)
-        names = [axis.name for axis in list_slices(self.sweep)]
+            return Figure("contour", title, data, note=note)
+        names = [axis.name for axis in data.slices]
         for argument, name in (("x", x), ("y", y)):
             if name is not None and name not in names:
                 raise UserError(
@@ -164,10 +167,10 @@ class Plots:
                     f"Choose one of: {', '.join(names)}."
                 )
         if x is None or y is None:
-            ordered = choose_pair(self.sweep, measure_importance(self.sweep))
+            ordered = choose_pair(data.slices, measure_importance(self.sweep))
             x = x or next(name for name in ordered if name != y)
             y = y or next(name for name in ordered if name != x)
-        return Figure("contour", title, collect_sweep(self.sweep), settings={"x": x, "y": y})
+        return Figure("contour", title, data, settings={"x": x, "y": y})
 
     def _check(self, argument: str, value: str, others: tuple[str, ...]) -> None:
         known = [*others, *(parameter.name for parameter in list_parameters(self.sweep.space.recipe))]

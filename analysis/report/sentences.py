@@ -90,6 +90,15 @@ def compare_with_probe(metric: str, figures: Mapping[str, float], name: str, sco
     yield f"Fine-tuning does not beat the linear probe: the best trial, {name}, {how}."
 
 
+def describe_state(sweep: Sweep) -> str:
+    """Say that a sweep is not complete, and what continues or follows it; empty if it is complete."""
+    if sweep.state == "running":
+        return f"The sweep is running. A page that follows it: sweep report {sweep.name} --follow"
+    if sweep.state == "completed":
+        return ""
+    return f"The sweep is not complete, and no driver runs it. Continue it: sweep resume {sweep.name}"
+
+
 def describe_images(sweep: Sweep) -> str | None:
     """Say how many validation images a difference of 3 points needs; None if there are enough, or it is not known.
 

@@ -33,47 +33,64 @@ from analysis.report.plots.effect_plots import (
 )
 from analysis.report.plots.plot_style import to_svg
 from analysis.report.plots.rate_plots import plot_winner_rates
-from analysis.report.sentences import describe_images, describe_lead, describe_probe
+from analysis.report.sentences import describe_images, describe_lead, describe_probe, describe_state
 from analysis.report.sweep_data import EPOCH_METRICS, EffectData, collect_effects, collect_sweep
 from ledger.columns import TrialColumn, list_columns
 from ledger.formatting import format_effect, format_score, format_seconds
+from ledger.tables import Sweep
 
 LEADERS = 20
 VERDICTS: dict[str, Verdict] = {"clear": "likely", "open": "open"}
-LIVE_PLOTS = ("costs", "equal_time", "progress", "timeline", "detail", "importance")
 
 
 def render_report(findings: Findings) -> str:
     """The HTML text of the report; all text in it is escaped, and its pictures are inline SVG."""
-    sweep = findings.sweep
-    plots, data = _list_plots(findings), collect_sweep(sweep)
+    plots = {key: to_svg(plot(), key) for key, plot in _list_plots(findings).items()}
+    return _render(findings.sweep, findings, plots=plots, state=describe_state(findings.sweep))
+
+
+def render_plain(sweep: Sweep, problem: str) -> str:
+    """The HTML text of the report of a sweep that has no findings; `problem` says why."""
+    return _render(sweep, None, problem=problem, state=describe_state(sweep))
+
+
+def render_live(sweep: Sweep, findings: Findings | None, problem: str) -> str:
+    """The HTML text of the report of a running sweep, for `put_live`; without findings `problem` says why.
+
+    It has no pictures for paper and for browsers without JavaScript, because drawing them takes most of a report's time.
+    """
+    return _render(sweep, findings, problem=problem, is_live=True)
+
+
+def _render(sweep: Sweep, findings: Findings | None, **more: object) -> str:
+    data, scored = collect_sweep(sweep), sweep.curves.score.notna()
+    importance = findings.importance if findings else pd.Series(dtype=float)
     return render_template(
         "report.html.j2",
-        **_describe(findings),
-        facts=_facts(findings),
-        leaders=list(_leader_rows(findings)),
-        listed=[column.title for column in _list_facts(findings)],
+        **{"plots": {}, "title": sweep.name, "written": time.strftime("%Y-%m-%d %H:%M"), **more},
+        **(_describe(findings) if findings else {}),
+        leaders=list(_leader_rows(sweep)),
+        listed=[column.title for column in _list_facts(sweep)],
         parameters=[parameter.name for parameter in list_parameters(sweep.space.recipe)],
-        plots={key: to_svg(plot(), key) for key, plot in plots.items()},
-        data=to_json(data, list_known_effects(findings)),
-        no_slices=explain_missing(sweep, 1),
-        no_contour=explain_missing(sweep, 2),
+        data=to_json(data, list_known_effects(findings) if findings else ()),
+        is_scored=bool(scored.any()),
+        has_epochs=_has_epochs(sweep),
+        no_slices=explain_missing(sweep, data.slices, 1),
+        no_contour=explain_missing(sweep, data.slices, 2),
         slices_height=slices_height(data.slices),
-        pair=dict(zip("xy", choose_pair(sweep, findings.importance), strict=False)),
+        pair=dict(zip("xy", choose_pair(data.slices, importance), strict=False)),
         colours="Purple is low, orange is high."
         if sweep.sign > 0
         else "Purple is high, orange is low, which is better.",
     )
 
 
-def render_live(findings: Findings) -> tuple[str, str]:
-    """What the dashboard shows of a sweep that runs beside its own figures: the finding, and the effects and costs."""
-    plots = {key: plot for key, plot in _list_plots(findings).items() if key in LIVE_PLOTS}
-    svgs = {key: to_svg(plot(), key) for key, plot in plots.items()}
-    trials = int((findings.sweep.trials.state != "running").sum())
-    values = _describe(findings)
-    lead = render_template("winner.html.j2", **values)
-    return lead, render_template("live_findings.html.j2", **values, plots=svgs, trials=trials)
+def _has_epochs(sweep: Sweep) -> bool:
+    """Whether the best trial has metrics of its epochs."""
+    if not len(sweep.completed):
+        return False
+    best = sweep.curves[sweep.curves.trial == sweep.completed.trial.iloc[0]]
+    return bool(best[list(EPOCH_METRICS)].notna().any(axis=None))
 
 
 def list_known_effects(findings: Findings) -> list[EffectData]:
@@ -82,12 +99,12 @@ def list_known_effects(findings: Findings) -> list[EffectData]:
 
 
 def _describe(findings: Findings) -> dict[str, object]:
-    """The values of the templates `findings` and `course`."""
+    """The values of the templates `winner`, `findings` and `course`."""
     sweep = findings.sweep
     clear = clear_interactions(findings)
     unclear = findings.interactions.drop(clear.index)
     return {
-        "title": sweep.name,
+        "facts": _facts(findings),
         "headline": describe_lead(sweep.metric, findings.lead),
         "verdict": VERDICTS.get(findings.lead.verdict, "none"),
         "winner": describe_winner(sweep),
@@ -105,7 +122,6 @@ def _describe(findings: Findings) -> dict[str, object]:
         "open_interactions": list(_interaction_rows(sweep.metric, unclear.head(PAIRS))),
         "equal_time": list(_equal_time_rows(findings)),
         "images": describe_images(sweep),
-        "written": time.strftime("%Y-%m-%d %H:%M"),
     }
 
 
@@ -130,12 +146,11 @@ def _list_plots(findings: Findings) -> dict[str, Callable[[], Figure]]:
     }
     if effects.detail.any():
         plots["detail"] = lambda: plot_effects(effects, sweep.metric, detail=True)
-    best = sweep.curves[sweep.curves.trial == sweep.completed.trial.iloc[0]]
-    if best[list(EPOCH_METRICS)].notna().any(axis=None):
+    if _has_epochs(sweep):
         plots["epochs"] = lambda: plot_epochs(sweep)
     if len(findings.importance):
         plots["importance"] = lambda: plot_importance(findings.importance)
-    if best["lr"].notna().any():
+    if sweep.curves[sweep.curves.trial == sweep.completed.trial.iloc[0]]["lr"].notna().any():
         plots["rates"] = lambda: plot_winner_rates(sweep)
     return plots
 
@@ -183,14 +198,14 @@ def _equal_time_rows(findings: Findings) -> Iterator[tuple[str, ...]]:
         yield name, _score(metric, row.score), format_seconds(row.seconds), _score(metric, row.at_equal_time)
 
 
-def _list_facts(findings: Findings) -> list[TrialColumn]:
+def _list_facts(sweep: Sweep) -> list[TrialColumn]:
     """The columns of the leaders, without those that no trial has a value for."""
-    return [column for column in list_columns("listed") if findings.sweep.trials[column.name].notna().any()]
+    return [column for column in list_columns("listed") if sweep.trials[column.name].notna().any()]
 
 
-def _leader_rows(findings: Findings) -> Iterator[tuple[list[str], list[str]]]:
+def _leader_rows(sweep: Sweep) -> Iterator[tuple[list[str], list[str]]]:
     """The facts of each of the best trials, and its values of the search parameters."""
-    sweep, columns = findings.sweep, _list_facts(findings)
+    columns = _list_facts(sweep)
     for trial in sweep.completed.head(LEADERS).to_dict("records"):
         values = [name_choice(parameter, trial) for parameter in list_parameters(sweep.space.recipe)]
         score = format_score(sweep.metric, trial["score"], trial["standard_error"])

@@ -19,7 +19,7 @@ import typer
 from ledger.formatting import mask_secrets, remove_controls
 from ledger.secrets import mask_logs
 from search.cli import predict, recipes, results
-from search.cli.inspect import dashboard_command, mlflow_ui, sweeps_command
+from search.cli.inspect import mlflow_ui, sweeps_command
 from search.cli.output import guard_output, make_output_plain, report_lost_output
 from search.cli.run import running, sweeps
 from search.runner.interrupt import Interrupted, leave_on_signals, listen
@@ -55,14 +55,13 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         results.ablate,
         results.soup,
         results.export,
+        predict.predict,
         mlflow_ui.ui,
     ),
     "A running sweep": (
-        dashboard_command.dashboard,
         running.stop,
         running.add,
     ),
-    "Serving": (predict.predict, predict.serve),
     "Housekeeping": (sweeps.rm,),
 }
 

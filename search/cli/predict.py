@@ -1,4 +1,4 @@
-"""Commands that use an exported model: `sweep predict` and `sweep serve`."""
+"""`sweep predict`: labels for images, by an exported model."""
 
 from __future__ import annotations
 
@@ -14,21 +14,14 @@ import typer
 from analysis.export.summary import Form
 from ledger.formatting import plural
 from search.cli.options import Plugins
-from search.runner.interrupt import until_ctrl_c
 from training.errors import UserError
 from training.process.text_files import encoding_of
-
-Export = Annotated[Path, typer.Argument(help="A folder that `sweep export` wrote.")]
-Model = Annotated[
-    Form, typer.Option(help="Model file to use; `sweep export --onnx` and `--int8` write the ONNX files.")
-]
-Device = Annotated[str, typer.Option(help="Device: `cpu`, `cuda`, `cuda:1` or `mps`; `auto`: a GPU if there is one.")]
 
 LARGEST_BYTES = 2**26  # of a list; about half a million paths
 
 
 def predict(
-    export: Export,
+    export: Annotated[Path, typer.Argument(help="A folder that `sweep export` wrote.")],
     images: Annotated[
         Path | None,
         typer.Argument(
@@ -43,8 +36,12 @@ def predict(
     top_k: Annotated[
         int | None, typer.Option(min=1, help="Write the best K labels only. Default: all probabilities.")
     ] = None,
-    model: Model = "torch",
-    device: Device = "auto",
+    model: Annotated[
+        Form, typer.Option(help="Model file to use; `sweep export --onnx` and `--int8` write the ONNX files.")
+    ] = "torch",
+    device: Annotated[
+        str, typer.Option(help="Device: `cpu`, `cuda`, `cuda:1` or `mps`; `auto`: a GPU if there is one.")
+    ] = "auto",
     batch_size: Annotated[int, typer.Option(min=1, help="Number of images per batch.")] = 64,
     plugins: Plugins = None,
 ) -> None:
@@ -106,34 +103,3 @@ def choose_images(images: Path | None, list_: Path | None) -> Path | list[str]:
             f"{place}: it is not a text file with a path on each line. To label one image, leave --list out."
         )
     return paths
-
-
-def serve(
-    export: Export,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; `0.0.0.0` also accepts other machines, without a password.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; `0` chooses a free one.")] = 8000,
-    model: Model = "torch",
-    device: Device = "auto",
-    max_mb: Annotated[int, typer.Option(min=1, max=1000, help="Largest request, in megabytes.")] = 20,
-    plugins: Plugins = None,
-) -> None:
-    """Serve an exported model: a POST request with an image gets its label and probabilities."""
-    from analysis.export.bundle import check_export
-
-    check_export(export, model)
-    from analysis.export.classifier import load_classifier
-    from analysis.export.server import PATH, ModelService
-    from analysis.web_server import is_loopback, make_server, open_socket
-
-    with open_socket(host, port) as listener:
-        address, number = listener.getsockname()[:2]
-        service = ModelService(load_classifier(export, model, device), {host.lower(), address}, max_mb * 2**20)
-        shown = f"[{address}]" if ":" in address else address
-        print(f"Serving {export} (Ctrl-C ends it). Try it with an image of your own:", flush=True)
-        print(f"curl --data-binary @image.png http://{shown}:{number}{PATH}", flush=True)
-        if not is_loopback(address):
-            print("Every machine that reaches this address can use the model: there is no password.", flush=True)
-        with until_ctrl_c():
-            make_server(service.make_app()).run(sockets=[listener])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +16,12 @@ from search.cli.options import (
     options_of,
 )
 from search.copies.place import copy_output
-from search.sweep_options import OpenOptions, ReadOptions, complete_trial
+from search.runner.interrupt import until_ctrl_c
+from search.sweep_options import FOLLOW, OpenOptions, ReadOptions, complete_trial
+from training.errors import UserError
+
+if TYPE_CHECKING:
+    from ledger.record import SweepRecord
 
 HERE = ("name", "overrides", "storage", "plugins")  # of a sweep that is trained further, which needs its folder
 
@@ -25,6 +30,7 @@ HERE = ("name", "overrides", "storage", "plugins")  # of a sweep that is trained
 def report(
     *,
     out: Annotated[Path | None, typer.Option(help="The page to write. Default: reports/NAME.html.")] = None,
+    follow: Annotated[bool, FOLLOW] = False,
     as_json: AsJson = False,
     copy_to: CopyTo = None,
     **place: Any,
@@ -40,9 +46,23 @@ def report(
         place["name"] = name_latest(place, console)
         page = choose_page(place["name"], out)
         record = search.open(**place, console=console).record
+        if follow:
+            from search.evaluation.follow import follow_to_end, write_last
+
+            def reread() -> SweepRecord:
+                return search.open(**place, console=console).record
+
+            with until_ctrl_c():
+                follow_to_end(record, reread, page, console)
+            record = reread()
         from search.evaluation.report import report_sweep
 
-        findings = report_sweep(record, page, console, place["tracking_uri"])
+        try:
+            findings = report_sweep(record, page, console, place["tracking_uri"])
+        except UserError:
+            if follow:
+                write_last(record, page)
+            raise
         if copy_to is not None:
             console.print(copy_output(copy_to, record.name, page), markup=False)
     if as_json:

@@ -26,9 +26,10 @@ from ledger.formatting import format_effect, format_score
 from ledger.record import SweepRecord
 from ledger.tables import make_tables
 from search.display.tables.columns import Column, Columns
+from search.evaluation.follow import write_page
 from search.tracking.own_run import log_results
+from search.tracking.run import PAGE
 from training.errors import UserError
-from training.process.writable import complete_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,9 +54,7 @@ def report_sweep(record: SweepRecord, out: Path, console: Console, uri: str | No
             f"{record.name}: it is a replication of {made.of}. Its page is written by: sweep {made.kind} {made.of}"
         )
     findings = find(make_tables(record))
-    text = render_report(findings)
-    with complete_file("--out", out) as path:
-        path.write_text(text)
+    write_page(out, render_report(findings))
     console.print(Text(describe_lead(findings.sweep.metric, findings.lead), style="bold"))
     console.print()
     console.print(Columns(COLUMNS, list(_rows(findings))))
@@ -69,11 +68,17 @@ def report_sweep(record: SweepRecord, out: Path, console: Console, uri: str | No
     for sentence in filter(None, [*findings.cautions, record.without_plugins]):
         console.print(Text.assemble(("! ", "bold yellow"), sentence))
     console.print(Text(f"Report: {out}"))
-    with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder, "report.html")
-        shutil.copy(out, page)
-        log_results(record, {}, [page], [], time.time(), console, uri)
+    attach_page(record, out, console, uri)
     return findings
+
+
+def attach_page(record: SweepRecord, page: Path, console: Console, uri: str | None = None) -> None:
+    """Copy the page of a sweep that has ended to its run in MLflow; `uri` as in `report_sweep`."""
+    if not page.is_file():
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copied = Path(shutil.copy(page, Path(folder, PAGE)))
+        log_results(record, {}, [copied], [], time.time(), console, uri)
 
 
 def _rows(findings: Findings) -> Iterator[list[str]]:

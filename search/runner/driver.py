@@ -130,7 +130,6 @@ def _describe_driver(plan: PreparedSweep) -> DriverStarted:
         threads=threads,
         slots=plan.capacity.slots,
         gpus=demand.gpus,
-        dashboard=plan.dashboard,
         seconds=plan.seconds,
         plugins=tuple(dict.fromkeys(Recipe.plugins().values())),
     )

@@ -8,6 +8,7 @@ import os
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ledger.events import AnyEvent, Dataset, Extension, SettingsChanged, SweepStarted
@@ -43,11 +44,13 @@ def run_sweep(
     console: Console,
     opening: Sequence[AnyEvent] = (),
     preset: str = "",
+    page: Path | None = None,
 ) -> SweepEnd:
     """Run a new sweep to its end, its time budget, or Ctrl-C.
 
     `opening` has the ledger's first events after its header: warm starts, or all trials of a replication. `preset` is the
-    text of the space that a preset made; the folder keeps it.
+    text of the space that a preset made; the folder keeps it. `page` is written by another process while the sweep runs;
+    MLflow gets it too.
     """
     trust(settings.tracking_uri, settings.address, settings.copy_to)
     probe_cluster(settings.address)
@@ -63,7 +66,7 @@ def run_sweep(
         if settings.address is None:
             check_early(space, folder.path.parent, settings, phases.begin)
         sweep_id = uuid.uuid4().hex
-        tracking = _make_tracking(folder, sweep_id, space, settings)
+        tracking = _make_tracking(folder, sweep_id, space, settings, page)
         plan = make_plan(space, settings, folder.path.parent, tracking, phases, console)
     settings.remember()
     header = make_header(folder.name, sweep_id, plan.space, settings, plan.dataset)
@@ -75,15 +78,15 @@ def run_sweep(
             plan.space, Ledger(folder.ledger), seed=settings.seed, resolve=plan.resolve, listeners=[tracking]
         )
         end = drive(folder, controller, settings, plan, tracking, console)
-    return _restart_ray(end, console) if end.is_ray_lost else end
+    return _restart_ray(end, console, page) if end.is_ray_lost else end
 
 
-def _restart_ray(end: SweepEnd, console: Console) -> SweepEnd:
+def _restart_ray(end: SweepEnd, console: Console, page: Path | None) -> SweepEnd:
     """Start Ray again after its servers on this machine ended, and continue the sweep; a second time is not tried."""
     name = end.record.name
     console.print("Ray ended on this machine. It starts again, and the trials continue from their last epochs.")
     gc.collect()  # Tune's objects of the Ray that ended must not meet the next one
-    again = resume_sweep(end.record.folder, console, end.seconds_left, is_restart=True)
+    again = resume_sweep(end.record.folder, console, end.seconds_left, is_restart=True, page=page)
     if again.is_ray_lost:
         raise UserError(
             f"Ray ended on this machine twice. Look for the reason, then continue with: sweep resume {name}"
@@ -98,11 +101,12 @@ def resume_sweep(
     more_trials: int = 0,
     changes: Mapping[str, Any] | None = None,
     is_restart: bool = False,
+    page: Path | None = None,
 ) -> SweepEnd:
     """Continue a sweep after any kind of interruption.
 
     `more_trials` extends it. `changes` has settings that are other than before, such as the cluster or the MLflow store.
-    `is_restart` is whether Ray was started again already.
+    `page` is that of `run_sweep`. `is_restart` is whether Ray was started again already.
     """
     with folder.locked():
         end_left(folder.processes)
@@ -128,7 +132,7 @@ def resume_sweep(
             ledger.append(Extension(trials=more_trials))
         record = SweepRecord(folder, ledger.events)
         settings = replace(settings, time_budget_seconds=time_budget_seconds)
-        tracking = _make_tracking(folder, record.header.id, record.space, settings)
+        tracking = _make_tracking(folder, record.header.id, record.space, settings, page)
         if record.is_done:
             return _deliver(record, tracking, is_moved)
         console.print(describe_progress(record), markup=False)
@@ -150,7 +154,7 @@ def resume_sweep(
         controller.trials.reserve(folder.trial_numbers())
         controller.take_over()
         end = drive(folder, controller, settings, plan, tracking, console)
-    return _restart_ray(end, console) if end.is_ray_lost and not is_restart else end
+    return _restart_ray(end, console, page) if end.is_ray_lost and not is_restart else end
 
 
 def describe_progress(record: SweepRecord) -> str:
@@ -228,7 +232,7 @@ def check_frozen_space(record: SweepRecord) -> None:
         )
 
 
-def _make_tracking(folder: SweepFolder, sweep_id: str, space: Space, settings: Settings) -> Tracking:
+def _make_tracking(folder: SweepFolder, sweep_id: str, space: Space, settings: Settings, page: Path | None) -> Tracking:
     return Tracking(
         settings.tracking_uri,
         settings.experiment,
@@ -236,4 +240,5 @@ def _make_tracking(folder: SweepFolder, sweep_id: str, space: Space, settings: S
         sweep_id=sweep_id,
         metric=space.search.metric,
         ledger=folder.ledger,
+        page=page,
     )

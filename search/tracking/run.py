@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import logging
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import DatasetInput, Metric, Param, RunTag
 
+PAGE = "report.html"  # the artifact of the sweep's run
 METRICS, PARAMS = 800, 100  # entries in one call; MLflow accepts 1000 in total
 # Errors of a folder on this machine, which no answer of a server raises.
 LOCAL = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST})
@@ -122,6 +124,12 @@ class Run:
         """Copy a file to the run's artifacts, as `NAME.gz`; an earlier copy is replaced."""
         with compressed(file) as packed:
             self._send_file(packed.name, lambda: self.client.log_artifact(self.id, str(packed)))
+
+    def log_page(self, page: Path) -> None:
+        """Copy a page to the run's artifacts, as `report.html`; an earlier copy is replaced."""
+        with tempfile.TemporaryDirectory() as folder:
+            copied = Path(shutil.copy(page, Path(folder, PAGE)))
+            self._send_file(PAGE, lambda: self.client.log_artifact(self.id, str(copied)))
 
     def log_dataset(self, dataset: Dataset) -> None:
         """Log the data that the run was trained on. MLflow keeps one entry for all runs."""

@@ -29,6 +29,7 @@ class SweepRuns:
         self.store: RunStore
         self.runs: dict[int, Run] = {}
         self.artifacts = ArtifactPlace()
+        self.sent_page = 0  # when the page that MLflow has was written, in ns
         self.begun = False
         self.unsure = False  # True after a failed request that may still have created a run
 
@@ -114,6 +115,13 @@ class SweepRuns:
         run, stamp = self.runs[PARENT], to_milliseconds(last_time)
         run.log_compressed(ledger)
         run.write("running", "RUNNING", metrics=summary(trials, stamp))
+
+    def attach(self, page: Path) -> None:
+        """Copy the page of the running sweep to its run, if it is another one than the last time."""
+        made = page.stat().st_mtime_ns if page.is_file() else 0
+        if made > self.sent_page:
+            self.runs[PARENT].log_page(page)
+            self.sent_page = made
 
     def _log_dataset(self, run: Run) -> None:
         if self.dataset is not None:

@@ -30,7 +30,7 @@ class Tracking:
     """Accepts the ledger's events without blocking or failing; a thread folds and sends them.
 
     With `nested=False` it logs a single training: trial 0 is the only run, named `sweep`, without a parent. The file
-    `ledger` is copied to the sweep's run from time to time, and at the end.
+    `ledger` is copied to the sweep's run from time to time, and at the end; `page` while the sweep runs.
     """
 
     def __init__(
@@ -43,11 +43,12 @@ class Tracking:
         metric: str,
         nested: bool = True,
         ledger: Path | None = None,
+        page: Path | None = None,
     ) -> None:
         self.uri = make_absolute(uri)
         self.experiment = experiment
         self.trials = Trials(metric)
-        self._ledger = ledger
+        self._ledger, self._page = ledger, page
         self._next_publication = 0.0
         self._runs = SweepRuns(sweep, sweep_id, nested=nested)
         self._queue: SimpleQueue[list[AnyEvent] | None] = SimpleQueue()
@@ -194,6 +195,8 @@ class Tracking:
         began = time.monotonic()
         if began >= self._next_publication:
             self._runs.publish(self.trials, self._ledger, self._last_time)
+            if self._page is not None:
+                self._runs.attach(self._page)
             took = time.monotonic() - began
             self._next_publication = began + max(PUBLISH_SECONDS, 20 * took)
 

@@ -53,12 +53,6 @@ RESULTS = {
     "predict below a file": ("predict exports/good photos --out notes.txt/labels.csv", "--out=notes.txt/labels.csv"),
     "predict into no name": ("predict exports/good photos --out ''", "--out="),
     "predict with an option without its value": ("predict exports/good photos --out", "--out", "requires an argument", "sweep predict --help"),
-    "serve an export that is not there": ("serve exports/nothing", "exports/nothing", "sweep export"),
-    "serve on a port that there is not": ("serve exports/good --port 65536", "--port", "65536"),
-    "serve on another machine's address": ("serve exports/good --host 192.0.2.1", "--host=192.0.2.1", "cannot listen"),
-    "serve on no address": ("serve exports/good --host ''", "--host=", "an address is missing", "127.0.0.1"),
-    "a dashboard on no address": ("dashboard done-1 --host ' '", "--host=", "an address is missing", "127.0.0.1"),
-    "serve with requests of no size": ("serve exports/good --max-mb 0", "--max-mb", "0"),
     # Techniques.
     "a misspelt technique to read of": ("techniques mixpu", "mixpu", "Did you mean mixup?"),
     "a technique in capitals to read of": ("techniques MIXUP", "MIXUP", "mixup"),

@@ -23,15 +23,13 @@ COMMANDS = [
     "data",
     "train",
     "predict",
-    "serve",
     "list",
     "ui",
-    "dashboard",
 ]
-NEED_A_WORD = [*(name for name in NAMED if name != "show"), "data", "train", "predict", "serve"]
+NEED_A_WORD = [*(name for name in NAMED if name != "show"), "data", "train", "predict"]
 HAVE_A_STORE = {
     **dict.fromkeys(["run quick", "train recipe.yaml", "ui"], "--tracking-uri"),
-    **dict.fromkeys(["report done-1", "dashboard done-1"], "--from"),
+    **dict.fromkeys(["report done-1"], "--from"),
 }
 DAMAGED = {
     "binary": "ledger.jsonl:1",
@@ -51,11 +49,6 @@ SWEEPS = {
     **{f"{line.split()[0]} on a store of no known kind": (f"{line} {option} ftp://store", option, "ftp://store", "sqlite:///mlflow.db") for line, option in HAVE_A_STORE.items()},
     **{f"show a damaged sweep: {name}": (f"show {name} --storage damaged", f"damaged/{name}", words) for name, words in DAMAGED.items() if "space" not in name},
     **{f"resume a damaged sweep: {name}": (f"resume {name} --storage damaged", f"damaged/{name}", words) for name, words in DAMAGED.items()},
-    "dashboard of an unknown sweep": ("dashboard nothing", "nothing: no such sweep", "There are: ", "done-1"),
-    "dashboard where there is no sweep": ("dashboard --storage empty", "--storage=", "there is no sweep", "sweep run"),
-    "dashboard of a store without a name": ("dashboard --from sqlite:///mlflow.db", "--from", "name the sweep"),
-    "dashboard at an address of another machine": ("dashboard done-1 --host 203.0.113.7", "--host=203.0.113.7", "cannot listen"),
-    "dashboard on an impossible port": ("dashboard done-1 --port 99999", "--port=99999", "sweep dashboard --help"),
     # The command itself.
     "a misspelt command": ("rnu quick", "rnu", "Did you mean 'run'?", "sweep --help"),
     "a space for a command": ("quick", "No such command 'quick'", "sweep --help"),

@@ -284,7 +284,6 @@ function restoreIntervals(chart, intervals) {
 }
 
 // Draws a figure element. `onTrial` gets the row of a clicked trial, `onBrush` the selected rows or null.
-// Returns a function that draws it again after `take`, with what the user has selected in it.
 function draw(element, builders, { onTrial, onBrush }) {
   const build = builders[element.dataset.chart];
   const chart = echarts.init(element.querySelector(".canvas"), null, { renderer: "canvas" });
@@ -317,10 +316,6 @@ function draw(element, builders, { onTrial, onBrush }) {
   });
   new ResizeObserver(() => chart.resize()).observe(element);
   for (const query of ["(prefers-color-scheme: dark)", "(max-width: 40rem)"]) matchMedia(query).addEventListener("change", render);
-  return () => {
-    const isZoomed = (chart.getOption().dataZoom || []).some(({ start, end }) => start > 0 || end < 100);
-    if (!isZoomed) render();
-  };
 }
 
 // On paper nobody can open a part of the page.

@@ -4,8 +4,11 @@ const section = document.querySelector(".trials");
 const table = makeTable(section, showTrial);
 // A figure is drawn when it comes near the window, so that a page of many trials opens at once; the others follow.
 const waiting = new Set(document.querySelectorAll("[data-chart]"));
+let afterDraw = () => {}; // keep.js has more to do
 const drawOnce = (element) => {
-  if (waiting.delete(element)) draw(element, BUILDERS, { onTrial: showTrial, onBrush: table.brush });
+  if (!waiting.delete(element)) return;
+  draw(element, BUILDERS, { onTrial: showTrial, onBrush: table.brush });
+  afterDraw(element);
 };
 for (const element of waiting) {
   fillControls(element);

@@ -1,15 +1,13 @@
 // Tables that are sorted by a click on a column.
-// A cell with a key of its own is sorted by it. One such as `#1–3`, `93.1 %` or `+1.3 (0.5 to 2.1)` is sorted by its first number, other text by its letters.
+// A cell such as `#1–3`, `93.1 %` or `+1.3 (0.5 to 2.1)` is sorted by its first number, other text by its letters.
 function sortKey(cell) {
-  const text = cell.dataset.sort ?? cell.textContent.trim();
+  const text = cell.textContent.trim();
   const number = text.replaceAll(",", "").match(/^[#+]?([-−]?\d+(\.\d+)?)/);
   return number ? Number(number[1].replace("−", "-")) : text.toLowerCase();
 }
 
-// Returns a function that sorts new rows as the user has asked for.
 function makeSortable(table) {
   const body = table.tBodies[0];
-  let sort = () => {};
   const heads = [...table.tHead.rows[0].cells];
   for (const [place, head] of heads.entries()) {
     const button = document.createElement("button");
@@ -18,15 +16,11 @@ function makeSortable(table) {
     head.replaceChildren(button);
     button.addEventListener("click", () => {
       const up = head.ariaSort !== "ascending";
-      sort = () => {
-        const order = (a, b) => typeof a === typeof b ? (a < b ? -1 : a > b ? 1 : 0) : typeof a === "number" ? -1 : 1;
-        const keyed = [...body.rows].map((row) => [sortKey(row.cells[place]), row]);
-        keyed.sort(([a], [b]) => (up ? 1 : -1) * order(a, b));
-        body.append(...keyed.map(([, row]) => row));
-      };
+      const order = (a, b) => typeof a === typeof b ? (a < b ? -1 : a > b ? 1 : 0) : typeof a === "number" ? -1 : 1;
+      const keyed = [...body.rows].map((row) => [sortKey(row.cells[place]), row]);
+      keyed.sort(([a], [b]) => (up ? 1 : -1) * order(a, b));
+      body.append(...keyed.map(([, row]) => row));
       for (const other of heads) other.ariaSort = other === head ? (up ? "ascending" : "descending") : null;
-      sort();
     });
   }
-  return () => sort();
 }

@@ -126,5 +126,15 @@ function makeTable(section, onTrial) {
   state.addEventListener("change", restart);
   more.addEventListener("click", () => { limit += 4 * STEP; render(); });
   refresh(rows);
-  return { refresh, brush(found) { brushed = found; restart(); } };
+  return {
+    brush(found) { brushed = found; restart(); },
+    read: () => ({ sorted, limit, search: search.value, state: state.value }),
+    restore(kept) {
+      sorted = kept.sorted;
+      search.value = kept.search;
+      if ([...state.options].some(({ value }) => value === kept.state)) state.value = kept.state;
+      limit = kept.limit;
+      render();
+    },
+  };
 }

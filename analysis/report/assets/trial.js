@@ -22,15 +22,17 @@ function recipeOf(row) {
   return { ...sweep.fixed, ...Object.fromEntries(own) };
 }
 
+// The end of each trial's log, on the page of a running sweep.
+const logs = document.getElementById("logs") ? JSON.parse(await unpack("logs")) : {};
+
 function showTrial(row) {
-  fillTrial(row);
   const dialog = document.getElementById("trial");
+  fillTrial(dialog, row);
   dialog.showModal();
   drawOwnCurve(dialog.querySelector(".canvas"), row);
 }
 
-function fillTrial(row) {
-  const dialog = document.getElementById("trial");
+function fillTrial(dialog, row) {
   const put = (key, text) => { dialog.querySelector(`[data-put=${key}]`).textContent = text; };
   const epochs = trials.epochs_done[row] ?? 0;
   const seconds = trials.seconds[row], memory = trials.memory_mb[row];
@@ -43,6 +45,8 @@ function fillTrial(row) {
   put("changes", changed.join("\n") || "The recipe is that of the baseline.");
   put("recipe", `format: ${sweep.format}\nrecipe:\n${toYaml(nest(recipeOf(row)), "  ")}`);
   put("scores", listEpochs(row).join("\n") || "No epoch has ended.");
+  dialog.dataset.trial = trials.trial[row];
+  if (dialog.querySelector("[data-put=log]")) put("log", logs[nameOf(row)] || "This trial has no log here.");
   put("export", `sweep export ${sweep.name} --trial ${nameOf(row)}`);
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -93,7 +94,8 @@ def find_free_port(first: int) -> int:
     """Return the first free port, starting at `first`."""
     if not 1 <= first <= LAST_PORT:
         raise UserError(f"--port={first}: a port is a number from 1 to {LAST_PORT}. The default is 5000.")
-    from analysis.web_server import open_socket
-
-    with open_socket("127.0.0.1", first, PORTS) as probe:
-        return int(probe.getsockname()[1])
+    last = min(first + PORTS - 1, LAST_PORT)
+    for port in range(first, last + 1):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise UserError(f"--port={first}: no port from {first} to {last} can be opened. Name another.")

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from search.result import Result
 
 
-def conclude(result: Result, publish: bool = False, dashboard: bool = False) -> None:
+def conclude(result: Result, publish: bool = False) -> None:
     """Print a search's leaderboard, export its best trial, and print how to continue.
 
-    With `publish` the export is attached to the sweep's run in MLflow. With `dashboard` the sweep had one.
+    With `publish` the export is attached to the sweep's run in MLflow.
 
     Raises:
         typer.Exit: the sweep was interrupted, or no trial completed.
@@ -71,8 +71,6 @@ def conclude(result: Result, publish: bool = False, dashboard: bool = False) -> 
             f"All {plural(len(trials), 'recipe')} of this space have been trained, so the sweep ended before its "
             f"{record.budget} trials."
         )
-    if dashboard:
-        console.print(f"Open pages of the dashboard keep the results. Open it again: sweep dashboard {record.name}")
     if result.state == "interrupted":
         raise typer.Exit(130)
     if not best:

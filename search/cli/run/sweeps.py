@@ -74,7 +74,7 @@ def _search(
     from search.cli.run.conclusion import conclude  # imports libraries that take seconds
 
     console.quiet = False
-    conclude(result, publish, given["dashboard"])
+    conclude(result, publish)
 
 
 def rm(

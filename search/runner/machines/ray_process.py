@@ -166,15 +166,6 @@ def _init_beside(init: Callable[[], object]) -> None:
     done.result()
 
 
-def find_dashboard() -> str:
-    """Return the address of Ray's own dashboard; empty without one."""
-    import ray
-    from ray._private.worker import get_dashboard_url  # a second `ray.init` has it too, but prints a line
-
-    address = get_dashboard_url() if ray.is_initialized() else None
-    return f"http://{address}" if address else ""
-
-
 def _own_settings() -> dict[str, str]:
     """Return the variables of this process that workers on other machines need too."""
     from training.data.files.pixel_store import LIMIT_VARIABLES

@@ -30,7 +30,7 @@ from search.runner.machines.preparation import (
     prepare_machine,
     start_preparing,
 )
-from search.runner.machines.ray_process import find_dashboard, start_ray
+from search.runner.machines.ray_process import start_ray
 from spaces.space import Space
 from training.errors import UserError
 from training.process.writable import made_for_now
@@ -101,7 +101,6 @@ class PreparedSweep:
     resolve: Callable[[Recipe], Recipe]
     seconds: dict[str, float]
     dataset: Dataset | None
-    dashboard: str = ""  # address of Ray's own dashboard
     execute: Executor = run_on_ray
     files: Mapping[str, str] = field(default_factory=dict)  # the images of the data set
     began: float = field(default_factory=time.monotonic)  # when the phases of the command began
@@ -190,7 +189,6 @@ def make_plan(
         make_resolver(facts),
         seconds,
         dataset,
-        dashboard=find_dashboard(),
         files=next((fact.files for fact in facts), {}),
         began=phases.began,
     )

@@ -22,7 +22,7 @@ from analysis.export.classifier import load_classifier
 from analysis.export.onnx_export import export_onnx, quantise
 from analysis.export.prediction import Options, predict_images
 from analysis.export.served_model import ServedClassifier
-from training.data.files.decode import decode_image
+from training.data.files.decode import read_image
 from training.data.load_data import load_data
 from training.data.pipelines.loaders import make_eval_loader
 from training.data.preprocessing.transform import fit, normalise
@@ -406,7 +406,7 @@ def test_the_card_and_a_registered_model_prepare_images_by_the_crop_mode(make_ex
     assert float((ours - expected).abs().mean()) < 0.15  # torchvision pads at another half pixel
 
 
-def test_the_model_in_the_registry_has_the_limits_and_the_pixels_of_the_other_readers(exported):
+def test_the_model_in_the_registry_has_the_limits_and_the_pixels_of_the_other_readers(exported, tmp_path):
     from mlflow.exceptions import MlflowException
 
     from analysis.export import served_model
@@ -421,7 +421,8 @@ def test_the_model_in_the_registry_has_the_limits_and_the_pixels_of_the_other_re
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, "PNG")
     classifier = load_classifier(exported, device="cpu")
-    image = classifier.prepare(decode.decode_image(stream.getvalue()))
+    (tmp_path / "image").write_bytes(stream.getvalue())
+    image = classifier.prepare(read_image(str(tmp_path / "image")))
     expected = normalise(image[None], classifier.recipe.evaluation_preprocessing)[0]
     assert np.allclose(served.prepare(stream.getvalue()), expected, atol=1e-6)
     stream = io.BytesIO()
@@ -430,13 +431,14 @@ def test_the_model_in_the_registry_has_the_limits_and_the_pixels_of_the_other_re
         served.prepare(stream.getvalue())
 
 
-def test_the_model_in_the_registry_turns_photographs_upright(exported):
+def test_the_model_in_the_registry_turns_photographs_upright(exported, tmp_path):
     ramp, exif, stream = (np.linspace(0, 255, 70 * 50).reshape(70, 50)).astype(np.uint8), Image.Exif(), io.BytesIO()
     exif[274] = 6
     Image.fromarray(ramp).save(stream, "JPEG", quality=95, exif=exif)
     served, classifier = ServedClassifier(), load_classifier(exported, device="cpu")
     served.summary = read_export(exported).summary
-    pixels = classifier.prepare(decode_image(stream.getvalue()))
+    (tmp_path / "image").write_bytes(stream.getvalue())
+    pixels = classifier.prepare(read_image(str(tmp_path / "image")))
     expected = normalise(pixels[None], classifier.recipe.evaluation_preprocessing)[0]
     torch.testing.assert_close(served.prepare(stream.getvalue()), expected, atol=1e-6, rtol=0)
 

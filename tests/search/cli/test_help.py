@@ -29,8 +29,8 @@ def test_the_help_lists_the_commands_in_groups(monkeypatch, capsys):
     app(["--help"], standalone_mode=False)
     _, *panels = re.split("╭─ (?!Options)", capsys.readouterr().out)
     groups = {panel.split(" ─")[0]: re.findall(r"^│ (\S+)", panel, re.MULTILINE) for panel in panels}
-    assert list(groups) == ["Search", "Results", "A running sweep", "Serving", "Housekeeping"]
-    assert groups["Serving"] == ["predict", "serve"]
+    assert list(groups) == ["Search", "Results", "A running sweep", "Housekeeping"]
+    assert "predict" in groups["Results"]
     assert {name for group in groups.values() for name in group} == set(COMMANDS)
 
 

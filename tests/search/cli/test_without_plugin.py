@@ -12,8 +12,7 @@ from analysis import load
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from search.cli.main import app
-from search.dashboard.findings import make_findings
-from search.dashboard.live_sweep import LiveSweep
+from search.evaluation.follow import Follower, read_folder
 from spaces.load import load_space, parse_space
 from tests.analysis.made_up import simulate, write
 from training import plugins
@@ -89,7 +88,7 @@ def test_states_scores_and_values_are_shown(capsys):
     assert on == [row["recipe"]["input_noise.strength"] for row in rows if row["recipe"]["input_noise.strength"]]
 
 
-def test_list_report_dashboard_and_notebooks_read_it(capsys, home):
+def test_list_report_the_running_page_and_notebooks_read_it(capsys, home):
     shown, said = run(capsys, "list")
     assert "20/20" in shown
     assert "! own: This sweep has the augmentation posterised, " in said
@@ -100,11 +99,8 @@ def test_list_report_dashboard_and_notebooks_read_it(capsys, home):
     plugins.forget()
     assert len(load("own").trials) == 20
     plugins.forget()
-    assert "problem" not in make_findings(SweepFolder(home / "sweeps" / "own"))
-    plugins.forget()
-    live = LiveSweep(SweepFolder(home / "sweeps" / "own")).describe(0, "")
-    assert len(live["rows"]) == 20
-    assert "technique input_noise" in live["problem"]
+    Follower(read_folder(SweepFolder(home / "sweeps" / "own")), Path("page.html")).write()
+    assert "input_noise" in Path("page.html").read_text()
 
 
 @pytest.mark.parametrize(

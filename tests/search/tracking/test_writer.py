@@ -591,3 +591,24 @@ def test_a_real_server_whose_artifacts_cannot_be_written_here_gets_everything_el
     assert send_notes(record, record.settings)
     with pytest.raises(UserError, match=r"MLflow takes no files: .*Start its server with --serve-artifacts"):
         publish_export(record, folder.path)
+
+
+def test_the_page_of_a_running_sweep_is_an_artifact_of_its_run_and_renewed(uri, sweep_id, tmp_path, monkeypatch):
+    monkeypatch.setattr(tracking, "PUBLISH_SECONDS", 0.0)
+    page, ledger = tmp_path / "reports" / "mine.html", tmp_path / "ledger.jsonl"
+    page.parent.mkdir()
+    ledger.write_text("")
+    made = make_tracking(uri, sweep_id, ledger=ledger, page=page)
+    made.wait_ready()
+    made.replay(timed(start(0), report(0, 1)))
+    for text in ("first", "second"):
+        page.write_text(text)
+        wait_until(lambda text=text: has_page(uri, sweep_id, text))
+    made.close("completed")
+    assert read_artifact(read_runs(uri, sweep_id)["sweep"], "report.html").read_text() == "second"
+
+
+def has_page(uri, sweep_id, text):
+    run = read_runs(uri, sweep_id).get("sweep")
+    file = run and read_artifact(run, "report.html")
+    return file and file.is_file() and file.read_text() == text

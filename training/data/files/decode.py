@@ -17,7 +17,7 @@ from training.data.files.metadata import turn_upright, upright_size, without_met
 from training.errors import DataAway, ImageError, printable
 from training.process.text_files import refuse_irregular
 
-# The limits of every image that is read: folders, packed files, uploads, predictions. A file of 10 KB can have 10^8
+# The limits of every image that is read: folders, packed files, predictions. A file of 10 KB can have 10^8
 # pixels. `analysis/export/served_model.py` repeats the limits, because MLflow copies that file alone.
 MAX_PIXELS = 160_000_000  # the largest cameras take 151 million in one shot; 7 bytes each while one image is decoded
 MAX_RATIO = 150  # of the sides; with a shorter side of 1,024, such an image still has fewer than MAX_PIXELS
@@ -59,15 +59,6 @@ def read_image(path: str, reduce_to: int | None = None) -> np.ndarray:
     return _read(path, lambda image: _to_pixels(image, reduce_to))
 
 
-def decode_image(content: bytes, reduce_to: int | None = None) -> np.ndarray:
-    """Decode the bytes of an image file as `read_image` does.
-
-    Raises:
-        UnreadableImage: they are not an image, or are damaged.
-    """
-    return _read(content, lambda image: _to_pixels(image, reduce_to))
-
-
 def read_side(path: str) -> int:
     """Return the shorter side of an image in pixels, from its header alone.
 
@@ -98,8 +89,10 @@ def open_image(file: IO[bytes]) -> Image.Image:
     try:
         image = Image.open(file, formats=FORMATS)
     except Image.UnidentifiedImageError:
-        if not (is_heic(_read_head(file)) and can_read_heic()):
+        file.seek(0)
+        if not (is_heic(file.read(HEAD_BYTES)) and can_read_heic()):
             raise
+        file.seek(0)
         image = Image.open(file, formats=["HEIF"])
     width, height = image.size
     if width * height > MAX_PIXELS:
@@ -109,51 +102,38 @@ def open_image(file: IO[bytes]) -> Image.Image:
     return image
 
 
-def _read_head(file: str | bytes | IO[bytes]) -> bytes:
-    if isinstance(file, bytes):
-        return file[:HEAD_BYTES]
-    if isinstance(file, str):
-        with open(file, "rb") as stream:
-            return stream.read(HEAD_BYTES)
-    file.seek(0)
-    head = file.read(HEAD_BYTES)
-    file.seek(0)
-    return head
-
-
-def _read(source: str | bytes, use: Callable[[Image.Image], Result]) -> Result:
-    """Open a file, or the bytes of one, and return what `use` makes of the image.
+def _read(path: str, use: Callable[[Image.Image], Result]) -> Result:
+    """Open a file, and return what `use` makes of the image.
 
     Raises:
         DataAway: the file is away with its disk.
         UnreadableImage: whatever the decoder raises; the message names the file and a way out.
     """
-    path = source if isinstance(source, str) else None
     try:
-        if path is not None:
-            refuse_irregular(path)
-        return _decode(source, use)
+        refuse_irregular(path)
+        return _decode(path, use)
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - decoders raise errors of any kind for a broken file
-        if path is not None and is_away(path, error):
+        if is_away(path, error):
             raise DataAway(f"{printable(path)}: this image is away, perhaps with its disk ({error}).") from None
-        reason = f"this image cannot be read ({_name_reason(source, error)}). Repair or remove it"
-        if path is not None:
-            reason = f"{printable(path)}: {reason}, or set data.skip_unreadable=true to continue without such images"
-        raise UnreadableImage(f"{reason}.") from None
+        raise UnreadableImage(
+            f"{printable(path)}: this image cannot be read ({_name_reason(path, error)}). Repair or remove it, or set "
+            "data.skip_unreadable=true to continue without such images."
+        ) from None
 
 
-def _decode(source: str | bytes, use: Callable[[Image.Image], Result]) -> Result:
+def _decode(path: str, use: Callable[[Image.Image], Result]) -> Result:
     """Open an image, and return what `use` makes of it; if that fails, try again without the image's metadata."""
     try:
         # Not by its path: Pillow maps an uncompressed TIFF file then, and applies its orientation wrongly.
-        with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file, open_image(file) as image:
+        with open(path, "rb") as file, open_image(file) as image:
             return use(image)
     except (MemoryError, ImageTooLarge):
         raise
     except Exception as error:
-        plain = _read_plain(source)
+        with open(path, "rb") as file:
+            plain = without_metadata(file.read())
         if plain is None:
             raise
         try:
@@ -165,16 +145,10 @@ def _decode(source: str | bytes, use: Callable[[Image.Image], Result]) -> Result
             raise error from None
 
 
-def _read_plain(source: str | bytes) -> bytes | None:
-    if isinstance(source, bytes):
-        return without_metadata(source)
-    with open(source, "rb") as file:
-        return without_metadata(file.read())
-
-
-def _name_reason(source: str | bytes, error: Exception) -> str:
+def _name_reason(path: str, error: Exception) -> str:
     if isinstance(error, Image.UnidentifiedImageError):
-        return describe_format(_read_head(source))
+        with open(path, "rb") as file:
+            return describe_format(file.read(HEAD_BYTES))
     if isinstance(error, Image.DecompressionBombError):
         return _TOO_MANY
     if isinstance(error, OSError) and error.strerror:

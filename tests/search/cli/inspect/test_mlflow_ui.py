@@ -45,7 +45,7 @@ def test_the_last_port_in_use_gives_one_sentence():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 65535))
         taken.listen()
-        with pytest.raises(UserError, match="--port=65535: port 65535 cannot be opened"):
+        with pytest.raises(UserError, match="--port=65535: no port from 65535 to 65535 can be opened. Name another"):
             find_free_port(65535)
 
 

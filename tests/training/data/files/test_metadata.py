@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from training.data.files.decode import decode_image, read_image, read_size
+from training.data.files.decode import read_image, read_size
 from training.data.pipelines.dali_loader import read_encoded
 
 PIXELS = np.zeros((24, 16, 3), np.uint8)
@@ -55,9 +55,9 @@ def test_no_field_of_the_exif_data_makes_good_pixels_unreadable(tmp_path, case, 
     path = tmp_path / "photo"
     Image.fromarray(PIXELS).save(path, kind, exif=b"Exif\0\0" + exif, **({"lossless": True} if kind == "WEBP" else {}))
     expected = np.rot90(PIXELS, -1) if turns else PIXELS
-    seen = [read_image(str(path)), decode_image(path.read_bytes())]
-    assert [image.shape for image in seen] == [expected.shape, expected.shape]
-    assert [int(np.abs(image.astype(int) - expected).max()) < 20 for image in seen] == [True, True]
+    seen = read_image(str(path))
+    assert seen.shape == expected.shape
+    assert np.abs(seen.astype(int) - expected).max() < 20
     assert [read_size(str(path)), read_encoded(str(path))[1]] == [expected.shape[:2], expected.shape[:2]]
 
 
@@ -117,15 +117,20 @@ def png_with(name, content, *, checksum=None):
     ],
     ids=["checksum of a text", "huge text", "colour profile", "resolution", "EXIF", "EXIF as text"],
 )
-def test_no_chunk_of_a_png_makes_good_pixels_unreadable(content):
-    assert decode_image(content).tolist() == PIXELS.tolist()
+def test_no_chunk_of_a_png_makes_good_pixels_unreadable(tmp_path, content):
+    path = tmp_path / "photo.png"
+    path.write_bytes(content)
+    assert read_image(str(path)).tolist() == PIXELS.tolist()
 
 
-def test_an_avif_whose_exif_data_cannot_be_written_anew_is_read():
+def test_an_avif_whose_exif_data_cannot_be_written_anew_is_read(tmp_path):
+    path = tmp_path / "photo.avif"
     exif, stream = exif_of((0x131, 5, 1, struct.pack("<LL", 1, 2))), io.BytesIO()
     mark = b"II*\0" + b"-" * (len(exif) - 4)
     Image.fromarray(PIXELS).save(stream, "AVIF", exif=b"Exif\0\0" + exif)
-    assert decode_image(stream.getvalue()).shape == PIXELS.shape
+    path.write_bytes(stream.getvalue())
+    assert read_image(str(path)).shape == PIXELS.shape
     damaged = stream.getvalue().replace(exif, b"xx" + mark[2:])
     assert damaged != stream.getvalue()
-    assert decode_image(damaged).shape == PIXELS.shape
+    path.write_bytes(damaged)
+    assert read_image(str(path)).shape == PIXELS.shape

@@ -19,7 +19,7 @@ DRIVER = DriverStarted(time=START, pid=1, host="far-away", threads=2, slots=1, g
 
 @pytest.fixture(scope="session")
 def space(tmp_path_factory):
-    path = tmp_path_factory.mktemp("dashboard-space") / "made-up.yaml"
+    path = tmp_path_factory.mktemp("growing-space") / "made-up.yaml"
     path.write_text(SPACE)
     return load_space(path)
 

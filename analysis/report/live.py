@@ -1,0 +1,47 @@
+"""The part of a report that changes while its sweep runs; it is made anew each time that the page is written."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from analysis.report.page import render_template
+
+SECONDS = 20.0  # from one page to the next
+PLACE = "<!-- live -->"  # in a page that is otherwise complete; no name or note can have it, because texts are escaped
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One place for a trial; `trial` is None while it is free."""
+
+    trial: str | None = None
+    epoch: int = 0
+    epochs: int = 0
+    score: str = ""
+
+
+@dataclass(frozen=True)
+class Live:
+    """What a running sweep does now. `rungs` are the epochs, the trials that reached them, and the score that passes."""
+
+    name: str
+    state: str
+    done: int
+    budget: int
+    counts: str
+    elapsed: str
+    time_left: str
+    basis: str
+    machine: str
+    workers: Sequence[Worker] = ()
+    rungs: Sequence[tuple[str, int, str]] = ()
+    logs: Mapping[str, str] = field(default_factory=dict, repr=False)  # the end of each trial's log, by its name
+
+
+def put_live(page: str, live: Live) -> str:
+    """Complete a page of `render_live`; it then asks the browser for itself again and again."""
+    logs = json.dumps(dict(live.logs))
+    return page.replace(PLACE, render_template("live.html.j2", live=live, logs=logs, now=time.time(), seconds=SECONDS))
