@@ -9,9 +9,9 @@ from pydantic import BaseModel
 
 from spaces.parameters.domains import DISCRIMINATORS, Choice, IntUniform, LogUniform, Tree, Uniform, find_parameters
 from spaces.schema import Slot, slot_of
+from training.contract.optimizer import AutoLr
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
-from training.techniques.optimization.optimizer import AutoLr
 
 
 def build_baselines(tree: dict[str, Tree], chosen: Recipe) -> list[Recipe]:

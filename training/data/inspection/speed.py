@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
+from training.contract.policy import ALL_BACKENDS
 from training.data.files.images import ImageData
 from training.data.pipelines.datasets import Batch
 from training.data.pipelines.loaders import Loaders, make_loaders
 from training.errors import UserError
 from training.recipe import Recipe
 from training.resolve import with_backend
-from training.techniques.data.augmentation import ALL_BACKENDS
 
 TURNS = 7
 TURN_SECONDS = 0.5
