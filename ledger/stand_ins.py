@@ -9,9 +9,10 @@ from pydantic import ConfigDict
 
 from spaces.parameters.domains import WORDS
 from spaces.reading.document import parse_document
-from training.contract.part import CODE, Part, RecipeView, Values
+from training.contract.part import CODE, Part, Values
 from training.contract.specs import OWN_BACKBONES, OwnBackbone
 from training.contract.technique import Technique
+from training.contract.view import RecipeView
 from training.errors import UserError
 from training.families import FAMILIES, extend
 from training.process.text_files import parse_json

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 VERBOSE = "TECHNIQUE_SEARCH_VERBOSE"
 STORES = r"(https?|(postgresql|mysql|mssql)(\+\w+)?)://.|sqlite:///.|databricks"
 DATABASE = b"SQLite format 3\0"  # the first bytes of every SQLite file
-# Fields with a path.
-PLACES = (("data", "root"), ("data", "path"), ("backbone", "weights"), ("distillation", "teacher"))
 NO_FILE = ("none", "pretrained", "letters")  # values of backbone.weights that are not files
 LONGEST_SECONDS = 366 * 24 * 3600
 MOST_OF_ANYTHING = 1_000_000
@@ -137,9 +135,11 @@ def absolute_paths(space: Space) -> Space:
 
 def change_places(space: Space, change: Callable[[str, str], str]) -> Space:
     """Replace each path of images or weights in a space, also inside choices, by `change(field, path)`."""
+    from training.recipe import Recipe
+
     recipe = dict(space.recipe)
-    for part, name in PLACES:
-        if part in recipe:
+    for part in recipe:
+        for name in getattr(Recipe.model_fields[part].default, "places", ()):
             recipe[part] = _change_field(recipe[part], name, partial(change, f"{part}.{name}"))
     return replace(space, recipe=recipe)
 

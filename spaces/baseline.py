@@ -8,10 +8,10 @@ from typing import get_args
 from pydantic import BaseModel
 
 from spaces.parameters.domains import DISCRIMINATORS, Choice, IntUniform, LogUniform, Tree, Uniform, find_parameters
+from training.contract.optimizer import AutoLr
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 from training.schema import Slot, slot_of
-from training.techniques.optimization.optimizer import AutoLr
 
 
 def build_baselines(tree: dict[str, Tree], chosen: Recipe) -> list[Recipe]:

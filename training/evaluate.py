@@ -12,15 +12,12 @@ from training.errors import UserError
 from training.model.backbones import build_bare
 from training.model.ensemble import Ensemble, count_members
 from training.recipe import Recipe
-from training.techniques.model.attention_pooling import attach_head
-from training.techniques.model.flip_average import average_flips
 
 
 def restore_model(recipe: Recipe, weights: dict[str, torch.Tensor], class_count: int) -> nn.Module:
     """Return the trained model in eval mode and float32, as timm or torchvision builds it.
 
-    With `attention_pooling` on, it has that head; with `flip_average` on, its predictions are the averages; with
-    `snapshots` on, it is an `Ensemble`.
+    Techniques that belong to the model, such as `attention_pooling`, are on in it; with `snapshots` it is an `Ensemble`.
     """
     if recipe.snapshots.is_on:
         alone, members = recipe.without("snapshots"), range(count_members(weights))
@@ -29,11 +26,9 @@ def restore_model(recipe: Recipe, weights: dict[str, torch.Tensor], class_count:
         ).eval()
     image_size = recipe.evaluation_preprocessing.side
     model = build_bare(recipe.backbone, class_count, image_size)
-    if recipe.attention_pooling.is_on:
-        attach_head(model, class_count, recipe.attention_pooling.heads, image_size)
+    for technique in recipe.techniques():
+        technique.rebuild(model, class_count, image_size)
     model.load_state_dict(weights)
-    if recipe.flip_average.is_on:
-        average_flips(model)
     return model.eval()
 
 

@@ -12,12 +12,12 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import create_model
 
+from training.contract.optimizer import Optimizer
 from training.contract.part import AnyPart, Part
+from training.contract.policy import Policy
+from training.contract.schedule import Schedule
 from training.contract.specs import Data
-from training.techniques.data.augmentation import Policy
 from training.techniques.loss.losses import Loss
-from training.techniques.optimization.optimizer import Optimizer
-from training.techniques.optimization.schedule import Schedule
 
 
 class Family(NamedTuple):

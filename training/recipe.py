@@ -19,9 +19,12 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from training.contract.part import CODE, MOST, AnyPart, Part
+from training.contract.optimizer import Optimizer
+from training.contract.part import CODE, MOST, Part
+from training.contract.policy import Policy
+from training.contract.schedule import Schedule
 from training.contract.specs import OWN_BACKBONES, Backbone, Data, Preprocessing
-from training.contract.technique import Technique
+from training.contract.technique import Technique, find_conflict
 from training.data.sources.digits import Digits
 from training.errors import UserError
 from training.families import FAMILIES
@@ -31,7 +34,7 @@ from training.techniques.compute.compilation import Compilation
 from training.techniques.compute.cudnn_benchmark import CudnnBenchmark
 from training.techniques.compute.data_parallel import DataParallel
 from training.techniques.compute.precision import Precision
-from training.techniques.data.augmentation import NoAugmentation, Policy
+from training.techniques.data.augmentation import NoAugmentation
 from training.techniques.data.cutmix import CutMix
 from training.techniques.data.flip import Flip
 from training.techniques.data.fmix import FMix
@@ -61,11 +64,10 @@ from training.techniques.optimization.l2_sp import L2Sp
 from training.techniques.optimization.layer_decay import LayerDecay
 from training.techniques.optimization.lr_scaling import LrScaling
 from training.techniques.optimization.no_decay import NoDecay
-from training.techniques.optimization.optimizer import Optimizer
 from training.techniques.optimization.sam import AnySam, NoSam
-from training.techniques.optimization.schedule import Constant, Schedule
+from training.techniques.optimization.schedules import Constant
 from training.techniques.optimization.snapshots import Snapshots
-from training.techniques.optimization.timm_optimizers import Momentum
+from training.techniques.optimization.torch_optimizers import Momentum
 
 # Called when Recipe has a new field, because a pydantic model contains a copy of the schema of each model in it.
 AFTER_A_NEW_FIELD: list[Callable[[], object]] = []
@@ -208,21 +210,11 @@ class Recipe(Part):
         for change in AFTER_A_NEW_FIELD:
             change()
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """Return the parts with their names, in the order of application."""
         # A recipe that was built before a technique was added has no attribute for it.
-        values = (vars(self).get(name) for name in type(self).model_fields)
-        return (value for value in values if isinstance(value, Part))
-
-    def part(self, part_class: type[AnyPart]) -> AnyPart:
-        """Return the recipe's part of this type; a family of types, such as the optimizers, has a base class.
-
-        Raises:
-            KeyError: the recipe has no part of this type.
-        """
-        for part in self.parts():
-            if isinstance(part, part_class):
-                return part
-        raise KeyError(part_class.__name__)
+        values = ((name, vars(self).get(name)) for name in type(self).model_fields)
+        return ((name, value) for name, value in values if isinstance(value, Part))
 
     def flat(self) -> dict[str, object]:
         """The values by their dotted path, such as `optimizer.lr`; lists are values."""
@@ -245,13 +237,13 @@ class Recipe(Part):
 
     def techniques(self) -> Iterator[Technique]:
         """Return the techniques that are on, in the order of application."""
-        return (part for part in self.parts() if isinstance(part, Technique) and part.is_on)
+        return (part for _, part in self.parts() if isinstance(part, Technique) and part.is_on)
 
     @model_validator(mode="after")
     def _refuse_conflicts(self, info: ValidationInfo) -> Self:
         if info.context == RECORDED:
             return self
-        if sentences := [sentence for part in self.parts() if (sentence := part.conflict(self))]:
+        if sentences := [sentence for name, part in self.parts() if (sentence := find_conflict(name, part, self))]:
             raise PydanticCustomError("conflict", "{sentences}", {"sentences": " ".join(sentences)})
         return self
 

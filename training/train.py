@@ -19,8 +19,7 @@ from training.distributed.parallel import connected, lead
 from training.distributed.rank import Rank
 from training.distributed.sharding import shard
 from training.errors import Diverged
-from training.features.taught import store_logits
-from training.features.use import FeatureUse
+from training.features.use import FeatureUse, store_logits
 from training.loop.auto_values.finders import MilestoneRate, find_batch_size, find_lr
 from training.loop.callbacks import NaNStop
 from training.loop.classifier import Classifier

@@ -14,6 +14,7 @@ from ledger.trials import Trial
 from search.evaluation.replications.findings import Soup
 from search.evaluation.trial_export import choose_trial, read_weights, source_of
 from search.runner.start.moved_data import check_images
+from training.contract.technique import Technique
 from training.errors import UserError
 from training.process.resources import find_device
 from training.recipe import Recipe, read_recipe
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 
     from training.soup import Cooked, Ingredient
 
-# All trials of a soup have the same values of these fields.
-SHARED = ("backbone", "preprocessing", "data", "seed", "attention_pooling", "flip_average", "evaluation_size")
+SHARED = ("backbone", "preprocessing", "data", "seed")  # all trials of a soup have them, and what belongs to the model
 
 
 def cook_soup(record: SweepRecord, out: Path | None, console: Console) -> Soup:
@@ -121,7 +121,8 @@ def gather(record: SweepRecord) -> tuple[Trial, tuple[str, ...], list[Ingredient
 
 def find_difference(first: Recipe, second: Recipe) -> str:
     """Return the first field that trials of a soup must share and these do not; empty if there is none."""
-    return next((field for field in SHARED if getattr(first, field) != getattr(second, field)), "")
+    in_model = [name for name, part in first.parts() if isinstance(part, Technique) and part.is_in_model]
+    return next((field for field in (*SHARED, *in_model) if getattr(first, field) != getattr(second, field)), "")
 
 
 def _describe(record: SweepRecord, cooked: Cooked, out: Path) -> Soup:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 
 from pydantic import ValidationError
 
 from spaces.parameters.domains import Scalar, Tree, find_parameters, format_value
 from spaces.parameters.draws import EveryTrial, OptunaTrial, Params, count, draw, draw_every
-from training.contract.part import AnyPart, Part
+from training.contract.part import Part
+from training.contract.technique import can_conflict, find_conflict
 from training.recipe import Recipe
 from training.schema import slot_of
 
@@ -42,12 +43,6 @@ class _Draft:
 
     def __getattr__(self, field: str) -> object:
         raise _Undrawn(field)
-
-    def part(self, part_class: type[AnyPart]) -> AnyPart:
-        for value in vars(self).values():
-            if isinstance(value, part_class):
-                return value
-        raise _Undrawn(part_class.__name__)
 
 
 def suggest(tree: dict[str, Tree], assignments: dict[str, list[Assignment]], trial: OptunaTrial) -> dict[str, Tree]:
@@ -136,16 +131,12 @@ class Retrace:
 def _conflicts(fields: dict[str, object]) -> bool:
     """Whether an active technique conflicts with one of the fields drawn so far."""
     draft = cast(Recipe, _Draft({field: value for field, value in fields.items() if value is not None}))
-    return any(_conflict(part, draft) for part in fields.values() if _can_conflict(part))
+    return any(_conflict(field, part, draft) for field, part in fields.items() if can_conflict(part))
 
 
-def _can_conflict(part: object) -> TypeGuard[Part]:
-    return isinstance(part, Part) and type(part).conflict is not Part.conflict
-
-
-def _conflict(part: Part, draft: Recipe) -> str | None:
+def _conflict(field: str, part: Part, draft: Recipe) -> str | None:
     try:
-        return part.conflict(draft)
+        return find_conflict(field, part, draft)
     except _Undrawn:
         return None
 

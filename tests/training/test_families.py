@@ -25,7 +25,7 @@ class Stripes(Data):
         return [image.T if n % 2 else image for n, image in enumerate(images)], ["down", "across"] * 40
 """,
     "augmentation": """
-from training.techniques.data.augmentation import Policy
+from training.contract.policy import Policy
 
 class Inverted(Policy):
     def transforms(self, interpolation):
@@ -41,7 +41,7 @@ class Brier(Loss):
         return (logits.softmax(1) - targets).square().sum(1)
 """,
     "optimizer": """
-from training.techniques.optimization.optimizer import Lr, Optimizer, WeightDecay
+from training.contract.optimizer import Lr, Optimizer, WeightDecay
 
 class Radam(Optimizer):
     lr: Lr = 0.01
@@ -53,7 +53,7 @@ class Radam(Optimizer):
         return RAdam(parameters, **self.arguments())
 """,
     "schedule": """
-from training.techniques.optimization.schedule import Schedule
+from training.contract.schedule import Schedule
 
 class InverseSqrt(Schedule):
     def after_warmup(self, steps, warmup):
@@ -140,7 +140,7 @@ def test_a_kind_may_declare_its_name(tmp_path):
 def test_a_kind_may_be_derived_from_a_bundled_one(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
-        "from training.techniques.optimization.schedule import Cosine\n\n"
+        "from training.techniques.optimization.schedules import Cosine\n\n"
         "class Warm(Cosine):\n    def after_warmup(self, steps, warmup):\n        return lambda step: 0.5\n"
     )
     plugins.load([file])

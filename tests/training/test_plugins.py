@@ -33,7 +33,7 @@ class InputNoise(Technique):
         setup.batch_transforms.append(lambda images, labels: (images + self.strength * torch.randn_like(images), labels))
 
     def conflict(self, recipe):
-        return "input_noise does not go with mixup." if self.is_on and recipe.part(MixUp).is_on else None
+        return "input_noise does not go with mixup." if self.is_on and recipe.mixup.is_on else None
 
 
 import torch

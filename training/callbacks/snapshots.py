@@ -8,8 +8,8 @@ from typing import cast
 import lightning.pytorch as pl
 import torch
 
-from training.contract.part import RecipeView
 from training.contract.setup import TrainedModule
+from training.contract.view import RecipeView
 
 Moments = Callable[[RecipeView, Sequence[int]], list[int]]
 

@@ -9,8 +9,8 @@ import lightning.pytorch as pl
 from torch import nn
 
 from training.contract.setup import TrainedModule, UnfreezeStep
+from training.model.levels import find_frozen
 from training.model.stages import head_of
-from training.techniques.model.unfreeze import find_frozen
 
 
 class UnfreezeAtMilestones(pl.Callback):

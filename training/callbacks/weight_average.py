@@ -12,8 +12,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from training.contract.part import RecipeView
 from training.contract.setup import TrainedModule
+from training.contract.view import RecipeView
 from training.distributed.progress import mark
 from training.distributed.sharding import divide_like, gather_whole
 from training.loop.checkpoint import Saved

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from training.contract.view import RecipeView
 
 CODE = "code"  # field of a technique that is not bundled: the version and the hash of its source
 Values = Mapping[str, object]  # plain values of a recipe, or of one of its parts
@@ -13,18 +16,6 @@ Examples = tuple[Values, ...]
 AnyPart = TypeVar("AnyPart", bound="Part")
 # Upper bound of counts in a recipe; a larger number is a typing error and would exhaust memory or time.
 MOST = 1_000_000
-
-
-class RecipeView(Protocol):
-    """What a part can read from its recipe. `Recipe` imports all parts, so they use this type in its place."""
-
-    @property
-    def epochs(self) -> int: ...
-
-    @property
-    def batch_size(self) -> int | Literal["auto"]: ...
-
-    def part(self, part_class: type[AnyPart]) -> AnyPart: ...
 
 
 class Part(BaseModel):
@@ -36,6 +27,10 @@ class Part(BaseModel):
     # train them, the benchmark measures them, and the card shows them.
     examples: ClassVar[Examples] = ()
     changes_weights: ClassVar[bool] = True  # False: it changes only speed, memory or predictions
+    has_off: ClassVar[bool] = True  # False: no value of it means off
+    places: ClassVar[tuple[str, ...]] = ()  # the fields that may have the path of a file or a folder
+    # The fields on which it depends what a machine loads, checks and fetches before its first training.
+    prepared_fields: ClassVar[tuple[str, ...] | Literal["all"]] = ()
 
     def conflict(self, recipe: RecipeView) -> str | None:
         """Return one sentence about a conflict with another part of this recipe; None if there is no conflict."""

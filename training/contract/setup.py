@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from training.contract.part import RecipeView
+from training.contract.view import RecipeView
 from training.distributed.rank import ALONE, Rank
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ class TrainingSetup:
     The loss and the gradient:
 
     - `criterion`: a `Criterion`; None: cross-entropy. It gets labels, or shares of the classes where batches are mixed.
+      `label_smoothing` is set on it.
     - `class_weights`: float32 (classes,), multiplied into the loss of each image.
     - `lesson`: a teacher beside the labels, and how its logits join the loss.
     - `find_worst_point`: where a second pass computes the gradient of each batch, as in SAM.
@@ -128,7 +129,8 @@ class TrainingSetup:
     Batches of the training; both get images (N, 3, side, side) and labels (N,) or shares (N, classes), and return them:
 
     - `batch_transforms`: each changes every batch, in the order of the list.
-    - `mixers`: one of them, drawn at random, changes a batch, with `mixing_probability` (None: always).
+    - `mixers`: one of them, drawn at random, changes a batch, with `mixing_probability` (None: always). It mixes each image
+      with the one before it, as those of torchvision do; the images are in random order then.
 
     Evaluation and what is kept:
 
@@ -158,6 +160,7 @@ class TrainingSetup:
     evaluated_size: int | None = None
     class_weights: torch.Tensor | None = None
     criterion: Criterion | None = None
+    label_smoothing: float | None = None
     lesson: Lesson | None = None
     find_worst_point: FindPoint | None = None
     batches_per_step: Callable[[int], int] | None = None

@@ -24,6 +24,9 @@ _THREE = Field(min_length=3, max_length=3)  # red, green, blue
 class Data(Part):
     """Data of a recipe. The fields of a subclass are those of the data in a recipe."""
 
+    has_off: ClassVar[bool] = False
+    places: ClassVar[tuple[str, ...]] = ("root", "path")
+    prepared_fields: ClassVar[tuple[str, ...] | Literal["all"]] = "all"
     reads_files: ClassVar[bool] = False  # True: images stay in files, which loader workers read
     endings: ClassVar[tuple[str, ...]] = ()  # of the files by which a folder with such data is recognised
 
@@ -63,6 +66,9 @@ class FileData(Data):
 
 class Preprocessing(Part):
     """Input of the model. `auto` takes the values of the pretrained weights; without them, values that fit the data."""
+
+    has_off: ClassVar[bool] = False
+    prepared_fields: ClassVar[tuple[str, ...] | Literal["all"]] = "all"
 
     image_size: Annotated[int, Field(ge=8, le=LARGEST_SIDE)] | Auto = Field(
         "auto", description="Side of the square input, in pixels."
@@ -129,6 +135,10 @@ OWN_BACKBONES: dict[str, tuple[OwnBackbone, str]] = {}
 
 
 class Backbone(Part):
+    has_off: ClassVar[bool] = False
+    places: ClassVar[tuple[str, ...]] = ("weights",)
+    prepared_fields: ClassVar[tuple[str, ...] | Literal["all"]] = "all"
+
     source: Literal["timm", "torchvision", "own"] = Field(
         "timm", description="Library that provides the model; own: a file that --plugin loads."
     )

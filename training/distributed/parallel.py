@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import timedelta
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 # -P and the first place on the path are needed because the working folder may contain another `training/`.
-PROGRAM = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from training.distributed.parallel import follow; follow()"
+PROGRAM = (
+    f"import sys; sys.path.insert(0, {str(ROOT)!r}); from training.distributed.parallel import follow; "
+    "from training.train import train_beside; follow(train_beside)"
+)
 # Time that a rank waits for a live one. A dead one is noticed at once, and one that hangs by its missing progress.
 PATIENCE = timedelta(minutes=30)
 READY = "ready/{}"
@@ -44,7 +47,7 @@ ERRORS: dict[str, type[Exception]] = {
 
 @contextmanager
 def lead(job: TrainingJob, count: int, device: str) -> Iterator[None]:
-    """Lead a training as the first of `count` ranks. Start the other processes; each calls `train_beside` with this job.
+    """Lead a training as the first of `count` ranks. Start the other processes; each trains beside it with this job.
 
     Raises:
         LostDevice: the process of another rank died or hangs.
@@ -110,14 +113,12 @@ def connected(store: Store, rank: Rank, device: str) -> Iterator[None]:
         sys.excepthook = hook  # torch has replaced it by one that prints the rank on each line
 
 
-def follow() -> None:
+def follow(train_beside: Callable[[TrainingJob, Rank, Store], None]) -> None:
     """Run the program of every rank except the first."""
     message = json.loads(sys.stdin.buffer.readline())
     rank = Rank(**message["rank"])
     Thread(target=_end_with_leader, daemon=True).start()
     from torch.distributed import FileStore
-
-    from training.train import train_beside
 
     store, table = FileStore(message["store"], rank.count), open_table(Path(message["store"]).parent, rank.count)
     try:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import cast
 
 import lightning.pytorch as pl
+import torch
 
 from training.callbacks.unfreezing import unfreeze
+from training.contract.technique import Technique
 from training.data.files.images import ImageData
 from training.data.files.pixel_store import LIMIT_VARIABLES, cache_limit
 from training.data.pipelines.loaders import Loaders
+from training.data.pipelines.sampling import ShareBatches
 from training.features.split import NoSplit, split_model
 from training.features.stored import FeatureMaker, SwitchedLoader
+from training.features.taught import TaughtLogits, WholeTeacher
 from training.loop.checkpoint import read_checkpoint
 from training.loop.classifier import Classifier
 from training.loop.stopwatch import Stopwatch
+from training.model.teacher import TrainedTeacher
 from training.recipe import Recipe
-from training.techniques.data.random_crop import NoCrop
 
 FROZEN_LEVELS = {"last", "most", "middle"}  # levels at which all first modules of a model are frozen
 
@@ -78,7 +83,7 @@ class FeatureUse(pl.Callback):
     def _use(self, maker: FeatureMaker, epoch: int) -> None:
         recipe, data = self.classifier.recipe, self.data
         plain = recipe.without("evaluation_size")  # the training's size of images
-        trained = self._find_obstacle_in_training(maker, epoch)
+        trained = self._find_obstacle_in_training(epoch)
         parts = [(self.val, data.val, recipe, None), (self.train, data.train, plain, trained)]
         for loader, part, prepared, obstacle in parts:
             name = "training" if loader is self.train else "validation"
@@ -92,7 +97,7 @@ class FeatureUse(pl.Callback):
             else:
                 logger.info("From epoch %d on, %s starts at the images: %s.", epoch + 1, name, obstacle)
 
-    def _find_obstacle_in_training(self, maker: FeatureMaker, epoch: int) -> str | None:
+    def _find_obstacle_in_training(self, epoch: int) -> str | None:
         recipe, images = self.classifier.recipe, len(self.data.train)
         if changing := find_random_input(self.classifier):
             return changing
@@ -110,21 +115,13 @@ def find_obstacle(recipe: Recipe) -> str | None:
     """Return the reason for which a recipe cannot use features; None if it can."""
     if cache_limit("features") == 0:
         return f"{LIMIT_VARIABLES['features']}=0"
-    if recipe.unfreeze.adapt_statistics:
-        return "unfreeze.adapt_statistics changes the frozen part"
-    if recipe.lora.is_on:
-        return "lora trains inside the frozen part"
-    if recipe.flip_average.is_on:
-        return "flip_average also predicts the mirror image"
-    if recipe.compilation.is_on:
-        return "compilation compiles the model as a whole"
-    if recipe.data_parallel.devices > 1:
-        return "data_parallel.devices is above 1"
-    if recipe.precision.mode == "64-true":
-        return "precision.mode=64-true is for checks"
-    for name in recipe.plugin_techniques():
-        technique = vars(recipe).get(name)
-        if technique and technique.is_on and not technique.keeps_features:
+    own = recipe.plugin_techniques()
+    for name, technique in recipe.parts():
+        if not isinstance(technique, Technique) or not technique.is_on:
+            continue
+        if reason := technique.breaks_features:
+            return f"{name}: {reason}"
+        if name in own and not technique.keeps_features:
             return f"{name} is not bundled, and does not declare keeps_features = True"
     return None
 
@@ -132,8 +129,25 @@ def find_obstacle(recipe: Recipe) -> str | None:
 def find_random_input(classifier: Classifier) -> str | None:
     """Return what makes training images differ from epoch to epoch, or from the validation; None if nothing does."""
     recipe, plan = classifier.recipe, classifier.plan
-    if not isinstance(recipe.random_crop, NoCrop) or recipe.flip.probability or recipe.augmentation.policy != "none":
+    if recipe.random_crop.name != "none" or recipe.flip.probability or recipe.augmentation.policy != "none":
         return "its images are cropped, flipped or augmented at random"
     if plan.batch_transforms or plan.mixers:
         return "its batches are resized, erased or mixed"
     return "DALI decodes its images in another way" if recipe.augmentation.backend == "dali" else None
+
+
+def store_logits(classifier: Classifier, data: ImageData, batches: ShareBatches, workers: int) -> None:
+    """Let a training read its teacher's logits from the store if it would otherwise compute the same ones again."""
+    recipe, plan, images = classifier.recipe, classifier.plan, len(data.train)
+    obstacle = find_random_input(classifier)
+    if plan.lesson is None or obstacle or plan.rank.count > 1 or recipe.precision.mode == "64-true":
+        return
+    if recipe.epochs * (recipe.data.epoch_size or images) <= images or cache_limit("features") == 0:
+        return
+    teacher = cast(TrainedTeacher, plan.lesson.teacher)
+    teacher.to(torch.device(plan.device), torch.float32)
+    maker = FeatureMaker(WholeTeacher(teacher), recipe, plan.device, workers)
+    plain = recipe.without("evaluation_size")  # the training's size of images
+    if maker.fits(data.train, plain):
+        classifier.taught = TaughtLogits(maker.make(data.train, plain), batches)
+        logger.info("The teacher's logits are stored (%d MB).", maker.size_of(data.train, plain) >> 20)

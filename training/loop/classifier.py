@@ -12,6 +12,7 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
+from training.contract.optimizer import Optimizer
 from training.contract.setup import FindPoint, Pull, TrainingSetup
 from training.distributed.sharding import divide_like, gather_whole
 from training.errors import Diverged
@@ -23,9 +24,8 @@ from training.model.stages import head_of
 from training.process.upload import upload
 from training.recipe import Recipe
 from training.techniques.data.mixing import change_batch
-from training.techniques.loss.losses import cross_entropy
+from training.techniques.loss.losses import criterion_of
 from training.techniques.optimization.accumulation import weigh_batches
-from training.techniques.optimization.optimizer import Optimizer
 
 if TYPE_CHECKING:
     from training.features.taught import TaughtLogits
@@ -77,7 +77,7 @@ class Classifier(pl.LightningModule):
         self.model = plan.model
         self.recipe = recipe
         self.plan = plan  # not named setup, because Lightning has a hook of that name
-        self.criterion = plan.criterion or cross_entropy(plan)
+        self.criterion = criterion_of(plan)
         self.epoch_steps = [-(-len(plan.batch_sizes) // self.batches_in(epoch)) for epoch in range(recipe.epochs)]
         self.step_stride = -(-sum(self.epoch_steps) // STEP_POINTS)
         self.second_pass = SecondPass(self.model, plan.find_worst_point) if plan.find_worst_point else None

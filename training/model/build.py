@@ -122,20 +122,3 @@ def _adapt(model: nn.Module, weights: dict[str, torch.Tensor], image_size: int) 
         return dict(change(dict(weights), model)) if change else weights
     except (AttributeError, KeyError, IndexError, RuntimeError, TypeError, ValueError):
         return weights  # of another architecture: the caller says what does not fit
-
-
-@torch.no_grad()
-def refuse_size(model: nn.Module, side: int, field: str) -> None:
-    """Refuse images (3, side, side) that the model cannot classify."""
-    modes = {module: module.training for module in model.modules()}
-    try:
-        model.eval()(torch.zeros(1, 3, side, side))
-    except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # each model raises different errors
-        reason = (str(error).strip().split("\n")[0] or type(error).__name__).rstrip(".")
-        raise UserError(
-            f"{field}: {type(model).__name__} cannot classify images of {side}×{side} pixels ({reason}). Leave it at 1.0, "
-            "or use a convolutional backbone."
-        ) from None
-    finally:
-        for module, mode in modes.items():
-            module.training = mode

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-if TYPE_CHECKING:
-    from training.techniques.loss.losses import Loss
+
+class ImageLoss(Protocol):
+    """The loss of each image, as `training.techniques.loss.losses.Loss` describes it."""
+
+    def targets(self, shares: torch.Tensor, /) -> torch.Tensor: ...
+    def losses(self, logits: torch.Tensor, targets: torch.Tensor, /) -> torch.Tensor: ...
 
 
 class SharesLoss(nn.Module):
@@ -20,7 +24,7 @@ class SharesLoss(nn.Module):
 
     def __init__(
         self,
-        loss: Loss,
+        loss: ImageLoss,
         class_count: int,
         class_weights: torch.Tensor | None = None,
         offset: torch.Tensor | None = None,

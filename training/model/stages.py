@@ -127,3 +127,20 @@ def layers_of(model: nn.Module) -> dict[nn.Parameter, int]:
     named = [(name.replace(_CHECKPOINT_PREFIX, ""), parameter) for name, parameter in model.named_parameters()]
     layers = group_with_matcher(iter(named), matcher, reverse=True)
     return {parameter: layers[name] for name, parameter in named}
+
+
+@torch.no_grad()
+def refuse_size(model: nn.Module, side: int, field: str) -> None:
+    """Refuse images (3, side, side) that the model cannot classify."""
+    modes = {module: module.training for module in model.modules()}
+    try:
+        model.eval()(torch.zeros(1, 3, side, side))
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # each model raises different errors
+        reason = (str(error).strip().split("\n")[0] or type(error).__name__).rstrip(".")
+        raise UserError(
+            f"{field}: {type(model).__name__} cannot classify images of {side}×{side} pixels ({reason}). Leave it at 1.0, "
+            "or use a convolutional backbone."
+        ) from None
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

@@ -28,6 +28,7 @@ from search.evaluation.replications.replication import (
     replicate,
     replication_folder,
 )
+from training.contract.part import Part
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 WINNER = "winner"
 SHARED = ("data", "seed")  # the same in every recipe of a sweep
-# These have no off value, so the baseline's value is used.
-BASE = ("preprocessing", "backbone", "epochs", "batch_size", "optimizer")
 TECHNIQUES = [Column("technique"), Column("in the winner"), Column("in the baseline"), Column("value", rank=1)]
 METHOD = (
     "Each difference is computed per seed (Student's t at 95 %, with the noise pooled over all recipes, as in randomized "
@@ -100,7 +99,8 @@ def _switches(winner: Recipe, baseline: Recipe) -> Iterator[tuple[str, object, o
         if field in SHARED:
             continue
         value = getattr(winner, field)
-        off = getattr(baseline, field) if field in BASE else info.get_default(call_default_factory=True)
+        has_off = isinstance(info.default, Part) and info.default.has_off
+        off = info.default if has_off else getattr(baseline, field)
         if field == "augmentation":  # the data loading backend is not a technique
             off = off.model_copy(update={"backend": value.backend})
         if value != off:

@@ -20,6 +20,7 @@ from search.runner.worker import ROOMS, bootstrap, project_root
 from spaces.parameters.domains import Choice, Domain, Tree
 from spaces.parameters.draws import RandomTrial, count, draw, draw_every
 from spaces.space import Space
+from training.contract.part import Part
 from training.contract.specs import Backbone, Data, Preprocessing
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
@@ -31,13 +32,6 @@ if TYPE_CHECKING:
     from training.data.files.images import ImageData
 
 COMBINATIONS = 200  # up to this number all are prepared; else so many random ones, and trials prepare the others
-INPUTS = ("data", "preprocessing", "backbone", "random_crop", "augmentation", "distillation")
-# A machine needs only these fields of these parts; strengths do not affect it.
-NEEDED = {
-    "random_crop": {"name"},
-    "augmentation": {"policy", "backend", "path", "pipeline"},
-    "distillation": {"teacher"},
-}
 
 
 @dataclass(frozen=True)
@@ -57,10 +51,11 @@ class MachineFacts:
 
 def inputs_of(space: Space) -> list[Recipe]:
     """Return recipes with each combination of data, preprocessing and backbone in a space, such as every image size."""
+    needed = prepared_fields()
     part = {
-        name: _forget_strengths(value, NEEDED[name]) if name in NEEDED else value
+        name: value if needed[name] is True else _forget_strengths(value, needed[name])
         for name, value in space.recipe.items()
-        if name in INPUTS
+        if name in needed
     }
     recipes = {input_key(recipe): recipe for recipe in space.baselines()[:1]}
     for values in _list_draws(part):
@@ -72,7 +67,14 @@ def inputs_of(space: Space) -> list[Recipe]:
     # Whether batches of one image work depends only on the backbone and on the layers that train.
     is_last = space.values_of("unfreeze.level") == {"last"} and space.values_of("unfreeze.milestones") == {()}
     single_image: dict[str, Any] = {"batch_size": 1, "unfreeze": Unfreeze(level="last" if is_last else "full")}
-    return [Recipe(**{name: getattr(recipe, name) for name in INPUTS}, **single_image) for recipe in recipes.values()]
+    return [Recipe(**{name: getattr(recipe, name) for name in needed}, **single_image) for recipe in recipes.values()]
+
+
+def prepared_fields() -> dict[str, Any]:
+    """Return the parts of a recipe on which the preparation depends: True for all of a part, or the fields of it."""
+    parts = {name: info.default for name, info in Recipe.model_fields.items() if isinstance(info.default, Part)}
+    fields = {name: part.prepared_fields for name, part in parts.items() if part.prepared_fields}
+    return {name: True if chosen == "all" else set(chosen) for name, chosen in fields.items()}
 
 
 def _list_draws(tree: dict[str, Tree]) -> list[Any]:
@@ -90,7 +92,7 @@ def _forget_strengths(part: Any, needed: set[str]) -> Any:
 
 def input_key(recipe: Recipe) -> str:
     """Return a key that is equal for recipes with the same input and backbone, whatever the strength of augmentation."""
-    return recipe.model_dump_json(include={**dict.fromkeys(INPUTS, True), **NEEDED})
+    return recipe.model_dump_json(include=prepared_fields())
 
 
 def check_recipe(recipe: Recipe, device: str) -> tuple[ImageData, Recipe]:

@@ -6,7 +6,7 @@ from spaces.load import load_space, parse_space
 from spaces.space import Row
 from training.errors import UserError
 from training.recipe import Recipe
-from training.techniques.optimization.timm_optimizers import AdamW
+from training.techniques.optimization.torch_optimizers import AdamW
 
 
 def test_the_baseline_has_fixed_values_and_defaults_at_three_learning_rates():

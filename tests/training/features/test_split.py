@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from training.contract.specs import Backbone
 from training.features.split import NoSplit, split_model
 from training.model.build import build_model
-from training.techniques.model.unfreeze import set_level
+from training.model.levels import set_level
 
 BACKBONES = (
     ("timm", "test_resnet", 32),

@@ -12,7 +12,7 @@ from typing import TypeVar
 from training.contract.specs import Data
 from training.errors import DataAway, printable
 
-PLACES = ("root", "path")  # the fields of data that name a folder or a file
+PLACES = Data.places
 PAUSES_SECONDS = (1, 2, 4, 8, 15, 30)  # a minute in all
 _PASSING = {
     errno.EIO,

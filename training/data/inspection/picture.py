@@ -15,8 +15,7 @@ from training.data.files.images import ImageData
 from training.data.pipelines.loaders import make_loaders
 from training.process.isolation import isolated_process
 from training.recipe import Recipe
-from training.techniques.data.mixing import MIXERS, Mixing, change_batch
-from training.techniques.data.random_erasing import RandomErasing
+from training.techniques.data.mixing import change_batch
 
 PICTURED = 32
 COLUMNS = 8
@@ -28,8 +27,8 @@ def draw_training(data: ImageData, recipe: Recipe, device: str) -> Image.Image:
     """Draw the first training images of a resolved recipe, augmented, erased and mixed."""
     image_size = recipe.preprocessing.side
     setup = TrainingSetup(nn.Identity(), device, len(data.classes), (), image_size)
-    for technique in recipe.techniques():
-        if isinstance(technique, (RandomErasing, *MIXERS, Mixing)):
+    for technique in (recipe.random_erasing, recipe.mixup, recipe.cutmix, recipe.fmix, recipe.mixing):
+        if technique.is_on:
             technique.apply(setup)
     images, targets, count = [], [], 0
     loaders = make_loaders(data, recipe, workers=0, device=device)

@@ -15,10 +15,10 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 
+from training.contract.optimizer import Optimizer
 from training.errors import UserError
 from training.loop.classifier import Batch, Classifier
 from training.loop.trainer import make_trainer
-from training.techniques.optimization.optimizer import Optimizer
 
 BELOW, ABOVE = 2000.0, 200.0  # lowest and highest rate, relative to the default rate of the optimizer
 EPOCH_SHARE = 0.5  # at most this share of an epoch's steps is tested, but not fewer than FEWEST_STEPS

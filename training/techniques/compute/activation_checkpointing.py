@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.errors import UserError
-from training.techniques.model.lora import Lora
-from training.techniques.model.unfreeze import Unfreeze
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +24,7 @@ class ActivationCheckpointing(Technique):
         "It helps with large images, batches and backbones. Frozen blocks store no activations, so it is refused with "
         "unfreeze.level=last, unless lora trains adapters in them."
     )
+    needs_trained_backbone: ClassVar[str] = "enabled"
     examples: ClassVar[Examples] = ({"activation_checkpointing": {"enabled": True}},)
     changes_weights: ClassVar[bool] = False
 
@@ -48,14 +47,6 @@ class ActivationCheckpointing(Technique):
             if not trained.isdisjoint(block.parameters()):
                 # torch's own wrapper does not change the names in the state dict, and works after a deep copy.
                 setup.model.set_submodule(name, CheckpointWrapper(block, checkpoint_fn=recompute))
-
-    def conflict(self, recipe: RecipeView) -> str | None:
-        if self.enabled and recipe.part(Unfreeze).deepest == "last" and not recipe.part(Lora).is_on:
-            return (
-                "activation_checkpointing.enabled=true does nothing with unfreeze.level=last, because frozen blocks store no "
-                "activations: set unfreeze.level=most or full, or enabled=false."
-            )
-        return None
 
 
 def recompute(block: nn.Module, *inputs: object, **named: Any) -> torch.Tensor:

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.model.lora import Lora
+from training.contract.view import RecipeView
 
 
 class ChannelsLast(Technique):
@@ -29,7 +29,7 @@ class ChannelsLast(Technique):
         setup.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def conflict(self, recipe: RecipeView) -> str | None:
-        if self.enabled and recipe.part(Lora).dora:
+        if self.enabled and recipe.lora.dora:
             return (
                 "channels_last.enabled=true does not fit lora.dora=true, whose products need the plain layout: set one of "
                 "them to false."

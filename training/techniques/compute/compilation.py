@@ -41,6 +41,10 @@ class Compilation(Technique):
         # torch.compile is not used, because it returns a wrapper whose state dict has other names.
         setup.model.compile(backend=self.backend, dynamic=None if grows else False)
 
+    @property
+    def breaks_features(self) -> str:
+        return "it compiles the model as a whole"
+
 
 def find_compiler() -> str | None:
     """Return the path of a C++ compiler: CXX, g++ or clang++; None if there is none."""

@@ -9,15 +9,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.compute.channels_last import ChannelsLast
-from training.techniques.compute.compilation import Compilation
-from training.techniques.compute.precision import Precision
-from training.techniques.model.lora import Lora
-from training.techniques.model.unfreeze import Unfreeze
-from training.techniques.optimization.optimizer import Optimizer
+from training.contract.view import RecipeView
 
 SHARDED = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw")  # optimizers that were tried with fsdp
 
@@ -54,6 +49,10 @@ class DataParallel(Technique):
         if self.sync_batch_norm:
             synchronise(setup.model, setup.device)
 
+    @property
+    def breaks_features(self) -> str:
+        return "each device computes a share of a batch" if self.devices > 1 else ""
+
     def conflict(self, recipe: RecipeView) -> str | None:
         field = f"data_parallel.devices={self.devices}"
         if self.devices == 1:
@@ -61,7 +60,7 @@ class DataParallel(Technique):
                 return None
             idle = "sync_batch_norm=true" if self.sync_batch_norm else f"strategy={self.strategy}"
             return f"data_parallel.{idle} does nothing with {field}: raise devices, or leave it out."
-        if self.sync_batch_norm and recipe.part(Unfreeze).freeze_batch_norm:
+        if self.sync_batch_norm and recipe.unfreeze.freeze_batch_norm:
             return (
                 "data_parallel.sync_batch_norm=true does nothing with unfreeze.freeze_batch_norm=true: leave one out."
             )
@@ -82,16 +81,16 @@ def _find_undivided(recipe: RecipeView) -> str | None:
 
     The order is the one in which a space draws the fields, because it calls this before all of them are drawn.
     """
-    if str(rate := recipe.part(Unfreeze).milestone_lr).startswith("auto"):
+    if str(rate := recipe.unfreeze.milestone_lr).startswith("auto"):
         return f"unfreeze.milestone_lr={rate}"
-    if (lora := recipe.part(Lora)).is_on:
+    if (lora := recipe.lora).is_on:
         return f"lora.rank={lora.rank}"
-    if (optimizer := recipe.part(Optimizer).name) not in SHARDED:
+    if (optimizer := recipe.optimizer.name) not in SHARDED:
         return f"optimizer.name={optimizer}"
-    if recipe.part(Precision).mode == "16-mixed":
+    if recipe.precision.mode == "16-mixed":
         return "precision.mode=16-mixed"
-    if recipe.part(ChannelsLast).is_on:
+    if recipe.channels_last.is_on:
         return "channels_last.enabled=true"
-    if (compilation := recipe.part(Compilation)).is_on:
+    if (compilation := recipe.compilation).is_on:
         return f"compilation.backend={compilation.backend}"
     return None

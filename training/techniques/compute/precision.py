@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import MOST, Examples, RecipeView
+from training.contract.part import MOST, Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
+from training.contract.view import RecipeView
 from training.errors import UserError
 
 if TYPE_CHECKING:
@@ -83,6 +84,10 @@ class Precision(Technique):
                 f"precision.mode=bf16-mixed: {torch.cuda.get_device_name()} only emulates bfloat16, slower than float32. "
                 "Use 16-mixed or 32-true."
             )
+
+    @property
+    def breaks_features(self) -> str:
+        return "mode=64-true is for checks" if self.mode == "64-true" else ""
 
     def conflict(self, recipe: RecipeView) -> str | None:
         if self.float32 != "highest" and self.mode != "32-true":

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field
 
-from training.contract.part import RecipeView
+from training.contract.policy import Policy
+from training.contract.view import RecipeView
 from training.errors import UserError, describe_error
 from training.process.text_files import read_text
-from training.techniques.data.augmentation import Policy
 
 if TYPE_CHECKING:
     import albumentations as A

@@ -6,10 +6,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.data.mixup import pair_at_random, refuse_single
 
 
 class CutMix(Technique):
@@ -18,6 +17,7 @@ class CutMix(Technique):
         "It suits objects that fill the frame better than small ones, because a cut may miss a small object. It slows "
         "learning, so it costs accuracy in short trainings."
     )
+    needs_pairs: ClassVar[str] = "alpha"
     examples: ClassVar[Examples] = ({"cutmix": {"alpha": 1.0}},)
 
     alpha: float = Field(
@@ -28,7 +28,4 @@ class CutMix(Technique):
         from torchvision.transforms import v2
 
         # Its targets depend on the actual area of the rectangle inside the image.
-        setup.mixers.append(pair_at_random(v2.CutMix(alpha=self.alpha, num_classes=setup.class_count)))
-
-    def conflict(self, recipe: RecipeView) -> str | None:
-        return refuse_single("cutmix", self.is_on, recipe)
+        setup.mixers.append(v2.CutMix(alpha=self.alpha, num_classes=setup.class_count))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
 from training.contract.setup import BatchTransform, TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.data.mixup import pair_at_random, refuse_single
+from training.contract.view import RecipeView
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +23,7 @@ class FMix(Technique):
         "If mixup or cutmix is on too, each batch gets one of them. Its patches have irregular shapes, so they cover small "
         "objects less often than a rectangle does. It slows learning, so it costs accuracy in short trainings."
     )
+    needs_pairs: ClassVar[str] = "alpha"
     examples: ClassVar[Examples] = ({"fmix": {"alpha": 1.0}},)
 
     alpha: float = Field(
@@ -36,12 +37,12 @@ class FMix(Technique):
     )
 
     def apply(self, setup: TrainingSetup) -> None:
-        setup.mixers.append(pair_at_random(make_fmix(self.alpha, self.decay, setup.class_count)))
+        setup.mixers.append(make_fmix(self.alpha, self.decay, setup.class_count))
 
     def conflict(self, recipe: RecipeView) -> str | None:
         if self.alpha == 0 and self.decay != DECAY:
             return f"fmix.decay={self.decay:g} does nothing while fmix.alpha is 0: set an alpha."
-        return refuse_single("fmix", self.is_on, recipe)
+        return None
 
 
 def make_fmix(alpha: float, decay: float, class_count: int) -> BatchTransform:

@@ -6,18 +6,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.data.cutmix import CutMix
-from training.techniques.data.fmix import FMix
-from training.techniques.data.mixup import MixUp
+from training.contract.view import RecipeView
 
 if TYPE_CHECKING:
     import torch
-
-
-MIXERS = (MixUp, CutMix, FMix)
 
 
 class Mixing(Technique):
@@ -33,7 +28,7 @@ class Mixing(Technique):
         setup.mixing_probability = self.probability
 
     def conflict(self, recipe: RecipeView) -> str | None:
-        if self.is_on and not any(recipe.part(mixer).is_on for mixer in MIXERS):
+        if self.is_on and not (recipe.mixup.is_on or recipe.cutmix.is_on or recipe.fmix.is_on):
             return (
                 f"mixing.probability={self.probability:g} does nothing while nothing mixes: set mixup.alpha, cutmix.alpha "
                 "or fmix.alpha."
@@ -48,8 +43,15 @@ def change_batch(setup: TrainingSetup, images: torch.Tensor, labels: torch.Tenso
     """
     import torch
 
+    from training.process.upload import upload
+
     for transform in setup.batch_transforms:
         images, labels = transform(images, labels)
     if not setup.mixers or torch.rand(()) >= (setup.mixing_probability or 1.0):
         return images, labels
-    return setup.mixers[int(torch.randint(len(setup.mixers), ()))](images, labels)
+    mix_neighbours = setup.mixers[int(torch.randint(len(setup.mixers), ()))]
+    # Neighbours are no random pairs: in the order of the balanced sampler they rarely have the same class.
+    order = torch.randperm(len(images))
+    order, places = (upload(positions, images.device) for positions in (order, order.argsort()))
+    mixed, targets = mix_neighbours(images[order], labels[order])
+    return mixed[places], targets[places]

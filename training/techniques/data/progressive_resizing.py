@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
+from training.contract.view import RecipeView
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,7 +42,7 @@ class ProgressiveResizing(Technique):
 
     def apply(self, setup: TrainingSetup) -> None:
         from training.callbacks.resizing import BatchResizing
-        from training.model.build import refuse_size
+        from training.model.stages import refuse_size
 
         grid, full = find_grid(setup.model), setup.image_size
         for side in range(self.side_in(0, 1, full, grid), full, grid):

@@ -18,6 +18,8 @@ class Crop(Part):
         "centre crop of preprocessing.crop. The more a crop removes, the longer the training has to be."
     )
 
+    prepared_fields: ClassVar[tuple[str, ...] | Literal["all"]] = ("name",)
+
     name: str
 
     def transforms(self, side: int, interpolation: int) -> list[A.BasicTransform]:

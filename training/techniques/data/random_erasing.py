@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
+from training.contract.view import RecipeView
 
 if TYPE_CHECKING:
     import torch

@@ -6,11 +6,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from training.contract.part import Examples, Part, RecipeView
-from training.techniques.data.augmentation import Policy
-from training.techniques.data.flip import Flip
-from training.techniques.data.random_crop import Crop, NoCrop
-from training.techniques.data.random_erasing import RandomErasing
+from training.contract.part import Examples, Part
+from training.contract.view import RecipeView
 
 
 class RepeatedAugmentation(Part):
@@ -28,8 +25,8 @@ class RepeatedAugmentation(Part):
         if self.repeats == 1:
             return None
         field = f"repeated_augmentation.repeats={self.repeats}"
-        is_random = recipe.part(Crop) != NoCrop() or recipe.part(Flip) != Flip()
-        if not is_random and recipe.part(Policy).policy == "none" and not recipe.part(RandomErasing).is_on:
+        is_random = recipe.random_crop.name != "none" or recipe.flip.probability > 0
+        if not is_random and recipe.augmentation.policy == "none" and not recipe.random_erasing.is_on:
             return (
                 f"{field} would show equal copies: set random_crop, flip, augmentation or random_erasing, or repeats=1."
             )

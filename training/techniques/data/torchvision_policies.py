@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from training.techniques.data.augmentation import Policy
+from training.contract.policy import Policy
 
 if TYPE_CHECKING:
     from PIL import Image

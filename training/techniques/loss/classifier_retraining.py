@@ -7,18 +7,11 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from training.contract.part import MOST, Examples, RecipeView
+from training.contract.part import MOST, Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
+from training.contract.view import RecipeView
 from training.errors import UserError
-from training.techniques.compute.data_parallel import DataParallel
-from training.techniques.loss.class_balance import Balance, NoBalance
-from training.techniques.loss.losses import LogitAdjusted, Loss
-from training.techniques.model.lora import Lora
-from training.techniques.model.unfreeze import Unfreeze
-from training.techniques.optimization.averaging import BaseAveraging
-from training.techniques.optimization.optimizer import Optimizer
-from training.techniques.optimization.snapshots import Snapshots
 
 
 class ClassifierRetraining(Technique):
@@ -63,25 +56,25 @@ class ClassifierRetraining(Technique):
     def conflict(self, recipe: RecipeView) -> str | None:
         if not self.epochs:
             return None
-        field, unfreeze = f"classifier_retraining.epochs={self.epochs}", recipe.part(Unfreeze)
+        field, unfreeze = f"classifier_retraining.epochs={self.epochs}", recipe.unfreeze
         if self.epochs >= recipe.epochs:
             return f"{field} leaves nothing of epochs={recipe.epochs} to train the features: lower it."
-        if unfreeze.deepest == "last" and not recipe.part(Lora).is_on:
+        if unfreeze.deepest == "last" and not recipe.lora.is_on:
             return f"{field}: unfreeze.level=last trains the head alone in all epochs. Use class_balance.name=sampler."
         if unfreeze.milestones and unfreeze.milestones[-1] >= recipe.epochs - self.epochs:
             return f"{field} freezes the backbone before unfreeze.milestones={unfreeze.milestones}: lower one of them."
-        if recipe.part(Balance) != NoBalance():
-            name = recipe.part(Balance).name
+        if recipe.class_balance.is_on:
+            name = recipe.class_balance.name
             return f"{field} and class_balance.name={name} would correct the same imbalance twice: set name=none."
-        if isinstance(recipe.part(Loss), LogitAdjusted):
+        if recipe.loss.name == "logit_adjusted":
             return f"{field} and loss.name=logit_adjusted would correct the same imbalance twice: set another loss."
         averages = {
-            "averaging": recipe.part(BaseAveraging).is_on,
-            "snapshots": recipe.part(Snapshots).is_on,
-            "optimizer.name=schedule_free": recipe.part(Optimizer).name == "schedule_free",
+            "averaging": recipe.averaging.is_on,
+            "snapshots": recipe.snapshots.is_on,
+            "optimizer.name=schedule_free": recipe.optimizer.name == "schedule_free",
         }
         if on := next((name for name, is_on in averages.items() if is_on), None):
             return f"{field} starts a new head, and {on} would average it with the one before: leave one out."
-        if recipe.part(DataParallel).strategy == "fsdp":
+        if recipe.data_parallel.strategy == "fsdp":
             return f"{field} cannot start a head again that data_parallel.strategy=fsdp has divided: use ddp."
         return None

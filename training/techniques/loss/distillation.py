@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
 from training.contract.setup import Lesson, TrainingSetup
 from training.contract.technique import Technique
+from training.contract.view import RecipeView
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +24,8 @@ class Distillation(Technique):
         "not have the teacher. Longer trainings gain more. For the best trial of a sweep as a teacher, export it: it has seen "
         "the same training images, and neither those of validation nor of test."
     )
+    places: ClassVar[tuple[str, ...]] = ("teacher",)
+    prepared_fields: ClassVar[tuple[str, ...] | Literal["all"]] = ("teacher",)
     examples: ClassVar[Examples] = ({"distillation": {"teacher": "exports/teacher"}},)
 
     teacher: str | None = Field(

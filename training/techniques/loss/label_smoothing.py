@@ -9,7 +9,6 @@ from pydantic import Field
 from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.loss.losses import cross_entropy
 
 
 class LabelSmoothing(Technique):
@@ -22,7 +21,5 @@ class LabelSmoothing(Technique):
     alpha: float = Field(0.0, ge=0, lt=1, description="Weight of the uniform distribution.")
 
     def apply(self, setup: TrainingSetup) -> None:
-        if setup.criterion is None:
-            setup.criterion = cross_entropy(setup)
         # Each loss also smooths soft targets, so this works together with mixup.
-        setup.criterion.label_smoothing = self.alpha
+        setup.label_smoothing = self.alpha

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import RecipeView
 from training.contract.setup import Criterion, TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.loss.class_balance import Balance, NoBalance
+from training.contract.view import RecipeView
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +50,15 @@ class CrossEntropy(Loss):
     name: Literal["cross_entropy"] = "cross_entropy"
 
 
-def cross_entropy(setup: TrainingSetup) -> Criterion:
+def criterion_of(setup: TrainingSetup) -> Criterion:
+    """Return the loss of a training, on smoothed targets if a technique asks for them."""
+    criterion = setup.criterion or _cross_entropy(setup)
+    if setup.label_smoothing is not None:
+        criterion.label_smoothing = setup.label_smoothing
+    return criterion
+
+
+def _cross_entropy(setup: TrainingSetup) -> Criterion:
     """Return the loss of a training in which no technique sets another."""
     from torch import nn
 
@@ -144,9 +151,9 @@ class LogitAdjusted(Loss):
         setup.criterion = SharesLoss(self, setup.class_count, None, self.tau * (counts / counts.sum()).log())
 
     def conflict(self, recipe: RecipeView) -> str | None:
-        if recipe.part(Balance) == NoBalance():
+        if not recipe.class_balance.is_on:
             return None
         return (
-            f"loss.name=logit_adjusted and class_balance.name={recipe.part(Balance).name} would correct the same imbalance "
+            f"loss.name=logit_adjusted and class_balance.name={recipe.class_balance.name} would correct the same imbalance "
             "twice: set class_balance={name: none} or another loss."
         )

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
-from training.contract.specs import Backbone
 from training.contract.technique import Technique
+from training.contract.view import RecipeView
 from training.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class AttentionPooling(Technique):
         "more space. With one position, as in most convolutional backbones on images of 32 pixels, it only adds an MLP. It "
         "needs backbone.source=timm. An export of it is read with this project or from its ONNX file, not by timm alone."
     )
+    is_in_model: ClassVar[bool] = True
     examples: ClassVar[Examples] = ({"attention_pooling": {"heads": 4}, "unfreeze": {"level": "last"}},)
 
     heads: int = Field(
@@ -33,10 +34,13 @@ class AttentionPooling(Technique):
     )
 
     def apply(self, setup: TrainingSetup) -> None:
-        attach_head(setup.model, setup.class_count, self.heads, setup.image_size)
+        self.rebuild(setup.model, setup.class_count, setup.image_size)
+
+    def rebuild(self, model: nn.Module, class_count: int, image_size: int) -> None:
+        attach_head(model, class_count, self.heads, image_size)
 
     def conflict(self, recipe: RecipeView) -> str | None:
-        if self.heads and (source := recipe.part(Backbone).source) != "timm":
+        if self.heads and (source := recipe.backbone.source) != "timm":
             return f"attention_pooling.heads={self.heads} does not fit backbone.source={source}: use timm, or heads=0."
         return None
 

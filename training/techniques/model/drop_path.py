@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
+from training.contract.view import RecipeView
 from training.errors import UserError
-from training.techniques.model.unfreeze import Unfreeze
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,7 +44,7 @@ class DropPath(Technique):
             )
 
     def conflict(self, recipe: RecipeView) -> str | None:
-        if self.is_on and recipe.part(Unfreeze).deepest == "last":
+        if self.is_on and recipe.unfreeze.deepest == "last":
             return (
                 f"drop_path.rate={self.rate:g} does nothing with unfreeze.level=last, because frozen blocks drop nothing: "
                 "set unfreeze.level=most or full, or the rate to 0."

@@ -22,13 +22,14 @@ class EvaluationSize(Technique):
     )
     examples: ClassVar[Examples] = ({"evaluation_size": {"factor": 1.25}},)
     changes_weights: ClassVar[bool] = False
+    is_in_model: ClassVar[bool] = True
 
     factor: float = Field(
         1.0, ge=0.5, le=2.0, description="Side of the images in validation and prediction, divided by that in training."
     )
 
     def apply(self, setup: TrainingSetup) -> None:
-        from training.model.build import refuse_size
+        from training.model.stages import refuse_size
 
         setup.evaluated_size = self.scale(setup.image_size)
         refuse_size(setup.model, setup.evaluated_size, f"evaluation_size.factor={self.factor:g}")

@@ -23,11 +23,19 @@ class FlipAverage(Technique):
     )
     examples: ClassVar[Examples] = ({"flip_average": {"enabled": True}},)
     changes_weights: ClassVar[bool] = False
+    is_in_model: ClassVar[bool] = True
 
     enabled: bool = Field(False, description="Average over the mirror image in every prediction.")
 
     def apply(self, setup: TrainingSetup) -> None:
         average_flips(setup.model)
+
+    def rebuild(self, model: nn.Module, class_count: int, image_size: int) -> None:
+        average_flips(model)
+
+    @property
+    def breaks_features(self) -> str:
+        return "it also predicts the mirror image"
 
 
 def average_flips(model: nn.Module) -> None:

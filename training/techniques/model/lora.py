@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
 from training.contract.setup import Adapters, TrainingSetup
 from training.contract.technique import Technique
+from training.contract.view import RecipeView
 from training.errors import UserError
-from training.techniques.model.unfreeze import Unfreeze
 
 if TYPE_CHECKING:
     import torch
@@ -106,11 +106,15 @@ class Lora(Technique):
         setup.plain_weights = merge_adapters
         setup.adapters = Adapters(fold_adapters, clear_adapters)
 
+    @property
+    def breaks_features(self) -> str:
+        return "it trains inside the frozen part"
+
     def conflict(self, recipe: RecipeView) -> str | None:
         if self.is_on and self.rank == 0:
             fields = [f"lora.{name}" for name, value in self if value != getattr(Lora(), name)]
             return f"{' and '.join(fields)} {'do' if fields[1:] else 'does'} nothing while lora.rank is 0: set a rank."
-        if self.rank and recipe.part(Unfreeze).level == "full":
+        if self.rank and recipe.unfreeze.level == "full":
             return (
                 f"lora.rank={self.rank} adapts frozen layers, and unfreeze.level=full freezes none: "
                 "set unfreeze.level=last or most."

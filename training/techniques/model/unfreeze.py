@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import MOST, Examples, RecipeView
+from training.contract.part import MOST, Examples
 from training.contract.setup import TrainingSetup, UnfreezeStep
 from training.contract.technique import Technique
+from training.contract.view import RecipeView
 from training.errors import UserError
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class Unfreeze(Technique):
     def apply(self, setup: TrainingSetup) -> None:
         from training.callbacks.unfreezing import UnfreezeAtMilestones
         from training.model.batch_statistics import has_batch_norm
+        from training.model.levels import find_frozen
 
         if self.freeze_batch_norm and not has_batch_norm(setup.model):
             raise UserError(
@@ -128,6 +130,8 @@ class Unfreeze(Technique):
         """Make the parameters of a level trainable, and no others."""
         from torch.nn.modules.batchnorm import _BatchNorm
 
+        from training.model.levels import set_level
+
         trained, frozen = set_level(model, level, self.adapt_statistics)
         if self.freeze_batch_norm:
             norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
@@ -136,6 +140,10 @@ class Unfreeze(Technique):
                 trained.discard(parameter)
             frozen.extend(norm for norm in norms if norm not in frozen)
         return trained, frozen
+
+    @property
+    def breaks_features(self) -> str:
+        return "adapt_statistics changes the frozen part" if self.adapt_statistics else ""
 
     def conflict(self, recipe: RecipeView) -> str | None:
         if self.to_full and (self.level != "last" or len(self.milestones) != 1):
@@ -168,50 +176,3 @@ class Unfreeze(Technique):
         if self.level == "norm_bias":
             return "unfreeze.level=norm_bias, which trains its scales"
         return "unfreeze.level=last, which freezes it too" if self.deepest == "last" else None
-
-
-def set_level(model: nn.Module, level: str, adapt_statistics: bool = False) -> UnfreezeStep:
-    """Make the parameters of a level trainable, and no others."""
-    from training.model.batch_statistics import has_batch_norm
-
-    trained = find_trained(model, level)
-    for parameter in model.parameters():
-        parameter.requires_grad_(parameter in trained)
-    if level == "norm_bias":
-        return trained, []  # something trains in every block, so drop path and dropout stay on in all of them
-    frozen = find_frozen(model)
-    return trained, [module for module in frozen if not has_batch_norm(module)] if adapt_statistics else frozen
-
-
-def find_trained(model: nn.Module, level: str) -> set[nn.Parameter]:
-    """Return the parameters that train at a level."""
-    from training.model.stages import head_of, stages_of
-
-    if level == "full":
-        return set(model.parameters())
-    head = set(head_of(model).parameters())
-    if level == "norm_bias":
-        return {*head, *(p for p in model.parameters() if p.ndim <= 1)}
-    if level == "last":
-        return head
-    stages = stages_of(model)
-    third, two_thirds = round(len(stages) / 3), round(2 * len(stages) / 3)
-    chosen = {"most": stages[len(stages) // 2 :], "first": stages[:third], "middle": stages[third:two_thirds]}[level]
-    if level == "first":
-        chosen.append(list(set(model.parameters()) - head - {p for stage in stages for p in stage}))  # the stem
-    return {*head, *(p for stage in chosen for p in stage)}
-
-
-def find_frozen(model: nn.Module) -> list[nn.Module]:
-    """Return the modules in which nothing trains. They should be in eval mode, dropout and BatchNorm included.
-
-    A module without parameters, such as a dropout, is frozen if the module after it is.
-    """
-    frozen, next_is_frozen = [], False
-    for module in reversed(list(model.modules())):  # from the last module to the first
-        if direct_parameters := list(module.parameters(recurse=False)):
-            next_is_frozen = not any(p.requires_grad for p in direct_parameters)
-        parameters = list(module.parameters())
-        if not any(p.requires_grad for p in parameters) if parameters else next_is_frozen:
-            frozen.append(module)
-    return frozen

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from training.contract.part import MOST, Examples, RecipeView
+from training.contract.part import MOST, Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
+from training.contract.view import RecipeView
 
 if TYPE_CHECKING:
     from training.distributed.rank import Rank

@@ -9,13 +9,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
+from training.contract.schedule import Curve, count_steps
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.optimization.schedule import CosineRestarts, Schedule, count_steps
+from training.contract.view import RecipeView
 
 Shares = Callable[[int], float]  # completed optimizer steps -> weight of the current weights in the average
-Curve = Callable[[int], float]
 
 
 class BaseAveraging(Technique):
@@ -70,8 +70,7 @@ class Swa(BaseAveraging):
 
     def moments(self, recipe: RecipeView, epoch_steps: Sequence[int]) -> list[int]:
         """Return the optimizer steps after which the weights enter the mean; at least two, because one makes no average."""
-        schedule = recipe.part(Schedule)
-        ends = list(schedule.minima(epoch_steps) if isinstance(schedule, CosineRestarts) else accumulate(epoch_steps))
+        ends = recipe.schedule.minima(epoch_steps) or list(accumulate(epoch_steps))
         late = sum(end >= self._begin(epoch_steps) for end in ends)
         return ends[-max(2, late) :]
 
@@ -97,10 +96,10 @@ class Swa(BaseAveraging):
     def conflict(self, recipe: RecipeView) -> str | None:
         if self.lr_factor is None and self.annealing_epochs:
             return "averaging.annealing_epochs does nothing without averaging.lr_factor: set it, or leave both out."
-        if self.lr_factor is not None and isinstance(recipe.part(Schedule), CosineRestarts):
+        if self.lr_factor is not None and recipe.schedule.cycle_count:
             return (
-                f"averaging.lr_factor={self.lr_factor:g} would end the cycles of schedule.name=cosine_restarts, whose minima "
-                "are averaged: leave it out, or take schedule.name=constant."
+                f"averaging.lr_factor={self.lr_factor:g} would end the cycles of schedule.name={recipe.schedule.name}, whose "
+                "minima are averaged: leave it out, or take schedule.name=constant."
             )
         if len(self.moments(recipe, [1000] * recipe.epochs)) < 2:
             return (

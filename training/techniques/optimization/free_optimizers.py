@@ -6,15 +6,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import MOST, RecipeView
+from training.contract.optimizer import Beta1, Beta2, Lr, LrDecay, Optimizer
+from training.contract.part import MOST
+from training.contract.view import RecipeView
 from training.process.optional import require
-from training.techniques.model.lora import Lora
-from training.techniques.model.unfreeze import Unfreeze
-from training.techniques.optimization.averaging import BaseAveraging
-from training.techniques.optimization.head_lr import HeadLr
-from training.techniques.optimization.layer_decay import LayerDecay
-from training.techniques.optimization.optimizer import Beta1, Beta2, Lr, LrDecay, Optimizer
-from training.techniques.optimization.schedule import Constant, Schedule
 
 if TYPE_CHECKING:
     import torch
@@ -58,9 +53,9 @@ class ScheduleFree(Optimizer):
         return [OwnAverage()]
 
     def conflict(self, recipe: RecipeView) -> str | None:
-        if not isinstance(recipe.part(Schedule), Constant):
+        if recipe.schedule.name != "constant":
             return "optimizer.name=schedule_free takes the place of a schedule: set schedule.name=constant."
-        if recipe.part(BaseAveraging).is_on:
+        if recipe.averaging.is_on:
             return "optimizer.name=schedule_free averages the weights itself: set averaging.name=none."
         return None
 
@@ -95,15 +90,15 @@ class Prodigy(Optimizer):
         if isinstance(self.lr, str):
             return f"optimizer.name=prodigy finds the rate itself, so optimizer.lr={self.lr} cannot: set lr=1.0."
         # In the order in which a space draws the fields, because it calls this before all of them are drawn.
-        if (again := recipe.part(Unfreeze).milestone_lr) != "keep":
+        if (again := recipe.unfreeze.milestone_lr) != "keep":
             return (
                 f"optimizer.name=prodigy finds the rate itself: unfreeze.milestone_lr={again} does not fit, set keep."
             )
-        if recipe.part(Lora).b_rate != 1:
+        if recipe.lora.b_rate != 1:
             return _describe_shares("lora.b_rate")
-        if recipe.part(LayerDecay).is_on:
+        if recipe.layer_decay.is_on:
             return _describe_shares("layer_decay.factor")
-        return _describe_shares("head_lr.factor") if recipe.part(HeadLr).is_on else None
+        return _describe_shares("head_lr.factor") if recipe.head_lr.is_on else None
 
 
 class Soap(Optimizer):

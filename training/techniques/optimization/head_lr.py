@@ -6,11 +6,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.model.lora import Lora
-from training.techniques.model.unfreeze import Unfreeze
 
 
 class HeadLr(Technique):
@@ -18,6 +16,7 @@ class HeadLr(Technique):
         "The head gets the base rate, which the schedule changes and the lr metric shows, and everything below it the base "
         "rate divided by the factor. With layer_decay each layer's rate is divided by the factor too."
     )
+    needs_trained_backbone: ClassVar[str] = "factor"
     examples: ClassVar[Examples] = ({"head_lr": {"factor": 10.0}},)
 
     factor: float = Field(
@@ -29,11 +28,3 @@ class HeadLr(Technique):
 
         below = set(setup.model.parameters()) - set(head_of(setup.model).parameters())
         setup.scale_rates(dict.fromkeys(below, 1 / self.factor))
-
-    def conflict(self, recipe: RecipeView) -> str | None:
-        if self.is_on and recipe.part(Unfreeze).deepest == "last" and not recipe.part(Lora).is_on:
-            return (
-                f"head_lr.factor={self.factor:g} does nothing while unfreeze.level=last trains the head alone: "
-                "set another level, lora.rank, or factor=1.0."
-            )
-        return None

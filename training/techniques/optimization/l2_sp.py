@@ -6,12 +6,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
 from training.contract.setup import Pull, TrainingSetup
-from training.contract.specs import Backbone
 from training.contract.technique import Technique
-from training.techniques.model.lora import Lora
-from training.techniques.model.unfreeze import Unfreeze
+from training.contract.view import RecipeView
 
 
 class L2Sp(Technique):
@@ -22,6 +20,7 @@ class L2Sp(Technique):
         "adaptive optimizers scale, and train_loss does not include it. It needs pretrained weights, and keeps one copy of "
         "those that train in memory."
     )
+    needs_trained_backbone: ClassVar[str] = "alpha"
     examples: ClassVar[Examples] = (
         {"l2_sp": {"alpha": 0.01, "beta": 0.01}, "backbone": {"name": "test_resnet", "weights": "letters"}},
     )
@@ -47,10 +46,8 @@ class L2Sp(Technique):
         field = f"l2_sp.alpha={self.alpha:g}"
         if not self.alpha:
             return None
-        if recipe.part(Backbone).weights == "none":
+        if recipe.backbone.weights == "none":
             return f"{field} pulls towards pretrained weights, which backbone.weights=none has not: give weights, or alpha=0.0."
-        if (rank := recipe.part(Lora).rank) > 0:
+        if (rank := recipe.lora.rank) > 0:
             return f"{field} does not fit lora.rank={rank}, which freezes the weights: leave one out."
-        if recipe.part(Unfreeze).deepest == "last":
-            return f"{field} does nothing while unfreeze.level=last trains the head alone: set another level, or alpha=0.0."
         return None

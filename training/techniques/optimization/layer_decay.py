@@ -6,11 +6,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.model.lora import Lora
-from training.techniques.model.unfreeze import Unfreeze
 
 
 class LayerDecay(Technique):
@@ -19,6 +17,7 @@ class LayerDecay(Technique):
         "most of the backbone training, and is a soft form of unfreeze; with lora it applies to the adapters too. A layer is "
         "a block in timm's models and a stage in torchvision's, so the same factor has less effect in torchvision's."
     )
+    needs_trained_backbone: ClassVar[str] = "factor"
     examples: ClassVar[Examples] = ({"layer_decay": {"factor": 0.8}},)
 
     factor: float = Field(
@@ -31,11 +30,3 @@ class LayerDecay(Technique):
         layers = layers_of(setup.model)
         top = max(layers.values())
         setup.scale_rates({parameter: self.factor ** (top - layer) for parameter, layer in layers.items()})
-
-    def conflict(self, recipe: RecipeView) -> str | None:
-        if self.is_on and recipe.part(Unfreeze).deepest == "last" and not recipe.part(Lora).is_on:
-            return (
-                f"layer_decay.factor={self.factor:g} does nothing while unfreeze.level=last trains the head alone: "
-                "set another level, lora.rank, or factor=1.0."
-            )
-        return None

@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import MOST, Examples, RecipeView
+from training.contract.part import MOST, Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.optimization.optimizer import Optimizer
+from training.contract.view import RecipeView
 
 REFERENCE = 256
 
@@ -41,7 +41,7 @@ class LrScaling(Technique):
     def conflict(self, recipe: RecipeView) -> str | None:
         if self.rule == "none" and self.reference != REFERENCE:
             return f"lr_scaling.reference={self.reference} does nothing while lr_scaling.rule is none: set a rule."
-        lr = recipe.part(Optimizer).lr
+        lr = recipe.optimizer.lr
         if self.is_on and isinstance(lr, str):
             return (
                 f"lr_scaling.rule={self.rule} scales a number, and optimizer.lr={lr} is found with the "

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.optimization.optimizer import Optimizer
+from training.contract.view import RecipeView
 
 
 class NoDecay(Technique):
@@ -41,6 +41,6 @@ class NoDecay(Technique):
         }
 
     def conflict(self, recipe: RecipeView) -> str | None:
-        if self.enabled and recipe.part(Optimizer).weight_decay == 0:
+        if self.enabled and recipe.optimizer.weight_decay == 0:
             return "no_decay.enabled does nothing while optimizer.weight_decay is 0: set a decay, or leave it out."
         return None

@@ -6,12 +6,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import RecipeView
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.compute.compilation import Compilation
-from training.techniques.compute.data_parallel import DataParallel
-from training.techniques.compute.precision import Precision
+from training.contract.view import RecipeView
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,11 +47,11 @@ class _Nearby(Technique):
 
     def conflict(self, recipe: RecipeView) -> str | None:
         # In the order in which a space draws the fields, because it calls this before all of them are drawn.
-        if (devices := recipe.part(DataParallel).devices) > 1:
+        if (devices := recipe.data_parallel.devices) > 1:
             return f"sam.name={self.name} works on one device, not on data_parallel.devices={devices}: set 1."
-        if recipe.part(Precision).mode == "16-mixed":
+        if recipe.precision.mode == "16-mixed":
             return f"sam.name={self.name} needs an unscaled gradient: set precision.mode=bf16-mixed or 32-true."
-        if recipe.part(Compilation).is_on:
+        if recipe.compilation.is_on:
             return f"sam.name={self.name} changes weights between two passes: set compilation.backend=none."
         return None
 

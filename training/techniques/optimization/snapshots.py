@@ -7,12 +7,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from training.contract.part import Examples, RecipeView
+from training.contract.part import Examples
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.techniques.compute.data_parallel import DataParallel
-from training.techniques.optimization.averaging import BaseAveraging
-from training.techniques.optimization.schedule import CosineRestarts, Schedule
+from training.contract.view import RecipeView
 
 
 class Snapshots(Technique):
@@ -40,22 +38,21 @@ class Snapshots(Technique):
 
     def moments(self, recipe: RecipeView, epoch_steps: Sequence[int]) -> list[int]:
         """Return the optimizer steps after which the weights become a member."""
-        schedule = recipe.part(Schedule)
-        # A test of the batch size or the learning rate has another schedule.
-        return schedule.minima(epoch_steps)[-self.members :] if isinstance(schedule, CosineRestarts) else []
+        # A test of the batch size or the learning rate has another schedule, without minima.
+        return recipe.schedule.minima(epoch_steps)[-self.members :]
 
     def conflict(self, recipe: RecipeView) -> str | None:
         if not self.is_on:
             return None
-        field, schedule = f"snapshots.members={self.members}", recipe.part(Schedule)
+        field, schedule = f"snapshots.members={self.members}", recipe.schedule
         if self.members == 1:
             return f"{field}: an ensemble has at least 2 members. Set 2 or more, or 0."
-        if not isinstance(schedule, CosineRestarts):
+        if not schedule.cycle_count:
             return f"{field} needs the minima of schedule.name=cosine_restarts: set that schedule, or members=0."
-        if self.members > schedule.cycles:
-            return f"{field}: schedule.cycles={schedule.cycles} has only so many minima. Lower members or raise cycles."
-        if recipe.part(BaseAveraging).is_on:
+        if self.members > schedule.cycle_count:
+            return f"{field}: schedule.cycles={schedule.cycle_count} has only so many minima. Lower members or raise cycles."
+        if recipe.averaging.is_on:
             return f"{field} would replace the average of averaging: set averaging.name=none, or members=0."
-        if (devices := recipe.part(DataParallel).devices) > 1:
+        if (devices := recipe.data_parallel.devices) > 1:
             return f"{field} works on one device, not on data_parallel.devices={devices}: set 1."
         return None

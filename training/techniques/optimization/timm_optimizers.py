@@ -1,4 +1,4 @@
-"""Optimizers that timm builds by their name: of torch, then its own."""
+"""Optimizers of timm, which builds them by their name."""
 
 from __future__ import annotations
 
@@ -6,95 +6,21 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from training.contract.part import Examples
-from training.techniques.optimization.optimizer import Beta1, Beta2, Lr, LrDecay, MomentumFactor, Optimizer, WeightDecay
+from training.contract.optimizer import Beta1, Beta2, Lr, LrDecay, MomentumFactor, Optimizer
 
 if TYPE_CHECKING:
     import torch
     from torch.optim.optimizer import ParamsT
 
 
-class _ByName(Optimizer):
+class _OfTimm(Optimizer):
     def build(self, parameters: ParamsT) -> torch.optim.Optimizer:
         from timm.optim import get_optimizer_class
 
         return get_optimizer_class(self.name, bind_defaults=False)(parameters, **self.arguments())
 
 
-class Sgd(_ByName):
-    """Plain stochastic gradient descent (Robbins & Monro 1951)."""
-
-    name: Literal["sgd"] = "sgd"
-    lr: Lr = 0.05
-    weight_decay: WeightDecay = 0.0
-
-
-class Momentum(_ByName):
-    """SGD that adds a share of the last step to the next (Sutskever et al. 2013, section 2)."""
-
-    name: Literal["momentum"] = "momentum"
-    lr: Lr = 0.05
-    momentum: MomentumFactor = 0.9
-    weight_decay: WeightDecay = 0.0
-
-
-class Nesterov(_ByName):
-    """Momentum with the gradient at the point to which it leads (Sutskever et al. 2013, section 2)."""
-
-    examples: ClassVar[Examples] = ({"optimizer": {"name": "nesterov", "lr": 0.03}},)
-    name: Literal["nesterov"] = "nesterov"
-    lr: Lr = 0.05
-    momentum: MomentumFactor = 0.9
-    weight_decay: WeightDecay = 0.0
-
-    def arguments(self) -> dict[str, object]:
-        return {**super().arguments(), "nesterov": True}
-
-
-class Adagrad(_ByName):
-    """The rate of each weight falls with the sum of its squared gradients (Duchi et al. 2011)."""
-
-    name: Literal["adagrad"] = "adagrad"
-    lr: Lr = 0.01
-    weight_decay: WeightDecay = 0.0
-
-
-class RmsProp(_ByName):
-    """Divide the gradient of each weight by the root of its recent mean square (Hinton 2012, lecture 6)."""
-
-    name: Literal["rmsprop"] = "rmsprop"
-    lr: Lr = 0.001
-    alpha: Beta2 = 0.99
-    momentum: float = Field(
-        0.0, ge=0, lt=1, description="Share of the last step that is added to the next.", examples=[0.5]
-    )
-    weight_decay: WeightDecay = 0.0
-
-
-class Adam(_ByName):
-    """Divide the mean gradient of each weight by the root of its mean square (Kingma & Ba 2015)."""
-
-    name: Literal["adam"] = "adam"
-    lr: Lr = 0.001
-    beta1: Beta1 = 0.9
-    beta2: Beta2 = 0.999
-    weight_decay: WeightDecay = 0.0
-
-
-class AdamW(_ByName):
-    """Adam with weight decay that is separate from the gradient (Loshchilov & Hutter 2019)."""
-
-    name: Literal["adamw"] = "adamw"
-    lr: Lr = 0.001
-    beta1: Beta1 = 0.9
-    beta2: Beta2 = 0.999
-    weight_decay: Annotated[
-        LrDecay,
-        Field(gt=0, description="Decoupled weight decay per unit of lr; with 0 it would be adam.", examples=[0.1]),
-    ] = 0.01
-
-
-class NAdamW(_ByName):
+class NAdamW(_OfTimm):
     """AdamW with Nesterov's momentum (Dozat 2016)."""
 
     name: Literal["nadamw"] = "nadamw"
@@ -104,7 +30,7 @@ class NAdamW(_ByName):
     weight_decay: LrDecay = 0.01
 
 
-class Lion(_ByName):
+class Lion(_OfTimm):
     """Move each weight by lr, in the direction of the sign of the mean gradient (Chen et al. 2023, algorithm 2)."""
 
     interactions: ClassVar[str] = (
@@ -121,7 +47,7 @@ class Lion(_ByName):
     weight_decay: LrDecay = 0.0
 
 
-class Lamb(_ByName):
+class Lamb(_OfTimm):
     """Adam whose step for each tensor is as long as lr times the tensor (You et al. 2020, algorithm 2)."""
 
     interactions: ClassVar[str] = (
@@ -144,7 +70,7 @@ class Lamb(_ByName):
         return {**super().arguments(), "max_grad_norm": None}
 
 
-class Adan(_ByName):
+class Adan(_OfTimm):
     """Adam with Nesterov's momentum from the difference of two gradients (Xie et al. 2024, algorithm 1)."""
 
     interactions: ClassVar[str] = "adan stores four tensors for each weight, adamw two."
@@ -159,7 +85,7 @@ class Adan(_ByName):
     weight_decay: LrDecay = 0.0
 
 
-class Muon(_ByName):
+class Muon(_OfTimm):
     """Momentum whose step for each matrix is made orthogonal (Jordan et al. 2024; steps as in Liu et al. 2025)."""
 
     interactions: ClassVar[str] = (

@@ -21,6 +21,7 @@ from training.techniques.data.mixing import Mixing, change_batch
 from training.techniques.data.mixup import MixUp
 from training.techniques.data.random_erasing import RandomErasing
 from training.techniques.loss.label_smoothing import LabelSmoothing
+from training.techniques.loss.losses import criterion_of
 
 CLASSES = 10
 
@@ -35,7 +36,7 @@ def prepare(*techniques):
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 0.9])
 def test_label_smoothing_equals_timms(alpha):
     logits, labels = torch.randn(32, CLASSES), torch.randint(CLASSES, (32,))
-    ours = prepare(LabelSmoothing(alpha=alpha)).criterion(logits, labels)
+    ours = criterion_of(prepare(LabelSmoothing(alpha=alpha)))(logits, labels)
     torch.testing.assert_close(ours, LabelSmoothingCrossEntropy(alpha)(logits, labels))
 
 
@@ -48,16 +49,10 @@ def test_label_smoothing_of_mixed_targets_equals_timms_smoothed_mixup():
     weights = (targets - targets.roll(1, 0)).abs()  # this shows that mixing took place
     assert weights.sum() > 0
     smoothed = targets * 0.8 + 0.2 / CLASSES
-    torch.testing.assert_close(setup.criterion(logits, targets), SoftTargetCrossEntropy()(logits, smoothed))
+    torch.testing.assert_close(criterion_of(setup)(logits, targets), SoftTargetCrossEntropy()(logits, smoothed))
 
 
-@pytest.fixture
-def neighbours(monkeypatch):
-    """Give each image the one before it as its partner."""
-    monkeypatch.setattr(torch, "randperm", torch.arange)
-
-
-def test_mixup_agrees_with_timms_for_the_same_share_and_partner(monkeypatch, neighbours):
+def test_mixup_agrees_with_timms_for_the_same_share_and_partner(monkeypatch):
     images, labels = torch.randn(6, 3, 4, 4), torch.arange(6)
     share = 0.3
     monkeypatch.setattr(torch.distributions.Beta, "sample", lambda self, shape=(): torch.tensor(share))
@@ -102,8 +97,12 @@ def test_validation_loss_is_plain_cross_entropy_and_training_accuracy_that_of_th
     images, labels = torch.randn(40, CLASSES, 1, 1), torch.randint(CLASSES, (40,))
     logits = images.flatten(1)
     classifier.validation_step((images, labels), 0)
-    shares = 0.6 * nn.functional.one_hot(labels, CLASSES) + 0.4 * nn.functional.one_hot(labels.roll(1), CLASSES)
-    classifier.plan.mixers[:] = [lambda images, targets: (images, shares)]
+
+    def mix(images, labels):
+        one_hot = nn.functional.one_hot(labels, CLASSES)
+        return images, 0.6 * one_hot + 0.4 * one_hot.roll(1, 0)
+
+    classifier.plan.mixers[:] = [mix]
     classifier.model = nn.Flatten()
     classifier.batches_per_step, classifier.loss_weights = 1, (1.0,)
     monkeypatch.setattr(classifier, "_record", lambda loss, size, index: None)
@@ -135,7 +134,7 @@ def test_mixing_reaches_training_batches_and_no_others(fit, monkeypatch):
 
 
 @pytest.mark.parametrize("size", [(7, 9), (8, 8)])
-def test_cutmix_agrees_with_timms_for_the_same_box(size, monkeypatch, neighbours):
+def test_cutmix_agrees_with_timms_for_the_same_box(size, monkeypatch):
     height, width = size
     images, labels = torch.randn(6, 3, height, width), torch.arange(6)
     torch.manual_seed(3)
@@ -177,11 +176,11 @@ def test_a_batch_of_one_is_mixed_with_itself_and_so_left_alone():
 
 @pytest.mark.parametrize("mixer", [MixUp(alpha=1.0), CutMix(alpha=1.0), FMix(alpha=1.0)])
 def test_every_other_image_of_the_batch_is_a_partner_equally_often(mixer):
-    mix, images = prepare(mixer).mixers[0], torch.randn(5, 3, 8, 8)
+    setup, images = prepare(mixer), torch.randn(5, 3, 8, 8)
     torch.manual_seed(0)
     pairs = torch.zeros(5, 5)
     for _ in range(800):
-        _, targets = mix(images, torch.arange(5))
+        _, targets = change_batch(setup, images, torch.arange(5))
         pairs += targets[:, :5] > 0
     # A share of exactly 0 or 1 shows no partner.
     partners = pairs - torch.diag(pairs.diagonal())
@@ -195,7 +194,7 @@ def test_images_and_their_targets_keep_their_place_and_mix_with_the_same_partner
     levels = 10.0 ** torch.arange(5)
     for seed in range(20):
         torch.manual_seed(seed)
-        mixed, targets = prepare(mixer).mixers[0](levels[:, None, None, None].expand(5, 3, 8, 8), torch.arange(5))
+        mixed, targets = change_batch(prepare(mixer), levels[:, None, None, None].expand(5, 3, 8, 8), torch.arange(5))
         torch.testing.assert_close(mixed.mean((1, 2, 3)), targets[:, :5] @ levels)
         assert ((targets > 0).sum(1) <= 2).all()
 
@@ -251,7 +250,7 @@ def test_smoothing_of_cut_targets_is_smoothing_of_their_shares():
     logits = torch.randn(8, CLASSES)
     _, targets = setup.mixers[0](torch.randn(8, 3, 8, 8), torch.randint(CLASSES, (8,)))
     smoothed = targets * 0.8 + 0.2 / CLASSES
-    torch.testing.assert_close(setup.criterion(logits, targets), SoftTargetCrossEntropy()(logits, smoothed))
+    torch.testing.assert_close(criterion_of(setup)(logits, targets), SoftTargetCrossEntropy()(logits, smoothed))
 
 
 def test_erasing_takes_rectangles_out_of_single_images_and_leaves_the_batch_it_was_given_alone():

@@ -15,6 +15,7 @@ from training.data.pipelines.loaders import make_loaders
 from training.data.pipelines.sampling import EpochSampler
 from training.loop.classifier import Classifier
 from training.resolve import resolve_recipe
+from training.techniques.data.mixing import change_batch
 from training.techniques.data.mixup import MixUp
 from training.techniques.loss.class_balance import ClassWeights
 from training.techniques.loss.label_smoothing import LabelSmoothing
@@ -120,7 +121,7 @@ def test_a_balanced_batch_mixes_images_of_the_same_class_as_often_as_chance():
     drawn = torch.from_numpy(labels[epochs_of(labels, 360, 20)])
     torch.manual_seed(0)
     same = [
-        (setup.mixers[0](torch.zeros(36, 3, 1, 1), batch)[1].max(1).values == 1).float().mean()
+        (change_batch(setup, torch.zeros(36, 3, 1, 1), batch)[1].max(1).values == 1).float().mean()
         for batch in drawn.flatten().split(36)
     ]
     # Each class has 3 of the 35 other images of a batch.

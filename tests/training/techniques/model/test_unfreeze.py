@@ -10,9 +10,10 @@ from torch import nn
 
 from training.contract.setup import TrainingSetup
 from training.errors import UserError
+from training.model.levels import find_frozen
 from training.model.stages import head_of, layers_of, stages_of
 from training.recipe import read_recipe
-from training.techniques.model.unfreeze import Unfreeze, find_frozen
+from training.techniques.model.unfreeze import Unfreeze
 
 # One family a row, as both libraries name it.
 FAMILIES = {

@@ -11,7 +11,7 @@ from torch.optim import lr_scheduler as reference
 
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
-from training.techniques.optimization.schedule import CosineRestarts
+from training.techniques.optimization.schedules import CosineRestarts
 
 LR = 0.4
 

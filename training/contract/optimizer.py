@@ -42,6 +42,8 @@ class Optimizer(Part):
         "its time."
     )
 
+    has_off: ClassVar[bool] = False
+
     name: str
     lr: Lr
     weight_decay: float
