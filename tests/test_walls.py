@@ -11,8 +11,8 @@ HOME = Path(__file__).parents[1]
 ROOMS = ("search", "analysis", "ledger", "spaces", "training")
 
 # Whoever makes one of these smaller writes the new number here. None of them grows.
-LONGEST_CHAIN = 18
-LATE_CIRCLES = 2
+LONGEST_CHAIN = 16
+LATE_CIRCLES = 1
 VIEW = "training.contract.view"
 
 Graph = dict[str, set[str]]
