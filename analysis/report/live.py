@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from analysis.report.page import render_template
 
-SECONDS = 20.0  # from one page to the next
 PLACE = "<!-- live -->"  # in a page that is otherwise complete; no name or note can have it, because texts are escaped
 
 
@@ -41,7 +40,7 @@ class Live:
     logs: Mapping[str, str] = field(default_factory=dict, repr=False)  # the end of each trial's log, by its name
 
 
-def put_live(page: str, live: Live) -> str:
-    """Complete a page of `render_live`; it then asks the browser for itself again and again."""
+def put_live(page: str, live: Live, seconds: float) -> str:
+    """Complete a page of `render_live`; every so many seconds it then asks the browser for a newer one."""
     logs = json.dumps(dict(live.logs))
-    return page.replace(PLACE, render_template("live.html.j2", live=live, logs=logs, now=time.time(), seconds=SECONDS))
+    return page.replace(PLACE, render_template("live.html.j2", live=live, logs=logs, now=time.time(), seconds=seconds))

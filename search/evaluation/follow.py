@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ledger.events import AnyEvent
     from ledger.tables import Sweep
 
+SECONDS = 20.0  # from one page to the next
 LONGEST_END_SECONDS = 300.0  # for the last page, which has pictures
 LOOK_SECONDS = 2.0  # between two looks at the lock; a driver that starts Ray again does not have it for an instant
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -41,18 +42,15 @@ class Follower:
         self.ended = -1  # the trials that had ended when they were found
 
     def write(self) -> None:
-        """Write the page as the sweep is now.
-
-        Raises:
-            UserError: the ledger cannot be read, or the page cannot be written.
-        """
+        """Write the page as the sweep is now."""
+        if (record := self.read()) is None or not len(record.trials):
+            return
+        # Imports take seconds of CPU, which a driver needs while it starts.
         from analysis.report.live import put_live
         from analysis.report.sweep_report import render_live
         from ledger.tables import make_tables
         from search.evaluation.live_state import describe_live
 
-        if (record := self.read()) is None or not len(record.trials):
-            return
         if len(record.events) != self.known:
             sweep = make_tables(record)
             if (ended := sum(trial.ended is not None for trial in record.trials)) != self.ended:
@@ -60,16 +58,14 @@ class Follower:
             findings, problem = self.found
             findings = findings and replace(findings, sweep=sweep)  # with the running trials as they are now
             self.text, self.known = render_live(sweep, findings, problem), len(record.events)
-        write_page(self.page, put_live(self.text, describe_live(record)))
+        write_page(self.page, put_live(self.text, describe_live(record), SECONDS))
 
     def run(self, wait: Callable[[float], bool]) -> None:
         """Write the page every 20 seconds, until `wait`, which gets the seconds to wait, returns True."""
-        from analysis.report.live import SECONDS
-
         is_over = False
         while not is_over:
             self.write()
-            is_over = wait(SECONDS)
+            is_over = wait(SECONDS if self.text else LOOK_SECONDS)
 
 
 def find_if_any(record: SweepRecord, sweep: Sweep, *, is_last: bool = False) -> tuple[Findings | None, str]:

@@ -148,7 +148,7 @@ def test_a_call_that_a_scheduler_repeats_continues_the_sweep_or_returns_it(home,
     space, again = str(home / "sweeps" / "tiny" / "space.yaml"), {"name": "tiny", "or_resume": True, "console": QUIET}
     resumed = []
 
-    def resume_sweep(folder, console, seconds=None, more_trials=0, changes=None):
+    def resume_sweep(folder, console, seconds=None, more_trials=0, changes=None, page=None):
         resumed.append(changes)
         raise UserError("resumed")
 

@@ -5,10 +5,10 @@ import re
 import psutil
 import pytest
 
-from tests.real_sweeps import FAST, make_user_folder, start, wait_for
+from tests.real_sweeps import make_user_folder, start, wait_for
 
 # The processes of Ray that listen, and the workers that it starts, each with a port of its core.
-RAY = re.compile(r"gcs_server|raylet|dashboard/agent\.py|runtime_env/agent|log_monitor\.py|monitor\.py|ray::")
+RAY = re.compile(r"^(gcs_server|raylet|ray::)|/ray/(dashboard/dashboard|autoscaler/_private/monitor)\.py")
 
 
 def listening(process):
@@ -27,7 +27,7 @@ def end(driver):
 @pytest.mark.timeout(600)
 def test_no_process_of_a_sweep_listens_on_a_port_but_those_of_ray(tmp_path):
     folder = make_user_folder(tmp_path)
-    driver = start(folder, "run", "tiny.yaml", "--name", "mine", "--follow", command=FAST)
+    driver = start(folder, "run", "tiny.yaml", "--name", "mine", "--follow")
     try:
         ledger = folder / "sweeps" / "mine" / "ledger.jsonl"
         wait_for(ledger, lambda events: any(event.event == "report" for event in events), driver)

@@ -605,10 +605,10 @@ def test_the_page_of_a_running_sweep_is_an_artifact_of_its_run_and_renewed(uri, 
         page.write_text(text)
         wait_until(lambda text=text: has_page(uri, sweep_id, text))
     made.close("completed")
-    assert read_artifact(read_runs(uri, sweep_id)["sweep"], "report.html").read_text() == "second"
+    assert read_artifact(read_runs(uri, sweep_id)["quick-1"], "report.html").read_text() == "second"
 
 
 def has_page(uri, sweep_id, text):
-    run = read_runs(uri, sweep_id).get("sweep")
+    run = read_runs(uri, sweep_id).get("quick-1")
     file = run and read_artifact(run, "report.html")
     return file and file.is_file() and file.read_text() == text

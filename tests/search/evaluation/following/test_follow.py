@@ -231,6 +231,6 @@ def test_the_process_beside_a_driver_writes_the_last_page_and_ends_with_it(make_
 
 
 def test_a_page_says_when_it_was_written(make_sweep, events):
-    text = put_live(PLACE, read_live(make_sweep(events[:9])))
+    text = put_live(PLACE, read_live(make_sweep(events[:9])), 20.0)
     written = float(re.search(r'data-written="([\d.]+)"', text)[1])
     assert abs(datetime.now().timestamp() - written) < 20

@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
-from analysis.report import live
 from analysis.report.findings import find
 from analysis.report.sweep_report import render_report
 from ledger.record import SweepRecord
 from ledger.tables import make_tables
+from search.evaluation import follow
 from search.evaluation.follow import Follower, read_folder, write_last
 from tests.search.evaluation.following.conftest import append
 
@@ -52,7 +52,7 @@ def open_page(browser):
 @pytest.fixture
 def quick(monkeypatch):
     """Pages that are loaded again after some seconds."""
-    monkeypatch.setattr(live, "SECONDS", 1.0)
+    monkeypatch.setattr(follow, "SECONDS", 1.0)
 
 
 def wait_for_reload(page):
@@ -139,7 +139,7 @@ def test_the_last_page_keeps_what_the_user_has_done_and_is_not_loaded_again(
 
 @pytest.mark.slow
 def test_an_old_page_says_that_nothing_writes_it_any_more(make_sweep, events, open_page, tmp_path, monkeypatch):
-    monkeypatch.setattr(live, "SECONDS", 0.5)
+    monkeypatch.setattr(follow, "SECONDS", 0.5)
     folder, file = make_sweep(events[:80]), tmp_path / "page.html"
     with folder.locked():
         Follower(read_folder(folder), file).write()
