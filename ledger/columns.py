@@ -15,7 +15,7 @@ from ledger.trials import Trial
 
 Fact = str | float | None  # of a trial; a float may be whole, or a truth value
 
-# frame: data frames. rows: JSON, CSV and `sweep show --columns`. pages: the data of the report.
+# frame: data frames. rows: JSON. pages: the data of the report.
 # listed: also shown as a column, in their tables of trials and in those of `sweep show`.
 Table = Literal["frame", "rows", "pages", "listed"]
 

@@ -44,7 +44,9 @@ def label_of(metric: str) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """A time such as `42 s`, `3 min 12 s`, `4 min`, `5 h 07 min` or `2 h`."""
+    """A time such as `42 s`, `3 min 12 s`, `4 min`, `5 h 07 min` or `2 h`; `–` if it is not known (NaN)."""
+    if math.isnan(seconds):
+        return "–"
     whole = max(0, round(seconds))
     minutes, hours = whole // 60, whole // 3600
     if hours:

@@ -30,13 +30,15 @@ def fetch_ledger(uri: str, name: str, out: Path) -> SweepFolder:
         sweep = opened.find(name)
         copy = SweepFolder(out / name, known_running=sweep.state == "running")
         copy.path.mkdir(exist_ok=True)
+        run_id = sweep.run.info.run_id
         with artifact_errors(uri, LEDGER):
-            run_id = sweep.run.info.run_id
-            if LEDGER not in {file.path for file in opened.client.list_artifacts(run_id)}:
-                raise UserError(
-                    f"{name}: its run in {mask_secrets(uri)} does not have the ledger. A driver that runs copies it every half "
-                    "minute; else read the sweep where its folder is."
-                )
+            names = {file.path for file in opened.client.list_artifacts(run_id)}
+        if LEDGER not in names:
+            raise UserError(
+                f"{name}: its run in {mask_secrets(uri)} does not have the ledger. A driver that runs copies it every half "
+                "minute; else read the sweep where its folder is."
+            )
+        with artifact_errors(uri, LEDGER):
             fetched = Path(opened.client.download_artifacts(run_id, LEDGER, str(copy.path)))
             refuse_irregular(fetched)
             content = fetched.read_bytes()

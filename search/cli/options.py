@@ -93,7 +93,7 @@ def name_latest(place: Mapping[str, Any], console: Console) -> str:
     if (name := place["name"]) is not None:
         return str(name)
     if (uri := place["tracking_uri"]) is not None:
-        raise UserError(f"--from={uri}: name the sweep; sweep list --from {uri} shows them.")
+        raise UserError(f"--from={uri}: name the sweep. MLflow's own page lists them.")
     from ledger.folder import find_latest
 
     name = find_latest(place["storage"].absolute()).name

@@ -11,7 +11,7 @@ import pytest
 from nbclient import NotebookClient
 
 from spaces.load import load_space
-from tests.analysis.made_up import SPACE, send, simulate
+from tests.analysis.made_up import SPACE, send, simulate, write
 
 TINY = """
 format: 1
@@ -53,7 +53,8 @@ def test_a_recipe_is_trained_from_python(capsys):
 def test_a_finished_sweep_is_read_as_tables(tmp_path, capsys, monkeypatch):
     (tmp_path / "space.yaml").write_text(SPACE)
     space, uri = load_space(tmp_path / "space.yaml"), f"sqlite:///{tmp_path}/mlflow.db"
-    send(uri, "made-up-1", space, simulate(space).events)
+    events = simulate(space).events
+    send(uri, "made-up-1", space, events, ledger=write(tmp_path, "made-up-1", space, events))
     monkeypatch.setattr(sys, "argv", ["read_sweep.py", "made-up-1", uri])
     runpy.run_path(str(EXAMPLES / "read_sweep.py"), run_name="__main__")
     printed = capsys.readouterr().out

@@ -324,21 +324,21 @@ def build_exports(exports: Path) -> None:
     state = build_model(recipe.backbone, 2, 32).state_dict()
     good = exports / "good"
     good.mkdir(parents=True)
-    save_file({name: value.contiguous() for name, value in state.items()}, good / "weights.safetensors")
+    save_file({name: value.contiguous() for name, value in state.items()}, good / "model.safetensors")
     write(good / "recipe.yaml", dump_recipe(recipe))
     write(good / "summary.json", json.dumps({"format": 1, "classes": ["cat", "dog"], "threads": 1}))
     whole = {path.name: path.read_bytes() for path in good.iterdir()}
     few = dict(list(state.items())[:3])
     save_file({name: torch.zeros_like(value) for name, value in few.items()}, exports / "few")
     changes: dict[str, dict[str, str | bytes | None]] = {
-        "no-weights": {"weights.safetensors": None},
+        "no-weights": {"model.safetensors": None},
         "no-recipe": {"recipe.yaml": None},
         "no-summary": {"summary.json": None},
-        "junk-weights": {"weights.safetensors": "no weights"},
-        "empty-weights": {"weights.safetensors": ""},
-        "cut-weights": {"weights.safetensors": whole["weights.safetensors"][:2000]},
-        "huge-header": {"weights.safetensors": b"\xff" * 8 + b"{}"},
-        "other-weights": {"weights.safetensors": (exports / "few").read_bytes()},
+        "junk-weights": {"model.safetensors": "no weights"},
+        "empty-weights": {"model.safetensors": ""},
+        "cut-weights": {"model.safetensors": whole["model.safetensors"][:2000]},
+        "huge-header": {"model.safetensors": b"\xff" * 8 + b"{}"},
+        "other-weights": {"model.safetensors": (exports / "few").read_bytes()},
         "junk-summary": {"summary.json": "{"},
         "list-summary": {"summary.json": "[]"},
         "deep-summary": {"summary.json": "[" * 100_000 + "]" * 100_000},

@@ -36,7 +36,7 @@ TRAIN = {
     "train with weights that are a folder": (train("backbone.weights=photos"), "backbone.weights=photos"),
     "train with junk weights": (train("backbone.weights=bad/weights.pt"), "backbone.weights=bad/weights.pt", "not a file of weights"),
     "train with junk safetensors": (train("backbone.weights=bad/weights.safetensors"), "backbone.weights=bad/weights.safetensors", "not a file of weights"),
-    "train with weights of another model": (train("backbone.weights=exports/other-weights/weights.safetensors"), "backbone.weights="),
+    "train with weights of another model": (train("backbone.weights=exports/other-weights/model.safetensors"), "backbone.weights="),
     "train with a missing augmentation": (train("augmentation={policy: file, path: nothing.json}"), "augmentation.path=nothing.json"),
     "train with half an augmentation": (train("augmentation={policy: file, path: bad/augmentation.json}"), "augmentation.path=bad/augmentation.json"),
     "train with a list for an augmentation": (train("augmentation={policy: file, path: bad/augmentation_list.json}"), "augmentation.path=bad/augmentation_list.json"),

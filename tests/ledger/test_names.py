@@ -66,7 +66,7 @@ def test_a_name_that_could_be_an_option_or_a_path_is_refused(name):
 
 def test_only_a_sweep_or_its_rest_is_removed(elsewhere, tmp_path):
     (elsewhere / "sweeps" / "photos" / "cats").mkdir(parents=True)
-    for part in ("trials", "rates"):  # earlier versions had rates
+    for part in ("trials", "requests"):
         (elsewhere / "sweeps" / "half" / part).mkdir(parents=True)
     target = tmp_path / "elsewhere"
     (target / "trials").mkdir(parents=True)

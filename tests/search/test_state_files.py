@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -97,11 +98,15 @@ def test_a_full_disk_leaves_a_state_file_as_it_was(tmp_path, monkeypatch):
     file = tmp_path / "state.json"
     keep_json(file, {"number": 1})
 
-    def write_half(path, text, **_):
-        path.write_bytes(text[:5].encode())
-        raise OSError(errno.ENOSPC, "No space left on device")
+    @contextmanager
+    def open_on_a_full_disk(path):
+        def write_half(content):
+            path.write_bytes(content[:5])
+            raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", write_half)
+        yield SimpleNamespace(write=write_half)
+
+    monkeypatch.setattr("training.process.text_files.open_new", open_on_a_full_disk)
     with pytest.raises(OSError, match="No space left"):
         keep_json(file, {"number": 2})
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("state.json", b'{"number": 1}')]
@@ -111,5 +116,5 @@ def test_a_worker_that_cannot_write_its_mark_does_not_die_of_it(tmp_path, monkey
     def refuse(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", refuse)
+    monkeypatch.setattr("training.process.text_files.open_new", refuse)
     assert killed_for_memory(tmp_path) is False

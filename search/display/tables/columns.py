@@ -91,7 +91,7 @@ class Columns:
             yield from (Text(" " * indent + line, no_wrap=True) for line in lines[1:])
         if self.names_omitted and len(shown) < len(self.columns):
             omitted = ", ".join(column.title for i, column in enumerate(self.columns) if i not in shown)
-            yield Text(f"There is no room for {omitted}. Use a wider window, or --csv.", style="dim")
+            yield Text(f"There is no room for {omitted}. Use a wider window, or --json.", style="dim")
 
     def _line(self, cells: Sequence[str], last: str, widths: list[int], shown: list[int], style: str = "") -> Text:
         """One line of the table; `last` is the text of its last column, which may be shortened."""

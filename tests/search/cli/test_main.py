@@ -239,7 +239,7 @@ def test_a_shell_completes_commands_options_and_names_of_sweeps(tmp_path):
 
     assert complete("sweep conf") == ["confirm"]
     assert complete("sweep show mi") == ["mine"]
-    assert complete("sweep show --so") == ["--sort"]
+    assert complete("sweep show --li") == ["--limit"]
 
 
 def test_ctrl_c_ends_a_command_quietly_while_it_is_imported():

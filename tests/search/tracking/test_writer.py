@@ -568,7 +568,7 @@ def test_a_real_server_whose_artifacts_cannot_be_written_here_gets_everything_el
     from ledger.record import SweepRecord
     from ledger.settings import Settings
     from search.display.tables.columns import make_console
-    from search.tracking.own_run import log_results, publish_export, send_notes
+    from search.tracking.own_run import log_results, publish_export
 
     (tmp_path / "artifacts").write_text("a file, so that not even root can write below it")
     server = f"http://127.0.0.1:{serve_mlflow(f'sqlite:///{tmp_path}/server.db')}"
@@ -588,7 +588,6 @@ def test_a_real_server_whose_artifacts_cannot_be_written_here_gets_everything_el
     assert f"!MLflowtakesnofiles:itsartifactsarein{tmp_path}/artifacts/" in said
     assert "Everythingelsehasarrived.Startitsserverwith--serve-artifacts" in said
     assert read_runs(server, sweep_id)["quick-1"].data.metrics["test_accuracy"] == 0.9
-    assert send_notes(record, record.settings)
     with pytest.raises(UserError, match=r"MLflow takes no files: .*Start its server with --serve-artifacts"):
         publish_export(record, folder.path)
 

@@ -93,7 +93,7 @@ def test_blocks_that_a_milestone_unfreezes_are_recomputed_too():
 
 def test_a_frozen_backbone_is_refused_unless_it_has_adapters():
     assert count_checkpointed(unfreeze={"level": "last"}, lora={"rank": 2}) == 4
-    with pytest.raises(UserError, match=r"enabled=true does nothing with unfreeze\.level=last, because frozen blocks"):
+    with pytest.raises(UserError, match=r"enabled=true does nothing while unfreeze\.level=last trains the head alone"):
         count_checkpointed(unfreeze={"level": "last"})
 
 
