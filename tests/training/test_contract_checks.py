@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -107,10 +108,15 @@ def test_the_test_of_the_page_runs_and_fails_for_a_technique_without_effect(tmp_
     [test] = [
         block for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL) if "contract_checks" in block
     ]
-    (tmp_path / "test_growth.py").write_text(test.replace("input_noise", "growth"))
-    for text, code in ((FILE, 0), (FILE.replace("setup.callbacks.append(Grow())", "pass"), 1)):
-        (tmp_path / "growth.py").write_text(text)
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "examples", "test_growth.py"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == code, done.stdout
+    without = (
+        FILE.replace("Growth", "Still").replace("growth", "still").replace("setup.callbacks.append(Grow())", "pass")
+    )
+    for name, text in (("growth", FILE), ("still", without)):
+        (tmp_path / f"{name}.py").write_text(text)
+        (tmp_path / f"test_{name}.py").write_text(test.replace("input_noise", name))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "examples"]
+    plain = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # those of this run
+    done = subprocess.run(command, cwd=tmp_path, env=plain, capture_output=True, text=True, check=False)
+    assert "1 failed, 1 passed" in done.stdout, done.stdout
+    assert "test_still.py" in done.stdout.splitlines()[-2]
     assert "changes nothing in the set-up" in done.stdout

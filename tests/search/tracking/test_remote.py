@@ -82,7 +82,7 @@ def test_a_running_sweep_is_read_from_the_ledger_that_its_driver_copies(uri, tmp
         try:
             return fetch_record(uri, "alpha")
         except UserError as error:
-            assert "cannot be read" in str(error) or "no such sweep" in str(error)  # noqa: PT017 - both are right here
+            assert "does not have the ledger" in str(error) or "no such sweep" in str(error)  # noqa: PT017 - both are right
             return None
 
     wait_until(lambda: (found := seen()) is not None and len(found.trials) and found.trials.by_number[0].epoch == 1)
@@ -118,10 +118,11 @@ def test_an_export_is_an_artifact_of_the_sweeps_run(uri, tmp_path):
     assert Path(copy, "recipe.yaml").read_text() == "epochs: 3\n"
 
 
+UNREADABLE = r"the artifact ledger.jsonl.gz of the sweep's run cannot be read \("
 DAMAGES = {
-    "deleted": (lambda path: path.unlink(), ""),
-    "a folder": (lambda path: (path.unlink(), path.mkdir()), "not a regular file"),
-    "a named pipe": (lambda path: (path.unlink(), os.mkfifo(path)), ""),
+    "deleted": (lambda path: path.unlink(), "zeta: its run in sqlite:.* does not have the ledger"),
+    "a folder": (lambda path: (path.unlink(), path.mkdir()), rf"{UNREADABLE}.*not a regular file"),
+    "a named pipe": (lambda path: (path.unlink(), os.mkfifo(path)), UNREADABLE),
 }
 
 
@@ -132,17 +133,8 @@ def test_artifacts_that_are_gone_are_refused_in_a_sentence(uri, tmp_path, damage
     folder = Path(find(uri, "zeta").info.artifact_uri.removeprefix("file://"))
     for name in ("ledger.jsonl.gz", "space.yaml"):
         damage(folder / name)
-    with pytest.raises(
-        UserError, match=rf"the artifact ledger.jsonl.gz of the sweep's run cannot be read \(.*{reason}"
-    ):
+    with pytest.raises(UserError, match=reason):
         fetch_record(uri, "zeta")
-
-
-def test_a_run_without_a_ledger_is_refused_in_a_sentence(uri, tmp_path):
-    Running(uri, tmp_path, "nu").end()
-    Path(find(uri, "nu").info.artifact_uri.removeprefix("file://"), "ledger.jsonl.gz").unlink()
-    with pytest.raises(UserError, match=r"nu: its run in sqlite.* does not have the ledger"):
-        fetch_record(uri, "nu")
 
 
 def test_a_ledger_with_an_incomplete_last_line_is_read(uri, tmp_path):
