@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from ledger.names import PATTERN
@@ -137,7 +137,7 @@ class DriverStarted(Event):
     gpus: float = Field(0.0, description="GPUs of each trial.")
     seconds: dict[str, float] = Field({}, description="Time that each phase of the start took.")
     plugins: tuple[str, ...] | None = Field(
-        None, description="Version and hash of each plugin that the driver has; null from earlier versions."
+        None, description="Version and hash of each plugin that the driver has; null if that is not known."
     )
 
 
@@ -215,11 +215,6 @@ class TrialEnded(TrialEvent):
     event: Literal["end"] = "end"
     state: EndState = Field(description="The new state of the trial.")
     reason: str = Field("", description="The reason, if the state alone does not explain it.")
-
-    @field_validator("state", mode="before")
-    @classmethod
-    def _read_pause(cls, state: object) -> object:
-        return "stopped" if state == "paused" else state  # earlier versions could pause a trial at a rung
 
 
 class DrawRefused(TrialEvent):

@@ -16,7 +16,6 @@ from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from search.core.controller import Controller
 from spaces.load import load_recipe, load_space
-from training.features import stored
 from training.model.build import build_model
 
 FIRST = Path(__file__).parent / "formats" / "0.1.0"
@@ -79,7 +78,3 @@ def test_an_export_is_read(tmp_path):
     found = read_export(tmp_path / "export")
     assert found.summary["trial"] == "0007"
     assert found.model(torch.zeros(1, 3, 32, 32)).shape == (1, 10)
-
-
-def test_features_of_another_format_are_computed_again():
-    assert stored.FORMAT == 1

@@ -94,7 +94,7 @@ class Asha:
     ) -> None:
         """Record that a trial starts. If it starts again after a resume, its rungs, scores and decision are kept.
 
-        `original` is an earlier trial with the same recipe and seed, as ledgers of earlier versions have: its scores are
+        `original` is an earlier trial with the same recipe and seed, as two machines may add at one time: its scores are
         the same, so each counts only once.
         """
         if trial in self._trials:

@@ -148,7 +148,7 @@ class Sampler:
 
 
 def _keep_different(facts: list[_Fact]) -> list[_Fact]:
-    """Return the facts without copies of a point, which a sweep of an earlier version may have; the longest one stays."""
+    """Return the facts without copies of a point, as two machines may add at one time; the longest one stays."""
     longest: dict[frozenset, _Fact] = {}
     for fact in facts:
         point = frozenset(fact.params.items())

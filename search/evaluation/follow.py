@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ledger.events import AnyEvent
     from ledger.tables import Sweep
 
+ROOT = Path(__file__).resolve().parents[2]  # the folder of the rooms
 SECONDS = 20.0  # from one page to the next
 LONGEST_END_SECONDS = 300.0  # for the last page, which has pictures
 LOOK_SECONDS = 2.0  # between two looks at the lock; a driver that starts Ray again does not have it for an instant
@@ -155,7 +156,8 @@ def beside(folder: SweepFolder, page: Path, files: Sequence[Path], console: Cons
     then writes the last page.
     """
     # -P: the user's folder may have a package that is called `search`.
-    command = [sys.executable, "-P", "-m", "search.evaluation.follow", str(folder.path), str(page), *map(str, files)]
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from search.evaluation.follow import main; main()"
+    command = [sys.executable, "-P", "-c", program, str(folder.path), str(page), *map(str, files)]
     console.print(f"Page: {page}, from the first trial on; it is written anew while the sweep runs.", markup=False)
     child = subprocess.Popen(
         command,
@@ -208,7 +210,3 @@ def main() -> None:
         _follow_for_parent(SweepFolder(Path(folder)), Path(page))
     except UserError as error:
         sys.exit(str(error))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""A record of a sweep: ledgers of earlier versions, and values derived from the events."""
+"""A record of a sweep: values derived from the events."""
 
 from __future__ import annotations
 
@@ -9,62 +9,24 @@ from pathlib import Path
 import pytest
 
 from ledger import file as ledgers
-from ledger.events import EpochReported, SweepStarted, TestOpened, encode
+from ledger.events import SweepStarted, TestOpened, encode
 from ledger.file import Ledger, first_line
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from ledger.settings import Settings
-from search.core.controller import Controller
 from tests.made_events import make_event
 from training.errors import UserError
 
-OLD = Path(__file__).parent / "ledgers" / "before_events_had_types.jsonl"
+OLD = Path(__file__).parents[1] / "formats" / "0.1.0" / "ledger.jsonl"
 
 
 @pytest.fixture
 def old(tmp_path):
-    """A sweep whose first driver was killed, written before events had types."""
+    """A sweep whose first driver was killed, and which a second one completed."""
     folder = SweepFolder(tmp_path / "quick-1")
     folder.path.mkdir()
     shutil.copy(OLD, folder.ledger)
     return SweepRecord.open(folder)
-
-
-def test_a_ledger_from_before_events_had_types_is_read_completely(old):
-    states = {trial.number: trial.state for trial in old.trials}
-    assert states == {**dict.fromkeys((0, 1, 2, 3, 5, 6, 7), "completed"), 4: "diverged"}
-    assert old.trials.best().number == 7
-    assert old.trials.by_number[5].crashes == 1
-    assert old.state == "completed"
-    assert old.is_done
-    assert old.is_delivered
-    assert old.run_ids[3] == "run3"
-    assert old.test_openings == 1
-    assert old.settings == Settings("sqlite:///mlflow.db", "technique-search")
-    assert old.header.dataset["digest"] == "abc"
-    assert old.trials.by_number[0].recipe == old.space.baselines()[0]
-
-
-def test_a_controller_continues_with_a_ledger_from_before_events_had_types(old):
-    controller = Controller(old.space, Ledger(old.folder.ledger))
-    assert controller.is_done
-    assert [
-        event.epoch for event in controller.ledger.events if isinstance(event, EpochReported) and event.trial == 0
-    ] == [*range(1, 10)]
-
-
-def test_a_trial_that_an_earlier_version_paused_at_a_rung_is_stopped(old):
-    lines = old.folder.ledger.read_text().splitlines()
-    start, report = (next(line for line in lines if f'"{kind}","trial":3' in line) for kind in ("start", "report"))
-    paused = '{"event":"end","trial":8,"state":"paused","reason":""}'
-    new = [start.replace('"trial":3', '"trial":8'), report.replace('"trial":3', '"trial":8'), paused]
-    old.folder.ledger.write_text("\n".join([*lines, *new]) + "\n")
-    record = SweepRecord.open(old.folder)
-    assert record.trials.by_number[8].state == "stopped"
-    controller = Controller(record.space, Ledger(old.folder.ledger))
-    assert controller.is_done
-    controller.record(ledgers.decode(b'{"event":"resume","trial":8}'))
-    assert controller.trials.by_number[8].state == "running"
 
 
 def test_a_score_that_is_not_a_number_is_no_event():

@@ -103,6 +103,12 @@ def test_a_file_that_keeps_the_contract_passes_every_check(tmp_path):
     assert find_broken(tmp_path / "growth.py") is None
 
 
+def test_a_technique_that_no_plugin_has_is_refused_in_a_sentence():
+    for check in CHECKS:
+        with pytest.raises(UserError, match="growht: no plugin has this technique"):
+            check("growht")
+
+
 def test_the_test_of_the_page_runs_and_fails_for_a_technique_without_effect(tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text()
     [test] = [

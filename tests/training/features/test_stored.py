@@ -51,6 +51,12 @@ def test_features_are_computed_again_after_a_change_of(name, count_computed):
     assert count_computed(**OTHER[name]) == 2
 
 
+def test_features_of_another_format_are_computed_again(count_computed, monkeypatch):
+    assert count_computed() == 2
+    monkeypatch.setattr("training.features.stored.FORMAT", 2)
+    assert count_computed() == 2
+
+
 def test_a_damaged_file_is_computed_again(count_computed, own_cache):
     assert count_computed() == 2
     for file in own_cache.rglob("features/*.npy"):
