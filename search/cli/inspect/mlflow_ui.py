@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 import urllib.request
@@ -49,7 +51,8 @@ def ui(
     print(f"{used}Starting the MLflow UI on port {free} …", flush=True)
     # One web worker serves one user; by default, MLflow starts four, and six processes for jobs that no sweep has.
     command = [sys.executable, "-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(free), "--workers", "1"]
-    command += ["--uvicorn-opts", "--log-level=warning"]
+    # Without an application folder, uvicorn puts the working folder on its path; this one is there already.
+    command += ["--uvicorn-opts", f"--log-level=warning --app-dir={shlex.quote(sysconfig.get_path('stdlib'))}"]
     # The address may contain a password, and every user of the machine can read arguments, so it is not an argument.
     more = {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
     more["PYTHONSAFEPATH"] = "1"  # nothing is imported from the working folder, where files of a stranger may lie

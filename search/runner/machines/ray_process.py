@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import psutil
 from pydantic import PositiveInt
@@ -139,9 +139,9 @@ def _make_job() -> JobConfig:
     from ray.job_config import JobConfig
 
     class Job(JobConfig):
-        def _serialize(self) -> str:
+        def _serialize(self) -> bytes:  # type: ignore[override]  # Ray's annotation says `str`
             self._py_driver_sys_path = []  # `ray.init` has just added the folder, for which it has no setting
-            return str(super()._serialize())
+            return cast(bytes, super()._serialize())
 
     return Job()
 
