@@ -19,7 +19,7 @@ from training.recipe import AFTER_A_NEW_FIELD, RECORDED, Recipe
 State = Literal["running", "completed", "stopped", "diverged", "out_of_memory", "failed", "interrupted"]
 EndState = Literal["completed", "stopped", "diverged", "out_of_memory", "failed", "interrupted"]
 SweepState = Literal["completed", "interrupted", "time_budget"]
-Origin = Literal["baseline", "sampler", "warm_start", "added", "listed", "single"]
+Origin = Literal["probe", "baseline", "sampler", "warm_start", "added", "listed", "single"]
 LossCause = Literal["worker", "preemption"]
 ReplicationKind = Literal["confirm", "ablate"]
 Dataset = Mapping[str, bool | int | float | str | None]  # name, digest and sizes of the data

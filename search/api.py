@@ -217,4 +217,4 @@ def _result(end: SweepEnd, console: Console, page: Path | None) -> Result:
         from search.evaluation.report import attach_page
 
         attach_page(end.record, page, console)
-    return Result(end.record, end.state, end.undelivered, console)
+    return Result(end.record, end.state, end.undelivered, console, seconds_left=end.seconds_left)

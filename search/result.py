@@ -33,6 +33,7 @@ class Result:
         undelivered: Events that did not reach MLflow; `resume` sends them again.
         console: The methods print to it; a quiet console prints nothing.
         store: The MLflow store that it was read from, if it is not that of its settings.
+        seconds_left: What is left of a time budget, for the last training of the winner on all images but the test split.
     """
 
     record: SweepRecord
@@ -40,6 +41,7 @@ class Result:
     undelivered: int
     console: Console
     store: str | None = None
+    seconds_left: float | None = None
 
     def __repr__(self) -> str:
         return f"Result({self.name!r}, {self.state}, {len(self.trials)} trials)"

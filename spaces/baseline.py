@@ -22,10 +22,26 @@ def build_baselines(tree: dict[str, Tree], chosen: Recipe) -> list[Recipe]:
         chosen: The section `search.baseline`; only the fields that its file sets are used.
     """
     base = _build(tree, chosen.model_dump(exclude_unset=True))
+    if _has_probe(tree):
+        return [base]  # other rates are trials like others
     lr = base.optimizer.lr
     rates = [lr, *(rate for rate in get_args(AutoLr) if rate != lr)] if isinstance(lr, str) else [lr, lr / 3, lr * 3]
     optimizers = [base.optimizer.model_copy(update={"lr": rate}) for rate in rates]
     return [base.model_copy(update={"optimizer": optimizer}) for optimizer in optimizers]
+
+
+def build_probe(tree: dict[str, Tree], chosen: Recipe) -> Recipe | None:
+    """The logistic regression on frozen features, if `linear_probe` is a search parameter. In its one epoch nothing trains."""
+    if not _has_probe(tree):
+        return None
+    base = _build(tree, chosen.model_dump(exclude_unset=True))
+    kept = base.model_dump(include={"data", "backbone", "preprocessing", "seed", "batch_size", "precision"})
+    probe = {"c": "auto", "trains": False}
+    return read_recipe({**kept, "epochs": 1, "unfreeze": {"level": "last"}, "linear_probe": probe})
+
+
+def _has_probe(tree: dict[str, Tree]) -> bool:
+    return any(find_parameters(tree.get("linear_probe", {})))
 
 
 def _build(tree: dict[str, Tree], chosen: dict[str, Tree]) -> Recipe:

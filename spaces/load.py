@@ -98,11 +98,6 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = (), base: Recipe 
     return _make_recipe(_complete(read_document(*_find(source)), base), overrides)
 
 
-def parse_recipe(text: str, name: str, base: Recipe | None = None) -> Recipe:
-    """Load the recipe in a YAML text, as in `load_recipe`; errors use `name` for it."""
-    return _make_recipe(_complete(parse_document(text, name), base), [])
-
-
 def _complete(document: Document, base: Recipe | None) -> Document:
     recipe = document.tree.get("recipe")
     if base is None or not isinstance(recipe, dict):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from spaces.baseline import build_baselines
+from spaces.baseline import build_baselines, build_probe
 from spaces.parameters import draws
 from spaces.parameters.conditions import Assignment, Retrace, list_assignments, suggest
 from spaces.parameters.domains import (
@@ -70,8 +70,12 @@ class Space:
         """The number of combinations of the discrete domains."""
         return draws.count(self.recipe)
 
+    def probe(self) -> Recipe | None:
+        """The linear probe on frozen features, if the space searches `linear_probe`: the first trial, in seconds."""
+        return build_probe(self.recipe, self.search.baseline)
+
     def baselines(self) -> list[Recipe]:
-        """The baseline at its learning rate, then at ⅓ and 3 times that rate.
+        """The baseline at its learning rate, then at ⅓ and 3 times that rate; at its own alone if the space has a probe.
 
         It has the fixed values, the choices of `search.baseline`, and the recipe's default for every other search parameter.
         """

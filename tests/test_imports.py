@@ -21,7 +21,7 @@ LIGHT = {
         "from analysis.report.technique_cards import read_cards; read_cards()",
         "torch optuna numpy ray timm",
     ),
-    "the cost of recipes": ("import search.core.cost_model", "torch lightning sklearn"),
+    "the pace of trials": ("import search.core.pace", "torch lightning sklearn"),
     "the checks of a space that needs no weights": (
         "from pathlib import Path; from spaces.load import load_space\n"
         "from ledger.settings import Settings; from search.runner.start.prepare import check_early\n"

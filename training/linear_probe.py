@@ -1,37 +1,53 @@
-"""A linear probe and a nearest-neighbour classifier on the features of the frozen backbone (Kornblith et al. 2019)."""
+"""Linear probes on the features of the frozen backbone: as the start of a head, and beside a nearest-neighbour classifier.
+
+Sources: Kumar et al. 2022, section 3.3; Kornblith et al. 2019.
+"""
 
 from __future__ import annotations
 
+import copy
+import logging
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.neighbors import KNeighborsClassifier
-from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from training.data.files.images import ImageData, ImagePart
 from training.data.load_data import load_data
-from training.data.pipelines.loaders import make_eval_loader
+from training.data.pipelines.loaders import close_loader, make_eval_loader
 from training.data.splits import split_stratified
+from training.errors import UserError
+from training.features.split import NoSplit, split_model
+from training.features.stored import FeatureMaker
+from training.loop.classifier import Classifier
 from training.loop.metrics import measure
 from training.model.build import build_model
+from training.model.levels import set_level
 from training.model.stages import head_of
 from training.process.isolation import isolated_process
 from training.recipe import Recipe
 from training.resolve import resolve_recipe
 from training.score_metrics import MAXIMISED, is_better
 
-MOST_IMAGES = 2000  # of each part, so that the probe takes seconds
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
+
+MOST_IMAGES = 2000  # of each part of a probe, and of a cross-validation, so that they take seconds
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # scikit-learn's C for standardised features; the strongest first
-NEIGHBOURS = (1, 5, 20)
 MOST_STEPS = 300  # of the solver, which starts each C at the solution of the one before
+FOLDS = 5
+ABSENT = -20.0  # the logit of a class without images, below that of the others
+BATCH = 1024
+
+logger = logging.getLogger(__name__)
+
+NEIGHBOURS = (1, 5, 20)
 
 
 @dataclass(frozen=True)
@@ -79,43 +95,27 @@ def _compute_features(recipe: Recipe, data: ImageData, parts: tuple[ImagePart, .
     model = build_model(recipe.backbone, len(data.classes), side).eval()
     features = []
     for part in parts:
-        with _recorded_inputs(head_of(model)) as inputs, torch.inference_mode():
+        with recorded_inputs(head_of(model)) as inputs, torch.inference_mode():
             for images, _ in make_eval_loader(part, recipe, workers=0):
                 model(images)
         features.append(torch.cat(inputs).numpy())
     return features
 
 
-@contextmanager
-def _recorded_inputs(head: nn.Module) -> Iterator[list[torch.Tensor]]:
-    """Collect the input of the head of each batch as (N, features); positions in an image are averaged."""
-    layers = [head] if not isinstance(head, nn.ModuleList) else list(head)[:1]
-    inputs: list[torch.Tensor] = []
-
-    def record(_: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
-        inputs.append(given[0].flatten(2).mean(2) if given[0].dim() > 2 else given[0])
-
-    handles = [layer.register_forward_pre_hook(record) for layer in layers]
-    try:
-        yield inputs
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
 def _score(
     features: list[np.ndarray], parts: tuple[ImagePart, ImagePart], data: ImageData, metric: str
 ) -> tuple[ProbeScore, ProbeScore]:
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.preprocessing import StandardScaler
+
     (train, val), count = parts, len(data.classes)
     scaler = StandardScaler().fit(features[0])
-    seen, unseen = (scaler.transform(part).astype(np.float64) for part in features)
-    regression = LogisticRegression(max_iter=MOST_STEPS, warm_start=True)
+    seen, unseen = (scaler.transform(part) for part in features)
 
-    def predict_linear(penalty: float) -> np.ndarray:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a solver that stops early is a valid candidate too
-            regression.set_params(C=penalty).fit(seen, train.labels)
-        return _spread(regression.predict_proba(unseen), regression.classes_, count)
+    regression = Regression(features[0], train.labels)
+
+    def predict_linear(c: float) -> np.ndarray:
+        return _spread(regression.predict(c, features[1]), regression.model.classes_, count)
 
     def predict_near(k: float) -> np.ndarray:
         near = KNeighborsClassifier(int(k), weights="distance", metric="cosine").fit(seen, train.labels)
@@ -153,3 +153,144 @@ def _spread(shares: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:
     whole = np.zeros((len(shares), count))
     whole[:, classes] = shares
     return whole
+
+
+@contextmanager
+def recorded_inputs(head: nn.Module) -> Iterator[list[torch.Tensor]]:
+    """Collect the input of the head of each batch as (N, features); positions in an image are averaged."""
+    layers = [head] if not isinstance(head, nn.ModuleList) else list(head)[:1]
+    inputs: list[torch.Tensor] = []
+
+    def record(_: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
+        inputs.append(given[0].flatten(2).mean(2) if given[0].dim() > 2 else given[0])
+
+    handles = [layer.register_forward_pre_hook(record) for layer in layers]
+    try:
+        yield inputs
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def start_head(classifier: Classifier, part: ImagePart, workers: int) -> None:
+    """Give the head of a new training the weights of the logistic regression; `part` are its training images."""
+    c, head = classifier.plan.head_start, head_of(classifier.model)
+    assert c is not None
+    if not isinstance(head, nn.Linear):
+        raise UserError(f"linear_probe.c={c}: the head of {type(classifier.model).__name__} is not linear. Use c=off.")
+    features = compute_head_inputs(classifier, part, workers)
+    chosen = choose_c(features, part.labels, classifier.recipe.seed) if c == "auto" else float(c)
+    weight, bias = fit_logistic(features, part.labels, classifier.plan.class_count, chosen)
+    logger.info("The head starts at the logistic regression on %d images with C = %g.", len(part), chosen)
+    with torch.no_grad():
+        head.weight.copy_(torch.from_numpy(weight))
+        if head.bias is None:
+            raise UserError(
+                f"linear_probe.c={c}: the head of {type(classifier.model).__name__} has no bias. Use c=off."
+            )
+        head.bias.copy_(torch.from_numpy(bias))
+
+
+def compute_head_inputs(classifier: Classifier, part: ImagePart, workers: int) -> np.ndarray:
+    """Return what the head gets for each image, float32 (N, features); the stored features of level `last` where possible."""
+    recipe, device = classifier.recipe.without("evaluation_size"), classifier.plan.device
+    model = copy.deepcopy(classifier.model).to(device).train()
+    for module in set_level(model, "last")[1]:
+        module.eval()
+    with recorded_inputs(head_of(model)) as inputs:
+        try:
+            split = split_model(model)
+            inputs.clear()  # what the trace has recorded
+            maker = FeatureMaker(split, recipe, device, workers)
+            if not maker.fits(part, recipe):
+                raise NoSplit("the cache of features is too small")
+            stored = maker.make(part, recipe)
+            inputs.clear()
+            model.eval()
+            with torch.inference_mode():
+                for begin in range(0, len(part), BATCH):
+                    values = stored.__getitems__(range(begin, min(begin + BATCH, len(part))))[0].values
+                    split.compute_logits(values.to(device))
+        except NoSplit:
+            inputs.clear()
+            loader = make_eval_loader(part, recipe, workers=workers, device=device)
+            try:
+                with torch.inference_mode():
+                    for images, _ in loader:
+                        model.eval()(images.to(device))
+            finally:
+                close_loader(loader)
+        return torch.cat([each.float().cpu() for each in inputs]).numpy()
+
+
+def choose_c(features: np.ndarray, labels: np.ndarray, seed: int) -> float:
+    """Return the C with the lowest log loss in a cross-validation: weaker penalties are tried until one is worse.
+
+    The middle one where a class has a single image.
+    """
+    from sklearn.metrics import log_loss
+    from sklearn.model_selection import StratifiedKFold, train_test_split
+
+    if len(labels) > MOST_IMAGES:
+        chosen = train_test_split(np.arange(len(labels)), train_size=MOST_IMAGES, random_state=seed % 2**32)[0]
+        features, labels = features[chosen], labels[chosen]
+    classes, counts = np.unique(labels, return_counts=True)
+    if (folds := min(FOLDS, int(counts.min()))) < 2:
+        return PENALTIES[len(PENALTIES) // 2 - 1]
+    parts = list(StratifiedKFold(folds, shuffle=True, random_state=seed % 2**32).split(features, labels))
+    fitted = [Regression(features[train], labels[train]) for train, _ in parts]
+    best, least = PENALTIES[0], np.inf
+    for c in PENALTIES:
+        shares = [regression.predict(c, features[test]) for regression, (_, test) in zip(fitted, parts, strict=True)]
+        loss = sum(log_loss(labels[test], each, labels=classes) for each, (_, test) in zip(shares, parts, strict=True))
+        if loss >= least:
+            break
+        best, least = c, loss
+    return best
+
+
+class Regression:
+    """scikit-learn's logistic regression on standardised features; each C starts at the solution of the one before.
+
+    An L2 penalty does not change when features are rotated, so fewer images than features are first rotated into as many
+    dimensions as there are images, which takes less time.
+    """
+
+    def __init__(self, features: np.ndarray, labels: np.ndarray) -> None:
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.preprocessing import StandardScaler
+
+        self.scaler = StandardScaler().fit(features)
+        self.labels = labels
+        scaled = self.scaler.transform(features).astype(np.float64)
+        self.rotation = np.linalg.svd(scaled, full_matrices=False)[2].T if len(scaled) < scaled.shape[1] else None
+        self.features = scaled if self.rotation is None else scaled @ self.rotation
+        self.model = LogisticRegression(max_iter=MOST_STEPS, warm_start=True)
+
+    def fit(self, c: float) -> LogisticRegression:
+        from sklearn.exceptions import ConvergenceWarning
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a solver that stops early is a valid candidate too
+            return self.model.set_params(C=c).fit(self.features, self.labels)
+
+    def predict(self, c: float, unseen: np.ndarray) -> np.ndarray:
+        """Return the probabilities (N, classes) of unseen images."""
+        scaled = self.scaler.transform(unseen).astype(np.float64)
+        return self.fit(c).predict_proba(scaled if self.rotation is None else scaled @ self.rotation)
+
+
+def fit_logistic(features: np.ndarray, labels: np.ndarray, count: int, c: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weight (count, features) and the bias (count,) of a linear layer on features that are not standardised."""
+    regression = Regression(features, labels)
+    for each in (*(penalty for penalty in PENALTIES if penalty < c), c):
+        fitted = regression.fit(each)
+    inner, offset = fitted.coef_, fitted.intercept_
+    if regression.rotation is not None:
+        inner = inner @ regression.rotation.T
+    if len(fitted.classes_) == 2:  # scikit-learn has one row for two classes
+        inner, offset = np.vstack([-inner / 2, inner / 2]), np.array([-offset[0] / 2, offset[0] / 2])
+    weight, bias = np.zeros((count, features.shape[1]), np.float32), np.full(count, ABSENT, np.float32)
+    weight[fitted.classes_] = inner / regression.scaler.scale_
+    bias[fitted.classes_] = offset - (inner * (regression.scaler.mean_ / regression.scaler.scale_)).sum(1)
+    return weight, bias

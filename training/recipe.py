@@ -54,6 +54,7 @@ from training.techniques.model.drop_path import DropPath
 from training.techniques.model.evaluation_size import EvaluationSize
 from training.techniques.model.flip_average import FlipAverage
 from training.techniques.model.head_dropout import HeadDropout
+from training.techniques.model.linear_probe import LinearProbe
 from training.techniques.model.lora import Lora
 from training.techniques.model.unfreeze import Unfreeze
 from training.techniques.optimization.accumulation import Accumulation
@@ -104,6 +105,7 @@ class Recipe(Part):
     data_parallel: DataParallel = DataParallel()
     attention_pooling: AttentionPooling = AttentionPooling()
     unfreeze: Unfreeze = Unfreeze()
+    linear_probe: LinearProbe = LinearProbe()
     lora: Lora = Lora()
     drop_path: DropPath = DropPath()
     head_dropout: HeadDropout = HeadDropout()

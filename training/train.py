@@ -20,6 +20,7 @@ from training.distributed.rank import Rank
 from training.distributed.sharding import shard
 from training.errors import Diverged
 from training.features.use import FeatureUse, store_logits
+from training.linear_probe import start_head
 from training.loop.auto_values.finders import MilestoneRate, find_batch_size, find_lr
 from training.loop.callbacks import NaNStop
 from training.loop.classifier import Classifier
@@ -130,6 +131,10 @@ def _train_on(
         # Lightning calls set_epoch only after the loader workers have started on the first batches.
         loaders.train_batches.sampler.set_epoch(len(reporter.reports))
         features = FeatureUse(classifier, data, loaders, resources.workers, reporter.stopwatch)
+        if classifier.plan.head_start is not None and checkpoint is None:
+            reporter.stopwatch.start("train")
+            start_head(classifier, data.train, resources.workers)
+            reporter.stopwatch.stop()
         if job.val_images is None:  # a measurement of the speed computes everything
             reporter.stopwatch.start("train")
             store_logits(classifier, data, loaders.train_batches, resources.workers)

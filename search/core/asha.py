@@ -161,10 +161,6 @@ class Asha:
             lines.append((self._label(rung), len(scores), scores[-places] if scores else None))
         return lines
 
-    def rung_epochs(self, length: int) -> list[int]:
-        """Return the epochs after which a trial of `length` epochs is compared with the others."""
-        return list(self._place_rungs(length))
-
     def _place_rungs(self, length: int) -> dict[int, list[int]]:
         if self._shares is None:
             count = int(math.log(max(1, length / self.min_epochs), self.reduction_factor) + 1e-9) + 1

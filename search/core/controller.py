@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 from ledger.events import (
@@ -25,8 +26,10 @@ from ledger.events import (
     WarmStart,
 )
 from ledger.file import Ledger
+from ledger.formatting import format_seconds
 from ledger.trials import UNFINISHED, Trial, Trials
 from search.core.asha import Decision, make_asha
+from search.core.pace import predict_seconds
 from search.core.sampler import Sampler, Values
 from spaces.parameters.draws import Params
 from spaces.space import Space
@@ -34,6 +37,7 @@ from training.errors import UserError
 from training.loop.epoch_report import Report
 from training.recipe import Recipe, read_recipe
 
+TIMED_DRAWS = 20  # of them after which nothing starts any more, if the last would not end in time
 DRAWS = 200  # attempts to draw a recipe without conflicts
 RESTARTS = 3  # largest number of restarts of a trial whose workers die by themselves
 STOPPED = "a user stopped it"
@@ -66,6 +70,7 @@ class Controller:
         self.asha = make_asha(space)
         self.sampler = Sampler(space.suggest, name=space.search.sampler, seed=seed)
         self.baselines = space.baselines()
+        self.probe = space.probe()
         self.warm_starts: tuple[Recipe, ...] = ()  # recipes of earlier sweeps
         self.replication: tuple[ReplicationTrial, ...] = ()  # all trials in order, if the sweep is a replication
         self.added: list[TrialAdded] = []  # recipes of users that have not started
@@ -78,6 +83,8 @@ class Controller:
         self.listeners = list(listeners)
         self.available = available or space
         self.decisions: dict[int, Decision] = {}  # one for each running trial
+        self.seconds_left: Callable[[], float] = lambda: math.inf  # for a new trial
+        self.is_out_of_time = False  # whether nothing that was drawn would end in time
         for event in ledger.events:
             self._fold(event)
 
@@ -162,14 +169,15 @@ class Controller:
 
     def propose(self) -> Trial | None:
         """Start the next trial; None if the budget is used up, or each recipe of the space has its trial."""
-        if len(self.trials) >= self.budget:
+        if len(self.trials) >= self.budget or self.is_out_of_time:
             return None
         if self.replication:  # its list gives each number its recipe, also where the start of a trial was lost
             number = next(each for each in range(self.budget) if each not in self.trials.by_number)
             entry = self.replication[number]
             return self._start(number, entry.recipe, None, entry.origin)
         number = self.trials.next_number()
-        waiting: list[tuple[Recipe, Origin]] = [(recipe, "baseline") for recipe in self.baselines]
+        waiting: list[tuple[Recipe, Origin]] = [(self.probe, "probe")] if self.probe else []
+        waiting += [(recipe, "baseline") for recipe in self.baselines]
         waiting += [(recipe, "warm_start") for recipe in self.warm_starts]
         is_whole = number == len(self.trials)  # else the start of one of these may be lost
         done = is_whole and number >= len(waiting)
@@ -178,7 +186,7 @@ class Controller:
         if waiting:
             recipe, origin = waiting[0]
             return self._start(number, recipe, self.space.encode(recipe), origin)
-        for _ in range(DRAWS):
+        for attempt in range(DRAWS):
             asked = self.sampler.ask(number, self._is_copy)
             if asked is None:
                 return None
@@ -187,9 +195,14 @@ class Controller:
                 recipe = read_recipe(values)
                 if self.available is not self.space and self.available.encode(recipe) is None:
                     raise UserError("these machines do not support the recipe")
+                if (seconds := predict_seconds(recipe, self.trials)) and seconds > self.seconds_left():
+                    self.is_out_of_time = attempt + 1 >= TIMED_DRAWS
+                    raise UserError(f"it would train for about {format_seconds(seconds)}, and less time is left")
                 return self._start(number, recipe, params, "sampler")
             except UserError as error:
                 self.record(DrawRefused(trial=number, params=params, reason=str(error)))
+                if self.is_out_of_time:
+                    return None
         raise UserError(
             f"{DRAWS} draws in a row had conflicting techniques, or options that these machines do not support. Remove them "
             "from the space."
@@ -304,5 +317,5 @@ class Controller:
         scheduler = self.space.search.scheduler
         if self.asha and scheduler.name == "asha":
             group = trial.recipe.flat().get(scheduler.group)
-            is_protected = trial.origin == "baseline" or trial.number in self.full
+            is_protected = trial.origin in ("probe", "baseline") or trial.number in self.full
             self.asha.start(trial.number, trial.epochs, group, is_protected, self.trials.original_of(trial))

@@ -39,6 +39,8 @@ def short_part(recipe: Recipe, field: str) -> str:
 
 def describe_recipe(trial: Trial, baseline: Recipe) -> str:
     """Return the recipe in short, with the word `baseline` for one of the baselines."""
+    if trial.origin == "probe":
+        return "linear probe on frozen features"
     text = short_recipe(trial.recipe, baseline)
     return f"baseline {text}" if trial.origin == "baseline" and text != "baseline" else text
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ledger.formatting import format_seconds, plural
+from search.core.pace import SHARES
 from search.presets.rules import (
     EMBEDDED,
     LADDER,
@@ -35,6 +36,7 @@ Say = Callable[[str], object]  # gets the name of each step that takes time
 
 GROWTH = 2  # a backbone of the ladder takes at least so many times as long as the one before it
 MEASURED_SHARE = 0.1  # of the time of the sweep
+DEEPEST_SHARE = 0.25  # of the time of the sweep, that one trial of the deepest level takes at most
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ def make_preset(
     notes = [
         f"Preset {name}: {data.describe()}; {machine.describe()}.",
         f"The backbone is {made.reason}. Its input has {recipe.preprocessing.image_size} pixels.",
-        f"{plural(space.search.trials, 'trial')} of {plural(recipe.epochs, 'epoch')} with batches of {recipe.batch_size}: "
+        f"At most {plural(space.search.trials, 'trial')} of {plural(recipe.epochs, 'epoch')} with batches of "
+        f"{recipe.batch_size}: "
         f"{pace}.",
     ]
     if recipe.backbone.weights in ("letters", "none"):
@@ -208,7 +211,6 @@ def _measure(draft: Draft, others: Sequence[str]) -> TimedDraft:
     """Train a few batches of the baseline."""
     import torch
 
-    from search.core.cost_model import epoch_seconds
     from training.cost import measure_cost
 
     recipe = parse_space(write_space(draft, []), draft.preset.name, others).baselines()[0]
@@ -218,7 +220,20 @@ def _measure(draft: Draft, others: Sequence[str]) -> TimedDraft:
         cost = measure_cost(untrained, "full", draft.machine.resources)
     except torch.OutOfMemoryError:
         return TimedDraft(draft, math.inf, 0.0, recipe.epochs)
-    return TimedDraft(draft, epoch_seconds(cost), cost.setup_seconds, recipe.epochs)
+    return TimedDraft(draft, cost.epoch_seconds, cost.setup_seconds, recipe.epochs)
+
+
+def _fill_with_cheap_trials(timed: TimedDraft, seconds: float, is_free: bool) -> tuple[Draft, str]:
+    """Choose cheaper levels, and as many epochs, that a trial of the deepest level takes a fair share of the time."""
+    draft, epochs = timed.draft, timed.epochs
+    few, levels, share = draft.preset.epochs[0], draft.levels, DEEPEST_SHARE * seconds - timed.setup_seconds
+    while len(levels) > 1 and (few if is_free else epochs) * timed.epoch_seconds * SHARES[levels[-1]] > share:
+        levels = levels[:-1]
+    if is_free:
+        epochs = min(epochs, max(few, int(share / (SHARES[levels[-1]] * timed.epoch_seconds))))
+    pace = f"an epoch of the whole network takes about {timed.epoch_seconds:.2g} s here, and the search may take"
+    made = replace(draft, epochs=epochs, levels=levels, trials=draft.preset.trials[1])
+    return made, f"{pace} {format_seconds(seconds)}"
 
 
 def _fill_time(timed: TimedDraft, seconds: float) -> tuple[Draft, str]:
@@ -231,6 +246,8 @@ def _fill_time(timed: TimedDraft, seconds: float) -> tuple[Draft, str]:
             "or a smaller preprocessing.image_size."
         )
     is_free = timed.epochs == draft.epochs  # the command does not set them
+    if draft.backbone.weights not in ("letters", "none"):
+        return _fill_with_cheap_trials(timed, seconds, is_free)
     while is_free and timed.count_fitting(seconds) < low and timed.epochs > draft.preset.epochs[0]:
         timed = replace(timed, epochs=timed.epochs - 1)
     fitting = timed.count_fitting(seconds)

@@ -25,6 +25,7 @@ class Draft:
     batch: int
     epochs: int
     trials: int
+    levels: tuple[str, ...] = ("last", "most", "full")  # of unfreeze, the deepest last
 
     @property
     def is_small(self) -> bool:
@@ -53,10 +54,16 @@ def write_space(draft: Draft, comments: Sequence[str]) -> str:
         "preprocessing": f"The images have {data.side} pixels on the shorter side.",
         "epochs": f"An epoch has {max(1, data.train_images // draft.batch):,} steps.",
         "unfreeze": "How much of the model is trained: the head, the head and the later half, or everything.",
+        "linear_probe": "Whether the head starts at the logistic regression on the frozen features.",
         "flip": "Set the probability to 0.0 where a mirrored image means something else.",
     }
-    reasons = {("recipe", name): reason for name, reason in of_recipe.items()}
-    baseline = "The first trials: this recipe with its learning rate, with a third of it, and with three times it."
+    reasons = {("recipe", name): reason for name, reason in of_recipe.items() if name in recipe}
+    is_probed = "linear_probe" in techniques
+    baseline = (
+        "The first trial after the linear probe."
+        if is_probed
+        else ("The first trials: this recipe with its learning rate, with a third of it, and with three times it.")
+    )
     reasons["search", "baseline"] = baseline
     if draft.is_imbalanced:
         reasons["search", "metric"] = f"One class has {data.most:,} images and another {data.least:,}."
@@ -77,9 +84,10 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
     if draft.is_small:
         crop = {"name": "padded", "padding": Uniform(0.05, 0.25)}
         policy = {"policy": "affine_colour", "probability": Uniform(0.2, 1.0)}
-    levels = ("most", "full") if draft.backbone.weights == "letters" else ("last", "most", "full")
+    levels = draft.levels[1:] if draft.backbone.weights == "letters" else draft.levels
     techniques: dict[str, tuple[int, Tree]] = {
-        "unfreeze": (0, {"level": Choice(levels)}),
+        "unfreeze": (0, {"level": Choice(levels) if len(levels) > 1 else levels[0]}),
+        "linear_probe": (0, {"c": Choice(("off", "auto"))}),
         "random_crop": (0, Choice(({"name": "none"}, crop))),
         "flip": (0, {"probability": Choice((0.0, 0.5))}),
         "augmentation": (1, Choice(({"policy": "none"}, policy))),
@@ -95,6 +103,10 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
     }
     if not draft.is_imbalanced:
         del techniques["class_balance"]
+    if draft.backbone.weights in ("letters", "none"):
+        del techniques["linear_probe"]
+    if draft.levels == ("last",):
+        del techniques["layer_decay"]  # nothing below the head trains
     return techniques
 
 
@@ -106,6 +118,7 @@ def _describe_search(draft: Draft) -> dict[str, Tree]:
         "sampler": "tpe",
         "scheduler": {"name": "asha", "min_epochs": 1, "reduction_factor": 2},
         "baseline": {
+            **({"unfreeze": {"level": draft.levels[-1]}} if draft.levels[-1] != "full" else {}),
             "random_crop": {"name": "padded"} if draft.is_small else {"name": "resized", "min_area": 0.5},
             "flip": {"probability": 0.5},
             "optimizer": {"name": "adamw", "lr": float(f"{(low * high) ** 0.5:.2g}"), "weight_decay": 0.05},

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+REFIT_START_SECONDS = 5.0
+MORE_IMAGES = 1.25  # the images of training and validation, beside those of the training
+MOST_KEPT = 0.35  # of the time budget, for the last training
+
+
 @dataclass(frozen=True)
 class SweepEnd:
     """The result of a driver."""
@@ -59,13 +64,19 @@ def drive(
         Interrupted: the process must end at once.
     """
     budget = settings.time_budget_seconds
-    deadline = time.monotonic() + budget if budget else math.inf  # whatever happens to the clock of the machine
+    began = plan.began  # of the monotonic clock, whatever happens to that of the machine
+
+    def seconds_left() -> float:
+        """Return the time for trials; that of the last training, on all images, is kept."""
+        return began + budget - time.monotonic() - keep_for_refit(controller, budget) if budget else math.inf
+
+    controller.seconds_left = seconds_left
     controller.record(_describe_driver(plan))
     progress = Progress(
         controller,
         console=console,
         slots=lambda: plan.capacity.slots,
-        seconds_left=(lambda: deadline - time.monotonic()) if budget else None,
+        seconds_left=seconds_left if budget else None,
         seconds_before=time.monotonic() - plan.began,
     )
     copy = _start_copy(folder, settings.copy_to)
@@ -86,10 +97,10 @@ def drive(
             if controller.ledger.was_removed and not controller.fatal:
                 controller.abort(f"{folder.ledger} was removed while the sweep ran, and has been written again")
             is_asked = folder.stop_request.is_file()
-            return time.monotonic() > deadline or request() or is_asked or bool(controller.fatal)
+            return seconds_left() < 0 or request() or is_asked or bool(controller.fatal)
 
         def stop_trials() -> None:
-            is_spent = time.monotonic() > deadline and not request()
+            is_spent = seconds_left() < 0 and not request()
             with request.held():
                 controller.interrupt("the time budget was spent" if is_spent else "the sweep was stopped")
 
@@ -108,7 +119,7 @@ def drive(
         state: SweepState = "interrupted"
         if controller.is_done:
             state = "completed"
-        elif time.monotonic() > deadline and not request():
+        elif (seconds_left() < 0 or controller.is_out_of_time) and not request():
             state = "time_budget"
         undelivered = _close(controller, tracking, state, request)
         if copy is not None:
@@ -117,8 +128,15 @@ def drive(
     if request.is_hurried and state != "completed":
         raise Interrupted(request.number or signal.SIGTERM, _way_on(folder))
     is_lost = isinstance(crash, RayLost) and state == "interrupted" and not request()
-    left = max(1.0, deadline - time.monotonic()) if budget else None
+    left = max(1.0, began + budget - time.monotonic()) if budget else None
     return SweepEnd(SweepRecord(folder, controller.ledger.events), state, undelivered, is_lost, left)
+
+
+def keep_for_refit(controller: Controller, budget: float) -> float:
+    """Return the seconds that the last training is likely to take: the leader's recipe on more images."""
+    best = controller.trials.best()
+    seconds = (best.reports[-1].worker_seconds if best else None) or 0.0
+    return min(MOST_KEPT * budget, REFIT_START_SECONDS + MORE_IMAGES * seconds)
 
 
 def _describe_driver(plan: PreparedSweep) -> DriverStarted:

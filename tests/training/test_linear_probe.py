@@ -77,7 +77,7 @@ def test_the_same_probe_twice_gives_the_same_numbers(recipe):
 
 @pytest.mark.parametrize("model", [timm.create_model("test_convnext", num_classes=4), resnet18(num_classes=4)])
 def test_inputs_of_the_head_have_one_row_for_each_image(model):
-    with linear_probe._recorded_inputs(linear_probe.head_of(model.eval())) as inputs:
+    with linear_probe.recorded_inputs(linear_probe.head_of(model.eval())) as inputs:
         model(torch.zeros(2, 3, 64, 64))
     assert inputs[0].shape[0] == 2
     assert inputs[0].dim() == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from training.contract.view import RecipeView
 from training.distributed.rank import ALONE, Rank
@@ -124,6 +124,7 @@ class TrainingSetup:
       use `scale_rates`, which multiplies the shares of several techniques.
     - `undecayed`: parameters without weight decay. `zero_matrices`: matrices and kernels that are zero before the
       training, filled in after all techniques.
+    - `head_start`: the C of the logistic regression on frozen features at which the head starts; None: at random numbers.
     - `unfreeze_steps`: completed epochs -> what trains afterwards.
 
     Batches of the training; both get images (N, 3, side, side) and labels (N,) or shares (N, classes), and return them:
@@ -163,6 +164,7 @@ class TrainingSetup:
     label_smoothing: float | None = None
     lesson: Lesson | None = None
     find_worst_point: FindPoint | None = None
+    head_start: float | Literal["auto"] | None = None
     batches_per_step: Callable[[int], int] | None = None
     lr_factor: float | None = None
     lr_shares: dict[nn.Parameter, float] | None = None  # multiplies the base rate; 1 for parameters not in it

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from training.techniques.data.random_erasing import RandomErasing
     from training.techniques.loss.class_balance import Balance
     from training.techniques.loss.losses import Loss
+    from training.techniques.model.attention_pooling import AttentionPooling
     from training.techniques.model.lora import Lora
     from training.techniques.model.unfreeze import Unfreeze
     from training.techniques.optimization.averaging import BaseAveraging
@@ -38,6 +39,8 @@ class RecipeView(Protocol):
     def epochs(self) -> int: ...
     @property
     def batch_size(self) -> int | Literal["auto"]: ...
+    @property
+    def attention_pooling(self) -> AttentionPooling: ...
     @property
     def data_parallel(self) -> DataParallel: ...
     @property

@@ -16,7 +16,6 @@ import numpy as np
 from training.contract.part import CODE
 from training.contract.specs import Data
 from training.data.files.assembly import check_sizes, remark_unlabelled, split_off
-from training.data.files.hub import HUB
 from training.data.files.images import PARTS, ImageData, ImageFiles, ImagePart
 from training.data.files.listing import has_class_folders, is_hidden, is_no_label
 from training.data.files.unpacked import Sample, store
@@ -43,8 +42,6 @@ def absolute(spec: Data) -> Data:
 
 def kind_of(folder: str) -> str:
     """Return the kind of data in a folder, by the files in it and in its subfolders; folders of classes come first."""
-    if folder.startswith(HUB):
-        return "parquet"
     path = Path(os.path.expanduser(folder))
     for file in sorted(file for pattern in ("*", "*/*") for file in path.glob(pattern)):
         for kind, data in Recipe.kinds("data").items():

@@ -139,14 +139,11 @@ def _list_named() -> list[str]:
 
 def _name_data(source: str) -> str | None:
     """Return the value of `data`, in YAML, for a word on the command line; None for a recipe or a space."""
-    from training.data.files.hub import HUB
     from training.data.load_data import kind_of
 
     path = os.path.abspath(os.path.expanduser(source))
     if source in _list_named():
         return f"{{name: {source}}}"
-    if source.startswith(HUB):
-        return f"{{name: parquet, root: {json.dumps(source)}}}"
     if os.path.isdir(path):
         return f"{{name: {kind_of(path)}, root: {json.dumps(path, ensure_ascii=False)}}}"
     if source.lower().endswith(".csv"):

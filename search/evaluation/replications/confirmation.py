@@ -6,13 +6,13 @@ The best of many trials was also lucky (the winner's curse), so only seeds that 
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.effects.intervals import Interval, paired_interval, rank_ranges, score_interval, score_noise
 from analysis.export.bundle import check_out, export_model
-from analysis.export.summary import Provenance
 from ledger.events import TestOpened, TestScored
 from ledger.folder import SweepFolder
 from ledger.formatting import plural
@@ -195,20 +195,51 @@ def _train_release(replicated: Replicated, headline: str, console: Console) -> N
     Raises:
         Interrupted: a signal ended it.
     """
+    record, test = replicated.record, replicated.record.test
+    assert test is not None  # the caller has just concluded the confirmation
+    trial, out = replicated.trials.by_number[test.trial], Path("exports") / f"{replicated.event.of}-final"
+    way_on = f"Continue with: sweep confirm {replicated.event.of} --final"
+    folder = record.folder.path / "final"
+    if not train_release(record, trial, folder, out, console, headline=headline, way_on=way_on, test=test):
+        raise UserError(
+            f"{record.name}: its recipe diverged on training and validation images together, so there is no model to "
+            f"release. The confirmed model is the best there is: exports/{record.name}."
+        )
+    console.print(f"Exported the model to release to {out}: recipe, weights, summary, card.", markup=False)
+
+
+def train_release(
+    record: SweepRecord,
+    trial: Trial,
+    folder: Path,
+    out: Path,
+    console: Console,
+    *,
+    headline: str,
+    way_on: str,
+    test: TestScored | None = None,
+    until: float | None = None,
+) -> bool:
+    """Train a trial's recipe on training and validation images, in `folder`, and export the model to `out`.
+
+    `until` is a time of the monotonic clock at which it is given up. Returns whether there is a model: False if it diverged
+    or had no time.
+
+    Raises:
+        Interrupted: a signal ended it.
+        UserError: the trial's weights are gone.
+    """
     import torch
 
     from training.loop.checkpoint import read_checkpoint
     from training.train import train
 
-    record, test = replicated.record, replicated.record.test
-    assert test is not None  # the caller has just concluded the confirmation
-    trial, folder = replicated.trials.by_number[test.trial], record.folder.path / "final"
-    confirmed, why = read_weights(record, trial)
-    if confirmed is None:
+    saved, why = read_weights(record, trial)
+    if saved is None:
         raise UserError(
             f"trial {trial.name} of {record.name} has no weights ({why}), so its recipe cannot be released."
         )
-    recipe = read_recipe(confirmed["recipe"])
+    recipe = read_recipe(saved["recipe"])
     folder.mkdir(exist_ok=True)
     resources = share_resources(recipe, count_cpus(), torch.cuda.device_count(), uses_share=False)
     console.print(
@@ -218,23 +249,17 @@ def _train_release(replicated: Replicated, headline: str, console: Console) -> N
         outcome = train(
             recipe,
             folder,
-            metric=replicated.trials.metric,
+            metric=record.trials.metric,
             resources=resources,
-            on_report=lambda report: not interrupted(),
+            on_report=lambda report: not interrupted() and (until is None or time.monotonic() < until),
             release=True,
         )
-    if outcome.state == "stopped":
-        raise Interrupted(
-            interrupted.number or signal.SIGINT, f"Continue with: sweep confirm {replicated.event.of} --final"
-        )
-    if outcome.state == "diverged":
-        raise UserError(
-            f"{record.name}: its recipe diverged on training and validation images together, so there is no model to "
-            f"release. The confirmed model is the best there is: exports/{record.name}."
-        )
-    out = Path("exports") / f"{replicated.event.of}-final"
-    source: Provenance = {
-        **source_of(record, trial, test, confirmed["classes"]),
+        if interrupted():
+            raise Interrupted(interrupted.number or signal.SIGINT, way_on)
+    if outcome.state != "completed":
+        return False
+    source = source_of(record, trial, test, saved["classes"])
+    source |= {
         "best_epoch": recipe.epochs,
         "threads": resources.threads,
         "mlflow_run_id": None,
@@ -242,4 +267,4 @@ def _train_release(replicated: Replicated, headline: str, console: Console) -> N
         "finding": headline,
     }
     export_model(outcome.recipe, read_checkpoint(folder / "best.ckpt")["state_dict"], source, out)
-    console.print(f"Exported the model to release to {out}: recipe, weights, summary, card.", markup=False)
+    return True

@@ -79,9 +79,9 @@ class Probe:
 
 
 def find_probed(space: Space) -> Recipe | None:
-    """Return the baseline; None if its backbone has no weights."""
+    """Return the baseline; None if its backbone has no weights, or the probe is a trial of the sweep."""
     baseline = space.baselines()[0]
-    return None if baseline.backbone.weights == "none" else baseline
+    return None if baseline.backbone.weights == "none" or space.probe() else baseline
 
 
 def _start(recipe: Recipe, metric: str) -> ObjectRef[ProbeAnswer]:

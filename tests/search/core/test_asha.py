@@ -133,7 +133,7 @@ def test_rungs_in_epochs_are_below_a_trials_length(length: int, rungs: int) -> N
 
 def train_to_end(asha: Asha, ranks: list[list[int]], first: int = 0) -> None:
     """Train protected trials to their end; `ranks` holds the scores at each rung in turn and at the end."""
-    places = [*asha.rung_epochs(LENGTH), LENGTH]
+    places = [*asha._place_rungs(LENGTH), LENGTH]
     for trial, scores in enumerate(zip(*ranks, strict=True), first):
         asha.start(trial, LENGTH, protected=True)
         for epoch, score in zip(places, scores, strict=True):
@@ -144,7 +144,7 @@ def train_to_end(asha: Asha, ranks: list[list[int]], first: int = 0) -> None:
 def decide_at_rungs(asha: Asha, trial: int, score: float) -> list[Decision]:
     """Return the decisions about a trial that has the same score at each rung."""
     asha.start(trial, LENGTH)
-    return [asha.report(trial, epoch, score) for epoch in asha.rung_epochs(LENGTH)]
+    return [asha.report(trial, epoch, score) for epoch in asha._place_rungs(LENGTH)]
 
 
 MIXED = [7, 2, 12, 9, 4, 15, 1, 10, 6, 14, 3, 11, 8, 16, 5, 13]

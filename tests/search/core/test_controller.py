@@ -294,3 +294,34 @@ def test_a_ledger_of_an_earlier_version_counts_each_recipe_once_at_the_rungs(tmp
         ledger.append(EpochReported(trial=number, epoch=3, score=0.5, standard_error=0.1, best_epoch=3))
     asha = Controller(SPACE, Ledger(tmp_path / "ledger.jsonl")).asha
     assert {reached for _, reached, _ in asha.rungs()} == {2}
+
+
+PROBED = ["linear_probe={c: {choice: [off, auto]}}", "backbone.weights=letters", "search.baseline.optimizer.lr=0.1"]
+
+
+def test_a_space_with_the_linear_probe_begins_with_it_and_has_one_baseline(tmp_path):
+    controller = Controller(
+        load_space("quick", ["search.trials=9", "epochs=9", *PROBED]), Ledger(tmp_path / "one.jsonl")
+    )
+    probe, baseline, drawn = (controller.next_trial() for _ in range(3))
+    assert [trial.origin for trial in (probe, baseline, drawn)] == ["probe", "baseline", "sampler"]
+    assert (probe.recipe.unfreeze.level, probe.recipe.linear_probe.trains, probe.epochs) == ("last", False, 1)
+    assert baseline.recipe.optimizer.lr == 0.1
+    assert Controller(SPACE, Ledger(tmp_path / "two.jsonl")).next_trial().origin == "baseline"
+
+
+def test_nothing_starts_that_would_not_end_in_time(tmp_path):
+    controller, left = Controller(SPACE, Ledger(tmp_path / "ledger.jsonl")), [1000.0]
+    controller.seconds_left = lambda: left[0]
+    for number in range(3):
+        controller.next_trial()
+        for epoch in (1, 2):
+            controller.report(number, make_report(epoch, 0.5), worker_seconds=10.0 * epoch)
+    assert controller.next_trial().origin == "sampler"
+    left[0] = 0.5
+    assert controller.next_trial() is None
+    assert controller.is_out_of_time
+    refused = [event for event in controller.ledger.events if event.event == "infeasible"]
+    assert "less time is left" in refused[-1].reason
+    resumed = Controller(SPACE, Ledger(tmp_path / "ledger.jsonl", controller.ledger.events))
+    assert resumed.next_trial().origin == "sampler"  # another driver has its own time

@@ -8,7 +8,6 @@ from PIL import Image
 
 from search import api
 from search.cli.main import app
-from search.core import cost_model
 from search.presets import make, rules
 from search.presets.make import make_preset
 from search.request import read_request
@@ -53,7 +52,7 @@ def take(monkeypatch, seconds):
     """Let an epoch take `seconds(backbone)`."""
 
     def measure(recipe, level, resources):
-        return cost.Cost(0.0, seconds(recipe.backbone.name), 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 8)
+        return cost.Cost(0.0, seconds(recipe.backbone.name), 0.0, 0.0)
 
     monkeypatch.setattr(cost, "measure_cost", measure)
 
@@ -69,7 +68,7 @@ def test_without_weights_the_embedded_backbone_is_used_and_the_reason_is_given()
     assert (baseline.preprocessing.image_size, baseline.batch_size, baseline.epochs) == (32, 8, 15)
     assert made.notes[0].startswith("Preset fast: 112 training and 24 validation images in 2 classes, 32 pixels")
     assert "no pretrained weights are available: the weights are not cached here" in made.notes[1]
-    assert made.notes[2].startswith("12 trials of 15 epochs with batches of 8: an epoch takes about 1 s here")
+    assert made.notes[2].startswith("At most 12 trials of 15 epochs with batches of 8: an epoch takes about 1 s here")
     comments = " ".join(line.strip("# ") for line in made.text.splitlines() if line.startswith("#"))
     assert comments == " ".join(made.notes)
     assert max(map(len, made.text.splitlines())) <= 120
@@ -156,7 +155,7 @@ def test_values_of_the_user_replace_those_of_the_preset_and_stand_in_the_file():
     made = make_preset("good", given)
     baseline = made.space.baselines()[0]
     assert (baseline.epochs, made.space.search.trials, baseline.backbone.name) == (7, 5, "resnet18")
-    assert made.notes[2].startswith("5 trials of 7 epochs")
+    assert made.notes[2].startswith("At most 5 trials of 7 epochs")
     assert "# The command also set: epochs=7 search.trials=5 backbone={name: resnet18, weights: none}" in made.text
 
 
@@ -233,7 +232,7 @@ def test_the_measured_recipe_is_the_baseline_of_the_space(monkeypatch):
     ((recipe, level, resources),) = measured
     assert (recipe.batch_size, recipe.flip.probability, recipe.backbone.name) == (4, 0.5, "test_resnet")
     assert (level, resources.threads + resources.workers) == ("full", 2)
-    assert cost_model.epoch_seconds(cost.Cost(*[1.0] * 10, 8)) == 3.0
+    assert cost.Cost(*[1.0] * 4).epoch_seconds == 3.0
     assert "batches of 4" in made.notes[2]
 
 

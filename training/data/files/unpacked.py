@@ -19,7 +19,6 @@ from platformdirs import user_cache_dir
 from training.contract.specs import Data, FileData
 from training.data.files.assembly import assemble, remark_unlabelled
 from training.data.files.cache import cached, key_of_files
-from training.data.files.hub import HUB, download
 from training.data.files.images import ImageData, Remark, name_part
 from training.data.files.listing import Listing, is_hidden
 from training.data.files.system_files import is_system_content
@@ -105,7 +104,8 @@ def load_packed(
         has_labels: Returns whether a file has a label. A part without labels is left out, unless it is the training part.
         settings: Everything else that the samples depend on.
     """
-    found, remarks = _find_packed(spec, root)
+    found: dict[str, list[str]] = _find_packed(spec, root)
+    remarks: list[Remark] = []
     for part in [part for part in found if part != "train"]:
         key = key_of_files(found[part], 1, spec.name, *settings)
         if not cached("labelled", key, partial(_any_of, has_labels, found[part])):
@@ -129,13 +129,13 @@ def _read_all(read: Callable[[str], Iterator[Sample]], files: list[str]) -> Iter
     return ((content, label) for content, label in samples if not is_system_content(content))
 
 
-def _find_packed(spec: Data, root: str) -> tuple[dict[str, list[str]], list[Remark]]:
+def _find_packed(spec: Data, root: str) -> dict[str, list[str]]:
     """Return the files below the root with one of the data's endings, by the part that they or their folders name.
 
-    Without such names, all files are the training part. Of the hub, files of other parts are left out with a remark.
+    Without such names, all files are the training part.
     """
     endings = spec.endings
-    folder = Path(download(spec, root, endings) if root.startswith(HUB) else os.path.abspath(os.path.expanduser(root)))
+    folder = Path(os.path.abspath(os.path.expanduser(root)))
     kinds = " or ".join(endings)
     if not folder.is_dir():
         what = "a file, not a folder" if folder.exists() else f"no such folder (looked in {printable(str(folder))})"
@@ -149,9 +149,9 @@ def _find_packed(spec: Data, root: str) -> tuple[dict[str, list[str]], list[Rema
     for path in files:
         named.setdefault(_name_part(path.relative_to(folder)), []).append(str(path))
     if set(named) == {""}:
-        return {"train": named[""]}, []
+        return {"train": named[""]}
     others = [printable(os.path.relpath(path, folder)) for path in named.pop("", [])]
-    if others and not root.startswith(HUB):
+    if others:
         spec.refuse(
             f"{others[0]} names no part, and other files do",
             "Name each file or its folder after train, val or test, or none of them.",
@@ -161,15 +161,7 @@ def _find_packed(spec: Data, root: str) -> tuple[dict[str, list[str]], list[Rema
             f"its files are those of {' and '.join(named)}, and it has no training part",
             "Give data with a file or a folder that is named after train, or with no such names.",
         )
-    return named, [_remark_others(others)] if others else []
-
-
-def _remark_others(files: list[str]) -> Remark:
-    count = f"{files[0]} and {len(files) - 1} more" if len(files) > 1 else files[0]
-    return Remark(
-        f"{count} not used",
-        f"{count} {'name' if len(files) > 1 else 'names'} none of the parts train, val and test, and no image in it is used.",
-    )
+    return named
 
 
 def _name_part(path: Path) -> str:

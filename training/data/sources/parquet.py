@@ -47,9 +47,7 @@ class Parquet(FileData):
     endings: ClassVar[tuple[str, ...]] = (".parquet", ".arrow")
 
     name: Literal["parquet"] = "parquet"
-    root: str = Field(
-        min_length=1, description="Path of the folder, or hf://datasets/OWNER/NAME of the Hugging Face hub."
-    )
+    root: str = Field(min_length=1, description="Path of the folder.")
     image_column: str | None = Field(
         None, min_length=1, description="Column of the images; null: the one that has some."
     )

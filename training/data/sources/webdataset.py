@@ -44,9 +44,7 @@ class WebDataset(FileData):
     endings: ClassVar[tuple[str, ...]] = (".tar", ".tar.gz", ".tgz")
 
     name: Literal["webdataset"] = "webdataset"
-    root: str = Field(
-        min_length=1, description="Path of the folder, or hf://datasets/OWNER/NAME of the Hugging Face hub."
-    )
+    root: str = Field(min_length=1, description="Path of the folder.")
 
     def load(self) -> ImageData:
         """Unpack the images of all tar files; the name of a class is the text of its `.cls` files."""

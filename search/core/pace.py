@@ -1,0 +1,47 @@
+"""How long a recipe would train on these machines, by the trials that have reported."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from itertools import pairwise
+
+from ledger.trials import Trial
+from training.recipe import Recipe
+
+# Seconds of an epoch beside one of the whole network: the gradient of a frozen part is not computed.
+SHARES = {"full": 1.0, "first": 1.0, "norm_bias": 0.9, "middle": 0.8, "most": 0.6, "last": 0.4}
+STORED = 0.05  # with `last`, where the features of images that never change are stored
+
+
+def weigh(recipe: Recipe) -> float:
+    """Return the cost of an epoch beside that of another recipe: by what trains, and by the pixels of an image."""
+    level = recipe.unfreeze.deepest
+    is_varied = recipe.flip.probability or recipe.random_crop.name != "none" or recipe.augmentation.policy != "none"
+    share = STORED if level == "last" and not is_varied else SHARES[level]
+    side = recipe.preprocessing.image_size
+    return share * (side**2 if isinstance(side, int) else 1.0)
+
+
+def predict_seconds(recipe: Recipe, trials: Iterable[Trial]) -> float | None:
+    """Return the seconds of a whole training; None while no trial has two reports.
+
+    An epoch takes the median of the trials whose epochs cost the same. Without one, each other trial predicts it in
+    proportion, and the shortest counts: a recipe is refused only if all say so. A start counts as the shortest one, because
+    the first trials compute what later ones find stored.
+    """
+    starts: list[float] = []
+    epochs: list[tuple[float, float]] = []
+    for trial in trials:
+        seconds = [report.worker_seconds for report in trial.reports if report.worker_seconds is not None]
+        steps = [after - before for before, after in pairwise(seconds) if after > before]  # else another worker began
+        epoch = statistics.median(steps) if steps else 0.0
+        starts += [max(0.0, first - epoch) for first in seconds[:1]]
+        epochs += [(weigh(trial.recipe), epoch)] if steps else []
+    if not epochs:
+        return None
+    own = weigh(recipe)
+    like = [seconds for cost, seconds in epochs if math.isclose(cost, own, rel_tol=0.01)]
+    epoch = statistics.median(like) if like else min(seconds * own / cost for cost, seconds in epochs)
+    return min(starts) + recipe.epochs * epoch

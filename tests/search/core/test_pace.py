@@ -1,0 +1,48 @@
+"""The time of a recipe follows from the trials that have reported, by what they train and by their pixels."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from search.core.pace import predict_seconds
+from training.recipe import read_recipe
+
+
+def make_recipe(level, side=64, epochs=10, **more):
+    values = {"data": {"name": "digits"}, "unfreeze": {"level": level}, "preprocessing": {"image_size": side}, **more}
+    return read_recipe(values | {"epochs": epochs})
+
+
+def make_trial(recipe, *seconds):
+    return SimpleNamespace(recipe=recipe, reports=[SimpleNamespace(worker_seconds=each) for each in seconds])
+
+
+FULL = make_recipe("full")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "seconds"),
+    [
+        (FULL, 5 + 10 * 20),
+        (make_recipe("full", epochs=2), 5 + 2 * 20),
+        (make_recipe("full", side=32), 5 + 10 * 5),
+        (make_recipe("most"), 5 + 10 * 12),
+        (make_recipe("last"), 5 + 10 * 1),  # from stored features
+        (make_recipe("last", flip={"probability": 0.5}), 5 + 10 * 8),
+    ],
+)
+def test_a_recipe_takes_in_proportion_to_what_was_seen(recipe, seconds):
+    assert predict_seconds(recipe, [make_trial(FULL, 25, 45, 65)]) == pytest.approx(seconds)
+
+
+def test_trials_of_the_same_cost_count_alone_and_the_shortest_start():
+    trials = [make_trial(FULL, 25, 45, 65), make_trial(make_recipe("last"), 9, 11), make_trial(FULL, 30)]
+    assert predict_seconds(make_recipe("last"), trials) == pytest.approx(5 + 10 * 2)
+
+
+def test_a_worker_that_began_again_has_no_step_between():
+    assert predict_seconds(FULL, [make_trial(FULL, 25, 45, 30, 50)]) == pytest.approx(5 + 10 * 20)
+
+
+def test_without_two_reports_nothing_is_known():
+    assert predict_seconds(FULL, [make_trial(FULL, 25), make_trial(FULL)]) is None

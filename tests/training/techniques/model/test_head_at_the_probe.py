@@ -1,0 +1,115 @@
+"""The head starts at scikit-learn's logistic regression on the frozen features, and fine-tuning goes on from there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from training.data.load_data import load_data
+from training.distributed.rank import ALONE
+from training.errors import UserError
+from training.linear_probe import ABSENT, choose_c, compute_head_inputs, fit_logistic, start_head
+from training.recipe import read_recipe
+from training.resolve import resolve_recipe
+from training.train import prepare, train
+
+RECIPE = {
+    "data": {"name": "digits", "train_size": 200},
+    "backbone": {"name": "test_resnet", "weights": "letters"},
+    "epochs": 2,
+    "linear_probe": {"c": 0.01},
+}
+PROBE = {"linear_probe": {"c": 0.01, "trains": False}, "unfreeze": {"level": "last"}}
+
+
+def resolved(values):
+    recipe = read_recipe(values)
+    data = load_data(recipe.data)
+    return resolve_recipe(recipe, data, "cpu"), data
+
+
+@pytest.fixture
+def made_up():
+    random = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], 30)
+    return (random.normal(size=(90, 6)) + labels[:, None]).astype(np.float32) * [1, 10, 0.1, 1, 1, 5], labels
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("c", [0.003, 10.0])
+def test_the_linear_layer_has_the_probabilities_of_scikit_learn(made_up, count, c):
+    features, labels = made_up[0][: 30 * count], made_up[1][: 30 * count]
+    weight, bias = fit_logistic(features, labels, count, c)
+    theirs = make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=1000, tol=1e-6)).fit(features, labels)
+    logits = torch.from_numpy(features @ weight.T + bias)
+    assert np.allclose(logits.softmax(1), theirs.predict_proba(features), atol=2e-3)
+
+
+def test_a_class_without_images_is_never_predicted(made_up):
+    weight, bias = fit_logistic(made_up[0], 2 * made_up[1], 5, 0.1)
+    assert bias[[1, 3]].tolist() == [ABSENT, ABSENT]
+    assert set((made_up[0] @ weight.T + bias).argmax(1)) == {0, 2, 4}
+
+
+def test_cross_validation_takes_a_strong_penalty_for_noise_and_a_weak_one_where_features_tell_all(made_up):
+    noise = np.random.default_rng(1).normal(size=(90, 200))
+    assert choose_c(noise, made_up[1], 0) <= 0.001 < 0.1 <= choose_c(np.eye(3)[made_up[1]] * 3, made_up[1], 0)
+
+
+@pytest.mark.parametrize("level", ["last", "most", "full"])
+def test_each_level_starts_at_the_probe(level):
+    recipe, data = resolved(RECIPE | {"unfreeze": {"level": level}})
+    classifier = prepare(data, "cpu", ALONE, recipe)
+    start_head(classifier, data.train, 0)
+    inputs = compute_head_inputs(classifier, data.val, 0)
+    theirs = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=1000))
+    theirs.fit(compute_head_inputs(classifier, data.train, 0), data.train.labels)
+    images = torch.stack([torch.as_tensor(image) for image, _ in _evaluated(data.val, recipe)])
+    with torch.no_grad():
+        predicted = classifier.model.eval()(images).argmax(1).numpy()
+    assert np.mean(predicted == theirs.predict(inputs)) >= 0.99
+
+
+def _evaluated(part, recipe):
+    from training.data.pipelines.loaders import make_eval_loader
+
+    for images, labels in make_eval_loader(part, recipe, workers=0):
+        yield from zip(images, labels, strict=True)
+
+
+def test_the_plain_probe_stays_what_it_is_and_a_fine_tuning_does_not(tmp_path):
+    for name in ("plain", "tuned"):
+        (tmp_path / name).mkdir()
+    plain = train(read_recipe(RECIPE | PROBE), tmp_path / "plain")
+    scores = [report.score for report in plain.reports]
+    assert scores[0] == scores[1] > 0.6
+    tuned = train(read_recipe(RECIPE), tmp_path / "tuned")
+    head = [torch.load(tmp_path / name / "best.ckpt")["state_dict"]["fc.weight"] for name in ("plain", "tuned")]
+    assert not torch.equal(*head)
+    assert tuned.reports[0].metrics["train_loss"] < 1.5  # a random head begins above log 10 = 2.3
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"linear_probe": {"trains": False}}, "set linear_probe.c=auto"),
+        ({"backbone": {"name": "test_resnet", "weights": "none"}}, "use pretrained weights, or c=off"),
+        ({"optimizer": {"name": "adamw", "lr": "auto"}}, "give lr as a number"),
+        ({"attention_pooling": {"heads": 4}, "unfreeze": {"level": "last"}}, "leave one out"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes, words):
+    with pytest.raises(UserError, match=words):
+        read_recipe(RECIPE | changes)
+
+
+def test_a_head_that_is_not_linear_is_refused():
+    recipe, data = resolved(RECIPE)
+    classifier = prepare(data, "cpu", ALONE, recipe)
+    classifier.model.fc = torch.nn.Sequential(classifier.model.fc)
+    with pytest.raises(UserError, match="the head of ResNet is not linear"):
+        start_head(classifier, data.train, 0)
