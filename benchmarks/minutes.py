@@ -130,7 +130,7 @@ def read_unseen(home: Path, like: Photos) -> Photos:
 
 def normalise(images: torch.Tensor) -> torch.Tensor:
     mean, std = (torch.tensor(INPUT[name]).view(3, 1, 1) for name in ("mean", "std"))
-    return ((images / 255 - mean) / std).to(DEVICE)
+    return ((images / 255 - mean) / std).to(DEVICE, memory_format=torch.channels_last)
 
 
 def standard_error(share: float, count: int) -> float:
@@ -189,7 +189,8 @@ def judge(
 
 
 def build(photos: Photos) -> nn.Module:
-    return build_model(BACKBONE, len(photos.classes), photos.images.shape[-1]).to(DEVICE)
+    model = build_model(BACKBONE, len(photos.classes), photos.images.shape[-1])
+    return model.to(DEVICE, memory_format=torch.channels_last)  # takes 0.6 of the time on a CPU
 
 
 def run_probe(home: Path, seed: int, minutes: float) -> Handed:
@@ -373,7 +374,7 @@ def main() -> None:
             got = f"{handed.accuracy:.1%} in {handed.seconds:.0f} s{claimed}"
             print(f"seed {seed} {method}: {got} ({handed.note})", flush=True)
     rows = [row for row in read_rows(kept) if row["minutes"] in (None, args.minutes) and row["seed"] < args.seeds]
-    show(rows, methods, Console())
+    show(rows, methods, Console(width=110))
     print(f"Results: {kept}")
 
 
