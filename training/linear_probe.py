@@ -211,7 +211,7 @@ def compute_head_inputs(classifier: Classifier, part: ImagePart, workers: int) -
                 for begin in range(0, len(part), BATCH):
                     values = stored.__getitems__(range(begin, min(begin + BATCH, len(part))))[0].values
                     split.compute_logits(
-                        values.to(device, head_of(model).weight.dtype)
+                        values.to(device, next(model.parameters()).dtype)
                     )  # those of a bf16 recipe are bf16
         except NoSplit:
             inputs.clear()

@@ -227,7 +227,6 @@ def train_release(
 
     Raises:
         Interrupted: a signal ended it.
-        UserError: the trial's weights are gone.
     """
     import torch
 
