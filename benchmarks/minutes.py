@@ -75,6 +75,11 @@ class Photos:
     labels: torch.Tensor
     classes: tuple[str, ...]
 
+    @property
+    def class_count(self) -> int:
+        """For what Ray pickles: cloudpickle takes `classes` in a function that uses torch for the module torch.classes."""
+        return len(self.classes)
+
     def select(self, indices: np.ndarray) -> Photos:
         return Photos(self.images[indices], self.labels[indices], self.classes)
 
@@ -159,7 +164,7 @@ def fine_tune(model: nn.Module, train: Photos, val: Photos, config: dict[str, An
     """Train a model, and yield its accuracy on the validation part after each epoch."""
     side, batch_size = train.images.shape[-1], config["batch_size"]
     change = v2.Compose([v2.RandomResizedCrop(side, scale=(LEAST_AREA, 1.0)), v2.RandomHorizontalFlip()])
-    mix = v2.MixUp(alpha=0.2, num_classes=len(train.classes)) if config["mixup"] else lambda *batch: batch
+    mix = v2.MixUp(alpha=0.2, num_classes=train.class_count) if config["mixup"] else lambda *batch: batch
     if config["frozen"]:
         model.requires_grad_(False)
         model.get_classifier().requires_grad_(True)  # type: ignore[operator]
@@ -189,7 +194,7 @@ def judge(
 
 
 def build(photos: Photos) -> nn.Module:
-    model = build_model(BACKBONE, len(photos.classes), photos.images.shape[-1])
+    model = build_model(BACKBONE, photos.class_count, photos.images.shape[-1])
     return model.to(DEVICE, memory_format=torch.channels_last)  # takes 0.6 of the time on a CPU
 
 

@@ -16,6 +16,7 @@ from search.presets.rules import (
     choose_batch,
     choose_epochs,
     choose_side,
+    choose_test,
     count_trials,
     find_preset,
     first_rung,
@@ -80,6 +81,7 @@ def make_preset(
     """
     preset = find_preset(name)
     spec, others = _divide(preset, overrides)
+    spec = choose_test(spec)
     data, machine = read_data(spec, name), read_machine(spec, cpus, gpus)
     spec = absolute(spec)  # not earlier, so that an error names the folder as the user does
     batch = choose_batch(data)
@@ -114,7 +116,11 @@ def reread_preset(text: str, name: str, overrides: Sequence[str], seconds: float
     preset = find_preset(name)
     spec, others = _divide(preset, overrides)
     space = parse_space(text, name, others)
-    there = replace(space, recipe={**space.recipe, "data": describe_data(absolute(spec))})
+    described = describe_data(absolute(spec))
+    kept = space.recipe["data"]
+    if isinstance(kept, dict) and "split_test" in kept:  # the preset chose it, unless the command did
+        described = {"split_test": kept["split_test"], **described}
+    there = replace(space, recipe={**space.recipe, "data": described})
     return MadeSpace(text, there, seconds or preset.seconds, [])
 
 

@@ -13,11 +13,13 @@ from search.runner.machines.preparation import load_checked
 from search.runner.worker import share_resources
 from spaces.reading.document import did_you_mean
 from training.contract.specs import Backbone, Data
+from training.data.load_data import load_data
 from training.data.preprocessing.defaults import USUAL_SIDE, usual_side
 from training.errors import UserError
 from training.process.resources import Resources, find_device
 from training.recipe import Recipe
 
+FEWEST_TESTED = 1000  # images from which a part is kept for a test that nobody asked for
 FEWEST_VAL = 20  # with fewer validation images, one image is worth more than 5 points of accuracy
 
 
@@ -53,6 +55,15 @@ class LocalMachine:
     def describe(self) -> str:
         gpus = f"{self.gpus} GPU{'s' * (self.gpus != 1)} of {self.gpu_gib:.0f} GiB" if self.gpus else "no GPU"
         return f"{self.cpus} CPU{'s' * (self.cpus != 1)} and {gpus}"
+
+
+def choose_test(spec: Data) -> Data:
+    """Keep no images for a test where they are few and no test part was asked for: each one more trains a better model."""
+    if "split_test" in spec.model_fields_set:
+        return spec
+    without = spec.model_copy(update={"split_test": False})
+    data = load_data(without)
+    return spec if len(data.test) or len(data.train) + len(data.val) >= FEWEST_TESTED else without
 
 
 def read_data(spec: Data, preset: str) -> DataFacts:

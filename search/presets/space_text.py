@@ -47,6 +47,7 @@ def write_space(draft: Draft, comments: Sequence[str]) -> str:
         "batch_size": draft.batch,
         "epochs": draft.epochs,
         "precision": {"mode": draft.machine.precision},
+        "channels_last": {"enabled": True},
         **techniques,
     }
     of_recipe = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NoReturn, NotRequired, TypedDict
 
 from pydantic import Field, model_validator
@@ -35,9 +35,20 @@ class Data(Part):
         None, ge=2, le=MOST_IMAGES, description="Number of training images, a stratified sample; null: all."
     )
     split_seed: int = Field(0, ge=0, lt=2**63, description="Seed of the split into train, validation and test.")
+    split_test: bool = Field(
+        True,
+        exclude_if=lambda is_split: is_split,  # so that recipes from before it stay equal
+        description="Whether images are split off as a test part, if the data have none. If not, they train and validate, and "
+        "`sweep confirm` scores fresh seeds alone.",
+    )
     epoch_size: int | None = Field(
         None, ge=2, le=MOST_IMAGES, description="Images per reported epoch; null: the whole training part."
     )
+
+    def missing(self, parts: Collection[str]) -> list[str]:
+        """Return the parts that are split off from the training part, if the data have these."""
+        wanted = ["test", "val"] if self.split_test else ["val"]
+        return [part for part in wanted if part not in parts]
 
     def load(self) -> object:
         """Return a data set in the form of torchvision, or a pair of images and labels; or a mapping of several.

@@ -97,7 +97,7 @@ def _complete(spec: Data, loaded: object) -> ImageData:
         part: ImagePart(np.array([number[name] for name in labels], np.int64), images[part])
         for part, (_, labels) in listed.items()
     }
-    remarks = tuple(remark_unlabelled(part, "no label") for part in unlabelled)
+    remarks = tuple(remark_unlabelled(part, "no label", spec) for part in unlabelled)
     return replace(split_off(parts, classes, spec), remarks=remarks)
 
 

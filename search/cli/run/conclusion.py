@@ -59,8 +59,9 @@ def conclude(result: Result, publish: bool = False) -> None:
         console.print(f"{missing} did not reach MLflow. Send what is missing with: sweep resume {record.name}")
     name, store = record.name, _describe_ui(record.recorded_settings.tracking_uri)
     plugins = "".join(f" --plugin {shlex.quote(source['file'])}" for source in list_sources())
+    tested = ", then the test split" if (record.header.dataset or {}).get("test_images") else ""
     follow = (
-        f"sweep report {name}{plugins}, sweep confirm {name}{plugins} (fresh seeds, then the test split), "
+        f"sweep report {name}{plugins}, sweep confirm {name}{plugins} (fresh seeds{tested}), "
         if best
         else ""
     )

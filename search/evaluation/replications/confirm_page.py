@@ -9,10 +9,11 @@ from rich.text import Text
 
 from analysis.effects.intervals import Interval
 from analysis.report.page import Chart, Section, Verdict, interval_chart, interval_row, render_page
+from ledger.events import TestScored
 from ledger.formatting import format_points, format_score, label_of, plural, unit_of
 from search.display.recipe_text import baseline_of, short_recipe
 from search.display.tables.columns import Column, Columns
-from search.evaluation.replications.findings import BASELINE, Confirmation, ConfirmedRecipe
+from search.evaluation.replications.findings import BASELINE, Confirmation, ConfirmedRecipe, describe_time
 from search.evaluation.replications.replication import Replicated
 
 RECIPES = [Column("rank"), Column("recipe"), Column("score"), Column("difference from the baseline")]
@@ -28,14 +29,28 @@ TEST_METHOD = (
     "interval of its accuracy is Wilson's, over test images. The temperature was fitted on the validation split; it "
     "changes probabilities but never a prediction."
 )
+NO_TEST = "The data have no test split, so no score on images that nobody chose by."
 
 
 def render(replicated: Replicated, confirmation: Confirmation) -> str:
     """Return the page as HTML."""
+    chart, recipes = _recipe_chart(replicated, confirmation), _recipe_table(replicated, confirmation)
+    sections = [
+        Section(
+            text=[judge(confirmation.metric, confirmation.winner), *confirmation.notes],
+            verdict=find_verdict(confirmation),
+        ),
+        Section("Recipes on fresh seeds", [METHOD.format(count=len(confirmation.recipes))], [chart], *recipes),
+    ]
+    if confirmation.test is not None:
+        sections += _render_test(replicated, confirmation.test)
+    return render_page(f"{replicated.event.of}, confirmed", sections)
+
+
+def _render_test(replicated: Replicated, test: TestScored) -> list[Section]:
     from analysis.held_out.score_figures import draw_confusion, draw_reliability
 
-    results, classes = confirmation.test.results, confirmation.test.classes
-    confusion = []
+    results, classes, confusion = test.results, test.classes, []
     if table := results["confusion"]:  # there is none with very many classes
         caption = "Confusion matrix: rows are true classes, and the colour is the share of their images"
         data, height = {"classes": list(classes), "table": table}, 150 + 26 * min(len(classes), 30)
@@ -48,18 +63,11 @@ def render(replicated: Replicated, confirmation: Confirmation) -> str:
     )
     worst = replicated.record.folder.path / "worst.png"
     pictures = [("The wrong predictions with the highest confidence", worst.read_bytes())] if worst.exists() else []
-    chart, recipes = _recipe_chart(replicated, confirmation), _recipe_table(replicated, confirmation)
     recall = ("class", "images", "recognised", "recall")
-    sections = [
-        Section(
-            text=[judge(confirmation.metric, confirmation.winner), *confirmation.notes],
-            verdict=find_verdict(confirmation),
-        ),
-        Section("Recipes on fresh seeds", [METHOD.format(count=len(confirmation.recipes))], [chart], *recipes),
-        Section("Test split", [*describe_test(confirmation), TEST_METHOD], [reliability], *_calibration_table(results)),
+    return [
+        Section("Test split", [*describe_test(test), TEST_METHOD], [reliability], *_calibration_table(results)),
         Section("Classes", (), confusion, recall, _recall_rows(results), pictures),
     ]
-    return render_page(f"{replicated.event.of}, confirmed", sections)
 
 
 def _recipe_chart(replicated: Replicated, confirmation: Confirmation) -> Chart:
@@ -167,7 +175,7 @@ def _conclude(confirmation: Confirmation) -> list[str]:
             f"Its score in the search was {format_score(metric, best.searched)}; "
             f"its mean on fresh seeds is {format_score(metric, best.interval.mean)}."
         )
-    return [*sentences, *describe_test(confirmation)]
+    return [*sentences, *(describe_test(confirmation.test) if confirmation.test else [NO_TEST])]
 
 
 def judge(metric: str, best: ConfirmedRecipe) -> str:
@@ -193,17 +201,17 @@ def find_verdict(confirmation: Confirmation) -> Verdict:
     return "none" if ahead is None else "proven" if ahead.low > 0 else "open"
 
 
-def describe_test(confirmation: Confirmation) -> list[str]:
+def describe_test(test: TestScored) -> list[str]:
     """Return the score on the test split as sentences."""
-    results = confirmation.test.results
+    results = test.results
     before, after = (results["calibration"][name] for name in ("before", "after"))
     sentences = [
-        f"Test split, scored {confirmation.scored_at}: accuracy {format_found('val_accuracy', results['accuracy'])}, "
+        f"Test split, scored {describe_time(test)}: accuracy {format_found('val_accuracy', results['accuracy'])}, "
         f"{results['correct']} of {results['images']} images.",
         f"Calibration: ECE {before['ece']:.3f}, Brier {before['brier']:.3f}, NLL {before['nll']:.3f}; at temperature "
         f"{results['temperature']:.2f}: {after['ece']:.3f}, {after['brier']:.3f}, {after['nll']:.3f}.",
     ]
-    if times := confirmation.test.openings_before:
+    if times := test.openings_before:
         sentences.append(
             f"The test split of this sweep had been scored {times} time{'s' * (times > 1)} before: the more often it is "
             "used, the less it proves."

@@ -69,7 +69,8 @@ def confirm(source: SweepRecord, top: int | None, seeds: int | None, final: bool
     if final:
         from search.evaluation.replications.confirm_page import judge
 
-        _train_release(replicated, judge(confirmation.metric, confirmation.winner), console)
+        headline = judge(confirmation.metric, confirmation.winner)
+        _train_release(replicated, _find_trial(replicated, confirmation.winner.label), headline, console)
     return confirmation
 
 
@@ -79,15 +80,16 @@ def conclude_confirmation(replicated: Replicated, console: Console) -> Confirmat
 
     record = replicated.record
     recipes = compare(replicated)
-    trial = replicated.trials.by_number[record.test.trial] if record.test else _best_seed(replicated, recipes[0].label)
+    trial = _find_trial(replicated, recipes[0].label)
     test = record.test or _score_test(replicated, trial)
     notes = [*replicated.event.notes, *replicated.describe_incomplete()]
     confirmation = Confirmation(
         record.name, replicated.event.of, replicated.trials.metric, replicated.event.seeds, recipes, notes, test
     )
-    metrics = {"test_accuracy": test.results["accuracy"]["mean"]}
-    metrics |= {f"test_{name}": value for name, value in test.results["calibration"]["before"].items()}
-    metrics[f"confirmed_{confirmation.metric}"] = confirmation.winner.interval.mean
+    metrics = {f"confirmed_{confirmation.metric}": confirmation.winner.interval.mean}
+    if test is not None:
+        metrics |= {"test_accuracy": test.results["accuracy"]["mean"]}
+        metrics |= {f"test_{name}": value for name, value in test.results["calibration"]["before"].items()}
     console.print(show(replicated, confirmation))
     publish(
         replicated,
@@ -95,7 +97,7 @@ def conclude_confirmation(replicated: Replicated, console: Console) -> Confirmat
         render(replicated, confirmation),
         metrics,
         describe(replicated, confirmation),
-        test.time,
+        test.time if test else time.time(),
         console,
     )
     out = Path("exports") / record.name
@@ -142,8 +144,8 @@ def _ahead(scores: dict[str, list[float]], label: str, sign: int) -> Interval | 
     return gap if sign > 0 else Interval(-gap.mean, -gap.high, -gap.low)
 
 
-def _score_test(replicated: Replicated, trial: Trial) -> TestScored:
-    """Score the winner on the test split. The ledger of the searched sweep counts how often this was done."""
+def _score_test(replicated: Replicated, trial: Trial) -> TestScored | None:
+    """Score the winner on the test split, if the data have one. The searched sweep's ledger counts how often this was done."""
     from analysis.held_out.scoring import score_test
     from training.evaluate import load_same_data, predict_part, restore_model
 
@@ -155,8 +157,10 @@ def _score_test(replicated: Replicated, trial: Trial) -> TestScored:
             f"Confirm again: sweep rm {record.name}, then sweep confirm {replicated.event.of}."
         )
     recipe, classes = read_recipe(saved["recipe"]), tuple(saved["classes"])
-    model = restore_model(recipe, saved["state_dict"], len(classes))
     data = load_same_data(recipe, classes)
+    if not len(data.test):
+        return None
+    model = restore_model(recipe, saved["state_dict"], len(classes))
     val = predict_part(model, data.val, recipe, device=find_device())
     before = replicated.source.test_openings
     replicated.source.append(TestOpened(by=record.name))
@@ -169,9 +173,11 @@ def _score_test(replicated: Replicated, trial: Trial) -> TestScored:
     return event
 
 
-def _best_seed(replicated: Replicated, label: str) -> Trial:
-    """Return the winner's trial with the best validation score; with equal scores, the first."""
-    sign = replicated.trials.sign
+def _find_trial(replicated: Replicated, label: str) -> Trial:
+    """Return the trial whose model was scored, else the winner's with the best validation score; with equal ones the first."""
+    sign, test = replicated.trials.sign, replicated.record.test
+    if test is not None:
+        return replicated.trials.by_number[test.trial]
     return max(replicated.by_label[label], key=lambda trial: (sign * (trial.score or 0.0), -trial.number))
 
 
@@ -189,18 +195,16 @@ def _draw_worst(
             error["file"] = printable(part.images.paths[error["position"]])
 
 
-def _train_release(replicated: Replicated, headline: str, console: Console) -> None:
+def _train_release(replicated: Replicated, trial: Trial, headline: str, console: Console) -> None:
     """Train the recipe that `sweep confirm` scored, and export its last epoch.
 
     Raises:
         Interrupted: a signal ended it.
     """
-    record, test = replicated.record, replicated.record.test
-    assert test is not None  # the caller has just concluded the confirmation
-    trial, out = replicated.trials.by_number[test.trial], Path("exports") / f"{replicated.event.of}-final"
+    record, out = replicated.record, Path("exports") / f"{replicated.event.of}-final"
     way_on = f"Continue with: sweep confirm {replicated.event.of} --final"
     folder = record.folder.path / "final"
-    if not train_release(record, trial, folder, out, console, headline=headline, way_on=way_on, test=test):
+    if not train_release(record, trial, folder, out, console, headline=headline, way_on=way_on, test=record.test):
         raise UserError(
             f"{record.name}: its recipe diverged on training and validation images together, so there is no model to "
             f"release. The confirmed model is the best there is: exports/{record.name}."

@@ -35,7 +35,7 @@ class ConfirmedRecipe:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """The results of `sweep confirm`: the recipes, best first, and the winner's score on the test split."""
+    """The results of `sweep confirm`: the recipes, best first, and the winner's score on the test split, if there is one."""
 
     sweep: str  # name of the replication
     of: str  # name of the searched sweep
@@ -43,21 +43,23 @@ class Confirmation:
     seeds: tuple[int, ...]
     recipes: Sequence[ConfirmedRecipe]
     notes: Sequence[str]
-    test: TestScored
+    test: TestScored | None
 
     @property
     def winner(self) -> ConfirmedRecipe:
         return self.recipes[0]
 
-    @property
-    def scored_at(self) -> str:
-        """The time at which the test split was scored, with minutes, in UTC."""
-        return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self.test.time))
-
     def to_json(self) -> dict[str, object]:
         """Plain values, as in `confirm.json`."""
-        test = self.test.model_dump(mode="json", exclude={"event", "time"}) | {"scored_at": self.scored_at}
+        test = None
+        if self.test is not None:
+            test = self.test.model_dump(mode="json", exclude={"event", "time"}) | {"scored_at": describe_time(self.test)}
         return {"format": FORMAT, **asdict(self), "test": test, "seeds": list(self.seeds)}
+
+
+def describe_time(test: TestScored) -> str:
+    """Return the time at which the test split was scored, with minutes, in UTC."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(test.time))
 
 
 @dataclass(frozen=True)

@@ -65,10 +65,10 @@ def test_without_weights_the_embedded_backbone_is_used_and_the_reason_is_given()
     made = make_preset("fast", ["data.root=photos"])
     baseline = made.space.baselines()[0]
     assert (baseline.backbone.name, baseline.backbone.weights) == ("test_resnet", "letters")
-    assert (baseline.preprocessing.image_size, baseline.batch_size, baseline.epochs) == (32, 8, 15)
-    assert made.notes[0].startswith("Preset fast: 112 training and 24 validation images in 2 classes, 32 pixels")
+    assert (baseline.preprocessing.image_size, baseline.batch_size, baseline.epochs) == (32, 16, 15)
+    assert made.notes[0].startswith("Preset fast: 136 training and 24 validation images in 2 classes, 32 pixels")
     assert "no pretrained weights are available: the weights are not cached here" in made.notes[1]
-    assert made.notes[2].startswith("At most 12 trials of 15 epochs with batches of 8: an epoch takes about 1 s here")
+    assert made.notes[2].startswith("At most 12 trials of 15 epochs with batches of 16: an epoch takes about 1 s here")
     comments = " ".join(line.strip("# ") for line in made.text.splitlines() if line.startswith("#"))
     assert comments == " ".join(made.notes)
     assert max(map(len, made.text.splitlines())) <= 120
@@ -86,6 +86,16 @@ def test_without_a_network_the_weights_of_an_installed_package_are_used(monkeypa
     assert baseline.preprocessing.image_size == 64
     assert "from an installed package, because for larger ones the weights are not cached here" in made.notes[1]
     assert [note for note in made.notes if "[weights]" in note] == []
+
+
+def test_few_images_lose_none_to_a_test_that_nobody_asked_for(home):
+    def find_data(*overrides):
+        return make_preset("fast", ["data.root=photos", *overrides]).space.baselines()[0].data
+
+    assert not find_data().split_test
+    assert find_data("data.split_test=true").split_test
+    draw(home / "more", count=500)
+    assert find_data("data.root=more").split_test
 
 
 def test_the_written_file_is_a_space_that_is_equal_to_the_one_that_is_searched(home, capsys):
@@ -174,7 +184,7 @@ def test_the_kind_of_data_follows_from_the_files(home):
         ((None, ["epochs=3"]), "--preset=good: which images"),
         (("quick", ["data.root=photos"]), "--preset=good: a preset makes the space itself. Leave quick out"),
         ((None, ["data.root=nowhere"]), "nowhere"),
-        ((None, ["data.root=few"]), "--preset=good: the data has 14 training and 3 validation images"),
+        ((None, ["data.root=few"]), "--preset=good: the data has 17 training and 3 validation images"),
         ((None, ["data.root=photos", "epochs=0"]), "epochs=0"),
     ],
 )
@@ -193,7 +203,7 @@ def test_a_preset_for_a_cluster_names_the_other_way():
 def test_a_check_says_what_the_preset_chose(monkeypatch, capsys):
     call("run", "--preset", "fast", "data.root=photos", "--check")
     shown = capsys.readouterr().out
-    assert "ok      preset: Preset fast: 112 training and 24 validation images" in shown
+    assert "ok      preset: Preset fast: 136 training and 24 validation images" in shown
     assert "! The backbone is test_resnet" in shown
 
 

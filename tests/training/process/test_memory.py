@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
+import resource
 import threading
 import weakref
 
@@ -58,3 +60,16 @@ def test_an_isolation_within_another_one_scans_only_what_came_after_the_first():
         assert seen() is None
         assert gc.get_freeze_count() > frozen / 2  # some have ended by themselves
     assert gc.get_freeze_count() < frozen / 2
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="the C library is not glibc")
+def test_a_step_takes_the_memory_that_the_step_before_it_has_freed():
+    def count_new_pages():
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(5):
+            torch.ones(2**24)  # 64 MiB, in 16,384 pages
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    with isolated_process(0, 1):
+        count_new_pages()
+        assert count_new_pages() < 16_384

@@ -58,7 +58,7 @@ def check_sizes(spec: Data, listings: dict[str, Listing]) -> None:
         spec.refuse("there is no image in it", "Add images of at least two classes.")
     if len(train) < 2:
         spec.refuse(f"there is only one class, {next(iter(train))!r}", "A classifier needs at least two subfolders.")
-    missing = [name for part, name in (("val", "validation"), ("test", "test")) if part not in listings]
+    missing = ["validation" if part == "val" else part for part in reversed(spec.missing(listings))]
     needed = 1 + len(missing)
     for name, paths in train.items():
         if len(paths) < needed:
@@ -86,12 +86,13 @@ def _part(files: Listing, classes: tuple[str, ...]) -> ImagePart:
     return ImagePart(labels, ImageFiles([path for _, path in labelled]))
 
 
-def remark_unlabelled(part: str, what: str) -> Remark:
+def remark_unlabelled(part: str, what: str, spec: Data) -> Remark:
     """Say that a part is not used; `what` is what it has in place of labels."""
+    instead = f"Images of the training part are the {part} part instead."
     return Remark(
         f"{part} has no labels and is left out",
-        f"The {part} part has {what}, so it is left out, because no score can be computed without labels. Images of the "
-        f"training part are the {part} part instead.",
+        f"The {part} part has {what}, so it is left out, because no score can be computed without labels. "
+        + (instead if spec.missing([]).count(part) else f"There is no {part} part."),
     )
 
 
@@ -100,7 +101,7 @@ def split_off(
 ) -> ImageData:
     """Make the data from these parts; those that are missing are drawn from the training part, stratified."""
     train = parts["train"]
-    missing = [name for name in ("test", "val") if name not in parts]
+    missing = spec.missing(parts)
     of_image = (
         [groups[path] for path in train.images.paths] if groups and isinstance(train.images, ImageFiles) else None
     )
@@ -111,7 +112,8 @@ def split_off(
             "Add groups, or set data.layout=folder/class, which divides them between the parts.",
         )
     parts |= {name: train.select(chosen) for name, chosen in zip(missing, drawn, strict=True)}
-    return ImageData(spec.name, classes, train.select(rest), parts["val"], parts["test"])
+    test = parts.get("test", train.select(np.array([], int)))
+    return ImageData(spec.name, classes, train.select(rest), parts["val"], test)
 
 
 def draw_missing(labels: np.ndarray, count: int, spec: Data, groups: Sequence[str] | None = None) -> list[np.ndarray]:

@@ -110,7 +110,7 @@ def load_packed(
         key = key_of_files(found[part], 1, spec.name, *settings)
         if not cached("labelled", key, partial(_any_of, has_labels, found[part])):
             del found[part]
-            remarks.append(remark_unlabelled(part, "no label"))
+            remarks.append(remark_unlabelled(part, "no label", spec))
     listings: dict[str, Listing] = {}
     for part, files in found.items():
         key = key_of_files(files, 1, spec.name, *settings)

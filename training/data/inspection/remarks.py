@@ -97,7 +97,7 @@ def _remark_classes(data: ImageData) -> Iterable[Remark]:
     for part, word in ((data.val, "validation"), (data.test, "test")):
         counts = np.bincount(part.labels, minlength=len(data.classes))
         missing = [data.classes[label] for label in np.flatnonzero(counts == 0)]
-        if missing:
+        if missing and len(part):  # data may do without a test part
             yield Remark(
                 f"no {word} images of {name_some(missing, 1)}",
                 f"The {word} split has no image of {name_some(missing)}: no score can show how well "

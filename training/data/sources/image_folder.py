@@ -51,9 +51,9 @@ class ImageFolder(FileData):
         groups = found["train"].groups or None
         data = assemble(self, {part: images.listing for part, images in found.items()}, groups)
         remarks = [
-            remark_inner_classes(self, self.layout, found["train"], len(PARTS) - len(found)),
+            remark_inner_classes(self, self.layout, found["train"], len(self.missing(found))),
             remark_other_data([root, *folders.values()]),
-            *(remark_unlabelled(part, "images that are in no folder of a class") for part in unlabelled),
+            *(remark_unlabelled(part, "images that are in no folder of a class", self) for part in unlabelled),
         ]
         return replace(
             data,

@@ -52,9 +52,9 @@ class Manifest(FileData):
             rows = [row for row in rows if row.path not in left_out]
         parts = {part: [row for row in rows if row.split == part] for part in PARTS}
         if not any(row.split for row in rows):
-            parts = _split(self, rows, ("test", "val"))
-        elif unlabelled:
-            parts |= _split(self, parts["train"], unlabelled)
+            parts |= _split(self, rows, self.missing([]))
+        elif missing := [part for part in self.missing([]) if part in unlabelled]:
+            parts |= _split(self, parts["train"], missing)
         _check_parts(self, parts)
         classes = tuple(sorted({row.label for row in parts["train"]}))
         if bad := find_bad_name(classes):
@@ -64,7 +64,7 @@ class Manifest(FileData):
             part: ImagePart(np.array([number[row.label] for row in of], np.int64), ImageFiles([row.path for row in of]))
             for part, of in parts.items()
         }
-        remarks = tuple(remark_unlabelled(part, "no label in any line") for part in unlabelled)
+        remarks = tuple(remark_unlabelled(part, "no label in any line", self) for part in unlabelled)
         data = ImageData(self.name, classes, images["train"], images["val"], images["test"], remarks=remarks)
         return replace(data, left_out=tuple(left_out))
 
@@ -153,7 +153,7 @@ def _check_rows(spec: Manifest, rows: list[TableLine]) -> None:
         )
 
 
-def _split(spec: Manifest, rows: list[TableLine], missing: tuple[str, ...]) -> dict[str, list[TableLine]]:
+def _split(spec: Manifest, rows: list[TableLine], missing: list[str]) -> dict[str, list[TableLine]]:
     """Draw missing parts by groups, stratified as far as the groups allow; the rest is the training part."""
     import numpy as np
 
@@ -171,7 +171,7 @@ def _check_parts(spec: Manifest, parts: dict[str, list[TableLine]]) -> None:
         contents = f"only one class, {next(iter(known))!r}" if known else "no image"
         spec.refuse(f"its training part has {contents}", "A classifier needs at least two.")
     for name in ("val", "test"):
-        if not parts[name]:
+        if not parts[name] and name in spec.missing([]):
             spec.refuse(
                 f"its {name} part has no image",
                 "Assign images to it, add images or groups, or leave the column out.",

@@ -7,6 +7,8 @@ import pytest
 from PIL import Image
 
 from training.data.files.listing import EXTENSIONS, find_files
+from training.data.identity import identify
+from training.data.inspection.remarks import list_remarks
 from training.data.load_data import absolute, load_data
 from training.data.sources.image_folder import ImageFolder
 from training.errors import UserError
@@ -51,6 +53,22 @@ def test_missing_parts_are_split_off_from_train(photos):
     data = load(root)
     assert [len(part) for part in (data.train, data.val, data.test)] == [34, 6, 6]
     assert [path for path in data.val.images.paths if "/train/" not in path] == []
+
+
+def test_without_a_test_split_its_images_train_and_validate(photos, tmp_path):
+    data = load(photos({"dog": 40, "cat": 60}), split_test=False)
+    assert [len(part) for part in (data.train, data.val, data.test)] == [85, 15, 0]
+    assert [remark.sentence for remark in list_remarks(data) if "test" in remark.sentence] == []
+    assert identify(data, ImageFolder(root="photos"))["test_images"] == 0
+    (tmp_path / "small").mkdir()
+    root = photos({"small/cat": 2, "small/dog": 2}) / "small"
+    assert len(load(root, split_test=False).train) == 2, "one image less of each class is enough"
+
+
+def test_a_test_part_of_the_data_is_kept_in_any_case(photos):
+    root = photos({"train/cat": 20, "train/dog": 20, "test/cat": 3, "test/dog": 3})
+    data = load(root, split_test=False)
+    assert [len(part) for part in (data.train, data.val, data.test)] == [34, 6, 6]
 
 
 def test_train_may_be_the_name_of_a_class(photos):
