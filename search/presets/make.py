@@ -192,11 +192,15 @@ def _choose_backbone(draft: Draft, others: Sequence[str], seconds: float, say: S
 
 
 def _with_backbone(draft: Draft, backbone: Backbone, reason: str) -> Draft:
+    from training.model.batch_statistics import has_batch_norm
+    from training.model.build import build_model
     from training.model.weights import pretrained_config
 
     config = pretrained_config(backbone)
     side = choose_side(draft.data, backbone, None if config is None else int(max(config["input_size"][1:])))
-    return replace(draft, backbone=backbone, reason=reason, side=side)
+    untrained = backbone.model_copy(update={"weights": "none"})
+    normalises = has_batch_norm(build_model(untrained, draft.data.classes, side))
+    return replace(draft, backbone=backbone, reason=reason, side=side, has_batch_norm=normalises)
 
 
 def _list_available(names: Sequence[str]) -> tuple[list[Backbone], str]:
@@ -252,7 +256,7 @@ def _fill_time(timed: TimedDraft, seconds: float) -> tuple[Draft, str]:
             "or a smaller preprocessing.image_size."
         )
     is_free = timed.epochs == draft.epochs  # the command does not set them
-    if draft.backbone.weights not in ("letters", "none"):
+    if draft.is_pretrained:
         return _fill_with_cheap_trials(timed, seconds, is_free)
     while is_free and timed.count_fitting(seconds) < low and timed.epochs > draft.preset.epochs[0]:
         timed = replace(timed, epochs=timed.epochs - 1)

@@ -20,6 +20,7 @@ from training.process.resources import Resources, find_device
 from training.recipe import Recipe
 
 FEWEST_TESTED = 1000  # images from which a part is kept for a test that nobody asked for
+FEW_IMAGES = 2000  # of the training part
 FEWEST_VAL = 20  # with fewer validation images, one image is worth more than 5 points of accuracy
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from search.presets.rules import IMBALANCE, SMALL_SIDE, DataFacts, LocalMachine, Preset
+from search.presets.rules import FEW_IMAGES, IMBALANCE, SMALL_SIDE, DataFacts, LocalMachine, Preset
 from spaces.parameters.domains import Choice, LogUniform, Tree, Uniform, unparse
 from spaces.reading.yaml_values import dump_yaml
 from training.contract.specs import Backbone, Data
@@ -26,10 +26,23 @@ class Draft:
     epochs: int
     trials: int
     levels: tuple[str, ...] = ("last", "most", "full")  # of unfreeze, the deepest last
+    has_batch_norm: bool = False
 
     @property
     def is_small(self) -> bool:
         return self.data.side < SMALL_SIDE
+
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether BatchNorm keeps the statistics of the pretraining: few images do not give better ones."""
+        return self.has_batch_norm and self.is_pretrained and self.data.train_images < FEW_IMAGES
+
+    @property
+    def is_pretrained(self) -> bool:
+        return self.backbone.weights not in ("letters", "none")
+
+    def describe_level(self, level: str) -> Tree:
+        return {"level": level, **({"freeze_batch_norm": True} if self.keeps_statistics and level != "last" else {})}
 
     @property
     def is_imbalanced(self) -> bool:
@@ -86,8 +99,9 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
         crop = {"name": "padded", "padding": Uniform(0.05, 0.25)}
         policy = {"policy": "affine_colour", "probability": Uniform(0.2, 1.0)}
     levels = draft.levels[1:] if draft.backbone.weights == "letters" else draft.levels
+    unfreeze = tuple(draft.describe_level(level) for level in levels)
     techniques: dict[str, tuple[int, Tree]] = {
-        "unfreeze": (0, {"level": Choice(levels) if len(levels) > 1 else levels[0]}),
+        "unfreeze": (0, Choice(unfreeze) if len(unfreeze) > 1 else unfreeze[0]),
         "linear_probe": (0, {"c": Choice(("off", "auto"))}),
         "random_crop": (0, Choice(({"name": "none"}, crop))),
         "flip": (0, {"probability": Choice((0.0, 0.5))}),
@@ -104,7 +118,7 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
     }
     if not draft.is_imbalanced:
         del techniques["class_balance"]
-    if draft.backbone.weights in ("letters", "none"):
+    if not draft.is_pretrained:
         del techniques["linear_probe"]
     if draft.levels == ("last",):
         del techniques["layer_decay"]  # nothing below the head trains
@@ -113,13 +127,15 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
 
 def _describe_search(draft: Draft) -> dict[str, Tree]:
     low, high = _rates(draft)
+    deepest = draft.describe_level(draft.levels[-1])
     return {
         "trials": draft.trials,
         "metric": "val_balanced_accuracy" if draft.is_imbalanced else "val_accuracy",
         "sampler": "tpe",
         "scheduler": {"name": "asha", "min_epochs": 1, "reduction_factor": 2},
         "baseline": {
-            **({"unfreeze": {"level": draft.levels[-1]}} if draft.levels[-1] != "full" else {}),
+            **({"unfreeze": deepest} if deepest != {"level": "full"} else {}),
+            **({"linear_probe": {"c": "auto"}} if draft.is_pretrained else {}),
             "random_crop": {"name": "padded"} if draft.is_small else {"name": "resized", "min_area": 0.5},
             "flip": {"probability": 0.5},
             "optimizer": {"name": "adamw", "lr": float(f"{(low * high) ** 0.5:.2g}"), "weight_decay": 0.05},
@@ -129,4 +145,4 @@ def _describe_search(draft: Draft) -> dict[str, Tree]:
 
 def _rates(draft: Draft) -> tuple[float, float]:
     """Return the learning rates of AdamW: pretrained weights need small ones."""
-    return (3e-4, 3e-2) if draft.backbone.weights in ("letters", "none") else (3e-5, 3e-3)
+    return (1e-4, 3e-3) if draft.is_pretrained else (3e-4, 3e-2)

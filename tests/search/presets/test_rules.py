@@ -94,6 +94,19 @@ def test_a_written_space_equals_the_one_that_was_written_by_hand(preset, data, m
     assert parse_space(text, "made.yaml") == load_space(Path(__file__).parent / "spaces" / f"{preset}.yaml")
 
 
+@pytest.mark.parametrize(("images", "keeps"), [(900, True), (9000, False)])
+def test_with_few_images_batch_norm_keeps_the_statistics_of_the_pretraining(images, keeps):
+    data = DataFacts(images, 90, 2, images // 2, images // 2, 300)
+    space = parse_space(write_space(choose("good", data, backbone=Backbone(name="resnet18"), has_batch_norm=True), []), "made.yaml")
+    baseline, probe = space.baselines()[0], space.probe()
+    assert (baseline.unfreeze.level, baseline.unfreeze.freeze_batch_norm) == ("full", keeps)
+    assert baseline.linear_probe.c == "auto"
+    assert probe.channels_last.enabled
+    assert [recipe for recipe in (baseline, probe) if space.encode(recipe) is None] == [probe]
+    without = parse_space(write_space(choose("good", data, backbone=Backbone(name="resnet18")), []), "made.yaml")
+    assert not without.baselines()[0].unfreeze.freeze_batch_norm
+
+
 def test_the_reasons_stand_above_the_choices():
     text = write_space(choose("best", DataFacts(900, 90, 2, 800, 100, 300)), ["First: a note.", "Second " * 20])
     assert text.startswith("# First: a note.\n# Second Second")

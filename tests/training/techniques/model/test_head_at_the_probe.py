@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer
 
 from training.data.load_data import load_data
 from training.distributed.rank import ALONE
@@ -39,12 +39,17 @@ def made_up():
     return (random.normal(size=(90, 6)) + labels[:, None]).astype(np.float32) * [1, 10, 0.1, 1, 1, 5], labels
 
 
+def probe(c, features, **settings):
+    scale = FunctionTransformer(lambda values: (values - features.mean(0)) / features.std(0).mean())
+    return make_pipeline(scale, LogisticRegression(C=c, max_iter=1000, **settings))
+
+
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("c", [0.003, 10.0])
 def test_the_linear_layer_has_the_probabilities_of_scikit_learn(made_up, count, c):
     features, labels = made_up[0][: 30 * count], made_up[1][: 30 * count]
     weight, bias = fit_logistic(features, labels, count, c)
-    theirs = make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=1000, tol=1e-6)).fit(features, labels)
+    theirs = probe(c, features, tol=1e-6).fit(features, labels)
     logits = torch.from_numpy(features @ weight.T + bias)
     assert np.allclose(logits.softmax(1), theirs.predict_proba(features), atol=2e-3)
 
@@ -66,8 +71,8 @@ def test_each_level_starts_at_the_probe(level):
     classifier = prepare(data, "cpu", ALONE, recipe)
     start_head(classifier, data.train, 0)
     inputs = compute_head_inputs(classifier, data.val, 0)
-    theirs = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=1000))
-    theirs.fit(compute_head_inputs(classifier, data.train, 0), data.train.labels)
+    seen = compute_head_inputs(classifier, data.train, 0)
+    theirs = probe(0.01, seen).fit(seen, data.train.labels)
     images = torch.stack([torch.as_tensor(image) for image, _ in _evaluated(data.val, recipe)])
     with torch.no_grad():
         predicted = classifier.model.eval()(images).argmax(1).numpy()
@@ -113,3 +118,11 @@ def test_a_head_that_is_not_linear_is_refused():
     classifier.model.fc = torch.nn.Sequential(classifier.model.fc)
     with pytest.raises(UserError, match="the head of ResNet is not linear"):
         start_head(classifier, data.train, 0)
+
+
+def test_a_feature_that_hardly_varies_gets_no_large_weight():
+    random = np.random.default_rng(0)
+    labels = np.repeat([0, 1], 50)
+    features = random.normal(size=(100, 20)) * np.geomspace(1e-6, 1, 20)
+    weight, _ = fit_logistic(features.astype(np.float32), labels, 2, 1.0)
+    assert np.abs(weight[:, :5]).max() < np.abs(weight[:, -5:]).max()
