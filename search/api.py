@@ -63,7 +63,7 @@ def run(options: SweepOptions) -> Result:
         console.print(note)
     page = _choose_page(options.follow, folder)
     with library_signals(), _follow(folder, page, console):
-        end = run_sweep(folder, space, settings, console, opening, request.preset, page)
+        end = run_sweep(folder, space, settings, console, opening, request.preset, page, request.began)
     return _result(end, console, page)
 
 

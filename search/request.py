@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -46,11 +47,12 @@ class SweepRequest:
     storage: Path
     earlier: list[SweepFolder]
     preset: str = ""
+    began: float = 0.0  # by the monotonic clock
 
 
 def read_request(options: SweepOptions, say: Callable[[str], object] = lambda sentence: None) -> SweepRequest:
     """Load the space of a sweep and make its settings; `say` gets what takes time."""
-    name, preset = options.name, options.preset
+    began, name, preset = time.monotonic(), options.name, options.preset
     space, overrides = read_source(options.space, options.overrides, preset, options.address)
     from ledger.folder import open_folder
     from ledger.names import check_name
@@ -78,7 +80,7 @@ def read_request(options: SweepOptions, say: Callable[[str], object] = lambda se
     check_backbones(loaded.recipe)
     loaded, notes = leave_out_noise(loaded)
     reasons, text = (made.notes, made.text) if made else ([], "")
-    return SweepRequest(options, loaded, [*reasons, *notes], settings, home, earlier, text)
+    return SweepRequest(options, loaded, [*reasons, *notes], settings, home, earlier, text, began)
 
 
 def _read_settings(options: SweepOptions) -> Settings:

@@ -31,7 +31,7 @@ def build_baselines(tree: dict[str, Tree], chosen: Recipe) -> list[Recipe]:
 
 
 def build_probe(tree: dict[str, Tree], chosen: Recipe) -> Recipe | None:
-    """The logistic regression on frozen features, if `linear_probe` is a search parameter. In its one epoch nothing trains."""
+    """The logistic regression on frozen features, if recipes may start at it. In its one epoch nothing trains."""
     if not _has_probe(tree):
         return None
     base = _build(tree, chosen.model_dump(exclude_unset=True))
@@ -41,7 +41,8 @@ def build_probe(tree: dict[str, Tree], chosen: Recipe) -> Recipe | None:
 
 
 def _has_probe(tree: dict[str, Tree]) -> bool:
-    return any(find_parameters(tree.get("linear_probe", {})))
+    part = tree.get("linear_probe", {})
+    return any(find_parameters(part)) or (isinstance(part, dict) and part.get("c", "off") != "off")
 
 
 def _build(tree: dict[str, Tree], chosen: dict[str, Tree]) -> Recipe:

@@ -18,7 +18,8 @@ from training.train import train
 
 BATCHES = 2  # in the first attempt
 LONG_SECONDS = 1.5  # a measured epoch of at least this time is exact enough
-SMALL = 64  # images that an epoch has at least
+SMALL = {"cpu": 16, "cuda": 64}  # images that an epoch has at least
+CPU_BATCH = 8  # on a CPU the time of an epoch hardly depends on the size of its batches
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,11 @@ def measure_cost(recipe: Recipe, level: str, resources: Resources) -> Cost:
     data = load_data(recipe.data)
     recipe = resolve_recipe(recipe, data, resources.device)
     whole, val = recipe.data.epoch_size or len(data.train), len(data.val)
+    if resources.device == "cpu" and recipe.batch_size != "auto":
+        recipe = recipe.model_copy(update={"batch_size": min(CPU_BATCH, recipe.batch_size)})
     asked = recipe.batch_size
     # The size of `auto` is limited by the images of an epoch.
-    size = whole if asked == "auto" else min(whole, max(SMALL, BATCHES * asked))
+    size = whole if asked == "auto" else min(whole, max(SMALL[resources.device], BATCHES * asked))
     cost, seconds = _train_briefly(recipe, level, resources, size, (whole, val))
     if size < whole and seconds < LONG_SECONDS:
         size = min(whole, round(size * LONG_SECONDS / max(seconds, LONG_SECONDS / 20)))

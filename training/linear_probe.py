@@ -10,7 +10,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -81,7 +81,9 @@ def probe_features(recipe: Recipe, metric: str, threads: int) -> ProbeResult:
     with isolated_process(recipe.seed, threads):
         wanted = resolve_recipe(wanted, data, "cpu")
         train, val = (_take_sample(part, recipe.data.split_seed) for part in (data.train, data.val))
-        linear, knn = _score(_compute_features(wanted, data, (train, val)), (train, val), data, metric)
+        features = _compute_features(wanted, data, (train, val))
+        with _one_thread():
+            linear, knn = _score(features, (train, val), data, metric)
     return ProbeResult(linear, knn, len(train), len(val), time.perf_counter() - began)
 
 
@@ -230,6 +232,11 @@ def choose_c(features: np.ndarray, labels: np.ndarray, seed: int) -> float:
 
     The middle one where a class has a single image.
     """
+    with _one_thread():
+        return _choose_c(features, labels, seed)
+
+
+def _choose_c(features: np.ndarray, labels: np.ndarray, seed: int) -> float:
     from sklearn.metrics import log_loss
     from sklearn.model_selection import StratifiedKFold, train_test_split
 
@@ -249,6 +256,13 @@ def choose_c(features: np.ndarray, labels: np.ndarray, seed: int) -> float:
             break
         best, least = c, loss
     return best
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    """Let NumPy use one thread: for so small products two take three times as long, and more beside another trial."""
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1, user_api="blas")
 
 
 class Regression:
@@ -288,9 +302,10 @@ class Regression:
 
 def fit_logistic(features: np.ndarray, labels: np.ndarray, count: int, c: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the weight (count, features) and the bias (count,) of a linear layer on the features as they are."""
-    regression = Regression(features, labels)
-    for each in (*(penalty for penalty in PENALTIES if penalty < c), c):
-        fitted = regression.fit(each)
+    with _one_thread():
+        regression = Regression(features, labels)
+        for each in (*(penalty for penalty in PENALTIES if penalty < c), c):
+            fitted = regression.fit(each)
     inner, offset = fitted.coef_, fitted.intercept_
     if regression.rotation is not None:
         inner = inner @ regression.rotation.T

@@ -17,28 +17,36 @@ STORED = 0.05  # with `last`, where the features of images that never change are
 
 def weigh(recipe: Recipe) -> float:
     """Return the cost of an epoch beside that of another recipe: by what trains, and by the pixels of an image."""
-    level = recipe.unfreeze.deepest
-    is_varied = recipe.flip.probability or recipe.random_crop.name != "none" or recipe.augmentation.policy != "none"
-    share = STORED if level == "last" and not is_varied else SHARES[level]
+    share = STORED if _trains_on_stored(recipe) else SHARES[recipe.unfreeze.deepest]
     side = recipe.preprocessing.image_size
     return share * (side**2 if isinstance(side, int) else 1.0)
+
+
+def _trains_on_stored(recipe: Recipe) -> bool:
+    is_varied = recipe.flip.probability or recipe.random_crop.name != "none" or recipe.augmentation.policy != "none"
+    return recipe.unfreeze.deepest == "last" and not is_varied
 
 
 def predict_seconds(recipe: Recipe, trials: Iterable[Trial]) -> float | None:
     """Return the seconds of a whole training; None while no trial has two reports.
 
     An epoch takes the median of the trials whose epochs cost the same. Without one, each other trial predicts it in
-    proportion, and the shortest counts: a recipe is refused only if all say so. A start counts as the shortest one, because
+    proportion, and the shortest counts: a recipe is refused only if all say so. Trials on stored features say little about
+    those on images, so they predict these only if there are no others. A start counts as the shortest one, because
     the first trials compute what later ones find stored.
     """
     starts: list[float] = []
     epochs: list[tuple[float, float]] = []
+    of_stored: list[tuple[float, float]] = []
     for trial in trials:
         seconds = [report.worker_seconds for report in trial.reports if report.worker_seconds is not None]
         steps = [after - before for before, after in pairwise(seconds) if after > before]  # else another worker began
         epoch = statistics.median(steps) if steps else 0.0
         starts += [max(0.0, first - epoch) for first in seconds[:1]]
-        epochs += [(weigh(trial.recipe), epoch)] if steps else []
+        known = of_stored if _trains_on_stored(trial.recipe) else epochs
+        known += [(weigh(trial.recipe), epoch)] if steps else []
+    if _trains_on_stored(recipe) or not epochs:
+        epochs += of_stored
     if not epochs:
         return None
     own = weigh(recipe)

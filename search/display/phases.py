@@ -19,14 +19,15 @@ REFRESH = 4  # redraws per second
 class Phases:
     """Shows the phases of a command before its first result, inside a `with` block."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, began: float | None = None) -> None:
+        """`began` is the begin of the command, by the monotonic clock, if it did something before."""
         self.console = console
+        self.began = time.monotonic() if began is None else began
         self.phases: list[tuple[str, float]] = []  # name and begin
         self.ended: float | None = None
         self.live: Live | None = None
 
     def __enter__(self) -> Self:
-        self.began = time.monotonic()
         return self
 
     def __exit__(self, *_: object) -> None:

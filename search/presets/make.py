@@ -12,6 +12,8 @@ from search.core.pace import SHARES
 from search.presets.rules import (
     EMBEDDED,
     LADDER,
+    SIDE_STEP,
+    USED_SHARE,
     Preset,
     choose_batch,
     choose_epochs,
@@ -20,6 +22,7 @@ from search.presets.rules import (
     count_trials,
     find_preset,
     first_rung,
+    least_side,
     read_data,
     read_machine,
 )
@@ -37,7 +40,12 @@ Say = Callable[[str], object]  # gets the name of each step that takes time
 
 GROWTH = 2  # a backbone of the ladder takes at least so many times as long as the one before it
 MEASURED_SHARE = 0.1  # of the time of the sweep
-DEEPEST_SHARE = 0.25  # of the time of the sweep, that one trial of the deepest level takes at most
+DEEPEST_SHARE = 0.4  # of the time after the start, that one trial of the deepest level takes at most; about as much is
+# for the last training, on all images
+BESIDE_OTHERS = 1.3  # the time of an epoch beside other trials, whose memory has the same bus
+TRIAL_SHARE = 0.12  # of the time of the sweep, that it takes with more epochs than the fewest
+FIRST_SECONDS = 35.0  # until the first trial trains
+FEWEST_EPOCHS = 3  # of a fine-tuning that starts at the probe
 
 
 @dataclass(frozen=True)
@@ -88,7 +96,7 @@ def make_preset(
     side, epochs = choose_side(data, EMBEDDED, None), choose_epochs(preset, data, batch)
     draft = Draft(preset, spec, data, machine, EMBEDDED, "", side, batch, epochs, trials=1)
     budget = seconds or preset.seconds
-    made, pace = _fill_time(_choose_backbone(draft, others, budget, say), budget)
+    made, pace = _fill_time(_choose_backbone(draft, others, budget, say), budget, others)
     space = parse_space(write_space(made, []), name, others)
     recipe = space.baselines()[0]
     notes = [
@@ -233,20 +241,37 @@ def _measure(draft: Draft, others: Sequence[str]) -> TimedDraft:
     return TimedDraft(draft, cost.epoch_seconds, cost.setup_seconds, recipe.epochs)
 
 
-def _fill_with_cheap_trials(timed: TimedDraft, seconds: float, is_free: bool) -> tuple[Draft, str]:
-    """Choose cheaper levels, and as many epochs, that a trial of the deepest level takes a fair share of the time."""
+def _fill_with_cheap_trials(timed: TimedDraft, seconds: float, others: Sequence[str]) -> tuple[Draft, str]:
+    """Choose smaller images, cheaper levels, as many epochs as leave time for other trials, and as many techniques.
+
+    Fine-tuning from the probe needs few epochs, and larger images are worth more than deeper levels.
+    """
     draft, epochs = timed.draft, timed.epochs
-    few, levels, share = draft.preset.epochs[0], draft.levels, DEEPEST_SHARE * seconds - timed.setup_seconds
-    while len(levels) > 1 and (few if is_free else epochs) * timed.epoch_seconds * SHARES[levels[-1]] > share:
-        levels = levels[:-1]
-    if is_free:
-        epochs = min(epochs, max(few, int(share / (SHARES[levels[-1]] * timed.epoch_seconds))))
-    pace = f"an epoch of the whole network takes about {timed.epoch_seconds:.2g} s here, and the search may take"
-    made = replace(draft, epochs=epochs, levels=levels, trials=draft.preset.trials[1])
+    levels, side = draft.levels, draft.side
+    share = DEEPEST_SHARE * (seconds - FIRST_SECONDS) - timed.setup_seconds
+    are_epochs_free, is_side_free = epochs == draft.epochs, not any("image_size" in other for other in others)
+
+    def find_epoch_seconds() -> float:
+        beside = BESIDE_OTHERS if draft.machine.slots > 1 else 1.0
+        return beside * timed.epoch_seconds * (side / draft.side) ** 2 * SHARES[levels[-1]]
+
+    few = FEWEST_EPOCHS if are_epochs_free else epochs
+    while len(levels) > 1 and few * find_epoch_seconds() > share:
+        if is_side_free and levels[-1] == draft.levels[1] and side - SIDE_STEP >= least_side(draft.data):
+            side -= SIDE_STEP
+        else:
+            levels = levels[:-1]
+    epoch_seconds = find_epoch_seconds()
+    if are_epochs_free:
+        epochs = min(epochs, max(few, int(TRIAL_SHARE * seconds / epoch_seconds)))
+    full_trials = USED_SHARE * seconds * draft.machine.slots / (timed.setup_seconds + epochs * epoch_seconds)
+    level = draft.preset.level if full_trials >= draft.preset.trials[0] else 0
+    pace = f"an epoch of the deepest level takes about {epoch_seconds:.2g} s here, and the search may take"
+    made = replace(draft, epochs=epochs, levels=levels, side=side, trials=draft.preset.trials[1], level=level)
     return made, f"{pace} {format_seconds(seconds)}"
 
 
-def _fill_time(timed: TimedDraft, seconds: float) -> tuple[Draft, str]:
+def _fill_time(timed: TimedDraft, seconds: float, others: Sequence[str]) -> tuple[Draft, str]:
     """Choose the number of trials, and shorter ones if the fewest would not fit into the time."""
     draft = timed.draft
     low, high = draft.preset.trials
@@ -255,9 +280,9 @@ def _fill_time(timed: TimedDraft, seconds: float) -> tuple[Draft, str]:
             f"--preset={draft.preset.name}: {draft.backbone.name} needs more memory than the GPU has. Add batch_size=8, "
             "or a smaller preprocessing.image_size."
         )
-    is_free = timed.epochs == draft.epochs  # the command does not set them
     if draft.is_pretrained:
-        return _fill_with_cheap_trials(timed, seconds, is_free)
+        return _fill_with_cheap_trials(timed, seconds, others)
+    is_free = timed.epochs == draft.epochs  # the command does not set them
     while is_free and timed.count_fitting(seconds) < low and timed.epochs > draft.preset.epochs[0]:
         timed = replace(timed, epochs=timed.epochs - 1)
     fitting = timed.count_fitting(seconds)

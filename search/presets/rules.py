@@ -126,6 +126,7 @@ EMBEDDED = Backbone(name="test_resnet", weights="letters")  # needs no download
 
 LARGE_GPU_GIB = 12.0
 SMALL_SIDE = 96  # images with a shorter side below this many pixels are called small
+MOST_ENLARGED = 4  # times the side of an image
 LEAST_SIDE, MOST_LETTERS_SIDE, SIDE_STEP = 64, 64, 32  # pixels
 LEAST_BATCH, MOST_BATCH = 8, 64
 STEPS_PER_EPOCH = 8  # that an epoch has at least, if the images are enough for it
@@ -163,14 +164,19 @@ def choose_epochs(preset: Preset, data: DataFacts, batch: int) -> int:
 
 
 def choose_side(data: DataFacts, backbone: Backbone, weights_side: int | None) -> int:
-    """Return the side of the model's input, in pixels; `weights_side` is that of the pretrained weights, if any.
+    """Return the largest side of the model's input, in pixels; `weights_side` is that of the pretrained weights, if any.
 
-    Small images are enlarged to twice their side at most: pretrained filters see little in them, and more takes time.
+    Small images are enlarged, because pretrained filters see little in them.
     """
     if weights_side is not None:
-        return min(weights_side, max(LEAST_SIDE, 2 * data.side // SIDE_STEP * SIDE_STEP))
+        return min(weights_side, max(LEAST_SIDE, MOST_ENLARGED * data.side // SIDE_STEP * SIDE_STEP))
     most = MOST_LETTERS_SIDE if backbone.weights == "letters" else USUAL_SIDE
     return min(most, max(SIDE_STEP, data.side // SIDE_STEP * SIDE_STEP))
+
+
+def least_side(data: DataFacts) -> int:
+    """Return the smallest side with pretrained weights, for what would take too long with the largest."""
+    return max(LEAST_SIDE, data.side // SIDE_STEP * SIDE_STEP)
 
 
 def count_trials(seconds: float, slots: int, epochs: int, epoch_seconds: float, setup_seconds: float) -> int:

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-REFIT_START_SECONDS = 5.0
-MORE_IMAGES = 1.25  # the images of training and validation, beside those of the training
-MOST_KEPT = 0.35  # of the time budget, for the last training
+REFIT_START_SECONDS = 10.0
+MORE_IMAGES = 1.2  # the images of training and validation, beside those of the training
+WITH_ALL_CPUS = 0.85  # the time of a training alone, beside that of one of several at a time
+MOST_KEPT = 0.45  # of the time budget, for the last training
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,9 @@ def drive(
 
     def seconds_left() -> float:
         """Return the time for trials; that of the last training, on all images, is kept."""
-        return began + budget - time.monotonic() - keep_for_refit(controller, budget) if budget else math.inf
+        if not budget:
+            return math.inf
+        return began + budget - time.monotonic() - keep_for_refit(controller, budget, plan.capacity.slots)
 
     controller.seconds_left = seconds_left
     controller.record(_describe_driver(plan))
@@ -132,11 +135,12 @@ def drive(
     return SweepEnd(SweepRecord(folder, controller.ledger.events), state, undelivered, is_lost, left)
 
 
-def keep_for_refit(controller: Controller, budget: float) -> float:
+def keep_for_refit(controller: Controller, budget: float, slots: int) -> float:
     """Return the seconds that the last training is likely to take: the leader's recipe on more images."""
     best = controller.trials.best()
     seconds = (best.reports[-1].worker_seconds if best else None) or 0.0
-    return min(MOST_KEPT * budget, REFIT_START_SECONDS + MORE_IMAGES * seconds)
+    factor = MORE_IMAGES * (WITH_ALL_CPUS if slots > 1 else 1.0)
+    return min(MOST_KEPT * budget, REFIT_START_SECONDS + factor * seconds)
 
 
 def _describe_driver(plan: PreparedSweep) -> DriverStarted:

@@ -45,12 +45,13 @@ def run_sweep(
     opening: Sequence[AnyEvent] = (),
     preset: str = "",
     page: Path | None = None,
+    began: float | None = None,
 ) -> SweepEnd:
     """Run a new sweep to its end, its time budget, or Ctrl-C.
 
     `opening` has the ledger's first events after its header: warm starts, or all trials of a replication. `preset` is the
     text of the space that a preset made; the folder keeps it. `page` is written by another process while the sweep runs;
-    MLflow gets it too.
+    MLflow gets it too. `began` is the time of the monotonic clock from which the time budget counts, if not now.
     """
     trust(settings.tracking_uri, settings.address, settings.copy_to)
     probe_cluster(settings.address)
@@ -62,7 +63,7 @@ def run_sweep(
                 f"one: sweep resume {folder.name} --from {settings.copy_to}."
             )
     console.print(f"Sweep {folder.name} starts.", markup=False)
-    with Phases(console) as phases:
+    with Phases(console, began) as phases:
         if settings.address is None:
             check_early(space, folder.path.parent, settings, phases.begin)
         sweep_id = uuid.uuid4().hex

@@ -31,7 +31,7 @@ def test_a_long_epoch_is_measured_by_a_few_batches_and_scaled(trainings, monkeyp
     monkeypatch.setattr(module, "LONG_SECONDS", 0.0)
     cost = measure_cost(TINY, "full", ONE_CPU)
     ((recipe, val_images),) = trainings
-    assert (recipe.epochs, recipe.data.epoch_size) == (2, 64)
+    assert (recipe.epochs, recipe.data.epoch_size) == (2, 16)
     assert val_images == 64  # a whole batch, though 17 of the 80 would be in proportion
     assert cost.train_seconds > 0
     assert cost.evaluation_seconds > 0
@@ -40,7 +40,7 @@ def test_a_long_epoch_is_measured_by_a_few_batches_and_scaled(trainings, monkeyp
 def test_a_short_epoch_is_measured_again_with_more_batches(trainings, monkeypatch):
     monkeypatch.setattr(module, "LONG_SECONDS", 100.0)
     measure_cost(TINY, "full", ONE_CPU)
-    assert [recipe.data.epoch_size for recipe, _ in trainings] == [64, 300]
+    assert [recipe.data.epoch_size for recipe, _ in trainings] == [16, 300]
 
 
 def test_the_level_of_a_later_milestone_is_the_one_that_is_measured(trainings, monkeypatch):

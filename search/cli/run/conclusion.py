@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from search.result import Result
 
 
-GRACE = 1.1  # the last training may take so many times what is left of the time budget
+GRACE = 0.05  # of the time budget, that the last training may take more than is left of it
 
 
 def conclude(result: Result, publish: bool = False) -> None:
@@ -93,7 +93,7 @@ def _refit(record: SweepRecord, out: Path, seconds: float, headline: str, consol
     best, folder = record.trials.best(), record.folder.path / "final"
     assert best is not None  # it was exported
     shutil.rmtree(folder, ignore_errors=True)  # that of an earlier winner
-    until = time.monotonic() + GRACE * seconds
+    until = time.monotonic() + seconds + GRACE * (record.settings.time_budget_seconds or 0.0)
     way_on = f"{out} has the model without the images of the validation."
     if train_release(record, best, folder, out, console, headline=headline, way_on=way_on, until=until):
         way_on = f"{out} has that model; its score is from before, because validation images are now in its training."

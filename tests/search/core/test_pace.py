@@ -40,6 +40,12 @@ def test_trials_of_the_same_cost_count_alone_and_the_shortest_start():
     assert predict_seconds(make_recipe("last"), trials) == pytest.approx(5 + 10 * 2)
 
 
+def test_stored_features_do_not_predict_images_where_images_do():
+    trials = [make_trial(FULL, 25, 45, 65), make_trial(make_recipe("last"), 1, 1.1)]
+    assert predict_seconds(make_recipe("most"), trials) == pytest.approx(0.9 + 10 * 12)
+    assert predict_seconds(make_recipe("most"), trials[1:]) == pytest.approx(0.9 + 10 * 0.1 * 12)
+
+
 def test_a_worker_that_began_again_has_no_step_between():
     assert predict_seconds(FULL, [make_trial(FULL, 25, 45, 30, 50)]) == pytest.approx(5 + 10 * 20)
 
