@@ -59,7 +59,6 @@ class Outcome:
     baseline_val: float
     baseline_test: float
     baseline_unseen: float
-    probe_val: float
     verdict: str
     lead: tuple[float, float, float]  # as the headline says: mean, low, high
     probability: float
@@ -87,7 +86,6 @@ def run_seed(seed: int, folder: Path, overrides: list[str], fresh: int) -> Outco
     lead = judge_lead(tables, fit_sweep(tables))
     assert best is not None
     assert lead is not None
-    assert trials.probe is not None
     fresh_val, fresh_unseen = train_fresh(result, fresh) if lead.verdict != "baseline" else ((), ())
     checkpoints = [folder / f"seed-{seed}" / "trials" / trial.name / "best.ckpt" for trial in (best, baseline)]
     return Outcome(
@@ -98,7 +96,6 @@ def run_seed(seed: int, folder: Path, overrides: list[str], fresh: int) -> Outco
         baseline_val=baseline.score or 0.0,
         baseline_test=score_test(checkpoints[1]),
         baseline_unseen=score_unseen(checkpoints[1]),
-        probe_val=trials.probe.linear["val_accuracy"],
         verdict=lead.verdict,
         lead=(lead.mean, lead.low, lead.high),
         probability=lead.probability,
@@ -170,13 +167,13 @@ def run_all(seeds: int, folder: Path, overrides: list[str], fresh: int) -> list[
 def show(outcomes: list[Outcome], console: Console) -> None:
     """Print a line for each seed, then what holds over all of them."""
     table = Table(title="Accuracy in validation / on all unseen images")
-    for name in ("seed", "winner", "baseline", "probe", "gain, unseen", "headline", "fresh seeds"):
+    for name in ("seed", "winner", "baseline", "gain, unseen", "headline", "fresh seeds"):
         table.add_column(name, no_wrap=True)
     for seed, one in enumerate(outcomes):
         winner = f"{one.winner_val:.1%} / {one.winner_unseen:.1%}"
         baseline = f"{one.baseline_val:.1%} / {one.baseline_unseen:.1%}"
         gain = 100 * (one.winner_unseen - one.baseline_unseen)
-        table.add_row(str(seed), winner, baseline, f"{one.probe_val:.1%}", f"{gain:+.1f}", *_leads(one))
+        table.add_row(str(seed), winner, baseline, f"{gain:+.1f}", *_leads(one))
     console.print(table)
     for name, part in (("all unseen images", "unseen"), ("the test split alone", "test")):
         scores = {who: [getattr(one, f"{who}_{part}") for one in outcomes] for who in ("winner", "baseline")}

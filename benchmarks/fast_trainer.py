@@ -78,7 +78,6 @@ def main() -> None:
     import search.runner.machines.cluster
     import search.runner.machines.preparation
     import search.runner.start.prepare
-    import search.runner.start.probe
     import search.runner.sweep
     from search.cli.main import main as run_command
     from search.runner.worker import bootstrap
@@ -89,7 +88,6 @@ def main() -> None:
     search.runner.executor.bootstrap = search.runner.machines.preparation.bootstrap = fast
     search.runner.start.prepare.prepare_machine = prepare_machine
     search.runner.start.prepare.load_checked = lambda spec: None
-    search.runner.start.probe.LAST_WAIT_SECONDS = 400.0  # trials take no time here, and the probe does
     run_command()
 
 

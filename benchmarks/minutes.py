@@ -4,12 +4,13 @@
         [--methods ours,probe,recipe,ray] [--work WORK]
 
 FOLDER has a subfolder of photographs for each class. Each seed draws the user's photographs, equally many of a class, and
-others that no method sees. All methods have the same pretrained backbone, from the extra `weights`, and images of the same
-size. `ours` is `sweep run --preset good`, and `ray` a search with Ray Tune as in its documentation; both get the minutes.
-`probe`, a logistic regression on the features, and `recipe`, one usual fine-tuning, take what they take. The seconds are
-those of the wall clock until the model is there; those of `ours` include the start of Python. Each method claims an
-accuracy, that of its own validation. WORK keeps the photographs and results.jsonl, and a second call runs what is missing
-there. Compare seconds, and methods that have a time, only where nothing else runs on the machine.
+others that no method sees. All methods have the same pretrained backbone, from the extra `weights`, and images of the size
+that a preset prefers; `ours` takes smaller ones where these would take too long. `ours` is `sweep run --preset good`, and
+`ray` a search with Ray Tune as in its documentation; both get the minutes. `probe`, a logistic regression on the features,
+and `recipe`, one usual fine-tuning, take what they take. The seconds are those of the wall clock until the model is there;
+those of `ours` include the start of Python. Each method claims an accuracy, that of its own validation. WORK keeps the
+photographs and results.jsonl, and a second call runs what is missing there. Compare seconds, and methods that have a time,
+only where nothing else runs on the machine.
 """
 
 from __future__ import annotations

@@ -35,7 +35,9 @@ def build_probe(tree: dict[str, Tree], chosen: Recipe) -> Recipe | None:
     if not _has_probe(tree):
         return None
     base = _build(tree, chosen.model_dump(exclude_unset=True))
-    kept = base.model_dump(include={"data", "backbone", "preprocessing", "seed", "batch_size", "precision", "channels_last"})
+    kept = base.model_dump(
+        include={"data", "backbone", "preprocessing", "seed", "batch_size", "precision", "channels_last"}
+    )
     probe = {"c": "auto", "trains": False}
     return read_recipe({**kept, "epochs": 1, "unfreeze": {"level": "last"}, "linear_probe": probe})
 

@@ -265,7 +265,9 @@ def _fill_with_cheap_trials(timed: TimedDraft, seconds: float, others: Sequence[
     if are_epochs_free:
         epochs = min(epochs, max(few, int(TRIAL_SHARE * seconds / epoch_seconds)))
     full_trials = USED_SHARE * seconds * draft.machine.slots / (timed.setup_seconds + epochs * epoch_seconds)
-    level = draft.preset.level if full_trials >= draft.preset.trials[0] else 0
+    level = draft.preset.level
+    if full_trials < draft.preset.trials[0]:  # then the head alone is left to the probe, and to few choices the search
+        level, levels = 0, levels[1:] or levels
     pace = f"an epoch of the deepest level takes about {epoch_seconds:.2g} s here, and the search may take"
     made = replace(draft, epochs=epochs, levels=levels, side=side, trials=draft.preset.trials[1], level=level)
     return made, f"{pace} {format_seconds(seconds)}"

@@ -59,7 +59,6 @@ def run_on_ray(work: Work) -> None:
     from ray import tune
 
     from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher, SweepStopper, make_placing
-    from search.runner.start.probe import Probe
 
     # Errors when Tune saves its own state do not matter, because the ledger is the state. It also has the reasons of lost
     # workers, whose tracebacks would hide our sentences.
@@ -69,15 +68,10 @@ def run_on_ray(work: Work) -> None:
     controller, capacity, away = work.controller, work.capacity, ImagesAway(work.say)
     with suppress(OSError):  # a full disk is noticed by the ledger
         write_own(work.folder.processes)
-    is_ray_lost, probe = watch_servers(), Probe(controller)
-    controller.subscribe(probe)
+    is_ray_lost = watch_servers()
 
     def should_stop() -> bool:
         return work.should_stop() or is_ray_lost()
-
-    def collect_or_stop() -> bool:
-        probe.collect()  # Tune calls this in each pass of its loop
-        return should_stop()
 
     def leave() -> None:
         work.leave()
@@ -99,7 +93,7 @@ def run_on_ray(work: Work) -> None:
             storage_path=str(work.folder.ray),
             name=time.strftime("%Y%m%d-%H%M%S"),
             verbose=0,
-            stop=SweepStopper(collect_or_stop, leave),
+            stop=SweepStopper(should_stop, leave),
             failure_config=tune.FailureConfig(max_failures=0),  # the controller restarts trials and counts the restarts
         ),
     )
@@ -112,7 +106,6 @@ def run_on_ray(work: Work) -> None:
     finally:
         if is_ray_lost():
             ray.shutdown()  # while Tune's objects live: their deletion would wait a minute for the server and end this process
-        probe.close(lambda: controller.is_done and not should_stop())
     if is_ray_lost():
         raise RayLost
 

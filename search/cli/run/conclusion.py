@@ -60,11 +60,7 @@ def conclude(result: Result, publish: bool = False) -> None:
     name, store = record.name, _describe_ui(record.recorded_settings.tracking_uri)
     plugins = "".join(f" --plugin {shlex.quote(source['file'])}" for source in list_sources())
     tested = ", then the test split" if (record.header.dataset or {}).get("test_images") else ""
-    follow = (
-        f"sweep report {name}{plugins}, sweep confirm {name}{plugins} (fresh seeds{tested}), "
-        if best
-        else ""
-    )
+    follow = f"sweep report {name}{plugins}, sweep confirm {name}{plugins} (fresh seeds{tested}), " if best else ""
     console.print(f"Next: {follow}sweep show {name}{plugins}, {store}", markup=False)
     is_short = result.state == "time_budget" and not best
     have_ended = any(trial.state not in UNFINISHED for trial in trials)

@@ -124,6 +124,31 @@ def test_a_backbone_that_is_too_slow_gives_way_to_a_smaller_one(monkeypatch):
     assert "because convnext_nano would be too slow or too large here" in made.notes[1]
 
 
+@pytest.mark.parametrize(
+    ("epoch_seconds", "side", "epochs", "levels", "techniques"),
+    [
+        (0.1, 128, 40, ["last", "most", "full"], True),
+        (25.0, 128, 3, ["most", "full"], False),
+        (50.0, 128, 3, ["most"], False),
+        (140.0, 96, 3, ["most"], False),
+        (900.0, 64, 3, ["last"], False),
+    ],
+)
+def test_less_time_means_smaller_images_then_cheaper_levels_and_fewer_techniques(
+    monkeypatch, epoch_seconds, side, epochs, levels, techniques
+):
+    monkeypatch.setattr(weights, "locate_weights", lambda backbone: "in the cache")
+    take(monkeypatch, lambda name: epoch_seconds)
+    space = make_preset("good", ["data.root=photos"], seconds=500).space
+    baseline, unfreeze = space.baselines()[0], space.recipe["unfreeze"]
+    assert (baseline.preprocessing.image_size, baseline.epochs) == (side, epochs)
+    assert [option["level"] for option in getattr(unfreeze, "options", [unfreeze])] == levels
+    assert ("mixup" in space.recipe) == techniques
+    assert baseline.unfreeze.level == levels[-1]
+    named = make_preset("good", ["data.root=photos", "preprocessing.image_size=112", "epochs=4"], seconds=500).space
+    assert (named.baselines()[0].preprocessing.image_size, named.baselines()[0].epochs) == (112, 4)
+
+
 def measure_slowly(monkeypatch, epoch_seconds, seconds):
     """Let each measurement take so many seconds; return the names of the backbones that are measured."""
     now, measured = [0.0], []

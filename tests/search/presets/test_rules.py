@@ -52,9 +52,9 @@ def test_few_images_get_small_batches_and_many_epochs():
     assert [choose_epochs(preset, LARGE, 64) for preset in PRESETS.values()] == [3, 5, 10]
 
 
-def test_small_images_are_enlarged_to_twice_their_side_and_not_to_that_of_the_weights():
+def test_small_images_are_enlarged_to_four_times_their_side_and_not_to_that_of_the_weights():
     pretrained = Backbone(name="convnext_nano")
-    assert choose_side(SMALL, pretrained, 224) == 64
+    assert choose_side(SMALL, pretrained, 224) == 128
     assert choose_side(LARGE, pretrained, 224) == 224
     assert choose_side(SMALL, EMBEDDED, None) == 32
     assert choose_side(LARGE, EMBEDDED, None) == 64
@@ -97,7 +97,9 @@ def test_a_written_space_equals_the_one_that_was_written_by_hand(preset, data, m
 @pytest.mark.parametrize(("images", "keeps"), [(900, True), (9000, False)])
 def test_with_few_images_batch_norm_keeps_the_statistics_of_the_pretraining(images, keeps):
     data = DataFacts(images, 90, 2, images // 2, images // 2, 300)
-    space = parse_space(write_space(choose("good", data, backbone=Backbone(name="resnet18"), has_batch_norm=True), []), "made.yaml")
+    space = parse_space(
+        write_space(choose("good", data, backbone=Backbone(name="resnet18"), has_batch_norm=True), []), "made.yaml"
+    )
     baseline, probe = space.baselines()[0], space.probe()
     assert (baseline.unfreeze.level, baseline.unfreeze.freeze_batch_norm) == ("full", keeps)
     assert baseline.linear_probe.c == "auto"

@@ -15,8 +15,9 @@ from training.contract.view import RecipeView
 class LinearProbe(Technique):
     interactions: ClassVar[str] = (
         "With a random head, the first steps of a fine-tuning distort pretrained features. From the probe's head they do not, "
-        "and fewer epochs are enough. With few images BatchNorm undoes that unless unfreeze.freeze_batch_norm=true, because its "
-        "statistics of a batch are not those of the pretraining. It needs pretrained weights. With trains=false and unfreeze.level=last the recipe is the "
+        "and fewer epochs are enough. With few images BatchNorm undoes that unless unfreeze.freeze_batch_norm=true, because "
+        "the statistics of a batch are not those of the pretraining. It needs pretrained weights. With trains=false and "
+        "unfreeze.level=last the recipe is the "
         "plain linear probe: nothing trains. With trains=false and another level, the backbone trains below a fixed head. The "
         "features are those of the images as in an evaluation, so augmentation and mixing act on the epochs after it."
     )

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import timm
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from torchvision.models import resnet18
 
 from training.data.load_data import load_data
 from training.distributed.rank import ALONE
 from training.errors import UserError
-from training.linear_probe import ABSENT, choose_c, compute_head_inputs, fit_logistic, start_head
+from training.linear_probe import ABSENT, choose_c, compute_head_inputs, fit_logistic, recorded_inputs, start_head
+from training.model.stages import head_of
 from training.recipe import read_recipe
 from training.resolve import resolve_recipe
 from training.train import prepare, train
@@ -126,3 +129,11 @@ def test_a_feature_that_hardly_varies_gets_no_large_weight():
     features = random.normal(size=(100, 20)) * np.geomspace(1e-6, 1, 20)
     weight, _ = fit_logistic(features.astype(np.float32), labels, 2, 1.0)
     assert np.abs(weight[:, :5]).max() < np.abs(weight[:, -5:]).max()
+
+
+@pytest.mark.parametrize("model", [timm.create_model("test_convnext", num_classes=4), resnet18(num_classes=4)])
+def test_inputs_of_the_head_have_one_row_for_each_image(model):
+    with recorded_inputs(head_of(model.eval())) as inputs:
+        model(torch.zeros(2, 3, 64, 64))
+    assert inputs[0].shape[0] == 2
+    assert inputs[0].dim() == 2
