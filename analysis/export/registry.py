@@ -26,8 +26,11 @@ NEEDED = ["mlflow", "torch", "torchvision", "timm", "safetensors", "pillow", "nu
 
 def check_model_name(name: str) -> None:
     """Check a model's name for MLflow's registry."""
-    if not name.strip() or re.search(r"[/:]", name):
-        raise UserError(f"--register={name}: the name of a model cannot be empty or contain / or :.")
+    if not name.strip() or not name.isprintable() or re.search(r"[/:]", name):
+        shown = name if name.isprintable() else repr(name)  # an escape sequence would change the terminal
+        raise UserError(
+            f"--register={shown}: the name of a model cannot be empty or contain /, : or characters that cannot be printed."
+        )
 
 
 def register(exported: Exported, data: ImageData, *, name: str, tracking_uri: str, experiment: str) -> str:

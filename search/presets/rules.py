@@ -21,7 +21,7 @@ from training.recipe import Recipe
 
 FEWEST_TESTED = 1000  # images from which a part is kept for a test that nobody asked for
 FEW_IMAGES = 2000  # of the training part
-FEWEST_VAL = 20  # with fewer validation images, one image is worth more than 5 points of accuracy
+FEWEST_VAL = 10  # with fewer validation images, one image is worth more than 10 points of accuracy
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Data(Part):
     split_test: bool = Field(
         True,
         exclude_if=lambda is_split: is_split,  # so that recipes from before it stay equal
-        description="Whether images are split off as a test part, if the data have none. If not, they train and validate, and "
+        description="Whether images are split off as a test part, if the data have none. If not, a fifth validates, and "
         "`sweep confirm` scores fresh seeds alone.",
     )
     epoch_size: int | None = Field(

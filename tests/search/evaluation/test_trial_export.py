@@ -80,6 +80,7 @@ MISTAKES = {
     "a name too long": (["export", "tiny", "--out", "x" * 300], "--out=x*: it cannot be written to"),
     "a folder for a table": (["predict", "stub", "sweeps", "--out", "sweeps"], "--out=sweeps: this is a folder"),
     "no name for a model": (["export", "tiny", "--register", "a/b"], "--register=a/b"),
+    "a name that paints": (["export", "tiny", "--register", "a\x1b[31mb"], r"--register='a\\x1b\[31mb'"),
 }
 
 

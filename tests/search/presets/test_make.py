@@ -66,7 +66,7 @@ def test_without_weights_the_embedded_backbone_is_used_and_the_reason_is_given()
     baseline = made.space.baselines()[0]
     assert (baseline.backbone.name, baseline.backbone.weights) == ("test_resnet", "letters")
     assert (baseline.preprocessing.image_size, baseline.batch_size, baseline.epochs) == (32, 16, 15)
-    assert made.notes[0].startswith("Preset fast: 136 training and 24 validation images in 2 classes, 32 pixels")
+    assert made.notes[0].startswith("Preset fast: 128 training and 32 validation images in 2 classes, 32 pixels")
     assert "no pretrained weights are available: the weights are not cached here" in made.notes[1]
     assert made.notes[2].startswith("At most 12 trials of 15 epochs with batches of 16: an epoch takes about 1 s here")
     comments = " ".join(line.strip("# ") for line in made.text.splitlines() if line.startswith("#"))
@@ -209,7 +209,7 @@ def test_the_kind_of_data_follows_from_the_files(home):
         ((None, ["epochs=3"]), "--preset=good: which images"),
         (("quick", ["data.root=photos"]), "--preset=good: a preset makes the space itself. Leave quick out"),
         ((None, ["data.root=nowhere"]), "nowhere"),
-        ((None, ["data.root=few"]), "--preset=good: the data has 17 training and 3 validation images"),
+        ((None, ["data.root=few"]), "--preset=good: the data has 16 training and 4 validation images"),
         ((None, ["data.root=photos", "epochs=0"]), "epochs=0"),
     ],
 )
@@ -228,7 +228,7 @@ def test_a_preset_for_a_cluster_names_the_other_way():
 def test_a_check_says_what_the_preset_chose(monkeypatch, capsys):
     call("run", "--preset", "fast", "data.root=photos", "--check")
     shown = capsys.readouterr().out
-    assert "ok      preset: Preset fast: 136 training and 24 validation images" in shown
+    assert "ok      preset: Preset fast: 128 training and 32 validation images" in shown
     assert "! The backbone is test_resnet" in shown
 
 

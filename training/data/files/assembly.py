@@ -16,6 +16,7 @@ from training.data.splits import split_groups, split_stratified
 from training.errors import printable
 
 HELD_OUT_SHARE = 0.15  # share of the training part for each of validation and test that is missing
+SHARE_WITHOUT_TEST = 0.2  # for validation, where no test part is split off
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +119,8 @@ def split_off(
 
 def draw_missing(labels: np.ndarray, count: int, spec: Data, groups: Sequence[str] | None = None) -> list[np.ndarray]:
     """Draw the positions of this number of missing parts; the last set is the rest. A part of groups may get none."""
+    share = HELD_OUT_SHARE if spec.split_test else SHARE_WITHOUT_TEST
     if groups is not None:
-        return split_groups(labels, groups, (HELD_OUT_SHARE,) * count, spec.split_seed)
-    size = max(int(labels.max()) + 1, round(HELD_OUT_SHARE * len(labels)))
+        return split_groups(labels, groups, (share,) * count, spec.split_seed)
+    size = max(int(labels.max()) + 1, round(share * len(labels)))
     return split_stratified(labels, (size,) * count, spec.split_seed)

@@ -72,6 +72,8 @@ def _find_parts(spec: ImageFolder, root: str) -> tuple[dict[str, str], dict[str,
         where = "" if spec.root == root else f" (looked in {printable(root)})"
         what = "a file, not a folder" if os.path.exists(root) else f"no such folder{where}"
         spec.refuse(what, "Give the folder that contains one subfolder per class.")
+    if os.path.realpath(root).split(os.sep)[1] in ("proc", "sys"):  # their links lead through all files of the machine
+        spec.refuse("a folder of the system, not of images", "Give the folder that contains one subfolder per class.")
     folders = list_subfolders(root)
     if not folders:
         what = "images lie in it, but no subfolders" if find_files(root)[0] else "the folder is empty"

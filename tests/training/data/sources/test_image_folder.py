@@ -57,7 +57,7 @@ def test_missing_parts_are_split_off_from_train(photos):
 
 def test_without_a_test_split_its_images_train_and_validate(photos, tmp_path):
     data = load(photos({"dog": 40, "cat": 60}), split_test=False)
-    assert [len(part) for part in (data.train, data.val, data.test)] == [85, 15, 0]
+    assert [len(part) for part in (data.train, data.val, data.test)] == [80, 20, 0]
     assert [remark.sentence for remark in list_remarks(data) if "test" in remark.sentence] == []
     assert identify(data, ImageFolder(root="photos"))["test_images"] == 0
     (tmp_path / "small").mkdir()
@@ -68,7 +68,16 @@ def test_without_a_test_split_its_images_train_and_validate(photos, tmp_path):
 def test_a_test_part_of_the_data_is_kept_in_any_case(photos):
     root = photos({"train/cat": 20, "train/dog": 20, "test/cat": 3, "test/dog": 3})
     data = load(root, split_test=False)
-    assert [len(part) for part in (data.train, data.val, data.test)] == [34, 6, 6]
+    assert [len(part) for part in (data.train, data.val, data.test)] == [32, 8, 6]
+
+
+@pytest.mark.parametrize("root", ["/proc", "/proc/self", "/sys"])
+def test_a_folder_of_the_system_is_refused_at_once(root, tmp_path):
+    with pytest.raises(UserError, match=f"data.root={root}: a folder of the system"):
+        load(root)
+    (tmp_path / "link").symlink_to(root)
+    with pytest.raises(UserError, match="a folder of the system"):
+        load(tmp_path / "link")
 
 
 def test_train_may_be_the_name_of_a_class(photos):
