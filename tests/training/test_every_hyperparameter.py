@@ -24,6 +24,7 @@ RESIZED = {"image_size": 36, "crop": 1.0}
 SECOND: dict[str, Any] = {
     "data[digits].train_size": 30,
     "data[digits].split_seed": 1,
+    "data[digits].split_test": False,
     "data[digits].epoch_size": 16,
     "preprocessing.image_size": 40,
     "preprocessing.crop": (0.8, RESIZED),

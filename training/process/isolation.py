@@ -57,7 +57,7 @@ def isolated_process(seed: int, threads: int) -> Iterator[None]:
         _depth -= 1
         if _depth == 0:
             gc.unfreeze()
-            _give_memory_back()
+            give_memory_back()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
@@ -73,7 +73,8 @@ def _keep_freed_memory() -> None:
         library.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
-def _give_memory_back() -> None:
+def give_memory_back() -> None:
+    """Return what is freed to the system, so that it counts in no peak of what comes."""
     if (library := _load_glibc()) is not None:
         library.malloc_trim(0)
 

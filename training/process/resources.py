@@ -95,6 +95,9 @@ class PeakMemory:
 
             torch.cuda.reset_peak_memory_stats()
             return
+        from training.process.isolation import give_memory_back
+
+        give_memory_back()
         try:
             Path("/proc/self/clear_refs").write_text("5")  # this resets VmHWM, see proc(5)
             self.readable = True

@@ -181,7 +181,17 @@ LAUGHS = ["a0: &a0 [0, 0]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in ran
         ("format: 1\nrecipe: {flip: {probability: !!bool maybe}}\n", "maybe cannot be read as a value of type bool"),
         (f"format: 1\nrecipe: {{epochs: {'9' * 5000}}}\n", "cannot be read as a value of type int"),
     ],
-    ids=["deep", "deep in lines", "inside itself", "a billion laughs", "large", "no number", "empty", "no truth", "5,000 digits"],
+    ids=[
+        "deep",
+        "deep in lines",
+        "inside itself",
+        "a billion laughs",
+        "large",
+        "no number",
+        "empty",
+        "no truth",
+        "5,000 digits",
+    ],
 )
 def test_a_file_that_would_need_too_much_time_or_memory_is_refused(tmp_path, text, words):
     (tmp_path / "my.yaml").write_text(text)

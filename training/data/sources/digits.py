@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +24,12 @@ class Digits(Data):
     name: Literal["digits"] = "digits"
 
     def load(self) -> ImageData:
-        return load_split(self.split_seed)
+        data = load_split(self.split_seed)
+        if self.split_test:
+            return data
+        import numpy as np
+
+        return replace(data, train=data.train.join(data.test), test=data.test.select(np.array([], int)))
 
 
 @lru_cache(maxsize=1)
