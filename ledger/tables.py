@@ -75,10 +75,15 @@ class Sweep:
 
     @cached_property
     def completed(self) -> pd.DataFrame:
-        """The different trials that ran to full length, the best first."""
-        trials = self.different
+        """The different trials that ran to full length, the best first, in the order of `Trials.ranked`."""
+        trials, curves = self.different, self.curves
         done = trials[(trials.state == "completed") & trials.score.notna()]
-        return done.sort_values("score", ascending=self.sign < 0, kind="stable")
+        kept = curves[curves.epoch == curves.groupby("trial").best_epoch.transform("last")]
+        losses = done.trial.map(kept.drop_duplicates("trial").set_index("trial").val_loss)
+        order = pd.DataFrame({"score": -self.sign * done.score, "loss": losses}).sort_values(
+            ["score", "loss"], kind="stable"
+        )
+        return done.loc[order.index]
 
 
 def make_tables(record: SweepRecord) -> Sweep:

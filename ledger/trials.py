@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import get_args
@@ -85,6 +86,12 @@ class Trial:
         """The metrics of the epoch whose weights are kept."""
         best = self.reports[-1].best_epoch if self.reports else 0
         return next((report.metrics for report in self.reports if report.epoch == best), {})
+
+    @property
+    def kept_loss(self) -> float:
+        """The validation loss of that epoch; infinite if there is none."""
+        loss = self.kept_metrics.get("val_loss")
+        return math.inf if loss is None else loss
 
 
 class Trials:
@@ -201,9 +208,13 @@ class Trials:
         return 1 if self.metric in MAXIMISED else -1
 
     def ranked(self) -> list[Trial]:
-        """Return the trials with a score: completed ones first, then by score; of equal ones the earlier first."""
-        scored = [trial for trial in self if trial.score is not None]
-        return sorted(scored, key=lambda t: (t.state != "completed", -self.sign * t.score, t.number))  # type: ignore[operator]
+        """Return the trials with a score: completed ones first, then by score.
+
+        Of equal scores, as few validation images give them, the one with the lower loss is first, then the earlier one.
+        """
+        scored = [(trial, trial.score) for trial in self if trial.score is not None]
+        order = sorted(scored, key=lambda t: (t[0].state != "completed", -self.sign * t[1], t[0].kept_loss, t[0].number))
+        return [trial for trial, _ in order]
 
     def best(self) -> Trial | None:
         """Return the best completed trial; only a completed trial can be the best."""

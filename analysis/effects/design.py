@@ -44,7 +44,8 @@ class Design:
     @cached_property
     def similarities(self) -> np.ndarray:
         """The similarity of the trials in each parameter, shape (parameters, n, n)."""
-        return np.stack([likeness(parameter, self.points, self.points) for parameter in self.parameters])
+        each = [likeness(parameter, self.points, self.points) for parameter in self.parameters]
+        return np.stack(each) if each else np.zeros((0, len(self.points), len(self.points)))
 
     @cached_property
     def references(self) -> pd.DataFrame:

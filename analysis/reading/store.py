@@ -51,7 +51,8 @@ def open_client(uri: str) -> MlflowClient:
     import_client()
     from mlflow import MlflowClient
 
-    return MlflowClient(uri)
+    with mlflow_errors(uri):
+        return MlflowClient(uri)
 
 
 @contextmanager
@@ -167,6 +168,11 @@ def mlflow_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError) as error:
+        if "out-of-date database schema" in str(error):
+            raise UserError(
+                f"MLflow store {mask_secrets(uri)}: the database is of another version of MLflow. Copy it, then run: "
+                f"mlflow db upgrade {mask_secrets(uri)}"
+            ) from None
         raise UserError(f"MLflow store {mask_secrets(uri)}: MLflow reports an error ({_reason(error)}).") from None
 
 

@@ -85,7 +85,12 @@ def complete_files(field: str, folder: Path, shown: Path | None = None) -> Itera
 def complete_file(field: str, out: Path) -> Iterator[Path]:
     """Give a path to write one file to, as in `complete_files`. A device or a pipe is written to as it is."""
     if os.path.exists(out) and not (os.path.isfile(out) or os.path.isdir(out)):
-        yield out
+        try:
+            yield out
+        except BrokenPipeError:
+            raise  # its reader has ended, as `head` does
+        except OSError as error:
+            raise cannot_write(field, out, error) from None
         return
     with complete_files(field, out.parent, out) as folder:
         yield folder / out.name

@@ -1,5 +1,9 @@
 """A sweep that is read from MLflow equals its ledger, from a database and from a server."""
 
+import shutil
+import sqlite3
+from contextlib import closing
+
 import pandas as pd
 import pytest
 
@@ -34,6 +38,16 @@ def test_a_wrong_name_or_store_gives_one_sentence(uri, name, where, words):
     with pytest.raises(UserError, match=words) as caught:
         load(name, where or uri)
     assert "\n" not in str(caught.value)
+
+
+def test_a_database_of_another_version_of_mlflow_names_the_command_that_upgrades_it(uri, tmp_path):
+    file = tmp_path / "mlflow.db"
+    shutil.copy(uri.removeprefix("sqlite:///"), file)
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
+        database.commit()
+    with pytest.raises(UserError, match=rf"of another version of MLflow\. .* mlflow db upgrade sqlite:///{file}$"):
+        load("made-up-1", f"sqlite:///{file}")
 
 
 def test_the_package_loads_a_sweep():

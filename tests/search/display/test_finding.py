@@ -37,6 +37,12 @@ def test_the_finding_is_the_lead_and_the_effects_of_the_choices(record):
     assert "mixup" not in listed
 
 
+def test_a_ledger_whose_space_was_replaced_by_one_without_parameters_has_a_finding_too(record):
+    header = record.header.model_copy(update={"space": "format: 1\nrecipe: {epochs: 9}\n"})
+    lead, *_ = describe_finding(SweepRecord(record.folder, [header, *record.events[1:]]))
+    assert lead.startswith(f"It is open whether the best, {record.trials.best().name}, is better")
+
+
 def test_a_sweep_without_completed_trials_has_one_sentence(record):
     empty = SweepRecord(record.folder, [record.header])
     started = SweepRecord(record.folder, [record.header, *record.events[1:3]])
