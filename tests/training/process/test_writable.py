@@ -18,14 +18,14 @@ def test_a_full_device_is_named():
         file.write("a line")
 
 
+def write_after_the_reader(path, reader):
+    with complete_file("--out", path) as out, out.open("w") as file:
+        os.close(reader)
+        file.write("a line")
+
+
 def test_a_pipe_whose_reader_has_ended_is_no_mistake_of_the_user(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    with (
-        pytest.raises(BrokenPipeError),
-        complete_file("--out", tmp_path / "pipe") as path,
-        path.open("w") as file,
-    ):
-        os.close(reader)
-        file.write("a line")
-        file.flush()
+    with pytest.raises(BrokenPipeError):
+        write_after_the_reader(tmp_path / "pipe", reader)
