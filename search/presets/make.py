@@ -43,9 +43,9 @@ MEASURED_SHARE = 0.1  # of the time of the sweep
 DEEPEST_SHARE = 0.4  # of the time after the start, that one trial of the deepest level takes at most; about as much is
 # for the last training, on all images
 BESIDE_OTHERS = 1.3  # the time of an epoch beside other trials, whose memory has the same bus
-TRIAL_SHARE = 0.12  # of the time of the sweep, that it takes with more epochs than the fewest
+TRIAL_SHARE = 0.12  # of the time of the sweep, that it takes with more epochs than the usual ones
 FIRST_SECONDS = 35.0  # until the first trial trains
-FEWEST_EPOCHS = 3  # of a fine-tuning that starts at the probe
+FEWEST_EPOCHS, USUAL_EPOCHS = 3, 5  # of a fine-tuning that starts at the probe; three of the whole network are too few
 
 
 @dataclass(frozen=True)
@@ -255,15 +255,20 @@ def _fill_with_cheap_trials(timed: TimedDraft, seconds: float, others: Sequence[
         beside = BESIDE_OTHERS if draft.machine.slots > 1 else 1.0
         return beside * timed.epoch_seconds * (side / draft.side) ** 2 * SHARES[levels[-1]]
 
-    few = FEWEST_EPOCHS if are_epochs_free else epochs
-    while len(levels) > 1 and few * find_epoch_seconds() > share:
+    def count_fewest() -> int:
+        if not are_epochs_free:
+            return epochs
+        return USUAL_EPOCHS if levels[-1] == "full" else FEWEST_EPOCHS
+
+    while len(levels) > 1 and count_fewest() * find_epoch_seconds() > share:
         if is_side_free and levels[-1] == draft.levels[1] and side - SIDE_STEP >= least_side(draft.data):
             side -= SIDE_STEP
         else:
             levels = levels[:-1]
     epoch_seconds = find_epoch_seconds()
     if are_epochs_free:
-        epochs = min(epochs, max(few, int(TRIAL_SHARE * seconds / epoch_seconds)))
+        usual = min(USUAL_EPOCHS, int(share / epoch_seconds))
+        epochs = min(epochs, max(count_fewest(), usual, int(TRIAL_SHARE * seconds / epoch_seconds)))
     full_trials = USED_SHARE * seconds * draft.machine.slots / (timed.setup_seconds + epochs * epoch_seconds)
     level = draft.preset.level
     if full_trials < draft.preset.trials[0]:  # then the head alone is left to the probe, and to few choices the search
