@@ -78,12 +78,11 @@ class Sweep:
         """The different trials that ran to full length, the best first, in the order of `Trials.ranked`."""
         trials, curves = self.different, self.curves
         done = trials[(trials.state == "completed") & trials.score.notna()]
-        kept = curves[curves.epoch == curves.groupby("trial").best_epoch.transform("last")]
-        losses = done.trial.map(kept.drop_duplicates("trial").set_index("trial").val_loss)
-        order = pd.DataFrame({"score": -self.sign * done.score, "loss": losses}).sort_values(
-            ["score", "loss"], kind="stable"
-        )
-        return done.loc[order.index]
+        order = pd.DataFrame({"score": -self.sign * done.score, "loss": float("nan")})
+        if "best_epoch" in curves:  # tables that were made up may lack it
+            kept = curves[curves.epoch == curves.groupby("trial").best_epoch.transform("last")]
+            order["loss"] = done.trial.map(kept.drop_duplicates("trial").set_index("trial").val_loss)
+        return done.loc[order.sort_values(["score", "loss"], kind="stable").index]
 
 
 def make_tables(record: SweepRecord) -> Sweep:
