@@ -6,7 +6,7 @@ import copy
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -105,16 +105,21 @@ def compute_head_inputs(classifier: Classifier, part: ImagePart, workers: int) -
         return torch.cat([each.float().cpu() for each in inputs]).numpy()
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let NumPy use one thread: for so small products two take three times as long, and more beside another trial."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+@_one_thread()
 def choose_c(features: np.ndarray, labels: np.ndarray, seed: int) -> float:
     """Return the C with the lowest log loss in a cross-validation: weaker penalties are tried until one is worse.
 
     The middle one where a class has a single image.
     """
-    with _one_thread():
-        return _choose_c(features, labels, seed)
-
-
-def _choose_c(features: np.ndarray, labels: np.ndarray, seed: int) -> float:
     from sklearn.metrics import log_loss
     from sklearn.model_selection import StratifiedKFold, train_test_split
 
@@ -136,18 +141,12 @@ def _choose_c(features: np.ndarray, labels: np.ndarray, seed: int) -> float:
     return best
 
 
-def _one_thread() -> AbstractContextManager[object]:
-    """Let NumPy use one thread: for so small products two take three times as long, and more beside another trial."""
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(1, user_api="blas")
-
-
 class Regression:
     """scikit-learn's logistic regression on centred features; each C starts at the solution of the one before.
 
     All features have one scale, the mean of their standard deviations. With a scale for each, as usual for a probe, the
-    accuracy is the same, but features that hardly vary get weights so large that fine-tuning from them loses everything.
+    accuracy is the same, but features that hardly vary get weights so large that fine-tuning destroys what the probe knew:
+    28 % of unseen photographs where one scale had 67 % (400 photographs, three or four epochs, BatchNorm not frozen).
 
     An L2 penalty does not change when features are rotated, so fewer images than features are first rotated into as many
     dimensions as there are images, which takes less time.
@@ -179,12 +178,12 @@ class Regression:
         return self.fit(c).predict_proba(scaled if self.rotation is None else scaled @ self.rotation)
 
 
+@_one_thread()
 def fit_logistic(features: np.ndarray, labels: np.ndarray, count: int, c: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the weight (count, features) and the bias (count,) of a linear layer on the features as they are."""
-    with _one_thread():
-        regression = Regression(features, labels)
-        for each in (*(penalty for penalty in PENALTIES if penalty < c), c):
-            fitted = regression.fit(each)
+    regression = Regression(features, labels)
+    for each in (*(penalty for penalty in PENALTIES if penalty < c), c):
+        fitted = regression.fit(each)
     inner, offset = fitted.coef_, fitted.intercept_
     if regression.rotation is not None:
         inner = inner @ regression.rotation.T

@@ -14,8 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from analysis.report.sentences import describe_probe
-from ledger.events import AnyEvent, EpochReported, FeaturesProbed, TrialEnded
+from ledger.events import AnyEvent, EpochReported, TrialEnded
 from ledger.formatting import format_score, format_seconds, plural
 from ledger.trials import UNFINISHED, Trial, Trials
 from search.display.recipe_text import baseline_of, cut, describe_recipe, format_counts, format_state
@@ -94,9 +93,6 @@ class Progress:
 
     def __call__(self, event: AnyEvent) -> None:
         """Update the display for one event of the controller."""
-        if isinstance(event, FeaturesProbed):
-            for sentence in describe_probe(self.controller.trials.metric, event.figures()):
-                self.say(sentence)
         if event.event in ("start", "resume", "report"):
             self.pace.add(event)
         if isinstance(event, EpochReported) and not self.saw_epoch:

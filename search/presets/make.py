@@ -270,11 +270,11 @@ def _fill_with_cheap_trials(timed: TimedDraft, seconds: float, others: Sequence[
         usual = min(USUAL_EPOCHS, int(share / epoch_seconds))
         epochs = min(epochs, max(count_fewest(), usual, int(TRIAL_SHARE * seconds / epoch_seconds)))
     full_trials = USED_SHARE * seconds * draft.machine.slots / (timed.setup_seconds + epochs * epoch_seconds)
-    level = draft.preset.level
-    if full_trials < draft.preset.trials[0]:  # then the head alone is left to the probe, and to few choices the search
-        level, levels = 0, levels[1:] or levels
+    preset = draft.preset
+    if full_trials < preset.trials[0]:  # then few choices are searched, and the head alone is left to the probe
+        preset, levels = replace(preset, level=0), levels[1:] or levels
     pace = f"an epoch of the deepest level takes about {epoch_seconds:.2g} s here, and the search may take"
-    made = replace(draft, epochs=epochs, levels=levels, side=side, trials=draft.preset.trials[1], level=level)
+    made = replace(draft, preset=preset, epochs=epochs, levels=levels, side=side, trials=preset.trials[1])
     return made, f"{pace} {format_seconds(seconds)}"
 
 

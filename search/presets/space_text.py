@@ -27,16 +27,10 @@ class Draft:
     trials: int
     levels: tuple[str, ...] = ("last", "most", "full")  # of unfreeze, the deepest last
     has_batch_norm: bool = False
-    level: int | None = None  # of the techniques, if not that of the preset
 
     @property
     def is_small(self) -> bool:
         return self.data.side < SMALL_SIDE
-
-    @property
-    def most_level(self) -> int:
-        """The level of the techniques that are searched."""
-        return self.preset.level if self.level is None else self.level
 
     @property
     def keeps_statistics(self) -> bool:
@@ -48,6 +42,7 @@ class Draft:
         return self.backbone.weights not in ("letters", "none")
 
     def describe_level(self, level: str) -> Tree:
+        """Return a value of `unfreeze`. With `last`, BatchNorm is frozen in any case."""
         return {"level": level, **({"freeze_batch_norm": True} if self.keeps_statistics and level != "last" else {})}
 
     @property
@@ -58,7 +53,7 @@ class Draft:
 def write_space(draft: Draft, comments: Sequence[str]) -> str:
     """Return the text of a file that `sweep run` takes; `comments` begin it."""
     backbone, data, search = draft.backbone, draft.data, _describe_search(draft)
-    techniques = {name: tree for name, (level, tree) in _list_techniques(draft).items() if level <= draft.most_level}
+    techniques = {name: tree for name, (level, tree) in _list_techniques(draft).items() if level <= draft.preset.level}
     recipe: dict[str, Tree] = {
         "data": describe_data(draft.spec),
         "backbone": {"source": backbone.source, "name": backbone.name, "weights": backbone.weights},
@@ -108,7 +103,7 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
     unfreeze = tuple(draft.describe_level(level) for level in levels)
     techniques: dict[str, tuple[int, Tree]] = {
         "unfreeze": (0, Choice(unfreeze) if len(unfreeze) > 1 else unfreeze[0]),
-        "linear_probe": (0, {"c": Choice(("off", "auto")) if draft.level != 0 else "auto"}),
+        "linear_probe": (0, {"c": Choice(("off", "auto")) if draft.preset.level else "auto"}),
         "random_crop": (0, Choice(({"name": "none"}, crop))),
         "flip": (0, {"probability": Choice((0.0, 0.5))}),
         "augmentation": (1, Choice(({"policy": "none"}, policy))),
@@ -119,7 +114,7 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
         "class_balance": (1, Choice(({"name": "none"}, {"name": "weights", "power": Uniform(0.2, 1.0)}))),
         "layer_decay": (2, Choice(({"factor": 1.0}, {"factor": Uniform(0.6, 0.95)}))),
         "schedule": (0, {"name": "cosine", "warmup_epochs": 1}),
-        "optimizer": (0, adamw if draft.most_level < 2 else Choice((adamw, momentum))),
+        "optimizer": (0, adamw if draft.preset.level < 2 else Choice((adamw, momentum))),
         "averaging": (2, Choice(({"name": "none"}, {"name": "ema", "half_life": LogUniform(0.01, 0.2)}))),
     }
     if not draft.is_imbalanced:

@@ -100,12 +100,7 @@ def _construct(node: Node, name: str, steps: Steps, places: dict[Steps, Place]) 
 def _construct_scalar(node: ScalarNode, name: str) -> Tree:
     try:
         return _scalars().construct_object(node)
-    except (
-        ValueError,
-        LookupError,
-        AttributeError,
-        YAMLError,
-    ):  # such as `!!bool maybe`, or more digits than Python reads
+    except (ValueError, LookupError, AttributeError, YAMLError):  # `!!bool maybe`, or more digits than Python reads
         written = node.value if len(node.value) <= 20 else f"{node.value[:20]}…"
         tag = str(node.tag).rpartition(":")[2]
         raise UserError(

@@ -45,7 +45,7 @@ def conclude(result: Result, publish: bool = False) -> None:
         return
     console.print(leaderboard(trials))
     if best := trials.best():
-        finding = describe_finding(record, with_probe=False)
+        finding = describe_finding(record)
         for sentence in finding:
             console.print(sentence)
         exported = export_trial(record, None, None, headline=finding[0])

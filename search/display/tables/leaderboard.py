@@ -96,11 +96,8 @@ def _judge(record: SweepRecord) -> tuple[Fitted, Lead]:
     return fitted, lead
 
 
-def describe_finding(record: SweepRecord, *, with_probe: bool = True) -> list[str]:
-    """Return sentences about the best trial: its lead, other trials that may be as good, a linear probe, its choices.
-
-    Without `with_probe`, what the probe reaches is left out; a run has said it already.
-    """
+def describe_finding(record: SweepRecord) -> list[str]:
+    """Return sentences about the best trial: its lead, other trials that may be as good, a linear probe, its choices."""
     trials = record.trials
     if not any(trial.state == "completed" and trial.score is not None for trial in trials):
         return ["No trial completed, so none can be called the best." if len(trials) else "No trial has started yet."]
@@ -110,7 +107,7 @@ def describe_finding(record: SweepRecord, *, with_probe: bool = True) -> list[st
     return [
         sentences.describe_lead(trials.metric, lead),
         *filter(None, [sentences.describe_rivals(lead)]),
-        *(describe_frozen(trials) if with_probe else doubt_training(trials)),
+        *_describe_frozen(trials),
         *(_describe_choices(trials.metric, fitted, int(lead.best)) if lead.verdict in ("open", "clear") else []),
     ]
 
@@ -130,16 +127,13 @@ def _describe_choices(metric: str, fitted: Fitted, trial: int) -> list[str]:
     return [f"Effects of its choices, with {100 * CONFIDENCE:.0f} % intervals from {trained}: {listed}."]
 
 
-def describe_frozen(trials: Trials) -> list[str]:
-    """Say what classifiers on frozen features reach, and if the best trial is not better."""
-    if trials.probe is None:
-        return []
-    return [*sentences.describe_probe(trials.metric, trials.probe.figures()), *doubt_training(trials)]
-
-
-def doubt_training(trials: Trials) -> list[str]:
-    """Say if the best trial is not better than a linear classifier on frozen features."""
+def _describe_frozen(trials: Trials) -> list[str]:
+    """Say what the probe beside the trials reached, which sweeps of version 0.1.0 had, and if the best is not better."""
     best = trials.best()
     if trials.probe is None or best is None or best.score is None:
         return []
-    return [*sentences.compare_with_probe(trials.metric, trials.probe.figures(), best.name, best.score)]
+    figures = trials.probe.figures()
+    return [
+        *sentences.describe_probe(trials.metric, figures),
+        *sentences.compare_with_probe(trials.metric, figures, best.name, best.score),
+    ]

@@ -89,11 +89,11 @@ def _part(files: Listing, classes: tuple[str, ...]) -> ImagePart:
 
 def remark_unlabelled(part: str, what: str, spec: Data) -> Remark:
     """Say that a part is not used; `what` is what it has in place of labels."""
-    instead = f"Images of the training part are the {part} part instead."
+    is_drawn = part in spec.missing([])
+    instead = f"Images of the training part are the {part} part instead." if is_drawn else f"There is no {part} part."
     return Remark(
         f"{part} has no labels and is left out",
-        f"The {part} part has {what}, so it is left out, because no score can be computed without labels. "
-        + (instead if spec.missing([]).count(part) else f"There is no {part} part."),
+        f"The {part} part has {what}, so it is left out, because no score can be computed without labels. {instead}",
     )
 
 

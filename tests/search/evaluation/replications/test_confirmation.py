@@ -6,6 +6,7 @@ import re
 import shutil
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from ledger.events import Replication, ReplicationTrial
@@ -240,3 +241,32 @@ def test_a_mistake_ends_in_one_sentence_and_no_file_is_created(mistake, home):
     with pytest.raises(UserError, match=words):
         call(*arguments)
     assert [path.name for path in (home / "sweeps").iterdir()] == ["tiny"]
+
+
+def test_without_a_test_part_the_fresh_seeds_alone_are_said_and_nothing_is_opened(home, sent, capsys, monkeypatch):
+    from dataclasses import replace
+
+    from training import evaluate
+
+    whole = evaluate.load_data
+    monkeypatch.setattr(
+        evaluate,
+        "load_data",
+        lambda spec: (data := whole(spec)) and replace(data, test=data.test.select(np.array([], int))),
+    )
+    for _ in range(2):  # a second time, nothing is trained, and the same is said
+        call("confirm", "tiny", "--top", "1", "--seeds", "2")
+        said = " ".join(capsys.readouterr().out.split())
+        assert "The data have no test split, so no score on images that nobody chose by." in said
+        assert "Exported" in said
+    folder = SweepFolder(home / "sweeps" / "tiny-confirm")
+    record = SweepRecord.open(folder)
+    assert record.test is None
+    assert read_replication(record).source.test_openings == 0
+    assert json.loads((folder.path / "confirm.json").read_text())["test"] is None
+    assert "Test split" not in (folder.path / "confirm.html").read_text()
+    assert [set(metrics) for metrics in sent] == [{"confirmed_val_accuracy"}] * 2
+    assert json.loads((home / "exports" / "tiny-confirm" / "summary.json").read_text())["test"] is None
+    call("confirm", "tiny", "--final")
+    final = json.loads((home / "exports" / "tiny-final" / "summary.json").read_text())
+    assert (final["trained_on"], final["test"]) == ("train and validation", None)

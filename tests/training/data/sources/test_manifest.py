@@ -59,6 +59,11 @@ def test_a_table_of_paths_and_labels_is_split_in_proportion(table):
     assert paths_of(load_data(table(split_seed=1))) != [train, val, test]
 
 
+def test_a_table_without_a_test_split_gives_a_fifth_to_validation(table):
+    data = load_data(table(split_test=False))
+    assert [len(part) for part in (data.train, data.val, data.test)] == [48, 12, 0]
+
+
 def test_a_group_never_spans_two_parts(table):
     data = load_data(table(rows_of(groups=lambda name, n: f"patient {n // 4}"), ("path", "label", "group")))
     patients = [{int(path[-7:-4]) // 4 for path in paths} for paths in paths_of(data)]

@@ -32,6 +32,10 @@ def test_a_part_of_a_table_without_labels_is_left_out(label, arrow, tmp_path):
         write_parquet(tmp_path / name, [(image, label) for image, _ in rows(6)], arrow=arrow)
     data = load_data(Parquet(root=str(tmp_path)))
     assert (sizes(data), data.classes, unlabelled_in(data)) == ([14, 3, 3], ("cat", "dog"), ["test"])
+    without = load_data(Parquet(root=str(tmp_path), split_test=False))
+    assert (sizes(without), unlabelled_in(without)) == ([16, 4, 0], ["test"])
+    (remark,) = [each.sentence for each in list_remarks(without) if "no labels" in each.short]
+    assert remark.endswith("There is no test part.")
 
 
 @pytest.mark.parametrize(("label", "kind"), [("", pa.string()), (float("nan"), pa.float64()), (-1.0, pa.float64())])
