@@ -27,6 +27,7 @@ from training.loop.classifier import Classifier
 from training.loop.epoch_report import Kept, Outcome, Report
 from training.loop.epoch_reporter import EpochReporter
 from training.loop.job import TrainingJob
+from training.loop.recorded_passes import RecordedPasses, may_record
 from training.loop.trainer import make_trainer
 from training.model.batch_statistics import has_batch_norm
 from training.model.build import build_model, refuse_single_images
@@ -181,6 +182,9 @@ def _fit(
     classifier: Classifier, features: FeatureUse, reporter: EpochReporter, checkpoint: Path | None, threads: int
 ) -> Literal["completed", "stopped", "diverged"]:
     finders = [MilestoneRate(threads, reporter.stopwatch)] if classifier.recipe.unfreeze.milestone_lr != "keep" else []
+    if may_record(classifier.recipe, classifier.plan):
+        classifier.passes = RecordedPasses()
+        finders.append(classifier.passes)
     trainer = make_trainer(
         classifier, [features, *finders, NaNStop(reporter.rank), reporter], epochs=classifier.recipe.epochs
     )

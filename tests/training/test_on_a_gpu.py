@@ -12,6 +12,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 
+import training.loop.recorded_passes as recorded_passes
 import training.train as training_module
 from training.contract.part import Values
 from training.examples import list_examples
@@ -94,6 +95,52 @@ def test_an_example_trains_in_half_precision_on_a_gpu(name, values, mode, tmp_pa
     if "precision" in values or not is_legal(half):
         pytest.skip("it has a precision of its own")
     assert run(half, tmp_path / "half")[0] == pytest.approx(run(values, tmp_path / "whole")[0], rel=0.2)
+
+
+@pytest.fixture
+def always_recorded(monkeypatch):
+    """Record after two steps, and keep each recording; the fixture is the list of them."""
+    made: list[recorded_passes.Recording] = []
+
+    class Counted(recorded_passes.Recording):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments)
+            made.append(self)
+
+    for name, value in {
+        "FEWEST_STEPS": 0,
+        "SETTLING": 1,
+        "MEASURED": 1,
+        "WORTHWHILE": 1e9,
+        "Recording": Counted,
+    }.items():
+        monkeypatch.setattr(recorded_passes, name, value)
+    return made
+
+
+NOT_RECORDED = {"accumulation", "activation_checkpointing", "progressive_resizing", "sam"}
+
+
+@every_example
+def test_an_example_trains_with_recorded_passes_as_without_them(name, values, tmp_path, monkeypatch, always_recorded):
+    recorded = run(values, tmp_path / "recorded")
+    assert bool(always_recorded) == (name not in NOT_RECORDED)
+    monkeypatch.setattr(recorded_passes, "FEWEST_STEPS", 10**6)
+    count = len(always_recorded)
+    assert recorded == pytest.approx(run(values, tmp_path / "usual"), rel=1e-3)
+    assert len(always_recorded) == count
+
+
+@every_example
+def test_a_recorded_training_goes_on_after_a_stop_as_if_there_had_been_none(name, values, tmp_path, always_recorded):
+    whole, stopped = run(values, tmp_path / "whole"), run(values, tmp_path / "stopped", stop_after=1)
+    assert stopped[-1] == whole[-1]
+
+
+def test_memory_that_is_needed_otherwise_is_not_recorded(tmp_path, monkeypatch, always_recorded):
+    monkeypatch.setattr(recorded_passes, "LARGEST_SHARE", 0.0)
+    run({}, tmp_path / "run")
+    assert not always_recorded
 
 
 class Waits(pl.Callback):

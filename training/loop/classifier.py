@@ -18,6 +18,7 @@ from training.distributed.sharding import divide_like, gather_whole
 from training.errors import Diverged
 from training.features.split import Features, Split
 from training.loop.metrics import judge, measure
+from training.loop.recorded_passes import Compute, RecordedPasses
 from training.model.batch_statistics import on_copies_of_statistics
 from training.model.ensemble import join_logits
 from training.model.stages import head_of
@@ -83,6 +84,7 @@ class Classifier(pl.LightningModule):
         self.second_pass = SecondPass(self.model, plan.find_worst_point) if plan.find_worst_point else None
         self.split: Split | None = None  # set while batches hold features in place of images
         self.taught: TaughtLogits | None = None  # set while the logits of a teacher are stored
+        self.passes: RecordedPasses | None = None  # set where they can be recorded
         self.feature_passes = self.image_passes = 0  # in this epoch
         self.train()  # Lightning keeps the modes from the start of a fit
 
@@ -121,9 +123,14 @@ class Classifier(pl.LightningModule):
         if isinstance(images, Features):
             assert self.split is not None
             self.feature_passes += len(images.values)
-            return self.split.compute_logits(images.values)
+            return self._compute(self.split.compute_logits, images.values)
         self.image_passes += len(images)
-        return self.model(images)
+        return self._compute(self.model, images)
+
+    def _compute(self, compute: Compute, inputs: torch.Tensor) -> torch.Tensor:
+        if self.passes is None or not self.training:
+            return compute(inputs)
+        return self.passes.compute(self.model, compute, inputs)
 
     def on_train_start(self) -> None:
         if self.plan.lesson:
