@@ -40,6 +40,7 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from torch import nn
+from torch.autograd import DeviceType
 from torch.multiprocessing import get_context
 from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
@@ -50,6 +51,7 @@ from training.data.load_data import load_data
 from training.errors import UserError
 from training.model.build import build_model
 from training.recipe import read_recipe
+from training.score_metrics import PEAKS
 from training.train import Resources, train
 
 Values = dict[str, Any]
@@ -190,7 +192,7 @@ def list_cases(small: Values, photos: Path, sizes: Sizes) -> dict[str, Values]:
     large: Values = {
         "data": {"name": "image_folder", "root": str(photos)},
         "preprocessing": {"image_size": 224},
-        "epochs": 3,
+        "epochs": sizes.epochs,
         "batch_size": sizes.photo_batch,
         "optimizer": MOMENTUM,
     }
@@ -243,13 +245,9 @@ def measure(values: Values, resources: Resources = RESOURCES) -> dict[str, float
         outcome = train(read_recipe(values), Path(folder), resources=resources)
         seconds = time.perf_counter() - began
     metrics = [report.metrics for report in outcome.reports]
-    peaks = {name: metrics[-1][name] for name in ("peak_memory_mb", "evaluation_memory_mb") if name in metrics[-1]}
-    return {
-        "images_per_second": median(one["images_per_second"] for one in metrics[1:] or metrics),
-        "seconds": seconds,
-        "batch_size": float(outcome.recipe.batch_size),
-        **peaks,
-    }
+    found = {name: metrics[-1][name] for name in PEAKS if name in metrics[-1]}
+    found["images_per_second"] = median(one["images_per_second"] for one in metrics[1:] or metrics)
+    return {**found, "seconds": seconds, "batch_size": float(outcome.recipe.batch_size)}
 
 
 class BareLoop:
@@ -260,9 +258,8 @@ class BareLoop:
         data = load_data(recipe.data)
         side, self.batch = recipe.preprocessing.side, int(recipe.batch_size)
         layout = torch.channels_last if recipe.channels_last.enabled else torch.contiguous_format
-        model: nn.Module = (
-            build_model(recipe.backbone, len(data.classes), side).to(DEVICE, memory_format=layout).train()
-        )
+        model = build_model(recipe.backbone, len(data.classes), side).train().to(DEVICE)
+        model.to(memory_format=layout)  # type: ignore[call-overload]
         self.labels = torch.from_numpy(data.train.labels).to(DEVICE)
         pixels = np.stack([cv2.resize(np.asarray(image), (side, side)) for image in data.train.images])
         self.inputs = torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous().to(DEVICE)
@@ -349,7 +346,9 @@ def describe_steps(recorded: profile) -> str:
         kind: sum(one.count for one in averages if one.key.startswith("cu") and part in one.key) / PROFILED
         for kind, part in kinds.items()
     }
-    gpu = sum(one.self_device_time_total for one in averages) / PROFILED / 1000
+    # The host's events have the time of the kernels that they launch once more.
+    kernels = (one for one in averages if one.device_type == DeviceType.CUDA)
+    gpu = sum(one.self_device_time_total for one in kernels) / PROFILED / 1000
     return ", ".join(f"{count:.0f} {kind}" for kind, count in counts.items()) + f", {gpu:.2f} ms on the GPU"
 
 

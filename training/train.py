@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import lightning.pytorch as pl
 import numpy as np
 
 from training.contract.setup import TrainingSetup
@@ -181,13 +182,14 @@ def prepare(data: ImageData, device: str, rank: Rank, recipe: Recipe, epoch_size
 def _fit(
     classifier: Classifier, features: FeatureUse, reporter: EpochReporter, checkpoint: Path | None, threads: int
 ) -> Literal["completed", "stopped", "diverged"]:
-    finders = [MilestoneRate(threads, reporter.stopwatch)] if classifier.recipe.unfreeze.milestone_lr != "keep" else []
+    callbacks: list[pl.Callback] = [features]
+    if classifier.recipe.unfreeze.milestone_lr != "keep":
+        callbacks.append(MilestoneRate(threads, reporter.stopwatch))
     if may_record(classifier.recipe, classifier.plan):
         classifier.passes = RecordedPasses()
-        finders.append(classifier.passes)
-    trainer = make_trainer(
-        classifier, [features, *finders, NaNStop(reporter.rank), reporter], epochs=classifier.recipe.epochs
-    )
+        callbacks.append(classifier.passes)
+    callbacks += [NaNStop(reporter.rank), reporter]
+    trainer = make_trainer(classifier, callbacks, epochs=classifier.recipe.epochs)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Lightning gives advice on loader workers and intervals

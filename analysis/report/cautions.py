@@ -11,7 +11,7 @@ from scipy.stats import fisher_exact
 
 from analysis.effects.search_parameters import is_interval, list_levels, list_parameters, matches, scale
 from analysis.effects.technique_effects import FEWEST_OF_LEVEL, NOT_ENOUGH
-from analysis.report.sentences import compare_with_probe, describe_rivals
+from analysis.report.sentences import describe_rivals
 from ledger.formatting import format_points, plural
 from spaces.parameters.domains import Choice, Interval, IntUniform, LogUniform, find_parameters, format_value
 from training.recipe import Recipe
@@ -32,7 +32,6 @@ LOST = {"diverged": "diverged", "failed": "failed", "out_of_memory": "ran out of
 def list_cautions(sweep: Sweep, effects: pd.DataFrame, lead: Lead) -> list[str]:
     """All warnings; `effects` is the table of `measure_effects`."""
     return [
-        *_warn_of_probe(sweep),
         *_warn_of_noise(sweep, lead),
         *_warn_of_best_epochs(sweep),
         *_warn_of_edges(sweep),
@@ -40,12 +39,6 @@ def list_cautions(sweep: Sweep, effects: pd.DataFrame, lead: Lead) -> list[str]:
         *_warn_of_copies(sweep),
         *_warn_of_losses(sweep),
     ]
-
-
-def _warn_of_probe(sweep: Sweep) -> Iterator[str]:
-    if len(sweep.completed):
-        best = sweep.completed.iloc[0]
-        yield from compare_with_probe(sweep.metric, sweep.figures, f"{best.trial:04d}", best.score)
 
 
 def _warn_of_best_epochs(sweep: Sweep) -> Iterator[str]:

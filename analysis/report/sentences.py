@@ -1,13 +1,11 @@
-"""Sentences for the report and the terminal: how certain a lead is, and what a linear probe reaches."""
+"""Sentences for the report and the terminal: how certain a lead is, and how far a sweep came."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ledger.formatting import format_points, format_score, format_seconds, plural
-from training.score_metrics import MAXIMISED, is_better
+from ledger.formatting import format_points, plural
 
 if TYPE_CHECKING:
     from analysis.effects.lead import Lead
@@ -58,36 +56,6 @@ def describe_rivals(lead: Lead) -> str | None:
 
 def _certainty(probability: float) -> str:
     return "more than 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"
-
-
-def describe_probe(metric: str, figures: Mapping[str, float], *, cost: bool = False) -> Iterator[str]:
-    """Say what the probe reaches; nothing if the sweep has none. `figures` are the sweep's own metrics in MLflow, by name.
-
-    With `cost` also say how long it took, and how many images it was trained on.
-    """
-    score = figures.get(f"probe_{metric}")
-    if score is None:
-        return
-    # The losses of nearest neighbours are not comparable, because many of their probabilities are 0.
-    near = figures.get(f"knn_{metric}") if metric in MAXIMISED else None
-    seconds = format_seconds(max(1.0, figures["probe_seconds"]))
-    spent = (
-        f" It took {seconds} and used {plural(int(figures['probe_train_images']), 'training image')}." if cost else ""
-    )
-    yield (
-        f"A linear probe on frozen features reaches {format_score(metric, score, figures['probe_standard_error'])}"
-        f"{'' if near is None else f' (nearest neighbours: {format_score(metric, near)})'}.{spent}"
-    )
-
-
-def compare_with_probe(metric: str, figures: Mapping[str, float], name: str, score: float) -> Iterator[str]:
-    """Say that the best trial is not better than the probe; nothing if it is better, or the sweep has no probe."""
-    probe = figures.get(f"probe_{metric}")
-    if probe is None or is_better(metric, score, probe):
-        return
-    gap = abs(score - probe)
-    how = f"is {format_points(metric, gap)} behind it" if gap else "is no better"
-    yield f"Fine-tuning does not beat the linear probe: the best trial, {name}, {how}."
 
 
 def describe_state(sweep: Sweep) -> str:

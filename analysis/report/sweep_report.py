@@ -32,8 +32,7 @@ from analysis.report.plots.effect_plots import (
     plot_isolation,
 )
 from analysis.report.plots.plot_style import to_svg
-from analysis.report.plots.rate_plots import plot_winner_rates
-from analysis.report.sentences import describe_images, describe_lead, describe_probe, describe_state
+from analysis.report.sentences import describe_images, describe_lead, describe_state
 from analysis.report.sweep_data import EPOCH_METRICS, EffectData, collect_effects, collect_sweep
 from ledger.columns import TrialColumn, list_columns
 from ledger.formatting import format_effect, format_score, format_seconds
@@ -109,11 +108,7 @@ def _describe(findings: Findings) -> dict[str, object]:
         "verdict": VERDICTS.get(findings.lead.verdict, "none"),
         "winner": describe_winner(sweep),
         "baseline": describe_baseline(sweep),
-        "gist": [
-            *describe_effects(findings),
-            *describe_interactions(findings),
-            *describe_probe(sweep.metric, sweep.figures, cost=True),
-        ],
+        "gist": [*describe_effects(findings), *describe_interactions(findings)],
         "cautions": findings.cautions,
         "costs": list(describe_costs(findings)),
         "known": list(_effect_rows(sweep.metric, _list_levels(findings))),
@@ -150,8 +145,6 @@ def _list_plots(findings: Findings) -> dict[str, Callable[[], Figure]]:
         plots["epochs"] = lambda: plot_epochs(sweep)
     if len(findings.importance):
         plots["importance"] = lambda: plot_importance(findings.importance)
-    if sweep.curves[sweep.curves.trial == sweep.completed.trial.iloc[0]]["lr"].notna().any():
-        plots["rates"] = lambda: plot_winner_rates(sweep)
     return plots
 
 

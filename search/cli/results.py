@@ -146,9 +146,6 @@ def export(
         bool, typer.Option("--int8", help="Write model.int8.onnx too, and print the loss of accuracy.")
     ] = False,
     register: Annotated[str | None, typer.Option(help="Register as this model in MLflow.", metavar="MODEL")] = None,
-    optuna: Annotated[
-        str | None, typer.Option(help="Write all trials as an Optuna study, such as sqlite:///study.db.", metavar="URL")
-    ] = None,
     copy_to: CopyTo = None,
     **place: Any,
 ) -> None:
@@ -158,7 +155,7 @@ def export(
     from search.evaluation.trial_export import Extras, export_trial
 
     record = SweepRecord.open(open_folder(place["storage"].absolute(), place["name"]))
-    exported = export_trial(record, trial, out, Extras(onnx, int8, register, optuna))
+    exported = export_trial(record, trial, out, Extras(onnx, int8, register))
     print(exported.sentence)
     if copy_to is not None:
         print(copy_output(copy_to, record.name, exported.folder))

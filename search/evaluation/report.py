@@ -20,7 +20,7 @@ from analysis.report.findings import (
     find,
     order_effects,
 )
-from analysis.report.sentences import describe_lead, describe_probe
+from analysis.report.sentences import describe_lead
 from analysis.report.sweep_report import render_report
 from ledger.formatting import format_effect, format_score
 from ledger.record import SweepRecord
@@ -59,11 +59,7 @@ def report_sweep(record: SweepRecord, out: Path, console: Console, uri: str | No
     console.print()
     console.print(Columns(COLUMNS, list(_rows(findings))))
     console.print(Text(f"{describe_baseline(findings.sweep)} They compare scores at full length."), style="dim")
-    for sentence in (
-        *describe_interactions(findings),
-        *describe_costs(findings),
-        *describe_probe(findings.sweep.metric, findings.sweep.figures, cost=True),
-    ):
+    for sentence in (*describe_interactions(findings), *describe_costs(findings)):
         console.print(Text(sentence))
     for sentence in filter(None, [*findings.cautions, record.without_plugins]):
         console.print(Text.assemble(("! ", "bold yellow"), sentence))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -16,7 +16,6 @@ from ledger.events import TestScored
 from ledger.formatting import format_score, mask_secrets
 from ledger.record import SweepRecord
 from ledger.trials import Trial, Trials
-from search.evaluation.optuna_study import write_study
 from training.errors import UserError
 from training.process.optional import require
 from training.recipe import read_recipe
@@ -41,7 +40,6 @@ class Extras:
     onnx: bool = False
     int8: bool = False
     register: str | None = None
-    optuna: str | None = None
 
     @property
     def need_weights(self) -> bool:
@@ -85,11 +83,7 @@ def export_trial(
             f"trial {trial.name} of {record.name} has no weights ({why}), but --onnx, --int8 and --register need "
             "them. Leave these options out to export only its recipe, and train it again with sweep train."
         )
-    study = ""
-    if extras.optuna is not None:
-        study = f"\n{write_study(record, extras.optuna)}"
-    written = write_trial(record, trial, saved, why, out, extras, headline)
-    return replace(written, sentence=written.sentence + study)
+    return write_trial(record, trial, saved, why, out, extras, headline)
 
 
 def write_trial(

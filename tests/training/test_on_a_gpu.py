@@ -5,19 +5,28 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 import lightning.pytorch as pl
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import training.loop.recorded_passes as recorded_passes
 import training.train as training_module
 from training.contract.part import Values
+from training.data.load_data import load_data
+from training.data.pipelines.loaders import make_loaders
+from training.evaluate import predict_part, restore_model
 from training.examples import list_examples
+from training.loop.checkpoint import read_checkpoint
+from training.loop.classifier import Classifier
 from training.process.resources import Resources
 from training.recipe import Recipe, read_recipe
+from training.resolve import resolve_recipe
 from training.schema import slot_of
 from training.small_trainings import is_legal, read_all_weights
 from training.train import train
@@ -167,3 +176,89 @@ def test_a_training_step_does_not_wait_for_the_gpu(name, values, tmp_path, monke
             torch.cuda.set_sync_debug_mode("default")
     waits = Counter(f"{one.filename}:{one.lineno}" for one in caught if "synchronizing" in str(one.message))
     assert not waits
+
+
+def make_photos(folder: Path, count: int = 24) -> Values:
+    """Write smooth random JPEG files of two sizes in two classes; return the recipe's `data`."""
+    random = np.random.default_rng(0)
+    for number in range(count):
+        kind, size = folder / "ab"[number % 2], (120, 90) if number % 3 else (64, 100)
+        kind.mkdir(parents=True, exist_ok=True)
+        blobs = Image.fromarray(random.integers(40, 220, (5, 5, 3), dtype=np.uint8))
+        blobs.resize(size, Image.Resampling.BICUBIC).save(kind / f"{number}.jpg", quality=95)
+    return {"name": "image_folder", "root": str(folder)}
+
+
+@pytest.mark.skipif(find_spec("nvidia.dali") is None, reason="needs DALI")
+def test_dali_decodes_and_changes_images_on_a_gpu_as_on_a_cpu(tmp_path):
+    values = {"data": make_photos(tmp_path), "batch_size": 6, "preprocessing": {"image_size": 48}}
+    for changes in ({}, {"random_crop": {"name": "resized"}, "flip": {"probability": 0.5}}):
+        recipe = read_recipe({**values, **changes, "augmentation": {"policy": "affine_colour", "backend": "dali"}})
+        data = load_data(recipe.data)
+        recipe = resolve_recipe(recipe, data, "cuda")
+        found = []
+        for device in ("cuda", "cpu"):
+            loaders = make_loaders(data, recipe, workers=2, device=device)
+            try:
+                found.append(torch.cat([images.cpu() for images, _ in loaders.train]))
+            finally:
+                loaders.close()
+        # In units of the standard deviation of the pixels; the JPEG decoders round differently.
+        assert (found[0] - found[1]).abs().mean() < 0.05
+
+
+@pytest.mark.skipif(find_spec("nvidia.dali") is None, reason="needs DALI")
+def test_a_training_with_dali_on_a_gpu_goes_on_after_a_stop(tmp_path):
+    values = {"data": make_photos(tmp_path / "photos"), "augmentation": {"policy": "affine_colour", "backend": "dali"}}
+    whole = run({**values, "batch_size": 4}, tmp_path / "whole")
+    assert run({**values, "batch_size": 4}, tmp_path / "stopped", stop_after=1) == whole
+
+
+def test_distillation_trains_on_a_gpu_as_on_a_cpu(tmp_path):
+    run({}, tmp_path / "teacher", "cpu")
+    student = {"distillation": {"teacher": str(tmp_path / "teacher" / "best.ckpt")}}
+    ours, theirs = run(student, tmp_path / "gpu"), run(student, tmp_path / "cpu", "cpu")
+    assert ours[0] == pytest.approx(theirs[0], rel=0.01)
+
+
+def test_a_gpu_predicts_as_a_cpu(tmp_path):
+    run({}, tmp_path, "cpu")
+    saved = read_checkpoint(tmp_path / "best.ckpt")
+    recipe = read_recipe(saved["recipe"])
+    data = load_data(recipe.data)
+    model = restore_model(recipe, saved["state_dict"], len(data.classes))
+    logits = [predict_part(model, data.val, recipe, device=device)[0] for device in ("cuda", "cpu")]
+    torch.testing.assert_close(*logits, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("place", ["training_step", "validation_step"])
+def test_a_gpu_without_memory_ends_a_training_and_leaves_the_process_usable(place, tmp_path, monkeypatch):
+    before = run({}, tmp_path / "before")
+    step = getattr(Classifier, place)
+
+    def fill_memory(self: Classifier, *batch: object) -> object:
+        torch.empty(2**50, device="cuda")
+        return step(self, *batch)
+
+    monkeypatch.setattr(Classifier, place, fill_memory)
+    with pytest.raises(torch.OutOfMemoryError):
+        run({}, tmp_path / "full")
+    monkeypatch.undo()
+    assert run({}, tmp_path / "after") == before
+
+
+def test_the_finder_of_the_batch_size_stays_within_a_share_of_the_gpu(tmp_path):
+    values = {
+        **TINY,
+        "data": {"name": "digits"},
+        "backbone": {"name": "resnet18", "weights": "none"},
+        "preprocessing": {"image_size": 224},
+        "batch_size": "auto",
+        "epochs": 1,
+    }
+    total = torch.cuda.get_device_properties(0).total_memory
+    resources = Resources(device="cuda", gpu_share=1700 * 2**20 / total)  # 600 MB of it are CUDA's own
+    outcome = train(read_recipe(values), tmp_path, resources=resources)
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    assert 2 <= outcome.recipe.batch_size < 1000
+    assert outcome.reports[-1].metrics["peak_memory_mb"] < 1100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
 import torch
@@ -87,6 +87,13 @@ class Classifier(pl.LightningModule):
         self.passes: RecordedPasses | None = None  # set where they can be recorded
         self.feature_passes = self.image_passes = 0  # in this epoch
         self.train()  # Lightning keeps the modes from the start of a fit
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Lightning sets it fifty times in each step, and torch looks each time whether it is a weight.
+        if name == "_current_fx_name":
+            self.__dict__[name] = value
+        else:
+            super().__setattr__(name, value)
 
     def train(self, mode: bool = True) -> Classifier:
         super().train(mode)

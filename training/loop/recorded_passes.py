@@ -9,18 +9,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
-from typing import Any, cast
+from typing import cast
 
 import lightning.pytorch as pl
 import torch
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import FunctionCtx, once_differentiable
 
 from training.callbacks.resizing import BatchResizing
 from training.contract.setup import TrainedModule, TrainingSetup
+from training.process.resources import read_gpu_limit
 from training.recipe import Recipe
 
-FEWEST_STEPS = 500  # of one kind that are left; recording takes as long as some hundred steps of a small model
+FEWEST_STEPS = 150  # of one kind that are left; to time and record the passes takes as long as twenty of them
 SETTLING, MEASURED = 5, 10  # steps before the times count, and steps that are timed
 WORTHWHILE = 0.95  # largest time of a replayed step relative to a usual one
 LARGEST_SHARE = 0.4  # of the GPU's memory in use before: a recording has its own memory, beside that of other batches
@@ -53,11 +55,11 @@ class Recording:
                     self._differentiate(logits, torch.zeros_like(logits))
             self.forward, self.backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
             # Threads that load images call CUDA meanwhile, which the default mode refuses.
-            mode = {"stream": stream, "capture_error_mode": "thread_local"}
-            with torch.cuda.graph(self.forward, **mode):
+            record = partial(torch.cuda.graph, stream=stream, capture_error_mode="thread_local")
+            with record(self.forward):
                 logits = compute(self.inputs)
             self.gradient = torch.zeros_like(logits)
-            with torch.cuda.graph(self.backward, pool=self.forward.pool(), **mode):
+            with record(self.backward, pool=self.forward.pool()):
                 self.gradients = self._differentiate(logits, self.gradient)
         self.logits = logits.detach()
 
@@ -71,16 +73,16 @@ class Recording:
 
 class _Replay(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, recording: Recording, inputs: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
-        ctx.recording = recording
+    def forward(ctx: FunctionCtx, recording: Recording, inputs: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        ctx.recording = recording  # type: ignore[attr-defined]
         recording.inputs.copy_(inputs)
         recording.forward.replay()
         return recording.logits.detach()
 
     @staticmethod
     @once_differentiable  # type: ignore[misc]
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        recording: Recording = ctx.recording
+    def backward(ctx: FunctionCtx, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        recording = cast(Recording, ctx.recording)  # type: ignore[attr-defined]
         recording.gradient.copy_(gradient)
         recording.backward.replay()
         return None, None, *(None if value is None else value.detach() for value in recording.gradients)
@@ -97,7 +99,9 @@ def may_record(recipe: Recipe, plan: TrainingSetup) -> bool:
         or plan.find_worst_point is not None  # the second pass has other statistics
         or max(map(batches_per_step, range(recipe.epochs))) > 1  # gradients of two passes would share their memory
         or any(isinstance(callback, BatchResizing) for callback in plan.callbacks)
-        or any(name in own and technique.is_on for name, technique in recipe.parts())  # may compute on the host
+        or any(
+            name in own and getattr(part, "is_on", False) for name, part in recipe.parts()
+        )  # may compute on the host
     )
 
 
@@ -113,7 +117,8 @@ class RecordedPasses(pl.Callback):
         kind = [(parameter.data_ptr(), parameter.requires_grad) for parameter in parameters]
         if kind == self.kind:
             return
-        self.kind, self.times = kind, []
+        self.kind = kind
+        self.times: list[float] = []
         self.weights = [parameter for parameter in parameters if parameter.requires_grad]
         self.recording: Recording | None = None
         epoch, recipe = trainer.current_epoch, classifier.recipe
@@ -158,9 +163,7 @@ class RecordedPasses(pl.Callback):
         return compute(inputs)
 
     def _record(self, model: torch.nn.Module, compute: Compute, inputs: torch.Tensor) -> None:
-        memory = torch.cuda.get_device_properties(inputs.device).total_memory
-        share = torch.cuda.get_per_process_memory_fraction(inputs.device)
-        if torch.cuda.max_memory_allocated() > LARGEST_SHARE * share * memory:
+        if torch.cuda.max_memory_allocated() > LARGEST_SHARE * read_gpu_limit():
             self.is_open = False
             return
         random = torch.cuda.get_rng_state()

@@ -137,6 +137,14 @@ def limit_memory(device: str, share: float) -> None:
         torch.cuda.set_per_process_memory_fraction(max(share - context_share, share / 2))
 
 
+def read_gpu_limit() -> float:
+    """Return the bytes that torch may allocate on the GPU in use."""
+    import torch
+
+    total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    return float(torch.cuda.get_per_process_memory_fraction() * total)
+
+
 def count_memory_kills() -> int:
     """Return how many processes Linux has killed for memory since boot (proc(5), /proc/vmstat: oom_kill); 0 elsewhere."""
     try:

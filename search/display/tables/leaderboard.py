@@ -97,7 +97,7 @@ def _judge(record: SweepRecord) -> tuple[Fitted, Lead]:
 
 
 def describe_finding(record: SweepRecord) -> list[str]:
-    """Return sentences about the best trial: its lead, other trials that may be as good, a linear probe, its choices."""
+    """Return sentences about the best trial: its lead, other trials that may be as good, its choices."""
     trials = record.trials
     if not any(trial.state == "completed" and trial.score is not None for trial in trials):
         return ["No trial completed, so none can be called the best." if len(trials) else "No trial has started yet."]
@@ -107,7 +107,6 @@ def describe_finding(record: SweepRecord) -> list[str]:
     return [
         sentences.describe_lead(trials.metric, lead),
         *filter(None, [sentences.describe_rivals(lead)]),
-        *_describe_frozen(trials),
         *(_describe_choices(trials.metric, fitted, int(lead.best)) if lead.verdict in ("open", "clear") else []),
     ]
 
@@ -125,15 +124,3 @@ def _describe_choices(metric: str, fitted: Fitted, trial: int) -> list[str]:
     )
     trained = plural(len(fitted.design.scores), "full training")
     return [f"Effects of its choices, with {100 * CONFIDENCE:.0f} % intervals from {trained}: {listed}."]
-
-
-def _describe_frozen(trials: Trials) -> list[str]:
-    """Say what the probe beside the trials reached, which sweeps of version 0.1.0 had, and if the best is not better."""
-    best = trials.best()
-    if trials.probe is None or best is None or best.score is None:
-        return []
-    figures = trials.probe.figures()
-    return [
-        *sentences.describe_probe(trials.metric, figures),
-        *sentences.compare_with_probe(trials.metric, figures, best.name, best.score),
-    ]

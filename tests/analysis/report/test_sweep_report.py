@@ -12,7 +12,6 @@ from analysis.loading import load
 from analysis.reading.run_store import open_experiments
 from analysis.report.cautions import list_cautions
 from analysis.report.findings import describe_costs, find
-from analysis.report.plots.rate_plots import STEPS, plan_factors, plot_winner_rates
 from analysis.report.sentences import describe_lead
 from analysis.report.sweep_report import render_report
 from ledger.folder import SweepFolder
@@ -92,20 +91,6 @@ def test_a_gap_of_zero_is_neither_ahead_nor_behind(findings):
     assert "is level with the best baseline at full length, and 1.0 points behind it after" in describe(0.0, -0.01)
 
 
-def test_the_page_has_the_linear_probe_and_warns_if_no_trial_beats_it(findings):
-    figures = {
-        "probe_val_accuracy": 0.999,
-        "probe_standard_error": 0.001,
-        "probe_seconds": 3,
-        "probe_train_images": 200,
-    }
-    sweep = replace(findings.sweep, figures=figures)
-    cautions = list_cautions(sweep, findings.effects, findings.lead)
-    page = render_report(replace(findings, sweep=sweep, cautions=cautions))
-    assert "A linear probe on frozen features reaches 99.9 ± 0.1 %. It took 3 s and used 200 training images." in page
-    assert "Fine-tuning does not beat the linear probe" in page
-
-
 def test_the_report_warns_if_best_epochs_score_visibly_more_than_the_last_ones(findings):
     """Made-up scores rise to their last epoch; if the last values are lower by 0.008, the sentence gives this figure."""
     sweep = findings.sweep
@@ -117,19 +102,6 @@ def test_the_report_warns_if_best_epochs_score_visibly_more_than_the_last_ones(f
     assert "0.8 points better than its last one" in said(lower)[0]
     last = lower.space.search.model_copy(update={"score": "last"})
     assert said(replace(lower, space=replace(lower.space, search=last))) == []
-
-
-def test_the_planned_rate_goes_through_the_logged_rates_of_the_best_trial(findings):
-    sweep, best = findings.sweep, findings.sweep.completed.iloc[0].copy()
-    best["schedule.name"], best["schedule.final_factor"] = "cosine", 0.1
-    _, factors = plan_factors(best)
-    curves = sweep.curves.assign(lr=0.05 * factors[STEPS * sweep.curves.epoch.to_numpy()])
-    trials = sweep.trials.assign(**{"schedule.name": "cosine", "schedule.final_factor": 0.1})
-    shown = replace(sweep, trials=trials, curves=curves)
-    planned, logged = plot_winner_rates(shown).axes[0].lines
-    assert planned.get_ydata()[[0, -1]] == pytest.approx([0.05, 0.005])
-    assert np.interp(logged.get_xdata(), planned.get_xdata(), planned.get_ydata()) == pytest.approx(logged.get_ydata())
-    assert "The learning rate of the best trial" in render_report(replace(findings, sweep=shown))
 
 
 def test_names_are_escaped(findings):

@@ -2,7 +2,6 @@
 
 import json
 
-import optuna
 import pytest
 from PIL import Image
 
@@ -13,29 +12,6 @@ from ledger.tables import make_tables
 from tests.commands import call
 from training.data.load_data import load_data
 from training.errors import UserError
-
-
-def test_a_sweep_opens_as_an_optuna_study_with_its_epochs_and_parameters(home, trained_sweep, capsys):
-    call("export", "tiny", "--optuna", "sqlite:///study.db")
-    study = optuna.load_study(study_name="tiny", storage="sqlite:///study.db")
-    trials = SweepRecord.open(trained_sweep).trials
-    assert study.direction.name == "MAXIMIZE"
-    assert study.best_value == trials.best().score
-    for recorded, trial in zip(study.trials, trials, strict=True):
-        assert recorded.state.name == "COMPLETE"
-        assert recorded.params == (trial.params or {})
-        assert recorded.user_attrs["trial"] == trial.name
-        assert recorded.intermediate_values == {r.epoch: r.metrics["val_accuracy"] for r in trial.reports}
-        assert json.loads(recorded.user_attrs["recipe"])["optimizer.lr"] == trial.recipe.optimizer.lr
-    assert any(recorded.params for recorded in study.trials)
-    assert "optuna.load_study" in capsys.readouterr().out
-    with pytest.raises(UserError, match="it already has a study called tiny"):
-        call("export", "tiny", "--optuna", "sqlite:///study.db")
-    for lost in ("sqlite://", "sqlite:///", "sqlite:///:memory:"):
-        with pytest.raises(UserError, match=f"--optuna={lost}: this database is lost when the command ends"):
-            call("export", "tiny", "--optuna", lost)
-    with pytest.raises(UserError, match="--optuna=study.db: Optuna cannot open it"):
-        call("export", "tiny", "--optuna", "study.db")
 
 
 def test_the_best_trial_exports_quantised_and_labels_a_folder(home, trained_sweep, capsys):

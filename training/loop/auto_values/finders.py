@@ -26,11 +26,13 @@ from training.loop.classifier import Batch, Classifier
 from training.loop.stopwatch import Stopwatch
 from training.loop.trainer import make_trainer
 from training.process.isolation import isolated_process
+from training.process.resources import read_gpu_limit
 from training.recipe import Recipe
 from training.techniques.model.unfreeze import Unfreeze
 from training.techniques.optimization.accumulation import Accumulation
 
 SAFE_RATE = 1e-7  # stands for a rate that is not known yet
+FULLEST = 0.9  # of the memory that a training may use
 FALLBACK = 0.01  # of the rate before a milestone or of the highest tested one, where the range test finds none
 SHARES: dict[str, float] = {"keep/3": 1 / 3, "keep/10": 0.1, "keep/30": 1 / 30, "keep/100": 0.01}
 FACTORS: dict[str, float] = {"auto": 1.0, "auto/3": 1 / 3, "auto*3": 3.0}
@@ -121,9 +123,9 @@ def _round(lr: float) -> float:
 def find_batch_size(recipe: Recipe, prepare: Prepare, threads: int, image_count: int) -> Recipe:
     """Return the recipe with a number for `batch_size`: the largest power of two with which training fits into memory.
 
-    Each test takes two steps and an evaluation, with the average of the weights if there is one. It uses the last level
-    that unfreeze reaches, so that the size also fits after every milestone. The size is at most `image_count`, the number
-    of images in an epoch.
+    A tenth of the memory stays free. Each test takes two steps and an evaluation, with the average of the weights if
+    there is one. It uses the last level that unfreeze reaches, so that the size also fits after every milestone. The
+    size is at most `image_count`, the number of images in an epoch.
     """
     if recipe.batch_size != "auto":
         return recipe
@@ -131,10 +133,13 @@ def find_batch_size(recipe: Recipe, prepare: Prepare, threads: int, image_count:
     def fits(size: int) -> bool:
         try:
             with isolated_process(recipe.seed, threads):
+                if torch.cuda.is_available():
+                    torch.cuda.reset_peak_memory_stats()
                 _try_steps(recipe, prepare, size)
         except torch.OutOfMemoryError:
             return False
-        return True
+        # A training has batches of several sizes, which leave gaps in the memory.
+        return not torch.cuda.is_available() or torch.cuda.max_memory_allocated() <= FULLEST * read_gpu_limit()
 
     size = 1
     while 2 * size <= image_count and fits(2 * size):
