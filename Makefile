@@ -54,6 +54,8 @@ docs-site: setup
 
 check: setup
 	$(VENV)/bin/ruff check .
+	# What is written under one locale is read under another, so each file names its encoding.
+	$(VENV)/bin/ruff check -q --preview --select PLW1514 training spaces ledger analysis search
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports

@@ -53,12 +53,12 @@ def check_out(out: Path) -> None:
 def _is_written_here(recipe: Path) -> bool:
     """Whether an export or a training wrote a recipe's file: the files beside it tell, or its own text."""
     names = {path.name for path in recipe.parent.iterdir()}
-    if CARD in names and not (recipe.parent / CARD).read_text(errors="replace").startswith(FRONT):
+    if CARD in names and not (recipe.parent / CARD).read_text(encoding="utf-8", errors="replace").startswith(FRONT):
         return False
     if "last.ckpt" in names or len(names & {FILES["torch"], "summary.json", "MODEL_CARD.md"}) > 1:
         return True
     try:
-        return names == {"recipe.yaml"} and recipe.read_text() == dump_recipe(load_recipe(recipe))
+        return names == {"recipe.yaml"} and recipe.read_text(encoding="utf-8") == dump_recipe(load_recipe(recipe))
     except (OSError, ValueError, UserError):
         return False
 
@@ -67,7 +67,7 @@ def export_recipe(recipe: Recipe, out: Path) -> None:
     """Write `recipe.yaml` into `out`."""
     check_out(out)
     out.mkdir(parents=True, exist_ok=True)
-    (out / "recipe.yaml").write_text(dump_recipe(recipe))
+    (out / "recipe.yaml").write_text(dump_recipe(recipe), encoding="utf-8")
 
 
 def export_model(recipe: Recipe, state: Mapping[str, torch.Tensor], source: Provenance, out: Path) -> None:
@@ -91,7 +91,8 @@ def export_model(recipe: Recipe, state: Mapping[str, torch.Tensor], source: Prov
         export_recipe(recipe, folder)
         try:
             # Tied weights share memory, and safetensors refuses tensors that do.
-            save_file({name: value.clone().contiguous() for name, value in state.items()}, folder / FILES["torch"])
+            plain = {name: value.clone().contiguous() for name, value in state.items()}
+            save_file(plain, folder / FILES["torch"], {"format": "pt"})  # without it, transformers refuses the file
         except SafetensorError as error:
             raise OSError(str(error)) from None
         if fits_hub(recipe):
@@ -103,7 +104,7 @@ def export_model(recipe: Recipe, state: Mapping[str, torch.Tensor], source: Prov
 
 def write_summary(recipe: Recipe, summary: Summary, out: Path) -> None:
     """Write `summary.json`, and the model card with the same facts in words; for the hub also as its README.md."""
-    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     (out / "MODEL_CARD.md").write_text(describe(recipe, summary), encoding="utf-8")
     if fits_hub(recipe):
         (out / CARD).write_text(FRONT + describe(recipe, summary, LOADING), encoding="utf-8")

@@ -36,7 +36,7 @@ FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF
 
 class ServedClassifier(mlflow.pyfunc.PythonModel):  # type: ignore[name-defined]
     def load_context(self, context):
-        self.summary = json.loads(Path(context.artifacts["summary"]).read_text())
+        self.summary = json.loads(Path(context.artifacts["summary"]).read_text(encoding="utf-8"))
         backbone, classes = self.summary["backbone"], len(self.summary["classes"])
         if backbone["source"] == "timm":
             import timm

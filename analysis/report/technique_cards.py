@@ -199,7 +199,7 @@ def full_space() -> dict[str, Tree]:
 @cache
 def read_costs() -> Costs:
     """The results of the last saved benchmark: one cost for each value of a technique on each model."""
-    return json.loads(COSTS.read_text()) if COSTS.exists() else {"machine": "", "costs": []}
+    return json.loads(COSTS.read_text(encoding="utf-8")) if COSTS.exists() else {"machine": "", "costs": []}
 
 
 def share_fields(card: Card) -> list[tuple[str, Hyperparameter]]:

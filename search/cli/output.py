@@ -62,7 +62,7 @@ def guard_output() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
-    sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(0, closefd=False))
+    sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(0, closefd=False), encoding="utf-8")
     sys.stdout, sys.stderr = _guard(1, sys.stdout, PlainText), _guard(2, sys.stderr, io.TextIOWrapper)
 
 

@@ -65,7 +65,7 @@ def _list_lines(record: SweepRecord, trial: Trial) -> Iterator[str]:
     log = record.folder.trial(trial.number) / "log.txt"
     if log.is_file():
         yield f"Log: {log}"
-        yield from (f"  {line}" for line in log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+        yield from (f"  {line}" for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:])
     yield f"Train it again: sweep export {record.name} --trial {trial.name}, then sweep train with its recipe.yaml"
     yield ""
 

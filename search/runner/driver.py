@@ -177,7 +177,7 @@ def _refuse_failure(folder: SweepFolder, controller: Controller, crash: Exceptio
         Exception: `crash`, an error of the program.
     """
     if controller.ledger.was_removed and folder.ledger.exists() and not folder.space.exists():
-        folder.space.write_text(find_header(folder.ledger, controller.ledger.events).space)
+        folder.space.write_text(find_header(folder.ledger, controller.ledger.events).space, encoding="utf-8")
     if not folder.ledger.exists():
         raise LostResults(
             f"{folder.ledger} was removed while the sweep ran, and cannot be written again ({controller.fatal}). Its results "

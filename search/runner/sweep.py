@@ -192,7 +192,7 @@ def create_folder(folder: SweepFolder, header: SweepStarted, *events: AnyEvent, 
     """Create a sweep's folder with its space and the first events of its ledger, completely or not at all."""
     partial = SweepFolder(folder.path.with_name(f".{folder.name}-{header.id}"))
     partial.path.mkdir(parents=True)
-    partial.space.write_text(header.space)
+    partial.space.write_text(header.space, encoding="utf-8")
     if preset:
         partial.preset.write_text(preset, encoding="utf-8")
     ledger = Ledger(partial.ledger)
@@ -214,10 +214,10 @@ def check_frozen_space(record: SweepRecord) -> None:
     """Refuse to continue a sweep whose `space.yaml` was changed since it started; a missing one is written again."""
     folder = record.folder
     if not os.path.lexists(folder.space):
-        folder.space.write_text(record.header.space)
+        folder.space.write_text(record.header.space, encoding="utf-8")
     try:
         refuse_irregular(folder.space)
-        now, then = folder.space.read_text().splitlines(), record.header.space.splitlines()
+        now, then = folder.space.read_text(encoding="utf-8").splitlines(), record.header.space.splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = (error.strerror or error) if isinstance(error, OSError) else "not text in UTF-8"
         raise UserError(

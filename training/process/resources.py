@@ -47,7 +47,7 @@ def _list_quotas(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/s
     """Return the CPUs that the control groups of this process allow (cgroups(7)); infinity is always among them."""
     quotas = [math.inf]
     try:
-        lines = groups.read_text().splitlines()
+        lines = groups.read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux
         return quotas
     for line in lines:
@@ -99,7 +99,7 @@ class PeakMemory:
 
         give_memory_back()
         try:
-            Path("/proc/self/clear_refs").write_text("5")  # this resets VmHWM, see proc(5)
+            Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # this resets VmHWM, see proc(5)
             self.readable = True
         except OSError:
             self.readable = False
@@ -112,7 +112,7 @@ class PeakMemory:
             return torch.cuda.max_memory_allocated() / MB
         if not self.readable:
             return None
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
@@ -148,7 +148,7 @@ def read_gpu_limit() -> float:
 def count_memory_kills() -> int:
     """Return how many processes Linux has killed for memory since boot (proc(5), /proc/vmstat: oom_kill); 0 elsewhere."""
     try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
+        lines = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

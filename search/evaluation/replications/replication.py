@@ -124,7 +124,7 @@ def publish(
 
     folder, kind = replicated.record.folder.path, replicated.event.kind
     results, html = folder / f"{kind}.json", folder / f"{kind}.html"
-    results.write_text(json.dumps(outcome.to_json(), indent=2) + "\n")
+    results.write_text(json.dumps(outcome.to_json(), indent=2) + "\n", encoding="utf-8")
     html.write_text(page, encoding="utf-8")
     console.print(f"The page: {html}", markup=False)
     log_results(replicated.record, metrics, [html, results], sentences, stamp, console)

@@ -37,7 +37,7 @@ class ProgressiveResizing(Technique):
         1.0, ge=0.25, le=1, description="Side of the images in the first epoch, divided by the full side."
     )
     growth: float = Field(
-        GROWTH, gt=0, le=1, description="Share of the epochs in which the side grows; then it stays at the full side."
+        GROWTH, gt=0, le=1, description="Share of the epochs in which the side grows; then, and at last, it is full."
     )
 
     def apply(self, setup: TrainingSetup) -> None:
@@ -45,7 +45,7 @@ class ProgressiveResizing(Technique):
         from training.model.stages import refuse_size
 
         grid, full = find_grid(setup.model), setup.image_size
-        for side in range(self.side_in(0, 1, full, grid), full, grid):
+        for side in range(self.side_in(0, 2, full, grid), full, grid):
             refuse_size(setup.model, side, f"progressive_resizing.start={self.start:g}")
         resizing = BatchResizing(partial(self.side_in, grid=grid), full)
         setup.callbacks.append(resizing)
@@ -53,10 +53,10 @@ class ProgressiveResizing(Technique):
 
     def side_in(self, epoch: int, epochs: int, full: int, grid: int = GRID) -> int:
         """Return the side of the training images after `epoch` completed epochs, a multiple of `grid` or the full side."""
-        share = epoch / (self.growth * epochs)
-        if share >= 1:
+        length = min(self.growth * epochs, epochs - 1)  # the last epoch has the full side
+        if epoch >= length:
             return full
-        side = full * (self.start + (1 - self.start) * share)
+        side = full * (self.start + (1 - self.start) * epoch / length)
         return min(full, max(grid, grid * round(side / grid)))
 
     def conflict(self, recipe: RecipeView) -> str | None:

@@ -162,4 +162,9 @@ class Adam8bit(Optimizer):
                 "optimizer.name=adam8bit does not support float64 weights: set another precision.mode or "
                 "optimizer.name=adam."
             )
+        if recipe.channels_last.enabled:
+            return (
+                "optimizer.name=adam8bit gives each kernel new memory, in the plain layout: set channels_last.enabled=false or "
+                "optimizer.name=adam."
+            )
         return None

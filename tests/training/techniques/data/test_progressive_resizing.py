@@ -48,6 +48,8 @@ def test_sides_are_multiples_of_eight_and_end_at_the_full_side():
     technique = ProgressiveResizing(start=0.5, growth=0.5)
     assert [technique.side_in(epoch, 8, 100) for epoch in range(8)] == [48, 64, 72, 88, 100, 100, 100, 100]
     assert ProgressiveResizing(start=0.25).side_in(0, 8, 16) == 8
+    for epochs in (1, 2, 3, 10):
+        assert ProgressiveResizing(start=0.5, growth=1.0).side_in(epochs - 1, epochs, 100) == 100
 
 
 def test_a_resized_batch_is_the_antialiased_one():

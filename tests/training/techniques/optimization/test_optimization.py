@@ -98,6 +98,28 @@ def test_8_bit_adam_is_refused_in_float64():
         read_recipe({"optimizer": {"name": "adam8bit"}, "precision": {"mode": "64-true"}})
 
 
+def test_8_bit_adam_is_refused_with_kernels_in_another_layout():
+    with pytest.raises(UserError, match=r"adam8bit gives each kernel new memory.*set channels_last\.enabled=false"):
+        read_recipe({"optimizer": {"name": "adam8bit"}, "channels_last": {"enabled": True}})
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("name", sorted(Recipe.kinds("optimizer")))
+def test_weights_stay_where_they_are_in_memory(name, layout):
+    """Averages, snapshots and recorded passes keep the tensors from the start of a training."""
+    if name == "adam8bit" and layout is torch.channels_last:
+        pytest.skip("it is refused")
+    pytest.importorskip("bitsandbytes" if name == "adam8bit" else "torch")
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.Conv2d(16, 32, 3), nn.Flatten(), nn.Linear(512, 10))
+    model.to(memory_format=layout)
+    optimizer = build({"name": name, "lr": 0.01}, model.parameters())
+    before = [weight.data_ptr() for weight in model.parameters()]
+    for _ in range(2):
+        model(torch.randn(2, 3, 8, 8)).square().mean().backward()
+        optimizer.step()
+    assert [weight.data_ptr() for weight in model.parameters()] == before
+
+
 def test_muon_steps_kernels_and_leaves_the_head_and_vectors_to_adam(fit):
     run = fit(optimizer={"name": "muon"}, epochs=1, unfreeze={"level": "most"}, layer_decay={"factor": 0.9})
     saved = torch.load(run.folder / "last.ckpt", weights_only=True)
