@@ -31,18 +31,19 @@ LARGEST_SEED = 2**63 - 1
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of `90s`, `15m`, `2h` or `1h30m`."""
-    match = re.fullmatch(r"(?:([0-9]{1,99})h)?(?:([0-9]{1,99})m)?(?:([0-9]{1,99})s)?", text)
-    seconds = (
-        sum(int(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
-    )
+    """Return the seconds of `90s`, `15m`, `1.5h` or `1h30m`."""
+    number = r"([0-9]{1,99}(?:\.[0-9]{1,99})?)"
+    match = re.fullmatch(f"(?:{number}h)?(?:{number}m)?(?:{number}s)?", text)
+    parts = zip(match.groups(), (3600, 60, 1), strict=True) if match else ()
+    seconds = sum(float(part or 0) * unit for part, unit in parts)
     if match and text and not seconds:
         raise UserError(f"--time-budget={text}: give more than 0 s, such as 90s, 15m, 2h or 1h30m.")
     if not seconds:
-        raise UserError(f"--time-budget={text}: this is not a time. Write it as 90s, 15m, 2h or 1h30m.")
+        means = f" Do you mean {text}s or {text}m?" if re.fullmatch(r"[0-9.]+", text) else ""
+        raise UserError(f"--time-budget={text}: this is not a time.{means} Write it as 90s, 15m, 2h or 1h30m.")
     if seconds > LONGEST_SECONDS:
         raise UserError(f"--time-budget={text}: longer than a year. Give less, or leave it out to run all trials.")
-    return float(seconds)
+    return seconds
 
 
 def parse_tags(texts: Iterable[str]) -> dict[str, str]:

@@ -52,8 +52,8 @@ class SweepRequest:
 
 def read_request(options: SweepOptions, say: Callable[[str], object] = lambda sentence: None) -> SweepRequest:
     """Load the space of a sweep and make its settings; `say` gets what takes time."""
-    began, name, preset = time.monotonic(), options.name, options.preset
-    space, overrides = read_source(options.space, options.overrides, preset, options.address)
+    began, name = time.monotonic(), options.name
+    space, preset, overrides = read_source(options.space, options.overrides, options.preset, options.address)
     from ledger.folder import open_folder
     from ledger.names import check_name
 
@@ -143,15 +143,24 @@ def _use_preset(
 
 def read_source(
     space: str | Path | None, overrides: Sequence[str] | None, preset: str | None, address: str | None
-) -> tuple[str | Path | None, list[str]]:
-    """Return the space and the values to set; with a preset there is no space, and the first word is such a value."""
+) -> tuple[str | Path | None, str | None, list[str]]:
+    """Return the space, the preset and the values to set.
+
+    With a preset there is no space, and the first word is such a value, or a folder of images. A folder alone means
+    the usual preset.
+    """
     values = list(overrides or [])
+    if space is not None and Path(space).expanduser().is_dir():
+        from spaces.load import bundled_names
+
+        if str(space) not in bundled_names():
+            space, preset = f"data.root={space}", preset or "good"
     if preset is None:
         if space is None:
             raise UserError(
-                "Name a bundled space or a YAML file, or give --preset fast, good or best, with data.root=FOLDER."
+                "Name a folder of images, a bundled space or a YAML file. With --preset fast, good or best: data.root=FOLDER."
             )
-        return space, values
+        return space, None, values
     from search.presets.rules import find_preset
 
     find_preset(preset)
@@ -164,7 +173,8 @@ def read_source(
             f"--preset={preset}: a preset measures this machine, not a cluster. On a machine of the cluster, write its "
             f"space with `sweep space --preset {preset} data.root=FOLDER > {preset}.yaml`, then run that file."
         )
-    return None, values if space is None else [str(space), *values]
+    given = values if space is None else [str(space), *values]
+    return None, preset, [f"data.{one}" if one.startswith(("root=", "path=")) else one for one in given]
 
 
 def find_address(address: str | None) -> str | None:

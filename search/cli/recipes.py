@@ -20,7 +20,6 @@ from search.cli.options import (
     TrackingUri,
 )
 from search.request import read_seconds, read_source
-from training.errors import UserError
 
 
 def space(
@@ -43,22 +42,20 @@ def space(
     if space == "default" and not Path(space).exists():
         print(dump_recipe(change_recipe(Recipe(), overrides or [])), end="")
         return
+    source, preset, values = read_source(space, overrides, preset, None)
     if preset is not None:
         from search.presets.make import make_preset
 
-        _, values = read_source(space, overrides, preset, None)
         console = make_console(sys.stderr)  # standard output gets the file alone
         if console.is_terminal:
             console.print(f"preset {preset}: looking at the images")
         made = make_preset(preset, values, seconds=read_seconds(time_budget), say=console.print)
         print(made.text, end="")
         return
-    if space is None:
-        raise UserError("Name a bundled space or a file, or give --preset.")
     from search.display.tables.space_table import space_table
     from spaces.reading.known_backbones import check_backbones
 
-    loaded = load_space(space, overrides or [])
+    loaded = load_space(str(source), values)
     check_backbones(loaded.recipe)
     console = make_console()
     console.print(space_table(loaded, console.width))

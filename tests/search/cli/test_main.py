@@ -191,7 +191,9 @@ def test_a_mistake_exits_with_2_and_no_traceback():
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("15m", 900), ("2h", 7200), ("1h30m", 5400)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("15m", 900), ("2h", 7200), ("1h30m", 5400), ("1.5h", 5400), ("8.0m", 480)]
+)
 def test_a_time_budget_is_parsed(text, seconds):
     assert parse_duration(text) == seconds
 

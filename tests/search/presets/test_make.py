@@ -10,7 +10,7 @@ from search import api
 from search.cli.main import app
 from search.presets import make, rules
 from search.presets.make import make_preset
-from search.request import read_request
+from search.request import read_request, read_source
 from search.runner import sweep
 from search.runner.machines.cluster import Node
 from search.sweep_options import SweepOptions
@@ -218,6 +218,15 @@ def test_a_mistake_ends_in_one_sentence_and_makes_nothing(home, arguments, words
     with pytest.raises(UserError, match=words):
         api.run(*arguments, preset="good")
     assert sorted(path.name for path in home.iterdir()) == ["few", "photos"]
+
+
+def test_a_folder_of_images_is_a_preset_for_it(home):
+    made = ["data.root=photos", "epochs=3"]
+    assert read_source("photos", ["epochs=3"], None, None) == (None, "good", made)
+    assert read_source("photos", ["epochs=3"], "fast", None) == (None, "fast", made)
+    assert read_source("root=photos", ["epochs=3"], "fast", None) == (None, "fast", made)
+    (home / "quick").mkdir()
+    assert read_source("quick", [], None, None) == ("quick", None, [])
 
 
 def test_a_preset_for_a_cluster_names_the_other_way():

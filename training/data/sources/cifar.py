@@ -128,7 +128,7 @@ def _download(spec: _Cifar, root: Path) -> None:
     dataset = _dataset(spec)
     way_out = (
         f"Connect to the network, or get the folder {dataset.base_folder} elsewhere and set data.root to the folder "
-        "that holds it."
+        "that holds it. Your own images, in a folder for each class, are data.name=image_folder."
     )
     where = f"data.root={spec.root}: there is no complete {dataset.base_folder} in {root.absolute()}"
     if not (root / dataset.filename).exists() and not answers(dataset.url):
