@@ -42,7 +42,6 @@ GROWTH = 2  # a backbone of the ladder takes at least so many times as long as t
 MEASURED_SHARE = 0.1  # of the time of the sweep
 DEEPEST_SHARE = 0.4  # of the time after the start, that one trial of the deepest level takes at most; about as much is
 # for the last training, on all images
-BESIDE_OTHERS = 1.3  # the time of an epoch beside other trials, whose memory has the same bus
 TRIAL_SHARE = 0.12  # of the time of the sweep, that it takes with more epochs than the usual ones
 FIRST_SECONDS = 35.0  # until the first trial trains
 FEWEST_EPOCHS, USUAL_EPOCHS = 3, 5  # of a fine-tuning that starts at the probe; three of the whole network are too few
@@ -252,8 +251,7 @@ def _fill_with_cheap_trials(timed: TimedDraft, seconds: float, others: Sequence[
     are_epochs_free, is_side_free = epochs == draft.epochs, not any("image_size" in other for other in others)
 
     def find_epoch_seconds() -> float:
-        beside = BESIDE_OTHERS if draft.machine.slots > 1 else 1.0
-        return beside * timed.epoch_seconds * (side / draft.side) ** 2 * SHARES[levels[-1]]
+        return timed.epoch_seconds * (side / draft.side) ** 2 * SHARES[levels[-1]]
 
     def count_fewest() -> int:
         if not are_epochs_free:

@@ -10,6 +10,8 @@ from spaces.parameters.domains import Choice, LogUniform, Tree, Uniform, unparse
 from spaces.reading.yaml_values import dump_yaml
 from training.contract.specs import Backbone, Data
 
+FEWEST_EPOCHS_WITH_CROPS = 10
+
 
 @dataclass(frozen=True)
 class Draft:
@@ -44,6 +46,11 @@ class Draft:
     def describe_level(self, level: str) -> Tree:
         """Return a value of `unfreeze`. With `last`, BatchNorm is frozen in any case."""
         return {"level": level, **({"freeze_batch_norm": True} if self.keeps_statistics and level != "last" else {})}
+
+    @property
+    def is_short(self) -> bool:
+        """Whether there are too few epochs for crops to pay (docs/benchmarks.md, "Minutes")."""
+        return self.is_pretrained and self.epochs < FEWEST_EPOCHS_WITH_CROPS
 
     @property
     def is_imbalanced(self) -> bool:
@@ -104,13 +111,13 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
     techniques: dict[str, tuple[int, Tree]] = {
         "unfreeze": (0, Choice(unfreeze) if len(unfreeze) > 1 else unfreeze[0]),
         "linear_probe": (0, {"c": Choice(("off", "auto")) if draft.preset.level else "auto"}),
-        "random_crop": (0, Choice(({"name": "none"}, crop))),
+        "random_crop": (1 if draft.is_short else 0, Choice(({"name": "none"}, crop))),
         "flip": (0, {"probability": Choice((0.0, 0.5))}),
         "augmentation": (1, Choice(({"policy": "none"}, policy))),
         "mixup": (1, Choice(({"alpha": 0.0}, {"alpha": LogUniform(0.1, 1.0)}))),
         "cutmix": (2, Choice(({"alpha": 0.0}, {"alpha": LogUniform(0.1, 1.0)}))),
         "random_erasing": (2, Choice(({"probability": 0.0}, {"probability": Uniform(0.1, 0.5)}))),
-        "label_smoothing": (1, Choice(({"alpha": 0.0}, {"alpha": Uniform(0.02, 0.2)}))),
+        "label_smoothing": (0 if draft.is_short else 1, Choice(({"alpha": 0.0}, {"alpha": Uniform(0.02, 0.2)}))),
         "class_balance": (1, Choice(({"name": "none"}, {"name": "weights", "power": Uniform(0.2, 1.0)}))),
         "layer_decay": (2, Choice(({"factor": 1.0}, {"factor": Uniform(0.6, 0.95)}))),
         "schedule": (0, {"name": "cosine", "warmup_epochs": 1}),
@@ -129,16 +136,18 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
 def _describe_search(draft: Draft) -> dict[str, Tree]:
     low, high = _rates(draft)
     deepest = draft.describe_level(draft.levels[-1])
+    crop: Tree = {"name": "padded"} if draft.is_small else {"name": "resized", "min_area": 0.5}
     return {
         "trials": draft.trials,
         "metric": "val_balanced_accuracy" if draft.is_imbalanced else "val_accuracy",
         **({"score": "last"} if draft.is_pretrained else {}),  # the best of few epochs is luck, and there are few
         "sampler": "tpe",
-        "scheduler": {"name": "asha", "min_epochs": 1, "reduction_factor": 2},
+        # After the warm-up alone, a start at the probe is disturbed and has not settled yet.
+        "scheduler": {"name": "asha", "min_epochs": 2 if draft.is_pretrained else 1, "reduction_factor": 2},
         "baseline": {
             **({"unfreeze": deepest} if deepest != {"level": "full"} else {}),
             **({"linear_probe": {"c": "auto"}} if draft.is_pretrained else {}),
-            "random_crop": {"name": "padded"} if draft.is_small else {"name": "resized", "min_area": 0.5},
+            **({} if draft.is_short else {"random_crop": crop}),
             "flip": {"probability": 0.5},
             "optimizer": {"name": "adamw", "lr": float(f"{(low * high) ** 0.5:.2g}"), "weight_decay": 0.05},
         },
@@ -149,4 +158,4 @@ def _rates(draft: Draft) -> tuple[float, float]:
     """Return the learning rates of AdamW: pretrained weights need small ones, above all without BatchNorm."""
     if not draft.is_pretrained:
         return 3e-4, 3e-2
-    return (3e-4, 3e-3) if draft.has_batch_norm else (3e-5, 1e-3)
+    return (4e-4, 1.5e-3) if draft.has_batch_norm else (3e-5, 1e-3)  # 2e-3 undoes the probe

@@ -129,7 +129,7 @@ def test_a_backbone_that_is_too_slow_gives_way_to_a_smaller_one(monkeypatch):
     [
         (0.1, 128, 40, ["last", "most", "full"], True),
         (25.0, 128, 5, ["most", "full"], False),
-        (50.0, 128, 4, ["most"], False),
+        (50.0, 128, 5, ["most"], False),
         (140.0, 96, 3, ["most"], False),
         (900.0, 64, 3, ["last"], False),
     ],

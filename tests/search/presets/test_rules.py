@@ -1,5 +1,6 @@
 """The rules of the presets: what each choice follows from."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -127,3 +128,12 @@ def test_the_reasons_stand_above_the_choices():
 def test_a_better_preset_searches_more():
     counts = [len(parse_space(write_space(choose(preset), []), "made.yaml").rows()) for preset in PRESETS]
     assert counts == sorted(set(counts))
+
+
+@pytest.mark.parametrize(("epochs", "searched"), [(4, "label_smoothing"), (20, "random_crop")])
+def test_few_epochs_from_the_probe_have_no_crops(epochs, searched):
+    draft = replace(choose("fast", LARGE, backbone=Backbone(name="convnext_tiny")), epochs=epochs)
+    space = parse_space(write_space(draft, []), "made.yaml")
+    assert {"label_smoothing", "random_crop"} & set(space.recipe) == {searched}
+    assert (space.baselines()[0].random_crop.name == "none") == (epochs == 4)
+    assert space.search.scheduler.min_epochs == 2
