@@ -150,7 +150,7 @@ def read_source(
     the usual preset.
     """
     values = list(overrides or [])
-    if space is not None and Path(space).expanduser().is_dir():
+    if space and Path(space).expanduser().is_dir():
         from spaces.load import bundled_names
 
         if str(space) not in bundled_names():
@@ -158,7 +158,7 @@ def read_source(
     if preset is None:
         if space is None:
             raise UserError(
-                "Name a folder of images, a bundled space or a YAML file. With --preset fast, good or best: data.root=FOLDER."
+                "Name a bundled space, a YAML file or a folder of images. With --preset fast, good or best: data.root=FOLDER."
             )
         return space, None, values
     from search.presets.rules import find_preset

@@ -79,7 +79,7 @@ SWEEPS = {
     "a negative time": ("run quick --time-budget=-5m", "--time-budget=-5m", "90s, 15m, 2h"),
     "a time in words": ("run quick --time-budget soon", "--time-budget=soon", "90s, 15m, 2h"),
     "a time in days": ("run quick --time-budget 2d", "--time-budget=2d", "90s, 15m, 2h"),
-    "a time with a fraction": ("run quick --time-budget 1.5h", "--time-budget=1.5h", "1h30m"),
+    "a time with two fractions": ("run quick --time-budget 1.5.5h", "--time-budget=1.5.5h", "1h30m"),
     "a time in the wrong order": ("run quick --time-budget 30m1h", "--time-budget=30m1h", "1h30m"),
     "a time with a blank": ("run quick --time-budget '2 h'", "--time-budget=2 h", "2h"),
     "a time that is empty": ("run quick --time-budget ''", "--time-budget=", "2h"),

@@ -14,7 +14,7 @@ VALUES = {
     "a space in another alphabet": ("run быстро", "быстро", "no such space"),
     "a name of a space of 300 letters": (f"run {'q' * 300}", "qqq…qqq", "too long. Shorten it"),
     "a path of a space of 5,000 letters": (f"run {'q' * 5000}.yaml", "qqq…qqq", "too long. Shorten it"),
-    "a folder for a space": ("run photos", "photos", "folder"),
+    "a folder of few images": ("run photos", "--preset=good", "16 training and 4 validation images"),
     "an image for a space": ("run photo.png", "photo.png", "UTF-8"),
     "a table for a space": ("run no_label.csv", "no_label.csv"),
     "a folder named like a file": ("run bad/folder.yaml", "bad/folder.yaml", "folder"),
