@@ -145,6 +145,8 @@ def _run_command() -> int:
     except Exception as error:  # noqa: BLE001 - a fault of ours, shown whole
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             return _say(f"{error.filename}: the name of this file is too long. Shorten it.", 2)
+        if isinstance(error.__context__, Interrupted):  # a library made it of the signal while it was imported
+            return _say(str(error.__context__), error.__context__.exit_code)
         return _show_fault(error)
 
 
