@@ -39,9 +39,10 @@ test-all: setup
 test-cluster: setup
 	$(VENV)/bin/python -m pytest -q -m cluster
 
-# For a machine with a GPU, at most eight minutes. It installs nothing: benchmarks/gpu.py lists what PYTHON must have.
+# For a machine with a GPU: about eight minutes by the times of its parts. It installs nothing: benchmarks/gpu.py lists
+# what PYTHON must have.
 gpu:
-	PYTHONPATH=. $(PYTHON) -m pytest -q -m gpu $$(grep -rl --include="*.py" "mark[.]gpu" tests/training)
+	PYTHONPATH=. $(PYTHON) -m pytest -q -n 8 -m gpu $$(grep -rl --include="*.py" "mark[.]gpu" tests/training)
 	PYTHONPATH=. $(PYTHON) benchmarks/gpu.py
 
 # The table of docs/techniques.md is generated from docstrings.

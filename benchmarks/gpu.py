@@ -1,17 +1,17 @@
 """Our training beside the same network in a bare loop on a GPU; speed and memory of techniques; several trials on one GPU.
 
     make gpu                                      # tests marked gpu, then this; PYTHON=... names another interpreter
-    PYTHONPATH=. python benchmarks/gpu.py [--parts beside,techniques,packing] [--rounds 2] [--small] [--json FILE]
+    PYTHONPATH=. python benchmarks/gpu.py [--parts beside,techniques] [--rounds 1] [--small] [--json FILE]
 
-It needs PyTorch, torchvision, Lightning, timm, peft, albumentations, pydantic and ruamel.yaml, but neither the other
-libraries of this project nor a network; with DALI it measures that too. The images are random, because only speed and
-memory are measured. The first epoch is left out.
+It needs PyTorch, torchvision, Lightning, timm, peft, albumentations, pydantic, ruamel.yaml and platformdirs, and the tests
+pytest, pytest-xdist and hypothesis, but neither the other libraries of this project nor a network; with DALI it measures
+that too. The images are random, because only speed and memory are measured. The first epoch is left out.
 
 beside      Images a second of ours and of a bare loop, interleaved, with the same model, batches, formats and optimizer.
             The bare loop holds all images on the device, normalises each batch, trains with SGD and momentum and does
-            nothing else. Then one step of each: kernels that the host launches, and milliseconds of the host and the GPU.
+            nothing else. Then one step of each: kernels that the host launches, and milliseconds of the GPU.
 techniques  Each line is a training of ResNet-18 without pretraining on 32×32 images.
-packing     Trials an hour with 1, 2, 4 and 8 processes that share the GPU.
+packing     Trainings an hour with 1, 2, 4 and 8 processes that share the GPU; only where it is named, as it takes long.
 
 Without a GPU, `--small` tries the script.
 """
@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import patch
 
 import cv2
@@ -55,11 +55,11 @@ from training.score_metrics import PEAKS
 from training.train import Resources, train
 
 Values = dict[str, Any]
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-RESOURCES = Resources(threads=4, workers=8, device="cuda" if torch.cuda.is_available() else "cpu")
+DEVICE: Literal["cpu", "cuda"] = "cuda" if torch.cuda.is_available() else "cpu"
+RESOURCES = Resources(threads=4, workers=8, device=DEVICE)
 MOMENTUM: Values = {"name": "momentum", "lr": 0.01}
 # bfloat16 is slow on most CPUs.
-MIXED: Values = {"precision": {"mode": "bf16-mixed" if torch.cuda.is_available() else "32-true"}}
+MIXED: Values = {"precision": {"mode": "bf16-mixed" if DEVICE == "cuda" else "32-true"}}
 FAST: Values = {**MIXED, "channels_last": {"enabled": True}}
 VARIANTS: dict[str, Values] = {
     "float32": {"precision": {"float32": "highest"}},
@@ -93,23 +93,17 @@ PACKED: dict[str, Values] = {
     "the demo's model": {
         "data": {"name": "digits", "train_size": 200},
         "backbone": {"name": "test_resnet", "weights": "letters"},
-        "epochs": 9,
-        "optimizer": MOMENTUM,
     },
     "ResNet-18, 64 px": {
         "data": {"name": "digits"},
         "preprocessing": {"image_size": 64},
         "backbone": {"name": "resnet18", "weights": "none"},
-        "epochs": 9,
-        "optimizer": MOMENTUM,
     },
     "ViT-S, 224 px, last": {
         "data": {"name": "digits"},
         "preprocessing": {"image_size": 224},
         "backbone": {"name": "vit_small_patch16_224", "weights": "none"},
         "unfreeze": {"level": "last"},
-        "epochs": 9,
-        "optimizer": MOMENTUM,
     },
 }
 SMALL = Sizes(images=100, photos=40, epochs=2, batch=5, photo_batch=2)
@@ -117,8 +111,8 @@ SMALL = Sizes(images=100, photos=40, epochs=2, batch=5, photo_batch=2)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="beside,techniques,packing")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--parts", default="beside,techniques")
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -408,6 +402,7 @@ def time_together(values: Values, processes: int) -> float:
 
 def train_repeatedly(values: Values, share: float, ready: Barrier) -> None:
     resources = Resources(threads=1, device=RESOURCES.device, gpu_share=share)
+    values = {**values, "epochs": 9, "optimizer": MOMENTUM}
     measure(values, resources)  # what is loaded once for all trials of a process
     ready.wait()
     for _ in range(REPEATS):

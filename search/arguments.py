@@ -39,7 +39,7 @@ def parse_duration(text: str) -> float:
     if match and text and not seconds:
         raise UserError(f"--time-budget={text}: give more than 0 s, such as 90s, 15m, 2h or 1h30m.")
     if not seconds:
-        means = f" Do you mean {text}s or {text}m?" if re.fullmatch(r"[0-9.]+", text) else ""
+        means = f" Do you mean {text}s or {text}m?" if re.fullmatch(number, text) else ""
         raise UserError(f"--time-budget={text}: this is not a time.{means} Write it as 90s, 15m, 2h or 1h30m.")
     if seconds > LONGEST_SECONDS:
         raise UserError(f"--time-budget={text}: longer than a year. Give less, or leave it out to run all trials.")

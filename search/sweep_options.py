@@ -81,7 +81,7 @@ def complete_preset(incomplete: str) -> list[str]:
 
 # Other commands have these too.
 SPACE = typer.Argument(
-    help="A bundled space (`quick`, `card`, `full`) or a YAML file; none with `--preset`.",
+    help="A folder of images, a bundled space (`quick`, `card`, `full`) or a YAML file; none with `--preset`.",
     autocompletion=complete_space,
 )
 OVERRIDES = typer.Argument(

@@ -240,6 +240,10 @@ def _measure(draft: Draft, others: Sequence[str]) -> TimedDraft:
     return TimedDraft(draft, cost.epoch_seconds, cost.setup_seconds, recipe.epochs)
 
 
+def _round(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds < 10 else format_seconds(seconds)
+
+
 def _fill_with_cheap_trials(timed: TimedDraft, seconds: float, others: Sequence[str]) -> tuple[Draft, str]:
     """Choose smaller images, cheaper levels, as many epochs as leave time for other trials, and as many techniques.
 
@@ -271,7 +275,7 @@ def _fill_with_cheap_trials(timed: TimedDraft, seconds: float, others: Sequence[
     preset = draft.preset
     if full_trials < preset.trials[0]:  # then few choices are searched, and the head alone is left to the probe
         preset, levels = replace(preset, level=0), levels[1:] or levels
-    pace = f"an epoch of the deepest level takes about {epoch_seconds:.2g} s here, and the search may take"
+    pace = f"an epoch of the deepest level takes about {_round(epoch_seconds)} here, and the search may take"
     made = replace(draft, preset=preset, epochs=epochs, levels=levels, side=side, trials=preset.trials[1])
     return made, f"{pace} {format_seconds(seconds)}"
 
@@ -291,7 +295,7 @@ def _fill_time(timed: TimedDraft, seconds: float, others: Sequence[str]) -> tupl
     while is_free and timed.count_fitting(seconds) < low and timed.epochs > draft.preset.epochs[0]:
         timed = replace(timed, epochs=timed.epochs - 1)
     fitting = timed.count_fitting(seconds)
-    pace = f"an epoch takes about {timed.epoch_seconds:.2g} s here, and the search may take {format_seconds(seconds)}"
+    pace = f"an epoch takes about {_round(timed.epoch_seconds)} here, and the search may take {format_seconds(seconds)}"
     if fitting < low:
         pace += f", enough for about {plural(max(1, fitting), 'trial')}"
     epochs = timed.epochs if is_free else draft.epochs

@@ -52,17 +52,17 @@ class Split:
     whole: _Whole
     prefix: fx.Graph
     rest: fx.Graph
-    run_prefix: fx.Interpreter = field(init=False)
-    run_rest: fx.GraphModule = field(init=False)  # an interpreter would take a tenth of a step of a head
+    run_prefix: fx.GraphModule = field(init=False)
+    run_rest: fx.GraphModule = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "run_prefix", fx.Interpreter(self.whole, graph=self.prefix))
+        object.__setattr__(self, "run_prefix", fx.GraphModule(self.whole, self.prefix))
         object.__setattr__(self, "run_rest", fx.GraphModule(self.whole, self.rest))
 
     def compute_features(self, images: torch.Tensor) -> torch.Tensor:
         """Return the features (N, ...) of images (N, 3, side, side), without gradients."""
         with torch.no_grad():
-            return self.run_prefix.run(images)
+            return self.run_prefix(images)
 
     def compute_logits(self, features: torch.Tensor) -> torch.Tensor:
         """Return logits (N, classes). The features stay as they are, because a batch may be used twice."""

@@ -90,18 +90,18 @@ class _Replay(torch.autograd.Function):
 
 def may_record(recipe: Recipe, plan: TrainingSetup) -> bool:
     """Whether a graph can have all that a training does in a pass of its model."""
-    own, batches_per_step = recipe.plugin_techniques(), plan.batches_per_step or (lambda epoch: 1)
+    batches_per_step = plan.batches_per_step or (lambda epoch: 1)
+    own = {name for name in recipe.plugin_techniques() if getattr(vars(recipe).get(name), "is_on", False)}
     return not (
         plan.device != "cuda"
+        or own  # it may compute on the host, which a graph leaves out
+        or recipe.backbone.source == "own"  # so may this
         or plan.rank.count > 1
         or recipe.compilation.is_on
         or recipe.activation_checkpointing.is_on  # it stores and sets random states
         or plan.find_worst_point is not None  # the second pass has other statistics
         or max(map(batches_per_step, range(recipe.epochs))) > 1  # gradients of two passes would share their memory
         or any(isinstance(callback, BatchResizing) for callback in plan.callbacks)
-        or any(
-            name in own and getattr(part, "is_on", False) for name, part in recipe.parts()
-        )  # may compute on the host
     )
 
 

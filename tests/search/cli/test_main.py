@@ -56,6 +56,8 @@ MISTAKES = {
         r"epochs=1 is below search\.scheduler\.min_epochs=3: no trial could reach the first rung",
     ),
     "no trials": (["run", "quick", "--trials", "0"], "--trials=0"),
+    "no unit": (["run", "quick", "--time-budget", "1.5"], r"Do you mean 1.5s or 1.5m\? Write it as"),
+    "two points": (["run", "quick", "--time-budget", "1.5.5"], "this is not a time. Write it as"),
     "no time": (["run", "quick", "--time-budget", "soon"], "--time-budget=soon: this is not a time"),
     "no time at all": (["run", "quick", "--time-budget", "0s"], "--time-budget=0s: give more than 0 s, such as 90s"),
     "no number of CPUs": (

@@ -120,6 +120,7 @@ def test_every_command_ends_in_one_sentence_when_a_signal_comes(number, code):
 LOSSES = {
     "a callback of a weak reference": "box = type('Box', (), {})(); kept = weakref.ref(box, lambda _: end()); del box",
     "a library that catches everything": "try: end()\nexcept: pass",
+    "a library that makes it an error of its own": "try: end()\nexcept BaseException: raise ImportError('broken')",
 }
 
 

@@ -49,6 +49,13 @@ def test_passes_that_are_the_same_in_each_step_may_be_recorded_on_a_gpu(values, 
     assert may_record(classifier.recipe, classifier.plan) == expected
 
 
+def test_a_backbone_of_the_users_own_is_not_recorded_because_it_may_compute_on_the_host():
+    classifier = make_classifier()
+    vars(classifier.plan)["device"] = "cuda"
+    own = classifier.recipe.backbone.model_copy(update={"source": "own"})
+    assert not may_record(classifier.recipe.model_copy(update={"backbone": own}), classifier.plan)
+
+
 class Replayed:
     """Stands for a recording: gives logits that no model gives, and changes statistics as its warm-up does."""
 

@@ -26,7 +26,7 @@ from training.loop.classifier import Batch, Classifier
 from training.loop.stopwatch import Stopwatch
 from training.loop.trainer import make_trainer
 from training.process.isolation import isolated_process
-from training.process.resources import read_gpu_limit
+from training.process.resources import MB, PeakMemory, read_gpu_limit
 from training.recipe import Recipe
 from training.techniques.model.unfreeze import Unfreeze
 from training.techniques.optimization.accumulation import Accumulation
@@ -133,13 +133,9 @@ def find_batch_size(recipe: Recipe, prepare: Prepare, threads: int, image_count:
     def fits(size: int) -> bool:
         try:
             with isolated_process(recipe.seed, threads):
-                if torch.cuda.is_available():
-                    torch.cuda.reset_peak_memory_stats()
-                _try_steps(recipe, prepare, size)
+                return _try_steps(recipe, prepare, size)
         except torch.OutOfMemoryError:
             return False
-        # A training has batches of several sizes, which leave gaps in the memory.
-        return not torch.cuda.is_available() or torch.cuda.max_memory_allocated() <= FULLEST * read_gpu_limit()
 
     size = 1
     while 2 * size <= image_count and fits(2 * size):
@@ -153,13 +149,13 @@ def find_batch_size(recipe: Recipe, prepare: Prepare, threads: int, image_count:
     return recipe.model_copy(update={"batch_size": size})
 
 
-def _try_steps(recipe: Recipe, prepare: Prepare, size: int) -> None:
-    """Take two steps, because the first one creates the optimizer's state, then evaluate."""
+def _try_steps(recipe: Recipe, prepare: Prepare, size: int) -> bool:
+    """Take two steps, because the first one creates the optimizer's state, then evaluate; return if memory is left."""
     # Small images of the first epochs would make a batch fit that does not fit later.
     simple = simplify(recipe, recipe.unfreeze.deepest).without("progressive_resizing")
     sized = simple.model_copy(update={"averaging": recipe.averaging, "batch_size": size})
     classifier = prepare(sized, 2 * size)
-    side = classifier.plan.image_size
+    memory, side = PeakMemory(classifier.plan.device), classifier.plan.image_size
     evaluated = classifier.plan.evaluated_size or side
 
     def load(count: int, images: int, side: int) -> DataLoader[Batch]:
@@ -168,6 +164,8 @@ def _try_steps(recipe: Recipe, prepare: Prepare, size: int) -> None:
 
     trainer = make_trainer(classifier, [], epochs=1)
     fit_quietly(trainer, classifier, load(2, size, side), load(1, choose_eval_batch(sized), evaluated))
+    # A training has batches of several sizes, which leave gaps in the memory.
+    return memory.device == "cpu" or (memory.read_mb() or 0.0) <= FULLEST * read_gpu_limit() / MB
 
 
 def simplify(recipe: Recipe, level: str) -> Recipe:
