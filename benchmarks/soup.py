@@ -1,12 +1,11 @@
-"""What a greedy soup, or a mean with the pretrained start, gains over the best single trial, on the demo's data.
+"""What a greedy soup gains over the best single trial, on the demo's data.
 
-    python benchmarks/soup.py [PATH=VALUE]... [--with-start] [--seeds 8] [--trials 10] [--keep 5] [--folder FOLDER]
+    python benchmarks/soup.py [PATH=VALUE]... [--seeds 8] [--trials 10] [--keep 5] [--folder FOLDER]
 
 Each seed has its own images, initial weights and random recipes of the space `quick`, which PATH=VALUE changes. Every
 recipe is trained to the end; the soup is made of the best ones, as `sweep soup` makes it. The test split is used here
 only, to measure what a choice on the validation part is worth. With --folder the trainings are kept, and are not
-repeated. It needs no network. With --with-start the best one is averaged with its start, as `sweep soup --with-start`
-does, and scored also on test images with noise, which no training has seen.
+repeated. It needs no network.
 """
 
 from __future__ import annotations
@@ -15,20 +14,17 @@ import argparse
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch import nn
 
 from analysis.effects.intervals import paired_interval
 from spaces.load import load_space
 from spaces.parameters.draws import RandomTrial
-from training.data.files.images import ImagePart
-from training.evaluate import load_same_data, predict_part, restore_model
+from training.evaluate import load_same_data, predict_part
 from training.loop.checkpoint import read_checkpoint
 from training.recipe import read_recipe
-from training.soup import Ingredient, cook, mix, mix_with_start
+from training.soup import Ingredient, cook, mix
 from training.train import train
 
 METRIC = "val_accuracy"
@@ -65,42 +61,6 @@ def measure(seed: int, trials: int, keep: int, folder: Path, overrides: list[str
     return len(chosen), scores
 
 
-def measure_start(seed: int, trials: int, folder: Path, overrides: list[str]) -> dict[str, float]:
-    """Return the chosen alpha, and the accuracies of means with the start on test images, as they are and with noise."""
-    ingredients, classes = train_all(seed, trials, folder, overrides)
-    best, found = ingredients[0], {}
-    data = load_same_data(best.recipe, classes)
-    noise = np.random.default_rng(seed).normal(0, NOISE, data.test.images[:].shape)
-    noisy = ImagePart(data.test.labels, (data.test.images[:] + noise).clip(0, 255).astype(np.uint8))
-    for label, alpha in (("chosen", None), ("0.9", 0.9), ("0.7", 0.7), ("0.5", 0.5)):
-        mixed = mix_with_start(best, classes, METRIC, alpha)
-        found |= {"alpha": mixed.alpha or 0.0} if alpha is None else {}
-        found |= score(
-            f"alpha {label}", restore_model(best.recipe, mixed.weights, len(classes)), data.test, noisy, best
-        )
-    return found | score("alone", restore_model(best.recipe, best.weights, len(classes)), data.test, noisy, best)
-
-
-def score(name: str, model: nn.Module, test: ImagePart, noisy: ImagePart, of: Ingredient) -> dict[str, float]:
-    found = {}
-    for part, images in (("test", test), ("noise", noisy)):
-        logits, labels = predict_part(model, images, of.recipe)
-        found[f"{name}, {part}"] = float((logits.argmax(1) == labels).double().mean())
-    return found
-
-
-def show_start(arguments: argparse.Namespace, folder: Path) -> None:
-    rows = []
-    for seed in range(arguments.seeds):
-        rows.append(measure_start(seed, arguments.trials, folder, arguments.overrides))
-        print(f"seed {seed}: {rows[-1]}", flush=True)
-    for part in ("test", "noise"):
-        for name in ("alpha chosen", "alpha 0.9", "alpha 0.7", "alpha 0.5"):
-            pair = {one: [row[f"{one}, {part}"] for row in rows] for one in (name, "alone")}
-            gain = paired_interval(pair, name, "alone")
-            print(f"{part}, {name} over alone: {gain.mean:+.2%} ({gain.low:+.2%} to {gain.high:+.2%})")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", metavar="PATH=VALUE", help="changes of the space, as in sweep run")
@@ -108,13 +68,8 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=10, help="recipes that are trained with each seed")
     parser.add_argument("--keep", type=int, default=5, help="best ones among them that the soup may use")
     parser.add_argument("--folder", type=Path)
-    parser.add_argument("--with-start", action="store_true", help="average the best one with its pretrained start")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    if arguments.with_start:
-        with tempfile.TemporaryDirectory() as temporary:
-            show_start(arguments, arguments.folder or Path(temporary))
-        return
     scores: dict[str, list[float]] = {}
     table = Table("seed", "averaged", "soup, validation", "single, validation", "soup, test", "single, test")
     with tempfile.TemporaryDirectory() as temporary:

@@ -128,33 +128,17 @@ class Result:
         with library_signals():
             return confirm(self.record, top, seeds, final, self.console)
 
-    def soup(
-        self,
-        out: str | Path | None = None,
-        *,
-        with_start: bool = False,
-        trial: str | None = None,
-        alpha: float | None = None,
-    ) -> Soup:
+    def soup(self, out: str | Path | None = None) -> Soup:
         """Average the weights of the best trials, as long as the validation score improves, and export the mean.
 
         Args:
-            out: The folder to write. Default: `exports/NAME-soup`, or `exports/NAME-with-start`.
-            with_start: Average one trial with its pretrained start in place of other trials (WiSE-FT).
-            trial: That trial; None: the best one.
-            alpha: The share of its weights; None: the one with the best validation score.
+            out: The folder to write. Default: `exports/NAME-soup`.
         """
         from search.evaluation.replications.replication import check_searched
-        from search.evaluation.soup import cook_soup, mix_start
-        from training.errors import UserError
+        from search.evaluation.soup import cook_soup
 
         check_searched(self.record)
-        folder = None if out is None else Path(out)
-        if with_start:
-            return mix_start(self.record, trial, alpha, folder, self.console)
-        if given := next((f"--{n}={v}" for n, v in (("trial", trial), ("alpha", alpha)) if v is not None), None):
-            raise UserError(f"{given} is for the mean of one trial and its start. Give --with-start beside it.")
-        return cook_soup(self.record, folder, self.console)
+        return cook_soup(self.record, None if out is None else Path(out), self.console)
 
     def ablate(self, seeds: int | None = None) -> Ablation:
         """Train the winner without each of its techniques, and the baseline with it, on the same fresh seeds.

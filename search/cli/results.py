@@ -110,28 +110,12 @@ def ablate(
 @options_of(ReadOptions, only=HERE)
 def soup(
     *,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder to write. Default: exports/NAME-soup or exports/NAME-with-start.")
-    ] = None,
-    with_start: Annotated[
-        bool,
-        typer.Option("--with-start", help="Average one trial with its pretrained start (WiSE-FT), not several trials."),
-    ] = False,
-    trial: Annotated[
-        str | None,
-        typer.Option(help="The trial of --with-start. Default: the best one.", autocompletion=complete_trial),
-    ] = None,
-    alpha: Annotated[
-        float | None,
-        typer.Option(
-            help="Weight of the trial in the average of --with-start. Default: the best of 0, 0.1, … 1 on validation."
-        ),
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write. Default: exports/NAME-soup.")] = None,
     as_json: AsJson = False,
     **place: Any,
 ) -> None:
     """Average the weights of the best trials, as long as the validation score improves, and export the mean as one model."""
-    _run(place, as_json, lambda sweep: sweep.soup(out, with_start=with_start, trial=trial, alpha=alpha))
+    _run(place, as_json, lambda sweep: sweep.soup(out))
 
 
 @options_of(OpenOptions, only=HERE)

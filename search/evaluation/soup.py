@@ -1,4 +1,4 @@
-"""`sweep soup`: average the weights of a sweep's best trials, or those of one trial and its start, if validation gains."""
+"""`sweep soup`: average the weights of a sweep's best trials, if validation gains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ledger.formatting import format_effect, format_score
 from ledger.record import SweepRecord
 from ledger.trials import Trial
 from search.evaluation.replications.findings import Soup
-from search.evaluation.trial_export import choose_trial, read_weights, source_of
+from search.evaluation.trial_export import read_weights, source_of
 from search.runner.start.moved_data import check_images
 from training.contract.technique import Technique
 from training.errors import UserError
@@ -47,33 +47,6 @@ def cook_soup(record: SweepRecord, out: Path | None, console: Console) -> Soup:
     soup = _describe(record, cooked, out)
     source = source_of(record, best, None, classes)
     return _export(soup, recipe, cooked, {**source, "soup": list(soup.trials)}, console)
-
-
-def mix_start(record: SweepRecord, name: str | None, alpha: float | None, out: Path | None, console: Console) -> Soup:
-    """Average a trial with its pretrained start (WiSE-FT, Wortsman et al. 2022a), and export the mean.
-
-    Without a `name` it is the best trial. `alpha` is the share of its weights; without it, that with the best validation
-    score is taken, and the trial alone is not exported.
-    """
-    from training.soup import Ingredient, mix_with_start
-
-    if alpha is not None and not 0 <= alpha < 1:
-        raise UserError(f"--alpha={alpha:g}: give the share of the trained weights, from 0 to below 1, such as 0.5.")
-    trial = choose_trial(record.trials, name, record.name)
-    out = out or Path("exports") / f"{record.name}-with-start"
-    check_out(out)
-    check_images(record, None)
-    saved, why = read_weights(record, trial)
-    if saved is None:
-        raise UserError(f"trial {trial.name} of {record.name} has no weights ({why}). Name another with --trial.")
-    recipe, classes = read_recipe(saved["recipe"]), tuple(saved["classes"])
-    if recipe.snapshots.is_on:
-        raise UserError(f"trial {trial.name} of {record.name} is an ensemble of snapshots. Name another with --trial.")
-    trained = Ingredient(trial.name, recipe, saved["state_dict"])
-    cooked = mix_with_start(trained, classes, record.trials.metric, alpha, device=find_device())
-    assert cooked.alpha is not None  # it is a mean with the start
-    source: Provenance = {**source_of(record, trial, None, classes), "alpha": cooked.alpha}
-    return _export(_describe_start(record, cooked, alpha, out), recipe, cooked, source, console)
 
 
 def _export(soup: Soup, recipe: Recipe, cooked: Cooked, source: Provenance, console: Console) -> Soup:
@@ -141,25 +114,6 @@ def _describe(record: SweepRecord, cooked: Cooked, out: Path) -> Soup:
             f"it: sweep export {record.name} --trial {first}."
         ]
     return Soup(cooked.names, metric, score, single, gain, out if early else None, sentences)
-
-
-def _describe_start(record: SweepRecord, cooked: Cooked, asked: float | None, out: Path) -> Soup:
-    metric, score, single, gain = _measure(record, cooked)
-    name, alpha = cooked.names[0], cooked.alpha
-    scores = ", ".join(f"{share:g}: {format_score(metric, cooked.scores[share])}" for share in sorted(cooked.scores))
-    sentences = [f"{metric} by alpha, the share of the weights of trial {name}: {scores}."]
-    if alpha == 1:
-        sentences.append(
-            f"No mean with the start equals trial {name} on validation, so nothing is written. For images of another origin "
-            "than these, which validation cannot judge, choose it yourself: --alpha 0.5."
-        )
-        return Soup(cooked.names, metric, score, single, gain, None, sentences, alpha)
-    chosen = "" if asked is not None else " alpha was chosen on these images, so it is too optimistic."
-    sentences += [
-        f"{_describe_gain(metric, gain)}{chosen}",
-        f"Exported alpha {alpha:g} to {out}: recipe of trial {name}, weights, summary, card. Its head is the trained one.",
-    ]
-    return Soup(cooked.names, metric, score, single, gain, out, sentences, alpha)
 
 
 def _measure(record: SweepRecord, cooked: Cooked) -> tuple[str, float, float, Interval]:

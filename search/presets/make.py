@@ -13,6 +13,7 @@ from search.presets.rules import (
     EMBEDDED,
     LADDER,
     SIDE_STEP,
+    STEPS_WITH_WEIGHTS,
     USED_SHARE,
     Preset,
     choose_batch,
@@ -207,7 +208,11 @@ def _with_backbone(draft: Draft, backbone: Backbone, reason: str) -> Draft:
     side = choose_side(draft.data, backbone, None if config is None else int(max(config["input_size"][1:])))
     untrained = backbone.model_copy(update={"weights": "none"})
     normalises = has_batch_norm(build_model(untrained, draft.data.classes, side))
-    return replace(draft, backbone=backbone, reason=reason, side=side, has_batch_norm=normalises)
+    made = replace(draft, backbone=backbone, reason=reason, side=side, has_batch_norm=normalises)
+    if not made.is_pretrained:
+        return made
+    batch = choose_batch(draft.data, STEPS_WITH_WEIGHTS)
+    return replace(made, batch=batch, epochs=choose_epochs(draft.preset, draft.data, batch))
 
 
 def _list_available(names: Sequence[str]) -> tuple[list[Backbone], str]:

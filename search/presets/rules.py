@@ -130,6 +130,7 @@ MOST_ENLARGED = 4  # times the side of an image
 LEAST_SIDE, MOST_LETTERS_SIDE, SIDE_STEP = 64, 64, 32  # pixels
 LEAST_BATCH, MOST_BATCH = 8, 64
 STEPS_PER_EPOCH = 8  # that an epoch has at least, if the images are enough for it
+STEPS_WITH_WEIGHTS = 16  # with pretrained weights, as few epochs follow
 IMBALANCE = 5  # the largest class has so many times the images of the smallest one
 START_SECONDS = 20.0  # until the workers have imported the libraries
 USED_SHARE = 0.8  # of the time after it; the rest is for trials of unequal length
@@ -151,9 +152,9 @@ def first_rung(preset: Preset, machine: LocalMachine) -> int:
     return max(0, preset.level + step)
 
 
-def choose_batch(data: DataFacts) -> int:
+def choose_batch(data: DataFacts, steps: int = STEPS_PER_EPOCH) -> int:
     """Return a power of two that gives an epoch some steps."""
-    most = max(LEAST_BATCH, min(MOST_BATCH, data.train_images // STEPS_PER_EPOCH))
+    most = max(LEAST_BATCH, min(MOST_BATCH, data.train_images // steps))
     return 1 << (most.bit_length() - 1)
 
 

@@ -11,6 +11,8 @@ from spaces.reading.yaml_values import dump_yaml
 from training.contract.specs import Backbone, Data
 
 FEWEST_EPOCHS_WITH_CROPS = 10
+# What a fine-tuning from the probe gains by on every set of photographs (docs/benchmarks.md, "Minutes").
+HELD: dict[str, Tree] = {"label_smoothing": {"alpha": 0.1}, "head_dropout": {"rate": 0.3}}
 
 
 @dataclass(frozen=True)
@@ -108,16 +110,22 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
         policy = {"policy": "affine_colour", "probability": Uniform(0.2, 1.0)}
     levels = draft.levels[1:] if draft.backbone.weights == "letters" else draft.levels
     unfreeze = tuple(draft.describe_level(level) for level in levels)
+    smoothing, dropout = HELD["label_smoothing"], HELD["head_dropout"]
+    if draft.preset.level:
+        smoothing = Choice(({"alpha": 0.0}, {"alpha": Uniform(0.02, 0.2)}))
+        dropout = Choice(({"rate": 0.0}, {"rate": Uniform(0.1, 0.5)}))
     techniques: dict[str, tuple[int, Tree]] = {
         "unfreeze": (0, Choice(unfreeze) if len(unfreeze) > 1 else unfreeze[0]),
         "linear_probe": (0, {"c": Choice(("off", "auto")) if draft.preset.level else "auto"}),
+        "gradient_clipping": (0, {"value": 1.0}),  # without it, the rate that is best for one set spoils another
+        "head_dropout": (0, dropout),
         "random_crop": (1 if draft.is_short else 0, Choice(({"name": "none"}, crop))),
         "flip": (0, {"probability": Choice((0.0, 0.5))}),
         "augmentation": (1, Choice(({"policy": "none"}, policy))),
         "mixup": (1, Choice(({"alpha": 0.0}, {"alpha": LogUniform(0.1, 1.0)}))),
         "cutmix": (2, Choice(({"alpha": 0.0}, {"alpha": LogUniform(0.1, 1.0)}))),
         "random_erasing": (2, Choice(({"probability": 0.0}, {"probability": Uniform(0.1, 0.5)}))),
-        "label_smoothing": (0 if draft.is_short else 1, Choice(({"alpha": 0.0}, {"alpha": Uniform(0.02, 0.2)}))),
+        "label_smoothing": (0 if draft.is_pretrained else 1, smoothing),
         "class_balance": (1, Choice(({"name": "none"}, {"name": "weights", "power": Uniform(0.2, 1.0)}))),
         "layer_decay": (2, Choice(({"factor": 1.0}, {"factor": Uniform(0.6, 0.95)}))),
         "schedule": (0, {"name": "cosine", "warmup_epochs": 1}),
@@ -127,7 +135,8 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
     if not draft.is_imbalanced:
         del techniques["class_balance"]
     if not draft.is_pretrained:
-        del techniques["linear_probe"]
+        for name in ("linear_probe", "gradient_clipping", "head_dropout"):
+            del techniques[name]
     if draft.levels == ("last",):
         del techniques["layer_decay"]  # nothing below the head trains
     return techniques
@@ -146,7 +155,7 @@ def _describe_search(draft: Draft) -> dict[str, Tree]:
         "scheduler": {"name": "asha", "min_epochs": 2 if draft.is_pretrained else 1, "reduction_factor": 2},
         "baseline": {
             **({"unfreeze": deepest} if deepest != {"level": "full"} else {}),
-            **({"linear_probe": {"c": "auto"}} if draft.is_pretrained else {}),
+            **({"linear_probe": {"c": "auto"}, **HELD} if draft.is_pretrained else {}),
             **({} if draft.is_short else {"random_crop": crop}),
             "flip": {"probability": 0.5},
             "optimizer": {"name": "adamw", "lr": float(f"{(low * high) ** 0.5:.2g}"), "weight_decay": 0.05},
@@ -158,4 +167,4 @@ def _rates(draft: Draft) -> tuple[float, float]:
     """Return the learning rates of AdamW: pretrained weights need small ones, above all without BatchNorm."""
     if not draft.is_pretrained:
         return 3e-4, 3e-2
-    return (4e-4, 1.5e-3) if draft.has_batch_norm else (3e-5, 1e-3)  # 2e-3 undoes the probe
+    return (3e-4, 1.2e-3) if draft.has_batch_norm else (3e-5, 1e-3)  # 1.6e-3 undoes the probe

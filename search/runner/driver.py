@@ -19,6 +19,7 @@ from ledger.settings import Settings
 from search.copies.ledger_copy import LedgerCopy
 from search.copies.place import CopyPlace, check_place, describe_store_error
 from search.core.controller import Controller
+from search.core.pace import keep_for_end
 from search.display.progress import Progress
 from search.runner.checkpoints import Checkpoints
 from search.runner.executor import RayLost, Work
@@ -32,12 +33,6 @@ from training.recipe import Recipe
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-REFIT_START_SECONDS = 10.0
-MORE_IMAGES = 1.2  # the images of training and validation, beside those of the training
-WITH_ALL_CPUS = 0.85  # the time of a training alone, beside that of one of several at a time
-MOST_KEPT = 0.45  # of the time budget, for the last training
 
 
 @dataclass(frozen=True)
@@ -68,10 +63,10 @@ def drive(
     began = plan.began  # of the monotonic clock, whatever happens to that of the machine
 
     def seconds_left() -> float:
-        """Return the time for trials; that of the last training, on all images, is kept."""
+        """Return the time for trials; that of the last trainings, on all images, is kept."""
         if not budget:
             return math.inf
-        return began + budget - time.monotonic() - keep_for_refit(controller, budget, plan.capacity.slots)
+        return began + budget - time.monotonic() - keep_for_end(controller.trials.best(), budget, plan.capacity.slots)
 
     controller.seconds_left = seconds_left
     controller.record(_describe_driver(plan))
@@ -133,14 +128,6 @@ def drive(
     is_lost = isinstance(crash, RayLost) and state == "interrupted" and not request()
     left = max(1.0, began + budget - time.monotonic()) if budget else None
     return SweepEnd(SweepRecord(folder, controller.ledger.events), state, undelivered, is_lost, left)
-
-
-def keep_for_refit(controller: Controller, budget: float, slots: int) -> float:
-    """Return the seconds that the last training is likely to take: the leader's recipe on more images."""
-    best = controller.trials.best()
-    seconds = (best.reports[-1].worker_seconds if best else None) or 0.0
-    factor = MORE_IMAGES * (WITH_ALL_CPUS if slots > 1 else 1.0)
-    return min(MOST_KEPT * budget, REFIT_START_SECONDS + factor * seconds)
 
 
 def _describe_driver(plan: PreparedSweep) -> DriverStarted:

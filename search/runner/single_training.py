@@ -179,5 +179,6 @@ def _plan_resources(recipe: Recipe, source: Path, cpus: int | None, device: str 
     has_gpu = find_device() == "cuda"
     if device == "cuda" and not has_gpu:
         raise UserError("--device=cuda: there is no GPU that torch can use. Give cpu.")
-    threads, workers = (cpus, 0) if cpus else split_cpus(all_cpus, not recipe.data.reads_files)
-    return Resources(threads, workers, "cuda" if has_gpu and device != "cpu" else "cpu", torch.cuda.device_count())
+    on_gpu = has_gpu and device != "cpu"
+    threads, workers = (cpus, 0) if cpus else split_cpus(all_cpus, not recipe.data.reads_files, on_gpu)
+    return Resources(threads, workers, "cuda" if on_gpu else "cpu", torch.cuda.device_count())

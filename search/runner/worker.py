@@ -208,7 +208,7 @@ def share_resources(recipe: Recipe, cpus: float, gpus: float, uses_share: bool) 
     """Return what a training in this worker may use."""
     from training.process.resources import Resources, split_cpus
 
-    threads, workers = split_cpus(_count_cpus(cpus, gpus, uses_share), not recipe.data.reads_files)
+    threads, workers = split_cpus(_count_cpus(cpus, gpus, uses_share), not recipe.data.reads_files, gpus > 0)
     device: Literal["cpu", "cuda"] = "cuda" if gpus else "cpu"
     # With a part of a GPU a trial has one device too.
     return Resources(threads, workers, device, max(1, int(gpus)), min(1.0, gpus or 1.0))

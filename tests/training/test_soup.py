@@ -1,4 +1,4 @@
-"""The mean of several trainings, or of one and its start: which are kept, and what BatchNorm's statistics are."""
+"""The mean of several trainings: which are kept, and what BatchNorm's statistics are."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import torch
 
 from training.data.load_data import load_data
 from training.data.pipelines.loaders import make_eval_loader
-from training.errors import UserError
 from training.evaluate import predict_part, restore_model
-from training.model.letters import letters_weights
 from training.recipe import read_recipe
-from training.soup import Ingredient, average, cook, mix, mix_with_start, read_start
+from training.soup import Ingredient, average, cook, mix
 
 CLASSES = tuple(map(str, range(10)))
 
@@ -92,50 +90,3 @@ def test_the_gain_is_the_difference_of_the_metric_and_its_error_is_that_of_pairs
     sign = -1 if metric == "val_loss" else 1
     assert sign * cooked.gain >= 0
     assert alone.gain == alone.gain_error == 0.0
-
-
-def test_a_mean_with_the_start_is_the_mean_of_backbones_under_the_trained_head(trained):
-    one = trained[0]
-    start = read_start(one, 10).weights
-    letters = letters_weights(one.recipe.backbone)
-    for name, value in one.weights.items():
-        assert torch.equal(start[name], value if name.startswith("fc.") else letters[name]), name
-    mixed = mix_with_start(one, CLASSES, "val_accuracy", 0.3)
-    for name, value in mixed.weights.items():
-        if value.is_floating_point() and "running" not in name:
-            expected = torch.lerp(start[name], one.weights[name], 0.3)
-            torch.testing.assert_close(value, expected, msg=name)
-    assert mixed.alpha == 0.3
-    accuracy = predict(mix([one, Ingredient("start", one.recipe, start)], load_data(one.recipe.data), 10), one.recipe)
-    half = mix_with_start(one, CLASSES, "val_accuracy", 0.5)
-    labels = torch.from_numpy(load_data(one.recipe.data).val.labels)
-    assert half.metrics["val_accuracy"] == pytest.approx((accuracy.argmax(1) == labels).double().mean().item())
-
-
-@pytest.mark.parametrize("metric", ["val_accuracy", "val_loss"])
-def test_alpha_is_the_best_on_validation(metric, trained):
-    found = mix_with_start(trained[0], CLASSES, metric)
-    assert sorted(found.scores) == [tenths / 10 for tenths in range(11)]
-    best = (min if metric == "val_loss" else max)(found.scores.values())
-    assert found.scores[found.alpha] == found.metrics[metric] == best
-    assert found.gain == pytest.approx(best - found.scores[1.0])
-
-
-def test_alpha_1_is_the_training_itself(trained, monkeypatch):
-    import training.soup
-
-    monkeypatch.setattr(training.soup, "is_better", lambda *scores: True)
-    found = mix_with_start(trained[0], CLASSES, "val_accuracy")
-    assert found.alpha == 1.0
-    assert [
-        (name, value) for name, value in found.weights.items() if not torch.equal(value, trained[0].weights[name])
-    ] == []
-
-
-def test_a_training_without_a_pretrained_start_and_a_trained_head_alone_are_refused(trained):
-    one = trained[0]
-    random = one.recipe.model_copy(update={"backbone": one.recipe.backbone.model_copy(update={"weights": "none"})})
-    with pytest.raises(UserError, match=r"backbone\.weights=none, so it started at random"):
-        mix_with_start(replace(one, recipe=random), CLASSES, "val_accuracy")
-    with pytest.raises(UserError, match=r"trained its head alone"):
-        mix_with_start(read_start(one, 10), CLASSES, "val_accuracy")

@@ -68,8 +68,7 @@ def describe_time(test: TestScored) -> str:
 class Soup:
     """The result of `sweep soup`; `gain` is the interval of its score over that of the best single trial, positive is better.
 
-    `trials` are the averaged ones, the best first. With one trial, no other improved it, and `folder` is None. With
-    `--with-start` it is one trial, and `alpha` is the share of its weights; the rest is that of its pretrained start.
+    `trials` are the averaged ones, the best first. With one trial, no other improved it, and `folder` is None.
     """
 
     trials: tuple[str, ...]
@@ -79,7 +78,6 @@ class Soup:
     gain: Interval
     folder: Path | None
     sentences: Sequence[str]
-    alpha: float | None = None
 
 
 @dataclass(frozen=True)

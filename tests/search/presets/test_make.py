@@ -83,7 +83,7 @@ def test_without_a_network_the_weights_of_an_installed_package_are_used(monkeypa
     made = make_preset("good", ["data.root=photos"])
     baseline = made.space.baselines()[0]
     assert (baseline.backbone.name, baseline.backbone.weights) == ("tf_efficientnet_lite0", "pretrained")
-    assert baseline.preprocessing.image_size == 128
+    assert (baseline.preprocessing.image_size, baseline.batch_size) == (128, 8)  # 16 steps in an epoch
     assert "from an installed package, because for larger ones the weights are not cached here" in made.notes[1]
     assert [note for note in made.notes if "[weights]" in note] == []
 

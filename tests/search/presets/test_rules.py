@@ -20,6 +20,7 @@ from search.presets.rules import (
 )
 from search.presets.space_text import Draft, write_space
 from spaces.load import load_space, parse_space
+from spaces.parameters.domains import find_parameters
 from training.contract.specs import Backbone
 from training.data.sources.image_folder import ImageFolder
 from training.process.resources import Resources
@@ -130,10 +131,20 @@ def test_a_better_preset_searches_more():
     assert counts == sorted(set(counts))
 
 
-@pytest.mark.parametrize(("epochs", "searched"), [(4, "label_smoothing"), (20, "random_crop")])
-def test_few_epochs_from_the_probe_have_no_crops(epochs, searched):
+@pytest.mark.parametrize("epochs", [4, 20])
+def test_few_epochs_from_the_probe_have_no_crops(epochs):
     draft = replace(choose("fast", LARGE, backbone=Backbone(name="convnext_tiny")), epochs=epochs)
     space = parse_space(write_space(draft, []), "made.yaml")
-    assert {"label_smoothing", "random_crop"} & set(space.recipe) == {searched}
+    assert ("random_crop" in space.recipe) == (epochs == 20)
     assert (space.baselines()[0].random_crop.name == "none") == (epochs == 4)
     assert space.search.scheduler.min_epochs == 2
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_helps_every_fine_tuning_from_the_probe_is_in_the_first_one_and_searched_where_there_is_time(preset):
+    space = parse_space(write_space(choose(preset, LARGE, backbone=Backbone(name="convnext_tiny")), []), "made.yaml")
+    first = space.baselines()[0]
+    assert (first.gradient_clipping.value, first.label_smoothing.alpha, first.head_dropout.rate) == (1.0, 0.1, 0.3)
+    searched = {steps[0] for steps, _ in find_parameters(space.recipe)}
+    assert {"label_smoothing", "head_dropout"} <= searched or preset == "fast"
+    assert not {"gradient_clipping", *(("label_smoothing", "head_dropout") if preset == "fast" else ())} & searched

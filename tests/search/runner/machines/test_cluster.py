@@ -178,10 +178,15 @@ def test_a_machine_that_cannot_reach_the_place_of_the_copies_is_named_before_the
 
 @pytest.mark.parametrize("cpus", [0.5, 1, 2, 3, 4, 16])
 def test_threads_and_loader_workers_never_exceed_a_trials_cpus(cpus):
-    for in_memory in (True, False):
-        threads, workers = split_cpus(cpus, in_memory)
+    for in_memory, on_gpu in product((True, False), repeat=2):
+        threads, workers = split_cpus(cpus, in_memory, on_gpu)
         assert threads >= 1
-        assert threads + workers <= max(1, cpus)
+        assert threads + workers == max(1, int(cpus))
+
+
+def test_a_training_on_a_cpu_computes_longer_than_it_decodes():
+    assert [split_cpus(cpus, in_memory=False) for cpus in (2, 4, 16)] == [(2, 0), (3, 1), (12, 4)]
+    assert [split_cpus(cpus, in_memory=False, on_gpu=True) for cpus in (2, 16)] == [(1, 1), (8, 8)]
 
 
 def test_the_start_of_ray_is_tried_three_times_and_then_reported_in_one_sentence(monkeypatch):
