@@ -24,7 +24,7 @@ NAMES = {
     "Ablation": "sweep of metric seeds comparisons techniques recipes notes",
     "TechniqueWorth": "technique value in_winner in_baseline",
     "Worth": "interval proven likely",
-    "Soup": "trials metric score single gain folder sentences alpha",
+    "Soup": "trials metric score single gain folder sentences",
     "DataResult": "name classes remarks shorter_side mean std input picture near_copies",
     "ClassRow": "name train val test",
     "InputRow": "image_size interpolation crop mean std random_crop flip augmentation backend",
