@@ -28,7 +28,6 @@ from training.soup import Ingredient, cook, mix
 from training.train import train
 
 METRIC = "val_accuracy"
-NOISE = 60  # deviation, in grey levels
 
 
 def train_all(seed: int, trials: int, folder: Path, overrides: list[str]) -> tuple[list[Ingredient], tuple[str, ...]]:

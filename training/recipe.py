@@ -237,11 +237,6 @@ class Recipe(Part):
         side = self.preprocessing.side
         return self.preprocessing.model_copy(update={"image_size": self.evaluation_size.scale(side)})
 
-    @property
-    def has_one_start(self) -> bool:
-        """Whether trainings on other seeds start at the same weights, so that the mean of their weights is a model too."""
-        return self.linear_probe.is_on and self.linear_probe.trains and not self.snapshots.is_on
-
     def techniques(self) -> Iterator[Technique]:
         """Return the techniques that are on, in the order of application."""
         return (part for _, part in self.parts() if isinstance(part, Technique) and part.is_on)

@@ -63,24 +63,13 @@ def cook(ingredients: Sequence[Ingredient], classes: tuple[str, ...], metric: st
     return Cooked(names, weights, metrics, error, gain, gain_error)
 
 
-def _evaluate(
-    data: ImageData,
-    class_count: int,
-    metric: str,
-    device: str,
-    chosen: Sequence[Ingredient],
-) -> Evaluated:
+def _evaluate(data: ImageData, class_count: int, metric: str, device: str, chosen: Sequence[Ingredient]) -> Evaluated:
     model = mix(chosen, data, class_count, device)
     columns = judge(*predict_part(model, data.val, chosen[0].recipe, device=device))
     return model.cpu().state_dict(), columns, *measure(columns, class_count, metric)
 
 
-def mix(
-    ingredients: Sequence[Ingredient],
-    data: ImageData,
-    class_count: int,
-    device: str = "cpu",
-) -> nn.Module:
+def mix(ingredients: Sequence[Ingredient], data: ImageData, class_count: int, device: str = "cpu") -> nn.Module:
     """Return the model with the mean weights, in eval mode; BatchNorm is measured where the trainings' statistics differ."""
     recipe = ingredients[0].recipe
     states = [ingredient.weights for ingredient in ingredients]

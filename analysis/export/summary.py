@@ -62,7 +62,6 @@ class Provenance(TypedDict):
     test: TestScore | None
     finding: NotRequired[str]  # the headline of the report or of the confirmation, where it is about this model
     soup: NotRequired[list[str]]  # the trials whose weights were averaged
-    seeds: NotRequired[list[int]]  # those of the trainings of one recipe whose weights were averaged
     trained_on: Literal["train", "train and validation"]
     classes: list[str]
     threads: int

@@ -14,25 +14,17 @@ from training.recipe import Recipe
 SHARES = {"full": 1.0, "first": 1.0, "norm_bias": 0.9, "middle": 0.8, "most": 0.6, "last": 0.4}
 STORED = 0.05  # with `last`, where the features of images that never change are stored
 
-MOST_SEEDS = 3  # of the last training, whose mean is exported
 END_START_SECONDS = 10.0
 MORE_IMAGES = 1.2  # the images of training and validation, beside those of the training
 WITH_ALL_CPUS = 0.8  # the time of a training alone, beside that of one of several at a time
-MOST_KEPT = 0.45  # of the time budget, for the last trainings
+MOST_KEPT = 0.45  # of the time budget, for the last training
 
 
 def keep_for_end(leader: Trial | None, budget: float, slots: int) -> float:
-    """Return the seconds of a time budget for the last trainings: the leader's recipe on more images, and on other seeds.
-
-    A mean of three trainings is worth more than a longer search: a few validation images say little about which recipe is
-    best (docs/benchmarks.md, "Minutes").
-    """
-    if leader is None:
-        return END_START_SECONDS
+    """Return the seconds of a time budget that the last training is likely to take: the leader's recipe on more images."""
+    seconds = (leader.reports[-1].worker_seconds if leader else None) or 0.0
     factor = MORE_IMAGES * (WITH_ALL_CPUS if slots > 1 else 1.0)
-    seconds = END_START_SECONDS + factor * (leader.reports[-1].worker_seconds or 0.0)
-    seeds = int(MOST_KEPT * budget / seconds) if leader.recipe.has_one_start else 1
-    return min(MOST_KEPT * budget, max(1, min(MOST_SEEDS, seeds)) * seconds)
+    return min(MOST_KEPT * budget, END_START_SECONDS + factor * seconds)
 
 
 def weigh(recipe: Recipe) -> float:

@@ -19,7 +19,6 @@ from ledger.formatting import plural
 from ledger.record import SweepRecord
 from ledger.trials import Trial
 from search.arguments import check_number
-from search.core.pace import MOST_SEEDS
 from search.evaluation.replications.findings import BASELINE, Confirmation, ConfirmedRecipe
 from search.evaluation.replications.replication import (
     Replicated,
@@ -41,9 +40,7 @@ if TYPE_CHECKING:
 
     from analysis.held_out.scoring import WorstError
     from training.data.files.images import ImagePart
-    from training.process.resources import Resources
     from training.recipe import Recipe
-    from training.soup import Ingredient
 
 TOP, MOST_RECIPES = 3, 1000
 
@@ -229,40 +226,40 @@ def train_release(
 ) -> bool:
     """Train a trial's recipe on training and validation images, in `folder`, and export the model to `out`.
 
-    `until` is a time of the monotonic clock at which it is given up. While there is time before it, the recipe is trained on
-    further seeds, if these start at the same weights, and the model is the mean of all. Returns whether there is a model:
-    False if it diverged or had no time.
+    `until` is a time of the monotonic clock at which it is given up. Returns whether there is a model: False if it diverged
+    or had no time.
 
     Raises:
         Interrupted: a signal ended it.
     """
     import torch
 
-    from training.soup import cook
+    from training.loop.checkpoint import read_checkpoint
+    from training.train import train
 
     saved, why = read_weights(record, trial)
     if saved is None:
         raise UserError(
             f"trial {trial.name} of {record.name} has no weights ({why}), so its recipe cannot be released."
         )
-    recipe, metric = read_recipe(saved["recipe"]), record.trials.metric
+    recipe = read_recipe(saved["recipe"])
+    folder.mkdir(exist_ok=True)
     resources = share_resources(recipe, count_cpus(), torch.cuda.device_count(), uses_share=False)
     console.print(
         f"Training on training and validation images, {plural(recipe.epochs, 'epoch')}: {describe_trial(record, trial)}."
     )
-    trained: list[Ingredient] = []
-    longest = 0.0
-    while not trained or (
-        until is not None and recipe.has_one_start and len(trained) < MOST_SEEDS and time.monotonic() + longest < until
-    ):
-        began = time.monotonic()
-        place = folder / f"seed-{recipe.seed + len(trained)}" if trained else folder
-        ingredient = _train_on_all(recipe, len(trained), place, metric, resources, way_on, until)
-        if ingredient is None:
-            break
-        trained.append(ingredient)
-        longest = max(longest, time.monotonic() - began)
-    if not trained:
+    with interruptible() as interrupted:
+        outcome = train(
+            recipe,
+            folder,
+            metric=record.trials.metric,
+            resources=resources,
+            on_report=lambda report: not interrupted() and (until is None or time.monotonic() < until),
+            release=True,
+        )
+        if interrupted():
+            raise Interrupted(interrupted.number or signal.SIGINT, way_on)
+    if outcome.state != "completed":
         return False
     source = source_of(record, trial, test, saved["classes"])
     source |= {
@@ -272,38 +269,5 @@ def train_release(
         "trained_on": "train and validation",
         "finding": headline,
     }
-    weights = trained[0].weights
-    if len(trained) > 1:
-        # These images are in the training: a mean that classifies them worse is broken, as of weights too far apart.
-        cooked = cook(trained, tuple(saved["classes"]), metric, device=resources.device)
-        weights = cooked.weights
-        source["seeds"] = [int(name) for name in cooked.names]
-        if cooked.names[1:]:
-            console.print(f"The model is the mean of {len(cooked.names)} such trainings, each on its own seed.")
-    export_model(trained[0].recipe, weights, source, out)
+    export_model(outcome.recipe, read_checkpoint(folder / "best.ckpt")["state_dict"], source, out)
     return True
-
-
-def _train_on_all(
-    recipe: Recipe, number: int, folder: Path, metric: str, resources: Resources, way_on: str, until: float | None
-) -> Ingredient | None:
-    """Train a recipe on training and validation images, on its seed plus `number`; None if it diverged or had no time."""
-    from training.loop.checkpoint import read_checkpoint
-    from training.soup import Ingredient
-    from training.train import train
-
-    folder.mkdir(exist_ok=True)
-    with interruptible() as interrupted:
-        outcome = train(
-            recipe.model_copy(update={"seed": recipe.seed + number}),
-            folder,
-            metric=metric,
-            resources=resources,
-            on_report=lambda report: not interrupted() and (until is None or time.monotonic() < until),
-            release=True,
-        )
-        if interrupted():
-            raise Interrupted(interrupted.number or signal.SIGINT, way_on)
-    if outcome.state != "completed":
-        return None
-    return Ingredient(str(outcome.recipe.seed), outcome.recipe, read_checkpoint(folder / "best.ckpt")["state_dict"])

@@ -8,9 +8,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import torch
-from rich.console import Console
-from safetensors.torch import load_file
 
 from ledger.events import Replication, ReplicationTrial
 from ledger.file import Ledger, read_events
@@ -25,7 +22,6 @@ from tests.analysis.made_up import SPACE, make_header, simulate
 from tests.commands import call
 from training.data import load_data as load
 from training.recipe import Recipe
-from training.soup import average
 
 
 @pytest.fixture
@@ -186,52 +182,6 @@ def test_the_final_model_is_trained_on_validation_images_too_and_keeps_its_last_
     assert "trained on the validation images too" in (home / "exports" / "tiny-final" / "MODEL_CARD.md").read_text()
     weights = [(home / "exports" / name / "model.safetensors").read_bytes() for name in ("tiny-final", "tiny-confirm")]
     assert weights[0] != weights[1]
-
-
-PROBE = {"linear_probe": {"c": 0.1}}
-
-
-@pytest.mark.parametrize(
-    ("seconds", "changes", "seeds"),
-    [
-        (None, PROBE, 1),  # `sweep confirm --final` has no time to fill
-        (30.0, PROBE, 1),  # the second would end too late
-        (100.0, PROBE, 2),
-        (1000.0, PROBE, 3),
-        (1000.0, {}, 1),  # heads from random starts have no mean
-        (1000.0, {"linear_probe": {"c": 0.1, "trains": False}}, 1),  # each seed gives the same model
-    ],
-)
-def test_the_time_that_is_left_goes_to_more_seeds_of_the_last_training_and_their_mean_is_exported(
-    home, monkeypatch, seconds, changes, seeds
-):
-    record = SweepRecord.open(SweepFolder(home / "sweeps" / "tiny"))
-    trial, now, trained = record.trials.best(), [0.0], []
-    saved, _ = confirmation.read_weights(record, trial)
-    saved["recipe"] |= {"backbone": {"name": "test_resnet", "weights": "letters"}, **changes}
-    whole = confirmation._train_on_all
-
-    def train(recipe, number, folder, *rest):
-        ingredient = whole(recipe, number, folder, *rest)
-        now[0] += 40.0
-        trained.append(ingredient)
-        return ingredient
-
-    monkeypatch.setattr(confirmation, "read_weights", lambda *_: (saved, ""))
-    monkeypatch.setattr(confirmation, "_train_on_all", train)
-    monkeypatch.setattr(confirmation.time, "monotonic", lambda: now[0])
-    folder, out = home / "final", home / "released"
-    assert confirmation.train_release(record, trial, folder, out, Console(), headline="", way_on="", until=seconds)
-    assert [each.recipe.seed for each in trained] == list(range(trial.recipe.seed, trial.recipe.seed + seeds))
-    summary, weights = json.loads((out / "summary.json").read_text()), load_file(out / "model.safetensors")
-    kept = [each.weights for each in trained if int(each.name) in summary.get("seeds", [trial.recipe.seed])]
-    mean = average(kept)
-    measured = ("running_mean", "running_var", "num_batches_tracked")  # anew, of BatchNorm
-    others = [name for name, value in mean.items() if not torch.equal(weights[name], value)]
-    assert [name for name in others if not name.endswith(measured)] == []
-    assert ("seeds" in summary) == (seeds > 1)
-    card = (out / "MODEL_CARD.md").read_text()
-    assert (f"the mean of those of {len(kept)} trainings" in card) == (len(kept) > 1)
 
 
 def test_each_technique_is_switched_alone_and_paired_by_seed(home, sent, capsys):
