@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from analysis.report.interactive_figures import Plots
     from ledger.record import SweepRecord
     from ledger.trials import Trial
-    from search.evaluation.replications.findings import Ablation, Confirmation, Soup
+    from search.evaluation.replications.findings import Ablation, Confirmation
 
 
 SHOWN = 10  # trials in the table of a notebook
@@ -127,18 +127,6 @@ class Result:
 
         with library_signals():
             return confirm(self.record, top, seeds, final, self.console)
-
-    def soup(self, out: str | Path | None = None) -> Soup:
-        """Average the weights of the best trials, as long as the validation score improves, and export the mean.
-
-        Args:
-            out: The folder to write. Default: `exports/NAME-soup`.
-        """
-        from search.evaluation.replications.replication import check_searched
-        from search.evaluation.soup import cook_soup
-
-        check_searched(self.record)
-        return cook_soup(self.record, None if out is None else Path(out), self.console)
 
     def ablate(self, seeds: int | None = None) -> Ablation:
         """Train the winner without each of its techniques, and the baseline with it, on the same fresh seeds.

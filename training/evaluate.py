@@ -17,23 +17,21 @@ from training.recipe import Recipe
 def restore_model(recipe: Recipe, weights: dict[str, torch.Tensor], class_count: int) -> nn.Module:
     """Return the trained model in eval mode and float32, as timm or torchvision builds it.
 
-    Techniques that belong to the model, such as `attention_pooling`, are on in it; with `snapshots` it is an `Ensemble`.
+    Techniques that belong to the model, such as `attention_pooling`, are on in it; the weights of several make an `Ensemble`.
     """
-    if recipe.snapshots.is_on:
-        alone, members = recipe.without("snapshots"), range(count_members(weights))
-        return Ensemble(
-            [restore_model(alone, _select(weights, f"{number}."), class_count) for number in members]
-        ).eval()
-    image_size = recipe.evaluation_preprocessing.side
-    model = build_bare(recipe.backbone, class_count, image_size)
-    for technique in recipe.techniques():
-        technique.rebuild(model, class_count, image_size)
+    model = _rebuild(recipe, class_count)
+    if f"0.{next(iter(model.state_dict()))}" in weights:
+        model = Ensemble([_rebuild(recipe, class_count) for _ in range(count_members(weights))])
     model.load_state_dict(weights)
     return model.eval()
 
 
-def _select(weights: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+def _rebuild(recipe: Recipe, class_count: int) -> nn.Module:
+    image_size = recipe.evaluation_preprocessing.side
+    model = build_bare(recipe.backbone, class_count, image_size)
+    for technique in recipe.techniques():
+        technique.rebuild(model, class_count, image_size)
+    return model
 
 
 def load_same_data(recipe: Recipe, classes: tuple[str, ...]) -> ImageData:

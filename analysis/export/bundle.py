@@ -81,7 +81,7 @@ def export_model(recipe: Recipe, state: Mapping[str, torch.Tensor], source: Prov
 
     check_out(out)
     summary = summarise(recipe, source)
-    if recipe.snapshots.is_on:
+    if recipe.snapshots.is_on or "ensemble" in source:
         from training.model.ensemble import count_members
 
         summary["members"] = count_members(state)
@@ -95,7 +95,7 @@ def export_model(recipe: Recipe, state: Mapping[str, torch.Tensor], source: Prov
             save_file(plain, folder / FILES["torch"], {"format": "pt"})  # without it, transformers refuses the file
         except SafetensorError as error:
             raise OSError(str(error)) from None
-        if fits_hub(recipe):
+        if fits_hub(recipe, summary):
             write_config(recipe, summary, folder / CONFIG)
         write_summary(recipe, summary, folder)
         for name in (FILES["onnx"], FILES["int8"], CONFIG, CARD):  # those of an earlier export
@@ -106,7 +106,7 @@ def write_summary(recipe: Recipe, summary: Summary, out: Path) -> None:
     """Write `summary.json`, and the model card with the same facts in words; for the hub also as its README.md."""
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     (out / "MODEL_CARD.md").write_text(describe(recipe, summary), encoding="utf-8")
-    if fits_hub(recipe):
+    if fits_hub(recipe, summary):
         (out / CARD).write_text(FRONT + describe(recipe, summary, LOADING), encoding="utf-8")
 
 

@@ -17,9 +17,9 @@ transform = timm.data.create_transform(**timm.data.resolve_model_data_config(mod
 ```"""
 
 
-def fits_hub(recipe: Recipe) -> bool:
+def fits_hub(recipe: Recipe, summary: Summary) -> bool:
     """Whether timm alone can load the export: one model of timm with its own head, not an ensemble of several."""
-    return recipe.backbone.source == "timm" and not (recipe.snapshots.is_on or recipe.attention_pooling.is_on)
+    return recipe.backbone.source == "timm" and not ("members" in summary or recipe.attention_pooling.is_on)
 
 
 def write_config(recipe: Recipe, summary: Summary, path: Path) -> None:

@@ -52,7 +52,7 @@ class Provenance(TypedDict):
     """
 
     sweep: str | None
-    trial: str | None  # of a soup the first of its trials
+    trial: str | None  # of an ensemble the first
     mlflow_run_id: str | None
     metric: str
     score: float
@@ -61,7 +61,7 @@ class Provenance(TypedDict):
     metrics: dict[str, float]
     test: TestScore | None
     finding: NotRequired[str]  # the headline of the report or of the confirmation, where it is about this model
-    soup: NotRequired[list[str]]  # the trials whose weights were averaged
+    ensemble: NotRequired[list[str]]  # the trials whose recipes were trained, where the export is the mean of several
     trained_on: Literal["train", "train and validation"]
     classes: list[str]
     threads: int

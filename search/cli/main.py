@@ -53,7 +53,6 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         results.report,
         results.confirm,
         results.ablate,
-        results.soup,
         results.export,
         predict.predict,
         mlflow_ui.ui,

@@ -107,17 +107,6 @@ def ablate(
     _run(place, as_json, lambda sweep: sweep.ablate(seeds).to_json())
 
 
-@options_of(ReadOptions, only=HERE)
-def soup(
-    *,
-    out: Annotated[Path | None, typer.Option(help="Folder to write. Default: exports/NAME-soup.")] = None,
-    as_json: AsJson = False,
-    **place: Any,
-) -> None:
-    """Average the weights of the best trials, as long as the validation score improves, and export the mean as one model."""
-    _run(place, as_json, lambda sweep: sweep.soup(out))
-
-
 @options_of(OpenOptions, only=HERE)
 def export(
     *,

@@ -17,14 +17,15 @@ STORED = 0.05  # with `last`, where the features of images that never change are
 END_START_SECONDS = 10.0
 MORE_IMAGES = 1.2  # the images of training and validation, beside those of the training
 WITH_ALL_CPUS = 0.8  # the time of a training alone, beside that of one of several at a time
-MOST_KEPT = 0.45  # of the time budget, for the last training
+MOST_KEPT = 0.45  # of the time budget, for the last trainings
+MOST_MEMBERS = 3  # of them: a fourth and fifth gain little (docs/benchmarks.md)
 
 
 def keep_for_end(leader: Trial | None, budget: float, slots: int) -> float:
-    """Return the seconds of a time budget that the last training is likely to take: the leader's recipe on more images."""
+    """Return the seconds of a time budget that the last trainings are likely to take: the leader's recipe on more images."""
     seconds = (leader.reports[-1].worker_seconds if leader else None) or 0.0
     factor = MORE_IMAGES * (WITH_ALL_CPUS if slots > 1 else 1.0)
-    return min(MOST_KEPT * budget, END_START_SECONDS + factor * seconds)
+    return min(MOST_KEPT * budget, END_START_SECONDS + MOST_MEMBERS * factor * seconds)
 
 
 def weigh(recipe: Recipe) -> float:

@@ -212,7 +212,7 @@ def _with_backbone(draft: Draft, backbone: Backbone, reason: str) -> Draft:
     if not made.is_pretrained:
         return made
     batch = choose_batch(draft.data, STEPS_WITH_WEIGHTS)
-    return replace(made, batch=batch, epochs=choose_epochs(draft.preset, draft.data, batch))
+    return replace(made, batch=batch, epochs=choose_epochs(draft.preset, draft.data, batch, has_weights=True))
 
 
 def _list_available(names: Sequence[str]) -> tuple[list[Backbone], str]:

@@ -126,11 +126,12 @@ EMBEDDED = Backbone(name="test_resnet", weights="letters")  # needs no download
 
 LARGE_GPU_GIB = 12.0
 SMALL_SIDE = 96  # images with a shorter side below this many pixels are called small
-MOST_ENLARGED = 4  # times the side of an image
+MOST_ENLARGED = 6  # times the side of an image
 LEAST_SIDE, MOST_LETTERS_SIDE, SIDE_STEP = 64, 64, 32  # pixels
 LEAST_BATCH, MOST_BATCH = 8, 64
 STEPS_PER_EPOCH = 8  # that an epoch has at least, if the images are enough for it
 STEPS_WITH_WEIGHTS = 16  # with pretrained weights, as few epochs follow
+ENOUGH_STEPS = 300  # in all, with few images and pretrained weights: twice as many gain nothing
 IMBALANCE = 5  # the largest class has so many times the images of the smallest one
 START_SECONDS = 20.0  # until the workers have imported the libraries
 USED_SHARE = 0.8  # of the time after it; the rest is for trials of unequal length
@@ -158,10 +159,11 @@ def choose_batch(data: DataFacts, steps: int = STEPS_PER_EPOCH) -> int:
     return 1 << (most.bit_length() - 1)
 
 
-def choose_epochs(preset: Preset, data: DataFacts, batch: int) -> int:
-    """Return the epochs for the steps of the preset, within its limits."""
+def choose_epochs(preset: Preset, data: DataFacts, batch: int, has_weights: bool = False) -> int:
+    """Return the epochs for the steps of the preset, within its limits; fewer with few images and pretrained weights."""
     low, high = preset.epochs
-    return min(high, max(low, math.ceil(preset.steps * batch / data.train_images)))
+    steps = min(preset.steps, ENOUGH_STEPS) if has_weights and data.train_images < FEW_IMAGES else preset.steps
+    return min(high, max(low, math.ceil(steps * batch / data.train_images)))
 
 
 def choose_side(data: DataFacts, backbone: Backbone, weights_side: int | None) -> int:

@@ -11,7 +11,6 @@ NAMED = {
     "export": "export {}",
     "confirm": "confirm {}",
     "ablate": "ablate {}",
-    "soup": "soup {}",
     "add": "add {} optimizer.lr=0.5",
 }
 COMMANDS = [
@@ -197,10 +196,6 @@ SWEEPS = {
     "ablate with one seed": ("ablate done-1 --seeds 1", "--seeds=1", "2 or more"),
     "ablate with seeds in words": ("ablate done-1 --seeds some", "--seeds=some", "whole number"),
     "ablate a winner that is the baseline": ("ablate done-1", "nothing to switch", "sweep extend done-1 --trials"),
-    "a soup of an unfinished sweep": ("soup cut-1", "cut-1: a soup needs at least two completed trials", "sweep run --keep-best"),
-    "a soup of a confirmation": ("soup confirmed-1-confirm", "confirmed-1-confirm", "confirmed-1"),
-    "a soup into a file": ("soup done-1 --out notes.txt", "--out=notes.txt"),
-    "a soup into a folder of others": ("soup done-1 --out photos", "--out=photos", "other files"),
     "a password in a store's address": ("run quick --tracking-uri http://ana:hush@127.0.0.1:9", "***@127.0.0.1:9", "MLFLOW_TRACKING_URI"),
     "a password in a store's address to train with": ("train recipe.yaml --out fresh --tracking-uri postgresql://ana:hush@db/mlflow", "--tracking-uri", "***@db/mlflow"),
     "export onto a recipe of one's own": ("export done-1 --out .", "--out=.", "Name a new folder"),

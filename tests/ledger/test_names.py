@@ -17,7 +17,6 @@ COMMANDS = {
     "export": ["export"],
     "confirm": ["confirm"],
     "ablate": ["ablate"],
-    "soup": ["soup"],
     "show": ["show"],
     "report": ["report"],
     "stop": ["stop"],

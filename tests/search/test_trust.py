@@ -27,7 +27,7 @@ WITH_STORE = ["resume tiny", "extend tiny --trials 1", "confirm tiny", "ablate t
 WITH_STORE += ["export tiny --register model"]
 DRIVING = ["resume tiny", "extend tiny --trials 1", "confirm tiny", "ablate tiny"]
 # Commands that look at such a sweep, or change it, without its places.
-LOOKING = ["show tiny", "show tiny 0000", "list", "export tiny", "soup tiny"]
+LOOKING = ["show tiny", "show tiny 0000", "list", "export tiny"]
 LOOKING += ["add tiny optimizer.lr=0.5", "rm --yes tiny"]
 
 

@@ -48,11 +48,15 @@ LEFT_OUT = {"data", "data_parallel", "distillation", "compilation"}
 RANDOM_ON_THE_DEVICE = {"drop_path", "head_dropout", "lora"}  # a GPU draws other numbers than a CPU
 
 
+def has_libraries(example: Values) -> bool:
+    return example.get("optimizer", {}).get("name") != "adam8bit" or find_spec("bitsandbytes") is not None
+
+
 def list_cases() -> list[tuple[str, Values]]:
     cases: list[tuple[str, Values]] = [("baseline", {})]
     for name in Recipe.model_fields:
         if slot_of(Recipe, name).parts and name not in LEFT_OUT:
-            cases += [(name, example) for example in list_examples(name)]
+            cases += [(name, example) for example in list_examples(name) if has_libraries(example)]
     return cases
 
 

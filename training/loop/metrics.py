@@ -32,20 +32,6 @@ def judge(logits: torch.Tensor, labels: torch.Tensor) -> Columns:
     return labels, predicted, confidence, F.cross_entropy(logits, labels, reduction="none")
 
 
-def compare(before: Columns, after: Columns, class_count: int, score: str) -> tuple[float, float]:
-    """Return the change of the metric `score` between two models, and its standard error, paired by image.
-
-    Both have the same images in the same order.
-    """
-    metric = _kinds(class_count)[score]
-    change = float(metric(*after)) - float(metric(*before))
-    if score in ("val_accuracy", "val_loss"):
-        values = [c[3].double() if score == "val_loss" else (c[0] == c[1]).double() for c in (before, after)]
-        return change, float((values[1] - values[0]).std(correction=0) / len(after[0]) ** 0.5)
-    draws = [[metric(*(column[draw] for column in c)) for c in (before, after)] for draw in _resample(len(after[0]))]
-    return change, float(torch.stack([second - first for first, second in draws]).std())
-
-
 def _resample(count: int) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     return [torch.randint(count, (count,), generator=generator) for _ in range(RESAMPLES)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -22,6 +22,11 @@ def join_logits(logits: Sequence[torch.Tensor]) -> torch.Tensor:
     if len(logits) == 1:
         return logits[0]
     return torch.stack([member.log_softmax(1) for member in logits]).logsumexp(0) - math.log(len(logits))
+
+
+def join_weights(members: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Return the weights of the ensemble of models with these weights."""
+    return {f"{number}.{name}": value for number, member in enumerate(members) for name, value in member.items()}
 
 
 def count_members(names: Iterable[str]) -> int:

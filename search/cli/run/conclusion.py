@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -26,9 +23,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from search.result import Result
-
-
-GRACE = 0.05  # of the time budget, that the last training may take more than is left of it
 
 
 def conclude(result: Result, publish: bool = False) -> None:
@@ -51,7 +45,9 @@ def conclude(result: Result, publish: bool = False) -> None:
         exported = export_trial(record, None, None, headline=finding[0])
         console.print(exported.sentence)
         if result.seconds_left and result.state != "interrupted" and (exported.folder / "model.safetensors").exists():
-            _refit(record, exported.folder, result.seconds_left, finding[0], console)
+            from search.evaluation.release import train_ensemble
+
+            train_ensemble(record, result.seconds_left, exported.folder, console, finding[0])
         if publish:
             publish_export(record, exported.folder)
     if result.undelivered:
@@ -80,21 +76,6 @@ def conclude(result: Result, publish: bool = False) -> None:
         raise typer.Exit(130)
     if not best:
         raise typer.Exit(1)
-
-
-def _refit(record: SweepRecord, out: Path, seconds: float, headline: str, console: Console) -> None:
-    """Train the winner on training and validation images, and let that model take the place of the validated one."""
-    from search.evaluation.replications.confirmation import train_release
-
-    best, folder = record.trials.best(), record.folder.path / "final"
-    assert best is not None  # it was exported
-    shutil.rmtree(folder, ignore_errors=True)  # that of an earlier winner
-    until = time.monotonic() + seconds + GRACE * (record.settings.time_budget_seconds or 0.0)
-    way_on = f"{out} has the model without the images of the validation."
-    if train_release(record, best, folder, out, console, headline=headline, way_on=way_on, until=until):
-        way_on = f"{out} has that model; its score is from before, because validation images are now in its training."
-    console.print(way_on, markup=False)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _describe_ui(tracking_uri: str) -> str:

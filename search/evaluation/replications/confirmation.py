@@ -5,20 +5,19 @@ The best of many trials was also lucky (the winner's curse), so only seeds that 
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.effects.intervals import Interval, paired_interval, rank_ranges, score_interval, score_noise
-from analysis.export.bundle import check_out, export_model
+from analysis.export.bundle import check_out
 from ledger.events import TestOpened, TestScored
 from ledger.folder import SweepFolder
-from ledger.formatting import plural
 from ledger.record import SweepRecord
 from ledger.trials import Trial
 from search.arguments import check_number
+from search.evaluation.release import train_release
 from search.evaluation.replications.findings import BASELINE, Confirmation, ConfirmedRecipe
 from search.evaluation.replications.replication import (
     Replicated,
@@ -28,11 +27,9 @@ from search.evaluation.replications.replication import (
     publish,
     replicate,
 )
-from search.evaluation.trial_export import describe_trial, read_weights, source_of, write_trial
-from search.runner.interrupt import Interrupted, interruptible
-from search.runner.worker import share_resources
+from search.evaluation.trial_export import read_weights, write_trial
 from training.errors import UserError
-from training.process.resources import count_cpus, find_device
+from training.process.resources import find_device
 from training.recipe import read_recipe
 
 if TYPE_CHECKING:
@@ -203,71 +200,9 @@ def _train_release(replicated: Replicated, trial: Trial, headline: str, console:
     """
     record, out = replicated.record, Path("exports") / f"{replicated.event.of}-final"
     way_on = f"Continue with: sweep confirm {replicated.event.of} --final"
-    folder = record.folder.path / "final"
-    if not train_release(record, trial, folder, out, console, headline=headline, way_on=way_on, test=record.test):
+    if not train_release(record, trial, out, console, headline=headline, way_on=way_on, test=record.test):
         raise UserError(
             f"{record.name}: its recipe diverged on training and validation images together, so there is no model to "
             f"release. The confirmed model is the best there is: exports/{record.name}."
         )
     console.print(f"Exported the model to release to {out}: recipe, weights, summary, card.", markup=False)
-
-
-def train_release(
-    record: SweepRecord,
-    trial: Trial,
-    folder: Path,
-    out: Path,
-    console: Console,
-    *,
-    headline: str,
-    way_on: str,
-    test: TestScored | None = None,
-    until: float | None = None,
-) -> bool:
-    """Train a trial's recipe on training and validation images, in `folder`, and export the model to `out`.
-
-    `until` is a time of the monotonic clock at which it is given up. Returns whether there is a model: False if it diverged
-    or had no time.
-
-    Raises:
-        Interrupted: a signal ended it.
-    """
-    import torch
-
-    from training.loop.checkpoint import read_checkpoint
-    from training.train import train
-
-    saved, why = read_weights(record, trial)
-    if saved is None:
-        raise UserError(
-            f"trial {trial.name} of {record.name} has no weights ({why}), so its recipe cannot be released."
-        )
-    recipe = read_recipe(saved["recipe"])
-    folder.mkdir(exist_ok=True)
-    resources = share_resources(recipe, count_cpus(), torch.cuda.device_count(), uses_share=False)
-    console.print(
-        f"Training on training and validation images, {plural(recipe.epochs, 'epoch')}: {describe_trial(record, trial)}."
-    )
-    with interruptible() as interrupted:
-        outcome = train(
-            recipe,
-            folder,
-            metric=record.trials.metric,
-            resources=resources,
-            on_report=lambda report: not interrupted() and (until is None or time.monotonic() < until),
-            release=True,
-        )
-        if interrupted():
-            raise Interrupted(interrupted.number or signal.SIGINT, way_on)
-    if outcome.state != "completed":
-        return False
-    source = source_of(record, trial, test, saved["classes"])
-    source |= {
-        "best_epoch": recipe.epochs,
-        "threads": resources.threads,
-        "mlflow_run_id": None,
-        "trained_on": "train and validation",
-        "finding": headline,
-    }
-    export_model(outcome.recipe, read_checkpoint(folder / "best.ckpt")["state_dict"], source, out)
-    return True

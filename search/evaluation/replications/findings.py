@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from analysis.effects.intervals import Interval
 from ledger.events import TestScored
@@ -62,22 +61,6 @@ class Confirmation:
 def describe_time(test: TestScored) -> str:
     """Return the time at which the test split was scored, with minutes, in UTC."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(test.time))
-
-
-@dataclass(frozen=True)
-class Soup:
-    """The result of `sweep soup`; `gain` is the interval of its score over that of the best single trial, positive is better.
-
-    `trials` are the averaged ones, the best first. With one trial, no other improved it, and `folder` is None.
-    """
-
-    trials: tuple[str, ...]
-    metric: str
-    score: float
-    single: float
-    gain: Interval
-    folder: Path | None
-    sentences: Sequence[str]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from analysis.effects.intervals import Interval
 from ledger.events import TestScored
 from search.cli.json_output import apart
 from search.cli.main import app
-from search.evaluation.replications.findings import Ablation, Confirmation, ConfirmedRecipe, Soup, TechniqueWorth, Worth
+from search.evaluation.replications.findings import Ablation, Confirmation, ConfirmedRecipe, TechniqueWorth, Worth
 from search.result import Result
 from tests.commands import read
 
@@ -24,7 +24,6 @@ NAMES = {
     "Ablation": "sweep of metric seeds comparisons techniques recipes notes",
     "TechniqueWorth": "technique value in_winner in_baseline",
     "Worth": "interval proven likely",
-    "Soup": "trials metric score single gain folder sentences",
     "DataResult": "name classes remarks shorter_side mean std input picture near_copies",
     "ClassRow": "name train val test",
     "InputRow": "image_size interpolation crop mean std random_crop flip augmentation backend",
@@ -51,7 +50,6 @@ ABLATED = Ablation(
     {"winner": GAIN},
     [],
 )
-COOKED = Soup(("0003", "0001"), "val_accuracy", 2 / 3, 0.5, GAIN, Path("exports/mean"), ["a sentence"])
 
 
 @pytest.fixture
@@ -69,7 +67,6 @@ def opened(monkeypatch):
     monkeypatch.setattr("search.open", lambda *_, console, **__: Result(None, "", 0, console))
     monkeypatch.setattr(Result, "confirm", give(CONFIRMED))
     monkeypatch.setattr(Result, "ablate", give(ABLATED))
-    monkeypatch.setattr(Result, "soup", give(COOKED))
 
 
 def test_the_names_of_all_fields_are_stable_and_documented():
@@ -85,14 +82,12 @@ def test_confirm_prints_the_content_of_its_file(opened, capsys):
     assert plain["test"]["results"]["accuracy"]["mean"] is None  # JSON has no NaN
 
 
-def test_ablate_and_soup_print_their_results(opened, capsys):
+def test_ablate_prints_its_results(opened, capsys):
     assert json.loads(read(capsys, "ablate", "tiny", "--json"))["techniques"][0]["in_winner"]["proven"] is True
-    cooked = json.loads(read(capsys, "soup", "tiny", "--json"))
-    assert (cooked["score"], cooked["folder"]) == (2 / 3, "exports/mean")
 
 
 def test_without_the_option_messages_are_on_the_standard_output(opened, capsys):
-    assert read(capsys, "soup", "tiny") == "progress\na library prints\n"
+    assert read(capsys, "ablate", "tiny") == "progress\na library prints\n"
 
 
 def test_messages_go_to_standard_error_if_the_output_is_for_programs(capsys):

@@ -83,7 +83,7 @@ def test_without_a_network_the_weights_of_an_installed_package_are_used(monkeypa
     made = make_preset("good", ["data.root=photos"])
     baseline = made.space.baselines()[0]
     assert (baseline.backbone.name, baseline.backbone.weights) == ("tf_efficientnet_lite0", "pretrained")
-    assert (baseline.preprocessing.image_size, baseline.batch_size) == (128, 8)  # 16 steps in an epoch
+    assert (baseline.preprocessing.image_size, baseline.batch_size) == (192, 8)  # 16 steps in an epoch
     assert "from an installed package, because for larger ones the weights are not cached here" in made.notes[1]
     assert [note for note in made.notes if "[weights]" in note] == []
 
@@ -120,18 +120,18 @@ def test_a_backbone_that_is_too_slow_gives_way_to_a_smaller_one(monkeypatch):
     take(monkeypatch, lambda name: 1e6 if name.startswith("convnext") else 1.0)
     made = make_preset("best", ["data.root=photos"])
     assert made.space.baselines()[0].backbone.name == "mobilenetv3_large_100"
-    assert made.space.baselines()[0].preprocessing.image_size == 128
+    assert made.space.baselines()[0].preprocessing.image_size == 192
     assert "because convnext_nano would be too slow or too large here" in made.notes[1]
 
 
 @pytest.mark.parametrize(
     ("epoch_seconds", "side", "epochs", "levels", "techniques"),
     [
-        (0.1, 128, 40, ["last", "most", "full"], True),
-        (25.0, 128, 5, ["most", "full"], False),
-        (50.0, 128, 5, ["most"], False),
-        (140.0, 96, 3, ["most"], False),
-        (900.0, 64, 3, ["last"], False),
+        (0.1, 192, 19, ["last", "most", "full"], True),
+        (25.0, 192, 5, ["most", "full"], False),
+        (50.0, 192, 5, ["most"], False),
+        (140.0, 160, 3, ["most"], False),
+        (1800.0, 64, 3, ["last"], False),
     ],
 )
 def test_less_time_means_smaller_images_then_cheaper_levels_and_fewer_techniques(

@@ -52,11 +52,13 @@ def test_few_images_get_small_batches_and_many_epochs():
     assert (choose_batch(SMALL), choose_batch(LARGE)) == (16, 64)
     assert [choose_epochs(preset, SMALL, 16) for preset in PRESETS.values()] == [15, 40, 80]
     assert [choose_epochs(preset, LARGE, 64) for preset in PRESETS.values()] == [3, 5, 10]
+    assert [choose_epochs(preset, SMALL, 8, has_weights=True) for preset in PRESETS.values()] == [10, 10, 10]
+    assert [choose_epochs(preset, LARGE, 64, has_weights=True) for preset in PRESETS.values()] == [3, 5, 10]
 
 
-def test_small_images_are_enlarged_to_four_times_their_side_and_not_to_that_of_the_weights():
+def test_small_images_are_enlarged_to_six_times_their_side_and_not_to_that_of_the_weights():
     pretrained = Backbone(name="convnext_nano")
-    assert choose_side(SMALL, pretrained, 224) == 128
+    assert choose_side(SMALL, pretrained, 224) == 192
     assert choose_side(LARGE, pretrained, 224) == 224
     assert choose_side(SMALL, EMBEDDED, None) == 32
     assert choose_side(LARGE, EMBEDDED, None) == 64

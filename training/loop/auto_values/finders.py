@@ -5,6 +5,7 @@ Lightning's batch-size finder does not fit: it needs a loader whose batch size i
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterable
 from copy import deepcopy
@@ -26,7 +27,7 @@ from training.loop.classifier import Batch, Classifier
 from training.loop.stopwatch import Stopwatch
 from training.loop.trainer import make_trainer
 from training.process.isolation import isolated_process
-from training.process.resources import MB, PeakMemory, read_gpu_limit
+from training.process.resources import read_gpu_limit
 from training.recipe import Recipe
 from training.techniques.model.unfreeze import Unfreeze
 from training.techniques.optimization.accumulation import Accumulation
@@ -135,7 +136,10 @@ def find_batch_size(recipe: Recipe, prepare: Prepare, threads: int, image_count:
             with isolated_process(recipe.seed, threads):
                 return _try_steps(recipe, prepare, size)
         except torch.OutOfMemoryError:
-            return False
+            pass
+        gc.collect()  # not within, where the error still holds the model and its gradients
+        torch.cuda.empty_cache()
+        return False
 
     size = 1
     while 2 * size <= image_count and fits(2 * size):
@@ -155,7 +159,9 @@ def _try_steps(recipe: Recipe, prepare: Prepare, size: int) -> bool:
     simple = simplify(recipe, recipe.unfreeze.deepest).without("progressive_resizing")
     sized = simple.model_copy(update={"averaging": recipe.averaging, "batch_size": size})
     classifier = prepare(sized, 2 * size)
-    memory, side = PeakMemory(classifier.plan.device), classifier.plan.image_size
+    if classifier.plan.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    side = classifier.plan.image_size
     evaluated = classifier.plan.evaluated_size or side
 
     def load(count: int, images: int, side: int) -> DataLoader[Batch]:
@@ -164,8 +170,8 @@ def _try_steps(recipe: Recipe, prepare: Prepare, size: int) -> bool:
 
     trainer = make_trainer(classifier, [], epochs=1)
     fit_quietly(trainer, classifier, load(2, size, side), load(1, choose_eval_batch(sized), evaluated))
-    # A training has batches of several sizes, which leave gaps in the memory.
-    return memory.device == "cpu" or (memory.read_mb() or 0.0) <= FULLEST * read_gpu_limit() / MB
+    # With the gaps between tensors, which the limit counts. A training has batches of several sizes, which leave more.
+    return classifier.plan.device == "cpu" or torch.cuda.max_memory_reserved() <= FULLEST * read_gpu_limit()
 
 
 def simplify(recipe: Recipe, level: str) -> Recipe:

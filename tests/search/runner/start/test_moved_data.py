@@ -183,11 +183,3 @@ def test_the_command_names_the_way_out_and_takes_it(record, tmp_path):
 
 def test_mlflow_does_not_show_the_digest_of_the_content_twice(record):
     assert "content" not in dataset_of(record.header.dataset).dataset.profile
-
-
-def test_no_soup_is_chosen_on_images_that_changed(record, tmp_path):
-    with pytest.raises(UserError, match=r"needs at least two completed trials"):
-        app(["soup", "mine"], standalone_mode=False)
-    save(tmp_path / "photos" / "dog" / "3.bmp")
-    with pytest.raises(UserError, match=r"these are not the images of mine: 1 file changed \(dog/3.bmp\)"):
-        app(["soup", "mine"], standalone_mode=False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
+import weakref
 
 import pytest
 import torch
@@ -297,3 +299,23 @@ def test_a_batch_size_and_a_rate_are_found_on_a_gpu(tiny_recipe, tmp_path):
     found = train(recipe, tmp_path, resources=Resources(device="cuda")).recipe
     assert found.batch_size == 64  # all images of an epoch fit
     assert isinstance(found.optimizer.lr, float)
+
+
+def test_a_batch_that_does_not_fit_leaves_no_model_in_memory(monkeypatch):
+    models = []
+
+    def try_steps(recipe, prepare, size):
+        if size <= 4:
+            return True
+        model = torch.nn.Linear(1, 1)
+        model.owner = [model]  # as the trainer of a model names it, and it its trainer
+        models.append(weakref.ref(model))
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(finders, "_try_steps", try_steps)
+    gc.disable()  # it would come at some time, perhaps after the training
+    try:
+        recipe = finders.find_batch_size(read_recipe({"batch_size": "auto"}), lambda *_: None, 1, 64)
+        assert (recipe.batch_size, [model() for model in models]) == (4, [None])
+    finally:
+        gc.enable()

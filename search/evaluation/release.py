@@ -1,0 +1,196 @@
+"""The last training: on the images of training and validation together, by one recipe or by several for one ensemble."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.export.bundle import check_out, export_model
+from ledger.formatting import plural
+from ledger.record import SweepRecord
+from ledger.trials import Trial
+from search.core.pace import MOST_MEMBERS
+from search.evaluation.trial_export import describe_trial, read_weights, source_of
+from search.runner.interrupt import Interrupted, interruptible
+from search.runner.worker import share_resources
+from training.contract.technique import Technique
+from training.errors import UserError
+from training.model.ensemble import join_weights
+from training.process.resources import count_cpus
+from training.recipe import Recipe, read_recipe
+
+if TYPE_CHECKING:
+    import torch
+    from rich.console import Console
+
+    from analysis.export.summary import Provenance
+    from ledger.events import TestScored
+
+GRACE = 0.05  # of the time budget, that the first training may take more than is left of it
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training on training and validation images: its resolved recipe, the weights of its last epoch, its CPU threads."""
+
+    recipe: Recipe
+    weights: dict[str, torch.Tensor]
+    threads: int
+
+
+def train_release(
+    record: SweepRecord,
+    trial: Trial,
+    out: Path,
+    console: Console,
+    *,
+    headline: str,
+    way_on: str,
+    test: TestScored | None,
+) -> bool:
+    """Train a trial's recipe on training and validation images, and export the model to `out`.
+
+    Returns whether there is a model: False if it diverged.
+
+    Raises:
+        Interrupted: a signal ended it.
+    """
+    recipe, classes = _read_recipe(record, trial)
+    trained = _train(record, recipe, describe_trial(record, trial), console, way_on)
+    if trained is None:
+        return False
+    _export([trained], source_of(record, trial, test, classes), headline, out)
+    return True
+
+
+def train_ensemble(record: SweepRecord, seconds: float, out: Path, console: Console, headline: str) -> None:
+    """Train the leaders on training and validation images while there is time; export the mean of their probabilities.
+
+    The first takes the place of the winner's export as soon as it is trained; with others, it is kept beside. The mean of
+    several trainings is better than one (Lakshminarayanan et al. 2017), most where their recipes differ (Wenzel et al.
+    2020).
+
+    Raises:
+        Interrupted: a signal ended it. The exports have what was trained before.
+    """
+    single = out.with_name(f"{out.name}-single")
+    check_out(single)
+    began, way_on = time.monotonic(), f"{out} has the model without the images of the validation."
+    until = began + seconds + GRACE * (record.settings.time_budget_seconds or 0.0)
+    trained: list[Trained] = []
+    names: list[str] = []
+    pace = 0.0  # seconds of a training here for each second of its trial
+    best, *others = _choose_members(record)
+    source = source_of(record, best[0], None, best[2])
+    for trial, recipe, _ in (best, *others):
+        now, usual = time.monotonic(), trial.reports[-1].worker_seconds or 1.0
+        if now + pace * usual > began + seconds:
+            break
+        shutil.rmtree(record.folder.path / "final", ignore_errors=True)  # that of another training
+        name = trial.name + (f" with seed {recipe.seed}" if recipe.seed != trial.recipe.seed else "")
+        if (member := _train(record, recipe, f"trial {name}", console, way_on, until)) is None:
+            break
+        pace = pace or (time.monotonic() - now) / usual
+        trained.append(member)
+        names.append(name)
+        way_on = f"{out} has that model; its score is from before, because validation images are now in its training."
+        if trained[1:]:
+            source["ensemble"] = names
+            _export(trained[:1], source_of(record, best[0], None, best[2]), headline, single)
+            way_on = (
+                f"{out} has the mean of {len(names)} models (trials {', '.join(names)}), usually better than one and as many "
+                f"times slower; {single} has the first alone. The score is from before, because validation images are now in "
+                "the training."
+            )
+        _export(trained, source, headline, out)
+    console.print(way_on, markup=False)
+    shutil.rmtree(record.folder.path / "final", ignore_errors=True)
+
+
+def _choose_members(record: SweepRecord) -> list[tuple[Trial, Recipe, tuple[str, ...]]]:
+    """Return the trials to train, with their resolved recipes: the best, and those of its architecture that may be as good.
+
+    As good is what has a score within a standard error. Then the same follow with other seeds.
+    """
+    best, *others = [trial for trial in record.trials.ranked() if trial.state == "completed"]
+    recipe, classes = _read_recipe(record, best)
+    if recipe.snapshots.is_on:  # it is an ensemble already
+        return [(best, recipe, classes)]
+    leaders = [(best, recipe)]
+    for trial in others:
+        saved, _ = read_weights(record, trial)
+        if saved is None or abs((best.score or 0.0) - (trial.score or 0.0)) > best.standard_error:
+            break
+        if _is_alike(recipe, own := read_recipe(saved["recipe"])):
+            leaders.append((trial, own))
+    rounds = product(range(MOST_MEMBERS), leaders)
+    members = [(trial, own.model_copy(update={"seed": own.seed + more}), classes) for more, (trial, own) in rounds]
+    return members[:MOST_MEMBERS]
+
+
+def _is_alike(first: Recipe, second: Recipe) -> bool:
+    """Whether the models of two recipes can be one ensemble: one architecture and one preprocessing."""
+    in_model = [name for name, part in first.parts() if isinstance(part, Technique) and part.is_in_model]
+    same = ("backbone", "preprocessing", "data", "snapshots", *in_model)
+    return all(getattr(first, name) == getattr(second, name) for name in same)
+
+
+def _read_recipe(record: SweepRecord, trial: Trial) -> tuple[Recipe, tuple[str, ...]]:
+    """Return a trial's resolved recipe and its classes."""
+    saved, why = read_weights(record, trial)
+    if saved is None:
+        raise UserError(
+            f"trial {trial.name} of {record.name} has no weights ({why}), so its recipe cannot be released."
+        )
+    return read_recipe(saved["recipe"]), tuple(saved["classes"])
+
+
+def _train(
+    record: SweepRecord, recipe: Recipe, name: str, console: Console, way_on: str, until: float = math.inf
+) -> Trained | None:
+    """Train on the images of both parts; None if it diverged, or had no time until `until` of the monotonic clock."""
+    import torch
+
+    from training.loop.checkpoint import read_checkpoint
+    from training.train import train
+
+    folder = record.folder.path / "final"
+    folder.mkdir(exist_ok=True)
+    resources = share_resources(recipe, count_cpus(), torch.cuda.device_count(), uses_share=False)
+    console.print(f"Training on training and validation images, {plural(recipe.epochs, 'epoch')}: {name}.")
+    with interruptible() as interrupted:
+        outcome = train(
+            recipe,
+            folder,
+            metric=record.trials.metric,
+            resources=resources,
+            on_report=lambda report: not interrupted() and time.monotonic() < until,
+            release=True,
+        )
+        if interrupted():
+            raise Interrupted(interrupted.number or signal.SIGINT, way_on)
+    if outcome.state != "completed":
+        return None
+    return Trained(outcome.recipe, read_checkpoint(folder / "best.ckpt")["state_dict"], resources.threads)
+
+
+def _export(members: Sequence[Trained], source: Provenance, headline: str, out: Path) -> None:
+    """Write the export of a training, or of several as one model."""
+    first = members[0]
+    facts: Provenance = {
+        **source,
+        "best_epoch": first.recipe.epochs,
+        "threads": first.threads,
+        "mlflow_run_id": None,
+        "trained_on": "train and validation",
+        "finding": headline,
+    }
+    weights = join_weights([member.weights for member in members]) if members[1:] else first.weights
+    export_model(first.recipe, weights, facts, out)

@@ -1,0 +1,120 @@
+"""The last trainings of a sweep: which recipes are trained, for how long, and that their mean is exported."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+from rich.console import Console
+
+from analysis.export.bundle import read_export
+from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
+from search.evaluation import release
+from search.evaluation.trial_export import export_trial
+from training.loop.checkpoint import read_checkpoint
+from training.recipe import read_recipe
+
+
+@pytest.fixture
+def record(home):
+    return SweepRecord.open(SweepFolder(home / "sweeps" / "tiny"))
+
+
+@pytest.fixture
+def out(record, home):
+    return export_trial(record, None, None).folder
+
+
+def train_all(record, out, seconds=1e6):
+    release.train_ensemble(record, seconds, out, Console(quiet=True), "a headline")
+
+
+def read_facts(folder):
+    return json.loads((folder / "summary.json").read_text())
+
+
+def choose(record):
+    return [(trial.name, recipe.seed) for trial, recipe, _ in release._choose_members(record)]
+
+
+def test_the_mean_of_the_leaders_takes_the_place_of_the_export_and_the_first_alone_is_kept_beside(record, out):
+    train_all(record, out)
+    single = out.with_name("tiny-single")
+    both, alone = read_export(out), read_export(single)
+    size = alone.recipe.preprocessing.image_size
+    images = torch.rand(5, 3, size, size)
+    with torch.inference_mode():
+        members = torch.stack([member(images).softmax(1) for member in both.model])
+        torch.testing.assert_close(both.model(images).softmax(1), members.mean(0))
+        torch.testing.assert_close(alone.model(images).softmax(1), members[0])
+    assert len({tuple(row) for row in members.flatten(1).tolist()}) == 3  # no training twice
+    facts = read_facts(out)
+    assert (facts["members"], facts["trained_on"], facts["best_epoch"]) == (3, "train and validation", 2)
+    assert facts["ensemble"][0] == facts["trial"] == read_facts(single)["trial"] == record.trials.best().name
+    assert "ensemble" not in read_facts(single)
+    card = (out / "MODEL_CARD.md").read_text()
+    assert f"3 models from as many trainings (trials {', '.join(facts['ensemble'])})" in card
+    assert not (out / "config.json").exists()  # timm cannot load several
+    assert (single / "config.json").exists()
+    assert not (record.folder.path / "final").exists()
+
+
+def test_the_members_are_as_good_and_of_one_architecture_else_the_best_again_with_other_seeds(record, monkeypatch):
+    best = record.trials.best()
+    monkeypatch.setattr(type(best), "standard_error", 1.0)  # all are as good
+    ranked = [trial.name for trial in record.trials.ranked()][:3]
+    assert choose(record) == [(name, 0) for name in ranked]
+    monkeypatch.setattr(release, "_is_alike", lambda first, second: False)
+    assert choose(record) == [(best.name, 0), (best.name, 1), (best.name, 2)]
+    monkeypatch.undo()
+    monkeypatch.setattr(type(best), "standard_error", -1.0)  # none is
+    assert choose(record) == [(best.name, 0), (best.name, 1), (best.name, 2)]
+
+
+@pytest.mark.parametrize(("seconds", "trained"), [(25.0, 2), (20.0, 2), (19.0, 1), (5.0, 1), (31.0, 3)])
+def test_a_training_begins_only_if_it_will_end_in_time_and_the_first_always(record, out, monkeypatch, seconds, trained):
+    began, clock = [], SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    best = record.trials.best()
+    weights = read_checkpoint(record.folder.trial(best.number) / "best.ckpt")["state_dict"]
+
+    def train(record, recipe, name, console, way_on, until):
+        began.append(recipe)
+        clock.now += 10.0
+        return release.Trained(recipe, weights, 1)
+
+    monkeypatch.setattr(release, "time", clock)
+    monkeypatch.setattr(release, "_train", train)
+    one = release._choose_members(record)[0]
+    monkeypatch.setattr(release, "_choose_members", lambda record: [one] * 3)
+    train_all(record, out, seconds)
+    assert len(began) == trained
+    assert read_facts(out).get("members", 1) == trained
+
+
+def test_what_diverges_ends_it_and_the_export_stays(record, out, monkeypatch):
+    before, trained = read_facts(out), iter([None])
+    monkeypatch.setattr(release, "_train", lambda *_: next(trained))
+    train_all(record, out)
+    assert read_facts(out) == before
+
+
+def test_snapshots_are_an_ensemble_already(record, monkeypatch):
+    recipe, classes = release._read_recipe(record, record.trials.best())
+    many = recipe.model_copy(update={"snapshots": recipe.snapshots.model_copy(update={"members": 2})})
+    monkeypatch.setattr(release, "_read_recipe", lambda *_: (many, classes))
+    assert len(release._choose_members(record)) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "alike"),
+    [
+        ({"optimizer": {"name": "adamw", "lr": 0.01}, "unfreeze": {"level": "last"}}, True),
+        ({"backbone": {"name": "resnet18"}}, False),
+        ({"preprocessing": {"image_size": 64}}, False),
+        ({"flip_average": {"enabled": True}}, False),
+        ({"evaluation_size": {"ratio": 1.5}}, False),
+    ],
+)
+def test_models_of_one_architecture_and_preprocessing_are_alike(fields, alike):
+    assert release._is_alike(read_recipe({}), read_recipe(fields)) == alike
