@@ -104,7 +104,9 @@ def make_tables(record: SweepRecord) -> Sweep:
     values = [[column.value(trial) for column in facts] for trial in recorded]
     trials = pd.DataFrame(values, columns=[column.name for column in facts])
     trials = trials.astype({column.name: float for column in facts if column.kind == float | None})  # None becomes NaN
-    recipes = pd.DataFrame([trial.recipe.flat() for trial in recorded], dtype=object).infer_objects()
+    flat = pd.DataFrame([trial.recipe.flat() for trial in recorded], dtype=object)
+    # Among numbers, pandas would make null the NaN of a field that a recipe does not have.
+    recipes = flat.apply(lambda column: column if any(value is None for value in column) else column.infer_objects())
     return Sweep(
         record.name,
         record.state,

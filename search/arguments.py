@@ -152,9 +152,13 @@ def _change_field(part: Any, name: str, change: Callable[[str], str]) -> Tree:
 
 
 def _change_texts(value: Any, change: Callable[[str], str]) -> Tree:
+    from spaces.parameters.domains import Choice
+
     if isinstance(value, str):
         return value if value in NO_FILE or "://" in value else change(value)
-    return replace(value, options=tuple(_change_texts(option, change) for option in value.options))
+    if isinstance(value, Choice):
+        return replace(value, options=tuple(_change_texts(option, change) for option in value.options))
+    return value  # null: no place
 
 
 def take_in_files(space: Space) -> Space:

@@ -159,6 +159,15 @@ def read_facts(folder: Path, form: Form = "torch") -> tuple[Recipe, Summary]:
     return recipe, summary
 
 
+def read_sweep_id(folder: Path) -> str | None:
+    """Return the id of the sweep that a folder has an export of; None if there is none, or it does not say."""
+    try:
+        summary = read_json(folder / "summary.json")
+    except (OSError, ValueError):
+        return None
+    return summary.get("sweep_id") if isinstance(summary, dict) else None
+
+
 def _damaged(folder: Path, error: Exception) -> UserError:
     return UserError(f"{folder}: the export is damaged ({error}). Make it again: sweep export NAME.")
 

@@ -7,18 +7,22 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 import numpy as np
+from rich.console import Console
+from rich.progress import Progress
 
 from analysis.export.classifier import ExportedClassifier, load_classifier
 from analysis.export.summary import Form
 from training.data.files.decode import UnreadableImage, read_image
 from training.data.files.listing import EXTENSIONS, find_files
 from training.errors import UserError, printable
+from training.process.resources import count_cpus
 from training.process.writable import complete_file
 
 DIGITS = 6
@@ -45,8 +49,9 @@ def predict_images(
 ) -> tuple[int, list[str]]:
     """Write a line for each image of a folder, for one image, or for each path of a list, into `out` or standard output.
 
-    The written names are relative to the folder; those of a list are as they stand there. Only one batch of images at a
-    time is in memory. Returns the number of images with a label, and a description of each file that could not be read.
+    The written names are relative to the folder; those of a list are as they stand there. Two batches of images at a time
+    are in memory. A terminal shows a bar meanwhile. Returns the number of images with a label, and a description of each
+    file that could not be read.
     """
     named = [(path, path) for path in images] if isinstance(images, list) else _list_images(images)
     classifier = load_classifier(export, options.form, options.device)
@@ -56,12 +61,16 @@ def predict_images(
         )
     count = 0
     unreadable: list[str] = []
-    with _opened(out) as file:
+    console = Console(stderr=True)
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    with _opened(out) as file, bar:
+        task = bar.add_task("Predicting", total=len(named))
         write = (_write_json if options.json else _write_csv)(file, classifier.classes, options.top_k)
         for names, pixels in _batches(named, classifier, options.batch_size, unreadable):
             for name, row in zip(names, classifier.classify(pixels), strict=True):
                 write(name, row)
             count += len(names)
+            bar.update(task, completed=count + len(unreadable))
     return count, unreadable
 
 
@@ -92,17 +101,26 @@ def _list_images(images: Path) -> list[tuple[str, str]]:
 def _batches(
     named: list[tuple[str, str]], classifier: ExportedClassifier, size: int, unreadable: list[str]
 ) -> Iterator[tuple[list[str], list[np.ndarray]]]:
-    """Batches of names and prepared images; unreadable files are added to `unreadable`."""
-    for start in range(0, len(named), size):
-        names, pixels = [], []
-        for path, name in named[start : start + size]:
-            try:
-                pixels.append(classifier.prepare(read_image(path, classifier.reduced_side)))
-                names.append(name)
-            except UnreadableImage as error:
-                unreadable.append(f"{printable(path)} ({error.reason})")
-        if names:
-            yield names, pixels
+    """Batches of names and prepared images, read by threads while the one before is classified.
+
+    Unreadable files are added to `unreadable`.
+    """
+
+    def read(image: tuple[str, str]) -> np.ndarray | str:
+        try:
+            return classifier.prepare(read_image(image[0], classifier.reduced_side))
+        except UnreadableImage as error:
+            return f"{printable(image[0])} ({error.reason})"
+
+    parts = [named[start : start + size] for start in range(0, len(named), size)]
+    with ThreadPoolExecutor(count_cpus()) as pool:
+        coming = pool.map(read, named[:size])
+        for part, following in zip(parts, [*parts[1:], []], strict=False):
+            images, coming = list(coming), pool.map(read, following)
+            unreadable += [image for image in images if isinstance(image, str)]
+            names = [name for (_, name), image in zip(part, images, strict=True) if not isinstance(image, str)]
+            if names:
+                yield names, [image for image in images if not isinstance(image, str)]
 
 
 def _write_csv(file: TextIO, classes: tuple[str, ...], top_k: int | None) -> Write:

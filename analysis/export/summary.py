@@ -52,6 +52,7 @@ class Provenance(TypedDict):
     """
 
     sweep: str | None
+    sweep_id: NotRequired[str]  # the random id of that sweep
     trial: str | None  # of an ensemble the first
     mlflow_run_id: str | None
     metric: str

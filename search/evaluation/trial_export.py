@@ -6,10 +6,11 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from analysis.export.bundle import check_out, export_model, export_recipe, read_export, write_summary
+from analysis.export.bundle import check_out, export_model, export_recipe, read_export, read_sweep_id, write_summary
 from analysis.export.registry import check_model_name, register
 from analysis.export.summary import Provenance
 from ledger.events import TestScored
@@ -62,7 +63,7 @@ def export_trial(
     record.refuse_missing()
     trials, test = record.trials, record.test
     trial = trials.by_number[test.trial] if test and name is None else choose_trial(trials, name, record.name)
-    out = out or Path("exports") / (f"{record.name}-{trial.name}" if name else record.name)
+    out = out or place_export(f"{record.name}-{trial.name}" if name else record.name, record)
     check_out(out)
     if extras.register is not None:
         check_model_name(extras.register)
@@ -84,6 +85,12 @@ def export_trial(
             "them. Leave these options out to export only its recipe, and train it again with sweep train."
         )
     return write_trial(record, trial, saved, why, out, extras, headline)
+
+
+def place_export(name: str, record: SweepRecord) -> Path:
+    """Return the folder for an export: `exports/NAME`, with a number where another sweep of that name has it."""
+    places = (Path("exports") / (name if number == 1 else f"{name}-{number}") for number in count(1))
+    return next(place for place in places if read_sweep_id(place) in (None, record.header.id))
 
 
 def write_trial(
@@ -140,6 +147,7 @@ def source_of(record: SweepRecord, trial: Trial, test: TestScored | None, classe
         classes=list(classes),
         threads=record.threads,
         sweep=record.name,
+        sweep_id=record.header.id,
         trial=trial.name,
         mlflow_run_id=record.run_ids.get(trial.number),
         test=cast("TestScore", test.results) if test and test.trial == trial.number else None,

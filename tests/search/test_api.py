@@ -176,6 +176,8 @@ def test_paths_inside_choices_become_absolute_too(home):
     options = "{choice: [{name: resnet18, weights: mine.safetensors}, {name: resnet18, weights: none}]}"
     space = absolute_paths(load_space("quick", [f"backbone={options}"]))
     assert [option["weights"] for option in space.recipe["backbone"].options] == [f"{home}/mine.safetensors", "none"]
+    teachers = absolute_paths(load_space("quick", ["distillation={teacher: {choice: [null, big]}, temperature: 2.0}"]))
+    assert teachers.recipe["distillation"]["teacher"].options == (None, f"{home}/big")
     space = absolute_paths(load_space("quick", ["backbone.weights={choice: [letters, mine.safetensors]}"]))
     assert space.recipe["backbone"]["weights"].options == ("letters", f"{home}/mine.safetensors")
 

@@ -36,7 +36,8 @@ class SharesLoss(nn.Module):
             class_count: The number of classes.
             class_weights: The weight of each class (classes,). The loss of an image is multiplied by that of its own class,
                 or by the mean of the weights by its shares; the mean loss is over the number of images.
-            offset: Added to the logits of each image (classes,).
+            offset: Added to the logits of each image (classes,). Smoothing is then towards its softmax, not the uniform
+                distribution: else the logits of the class with the lowest offset would have to be the highest.
         """
         super().__init__()
         self.loss, self.class_count = loss, class_count
@@ -48,7 +49,8 @@ class SharesLoss(nn.Module):
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         shares = F.one_hot(targets, self.class_count) if targets.dim() == 1 else targets
         shares = shares.to(logits.dtype)
-        smoothed = self.loss.targets(shares) * (1 - self.label_smoothing) + self.label_smoothing / self.class_count
+        even = 1 / self.class_count if self.offset is None else self.offset.softmax(0).to(shares.dtype)
+        smoothed = self.loss.targets(shares) * (1 - self.label_smoothing) + self.label_smoothing * even
         losses = self.loss.losses(logits if self.offset is None else logits + self.offset, smoothed)
         return (
             losses if self.class_weights is None else losses * (shares @ self.class_weights.to(shares.dtype))

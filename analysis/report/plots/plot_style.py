@@ -14,6 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
+from training.data.inspection.fonts import find_font
+
 INK = "#3f4652"  # In an SVG, it is replaced by the text colour of the page.
 # The colours are those of charts.js.
 BLUE, ORANGE, GREEN, RED, GREY = "#3b82c4", "#dd8426", "#2b9a66", "#cf4f4f", "#8b93a1"
@@ -60,7 +62,18 @@ def finish(figure: Figure) -> Figure:
     for text in figure.findobj(Text):
         if text.get_color() == "black":
             text.set_color(INK)
+        _spell(text)
     return figure
+
+
+def _spell(text: Text) -> None:
+    """Show a text as it is, in a font that has its letters: a name with two $ is no formula."""
+    if "$" in text.get_text():  # the labels of logarithmic axes are formulas, and made later
+        text.set_parse_math(False)
+    if not text.get_text().isascii():
+        properties = text.get_fontproperties().copy()
+        properties.set_file(find_font(text.get_text()))
+        text.set_fontproperties(properties)
 
 
 def put_legend(figure: Figure, names: Mapping[str, tuple[str, float, Any]]) -> None:
@@ -87,6 +100,8 @@ def to_svg(figure: Figure, name: str) -> str:
 
 def to_png(figure: Figure) -> bytes:
     """The picture as a PNG file."""
+    for text in figure.findobj(Text):
+        _spell(text)
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=110)
     return stream.getvalue()

@@ -6,14 +6,11 @@ The best of many trials was also lucky (the winner's curse), so only seeds that 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.effects.intervals import Interval, paired_interval, rank_ranges, score_interval, score_noise
 from analysis.export.bundle import check_out
 from ledger.events import TestOpened, TestScored
-from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from ledger.trials import Trial
 from search.arguments import check_number
@@ -27,17 +24,13 @@ from search.evaluation.replications.replication import (
     publish,
     replicate,
 )
-from search.evaluation.trial_export import read_weights, write_trial
-from training.errors import UserError
+from search.evaluation.trial_export import place_export, read_weights, write_trial
+from training.errors import UserError, printable
 from training.process.resources import find_device
 from training.recipe import read_recipe
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from analysis.held_out.scoring import WorstError
-    from training.data.files.images import ImagePart
-    from training.recipe import Recipe
 
 TOP, MOST_RECIPES = 3, 1000
 
@@ -97,7 +90,7 @@ def conclude_confirmation(replicated: Replicated, console: Console) -> Confirmat
         test.time if test else time.time(),
         console,
     )
-    out = Path("exports") / record.name
+    out = place_export(record.name, record)
     check_out(out)
     headline = judge(confirmation.metric, confirmation.winner)
     written = write_trial(record, trial, *read_weights(record, trial), out, headline=headline)
@@ -143,7 +136,9 @@ def _ahead(scores: dict[str, list[float]], label: str, sign: int) -> Interval | 
 
 def _score_test(replicated: Replicated, trial: Trial) -> TestScored | None:
     """Score the winner on the test split, if the data have one. The searched sweep's ledger counts how often this was done."""
+    from analysis.held_out.score_figures import draw_worst
     from analysis.held_out.scoring import score_test
+    from training.data.files.images import ImageFiles
     from training.evaluate import load_same_data, predict_part, restore_model
 
     record = replicated.record
@@ -163,10 +158,14 @@ def _score_test(replicated: Replicated, trial: Trial) -> TestScored | None:
     replicated.source.append(TestOpened(by=record.name))
     test = predict_part(model, data.test, recipe, device=find_device())
     results = score_test((val[0].numpy(), val[1].numpy()), (test[0].numpy(), test[1].numpy()), classes)
-    if results["worst"]:
-        _draw_worst(record.folder, data.test, results["worst"], classes, recipe)
+    worst = results["worst"]
+    if isinstance(data.test.images, ImageFiles):
+        for error in worst:
+            error["file"] = printable(data.test.images.paths[error["position"]])
     event = TestScored(trial=trial.number, openings_before=before, classes=classes, results=results)
-    record.append(event)
+    record.append(event)  # before the picture, which may fail
+    if worst:
+        (record.folder.path / "worst.png").write_bytes(draw_worst(data.test, worst, classes, recipe))
     return event
 
 
@@ -178,31 +177,17 @@ def _find_trial(replicated: Replicated, label: str) -> Trial:
     return max(replicated.by_label[label], key=lambda trial: (sign * (trial.score or 0.0), -trial.number))
 
 
-def _draw_worst(
-    folder: SweepFolder, part: ImagePart, worst: list[WorstError], classes: Sequence[str], recipe: Recipe
-) -> None:
-    """Draw the worst errors into a file beside the ledger, and add the names of their images to the results."""
-    from analysis.held_out.score_figures import draw_worst
-    from training.data.files.images import ImageFiles
-    from training.errors import printable
-
-    (folder.path / "worst.png").write_bytes(draw_worst(part, worst, classes, recipe))
-    if isinstance(part.images, ImageFiles):
-        for error in worst:
-            error["file"] = printable(part.images.paths[error["position"]])
-
-
 def _train_release(replicated: Replicated, trial: Trial, headline: str, console: Console) -> None:
     """Train the recipe that `sweep confirm` scored, and export its last epoch.
 
     Raises:
         Interrupted: a signal ended it.
     """
-    record, out = replicated.record, Path("exports") / f"{replicated.event.of}-final"
+    record, out = replicated.record, place_export(f"{replicated.event.of}-final", replicated.record)
     way_on = f"Continue with: sweep confirm {replicated.event.of} --final"
     if not train_release(record, trial, out, console, headline=headline, way_on=way_on, test=record.test):
         raise UserError(
             f"{record.name}: its recipe diverged on training and validation images together, so there is no model to "
-            f"release. The confirmed model is the best there is: exports/{record.name}."
+            f"release. The confirmed model is the best there is: {place_export(record.name, record)}."
         )
     console.print(f"Exported the model to release to {out}: recipe, weights, summary, card.", markup=False)

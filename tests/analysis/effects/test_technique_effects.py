@@ -227,3 +227,24 @@ def test_verdicts_agree_with_planted_effects():
     table = {row["method"]: row for row in verdict.summarise(rows)}
     assert table["report"]["coverage"] > 0.7
     assert table["report"]["width"] < table["means of last reports"]["width"]
+
+
+IN_OPTIONS = "averaging={choice: [{name: swa, lr_factor: null}, {name: swa, lr_factor: 0.3}, {name: none}]}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        (["averaging.name=swa", "averaging.lr_factor={choice: [null, 0.3, 1.0]}"], "averaging.lr_factor"),
+        ([IN_OPTIONS], "averaging"),
+    ],
+)
+def test_null_is_a_value_like_others(overrides, name, tmp_path):
+    (tmp_path / "made-up.yaml").write_text(SPACE)
+    space = load_space(tmp_path / "made-up.yaml", ["search.scheduler={name: none}", *overrides])
+    sweep = make_tables(SweepRecord(SweepFolder(tmp_path), [make_header("nulls", space), *simulate(space).events]))
+    (parameter,) = [one for one in list_parameters(space.recipe) if one.name == name]
+    counts = [matches(level, sweep.recipes).sum() for level in list_levels(parameter) if not level.detail]
+    assert len(counts) == 3
+    assert min(counts) > 0
+    assert sum(counts) == len(sweep.trials)

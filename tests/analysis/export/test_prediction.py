@@ -187,3 +187,11 @@ def test_a_list_without_paths_is_refused(content, words, exported, tmp_path):
 def test_a_device_that_there_is_not_is_refused(device, words, exported):
     with pytest.raises(UserError, match=f"--device={device}: .*{words}"):
         load_classifier(exported, device=device)
+
+
+def test_only_a_terminal_shows_a_bar(exported, photos, tmp_path, monkeypatch, capsys):
+    predict_images(exported, photos, tmp_path / "labels.csv")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes the stream for a terminal
+    predict_images(exported, photos, tmp_path / "labels.csv")
+    assert "Predicting" in capsys.readouterr().err

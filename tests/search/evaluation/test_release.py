@@ -110,10 +110,10 @@ def test_snapshots_are_an_ensemble_already(record, monkeypatch):
     ("fields", "alike"),
     [
         ({"optimizer": {"name": "adamw", "lr": 0.01}, "unfreeze": {"level": "last"}}, True),
-        ({"backbone": {"name": "resnet18"}}, False),
+        ({"backbone": {"name": "resnet34"}}, False),
         ({"preprocessing": {"image_size": 64}}, False),
         ({"flip_average": {"enabled": True}}, False),
-        ({"evaluation_size": {"ratio": 1.5}}, False),
+        ({"evaluation_size": {"factor": 1.5}}, False),
     ],
 )
 def test_models_of_one_architecture_and_preprocessing_are_alike(fields, alike):

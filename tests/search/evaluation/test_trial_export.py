@@ -7,6 +7,7 @@ from PIL import Image
 
 from analysis.report.findings import find
 from analysis.report.sentences import describe_lead
+from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from ledger.tables import make_tables
 from tests.commands import call
@@ -45,6 +46,23 @@ def test_the_card_of_the_best_trial_has_the_headline_of_the_report_and_another_t
     other = record.trials.ranked()[1].name
     call("export", "tiny", "--trial", other)
     assert "finding" not in json.loads((home / "exports" / f"tiny-{other}" / "summary.json").read_text())
+
+
+def test_an_export_does_not_take_the_place_of_that_of_another_sweep_with_this_name(home):
+    call("export", "tiny")
+    summary = home / "exports" / "tiny" / "summary.json"
+    facts = json.loads(summary.read_text())
+    assert facts["sweep_id"] == SweepRecord.open(SweepFolder(home / "sweeps" / "tiny")).header.id
+    other = json.dumps({**facts, "sweep_id": "another"})
+    summary.write_text(other)
+    for _ in range(2):  # its own is written anew
+        call("export", "tiny")
+    assert sorted(path.name for path in (home / "exports").iterdir()) == ["tiny", "tiny-2"]
+    assert summary.read_text() == other
+    del facts["sweep_id"]  # of an earlier version, which does not say
+    summary.write_text(json.dumps(facts))
+    call("export", "tiny")
+    assert "sweep_id" in json.loads(summary.read_text())
 
 
 MISTAKES = {

@@ -12,6 +12,7 @@ from torch import nn
 from training.contract.setup import TrainingSetup
 from training.contract.specs import Preprocessing
 from training.data.files.images import ImageData
+from training.data.inspection.fonts import find_font
 from training.data.pipelines.loaders import make_loaders
 from training.process.isolation import isolated_process
 from training.recipe import Recipe
@@ -56,13 +57,14 @@ def draw_sheet(images: torch.Tensor, captions: Sequence[str], preprocessing: Pre
     texts = [caption.split("\n") for caption in captions]
     cell = side + 4, side + _TEXT * max(map(len, texts), default=1) + 7
     sheet = Image.new("RGB", (cell[0] * min(COLUMNS, len(pixels)) + 4, cell[1] * rows + 4), "white")
-    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(_TEXT - 3)
+    pen = ImageDraw.Draw(sheet)
     for index, (image, lines) in enumerate(zip(pixels.permute(0, 2, 3, 1).numpy(), texts, strict=True)):
         left, top = 4 + index % COLUMNS * cell[0], 4 + index // COLUMNS * cell[1]
         sheet.paste(
             Image.fromarray(np.ascontiguousarray(image)).resize((side, side), Image.Resampling.NEAREST), (left, top)
         )
         for number, line in enumerate(lines):
+            font = ImageFont.truetype(find_font(f"{line}…"), _TEXT - 3)
             pen.text((left, top + side + 1 + number * _TEXT), _shorten(line, side, font), fill="black", font=font)
     return sheet
 
@@ -77,7 +79,7 @@ def caption_of(target: torch.Tensor, classes: Sequence[str]) -> str:
     return " + ".join(f"{name} {100 * share:.0f}%" for share, name in sorted(shares, reverse=True))
 
 
-def _shorten(text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
+def _shorten(text: str, width: int, font: ImageFont.FreeTypeFont) -> str:
     if font.getlength(text) <= width:
         return text
     while len(text) > 1 and font.getlength(f"{text}…") > width:

@@ -21,9 +21,10 @@ class Loss(Technique):
         "Every loss takes mixed and smoothed targets. generalised learns slowly where the head is new, since most "
         "images contradict it at first: give it epochs, or a small q. class_balance=weights multiplies the loss of an"
         " image by the weight of its class. logit_adjusted is refused beside class_balance, because both correct the "
-        "same imbalance. val_loss remains the plain cross-entropy, and so comparable; compare train_loss only between"
-        " recipes with the same loss. The best learning rate depends on the loss. With bce the softmax probabilities "
-        "are not trained, so val_loss and val_ece get worse: search for val_accuracy or val_macro_f1."
+        "same imbalance; label smoothing is then towards the frequencies to the power of tau, as the uniform distribution "
+        "would make the rarest class win. val_loss remains the plain cross-entropy, and so comparable; compare train_loss "
+        "only between recipes with the same loss. The best learning rate depends on the loss. With bce the softmax "
+        "probabilities are not trained, so val_loss and val_ece get worse: search for val_accuracy or val_macro_f1."
     )
 
     name: str

@@ -208,3 +208,19 @@ def test_preparing_a_machine_reports_anomalies_in_one_line(photos, tmp_path):
 def test_the_numbers_of_images_stand_on_the_right(tmp_path, capsys):
     show_data("digits", [], tmp_path / "x.png", False, make_console())
     assert "│ 0          │   108 │         35 │   35 │" in capsys.readouterr().out
+
+
+def test_letters_that_the_usual_font_lacks_come_from_an_installed_one(monkeypatch, tmp_path):
+    from matplotlib import font_manager
+
+    from training.data.inspection.fonts import find_font
+
+    find_font.cache_clear()
+    usual = find_font("Käfer")
+    assert Path(usual).name == "DejaVuSans.ttf"
+    every = Path(usual).with_name("LastResortHE-Regular.ttf")
+    (tmp_path / "broken.ttf").write_bytes(b"no font")
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [str(every), str(tmp_path / "broken.ttf")])
+    assert find_font("猫 cat") == str(every)
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)
+    assert find_font("犬") == usual

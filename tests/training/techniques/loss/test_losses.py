@@ -13,7 +13,15 @@ from training.loop.classifier import Classifier
 from training.recipe import read_recipe
 from training.techniques.loss.class_balance import ClassWeights
 from training.techniques.loss.label_smoothing import LabelSmoothing
-from training.techniques.loss.losses import BinaryCrossEntropy, Focal, Generalised, LogitAdjusted, Poly
+from training.techniques.loss.losses import (
+    BinaryCrossEntropy,
+    CrossEntropy,
+    Focal,
+    Generalised,
+    LogitAdjusted,
+    Poly,
+    criterion_of,
+)
 
 COUNTS = (100, 20, 5)
 LOSSES = [BinaryCrossEntropy(), Focal(gamma=1.5), Poly(epsilon=2.0), Generalised(q=0.6), LogitAdjusted(tau=0.8)]
@@ -191,3 +199,44 @@ def test_the_validation_loss_remains_the_plain_cross_entropy(fit, name):
     plain = fit(epochs=1).metrics[0]
     assert metrics["train_loss"] != plain["train_loss"]
     assert 0 < metrics["val_loss"] < 4  # a sum over ten classes would be about 7
+
+
+TAIL = (600, 200, 60, 20, 10)
+UNEQUAL = torch.tensor([0.1, 0.3, 0.9, 1.2, 2.5])
+
+
+def find_optimum(loss, targets, weights, smoothing):
+    """Return the logits (N, classes) with the least loss for each row of targets, by gradient descent."""
+    setup = TrainingSetup(torch.nn.Flatten(), "cpu", 5, (len(targets),), 8, TAIL)
+    setup.class_weights, setup.label_smoothing = weights, smoothing
+    loss.apply(setup)
+    criterion, logits = criterion_of(setup), torch.zeros(len(targets), 5, requires_grad=True)
+    optimizer = torch.optim.Adam([logits], lr=0.1)
+    for _ in range(150):
+        optimizer.zero_grad()
+        criterion(logits, targets).backward()
+        optimizer.step()
+    return logits.detach()
+
+
+UNWEIGHTED = [(loss, None) for loss in (CrossEntropy(), *LOSSES, LogitAdjusted(tau=2.0))]
+WEIGHTED = [(loss, UNEQUAL) for loss in (CrossEntropy(), *WITH_WEIGHTS)]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.05, 0.3])
+@pytest.mark.parametrize(("loss", "weights"), [*UNWEIGHTED, *WEIGHTED])
+def test_the_optimum_of_every_loss_predicts_the_class_of_an_image_and_the_larger_share_of_a_mixed_one(
+    loss, weights, smoothing
+):
+    labels = torch.arange(5)
+    one_hot = F.one_hot(labels, 5).float()
+    optimum = find_optimum(loss, one_hot, weights, smoothing)
+    assert optimum.argmax(1).tolist() == labels.tolist()
+    mixed = 0.7 * one_hot + 0.3 * one_hot.roll(1, 0)
+    first = mixed.clone()
+    if loss.name == "bce":  # both are present
+        first = (mixed > 0).float()
+    if loss.name == "logit_adjusted":  # as if all classes were equally frequent
+        first = mixed / torch.tensor(TAIL) ** loss.tau
+    winners = find_optimum(loss, mixed, weights, smoothing).argmax(1)
+    assert torch.equal(first.gather(1, winners[:, None])[:, 0], first.amax(1))
