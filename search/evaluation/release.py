@@ -97,7 +97,9 @@ def train_ensemble(record: SweepRecord, seconds: float, out: Path, console: Cons
         name = trial.name + (f" with seed {recipe.seed}" if recipe.seed != trial.recipe.seed else "")
         if (member := _train(record, recipe, f"trial {name}", console, way_on, until)) is None:
             break
-        pace = pace or (time.monotonic() - now) / usual
+        pace = max(pace, (time.monotonic() - now) / usual)
+        if any(_are_equal(member.weights, other.weights) for other in trained):
+            continue  # such as a linear probe, to which a seed means nothing
         trained.append(member)
         names.append(name)
         way_on = f"{out} has that model; its score is from before, because validation images are now in its training."
@@ -105,9 +107,9 @@ def train_ensemble(record: SweepRecord, seconds: float, out: Path, console: Cons
             source["ensemble"] = names
             _export(trained[:1], source_of(record, best[0], None, best[2]), headline, single)
             way_on = (
-                f"{out} has the mean of {len(names)} models (trials {', '.join(names)}), usually better than one and as many "
-                f"times slower; {single} has the first alone. The score is from before, because validation images are now in "
-                "the training."
+                f"{out} has the mean of {len(names)} models (trials {', '.join(names)}), which is usually better than one, and "
+                f"{len(names)} times slower; {single} has the first alone. The score is from before, because validation "
+                "images are now in the training."
             )
         _export(trained, source, headline, out)
     console.print(way_on, markup=False)
@@ -133,6 +135,10 @@ def _choose_members(record: SweepRecord) -> list[tuple[Trial, Recipe, tuple[str,
     rounds = product(range(MOST_MEMBERS), leaders)
     members = [(trial, own.model_copy(update={"seed": own.seed + more}), classes) for more, (trial, own) in rounds]
     return members[:MOST_MEMBERS]
+
+
+def _are_equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return all(value.equal(second[name]) for name, value in first.items())
 
 
 def _is_alike(first: Recipe, second: Recipe) -> bool:

@@ -81,7 +81,7 @@ def test_a_training_begins_only_if_it_will_end_in_time_and_the_first_always(reco
     def train(record, recipe, name, console, way_on, until):
         began.append(recipe)
         clock.now += 10.0
-        return release.Trained(recipe, weights, 1)
+        return release.Trained(recipe, {key: value + len(began) for key, value in weights.items()}, 1)
 
     monkeypatch.setattr(release, "time", clock)
     monkeypatch.setattr(release, "_train", train)
@@ -90,6 +90,15 @@ def test_a_training_begins_only_if_it_will_end_in_time_and_the_first_always(reco
     train_all(record, out, seconds)
     assert len(began) == trained
     assert read_facts(out).get("members", 1) == trained
+
+
+def test_what_gives_the_same_weights_again_is_no_member(record, out, monkeypatch):
+    best = record.trials.best()
+    weights = read_checkpoint(record.folder.trial(best.number) / "best.ckpt")["state_dict"]
+    monkeypatch.setattr(release, "_train", lambda record, recipe, *_: release.Trained(recipe, weights, 1))
+    train_all(record, out)
+    assert "members" not in read_facts(out)
+    assert not out.with_name("tiny-single").exists()
 
 
 def test_what_diverges_ends_it_and_the_export_stays(record, out, monkeypatch):

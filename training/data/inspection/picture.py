@@ -64,7 +64,8 @@ def draw_sheet(images: torch.Tensor, captions: Sequence[str], preprocessing: Pre
             Image.fromarray(np.ascontiguousarray(image)).resize((side, side), Image.Resampling.NEAREST), (left, top)
         )
         for number, line in enumerate(lines):
-            font = ImageFont.truetype(find_font(f"{line}…"), _TEXT - 3)
+            # Raqm, the other engine, refuses some texts.
+            font = ImageFont.truetype(find_font(f"{line}…"), _TEXT - 3, layout_engine=ImageFont.Layout.BASIC)
             pen.text((left, top + side + 1 + number * _TEXT), _shorten(line, side, font), fill="black", font=font)
     return sheet
 
