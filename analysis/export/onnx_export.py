@@ -76,7 +76,8 @@ def quantise(exported: Exported, data: ImageData) -> Int8Facts:
     whole, path = exported.folder / "model.onnx", exported.folder / "model.int8.onnx"
     with tempfile.TemporaryDirectory() as folder:
         prepared = Path(folder, "model.onnx")
-        quant_pre_process(whole, prepared)
+        # The symbolic inference of shapes does not know how an ensemble joins its members; the usual one does.
+        quant_pre_process(whole, prepared, skip_symbolic_shape="members" in exported.summary)
         quantize_static(
             prepared,
             path,

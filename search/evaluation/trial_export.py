@@ -10,7 +10,15 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from analysis.export.bundle import check_out, export_model, export_recipe, read_export, read_sweep_id, write_summary
+from analysis.export.bundle import (
+    check_out,
+    export_model,
+    export_recipe,
+    read_export,
+    read_facts,
+    read_sweep_id,
+    write_summary,
+)
 from analysis.export.registry import check_model_name, register
 from analysis.export.summary import Provenance
 from ledger.events import TestScored
@@ -58,11 +66,12 @@ def export_trial(
     """Export the best trial, or the one named.
 
     For a confirmation, the best trial is the one that was scored on the test split. `headline` is what the sweep's report
-    says of its best trial, where that is known already.
+    says of its best trial, at the end of the sweep; later, a model that was trained last is kept in its place.
     """
     record.refuse_missing()
     trials, test = record.trials, record.test
     trial = trials.by_number[test.trial] if test and name is None else choose_trial(trials, name, record.name)
+    is_open = (name, out, headline) == (None, None, None)
     out = out or place_export(f"{record.name}-{trial.name}" if name else record.name, record)
     check_out(out)
     if extras.register is not None:
@@ -78,6 +87,10 @@ def export_trial(
             )
     if extras.onnx or extras.int8:
         require("--int8" if extras.int8 else "--onnx", "onnx", "onnxruntime", "onnxscript")
+    if is_open and _is_release_of(trial, out):
+        more = _add(record, out, extras) if extras.need_weights else ""
+        alone = f"Trial {trial.name} as it was scored: sweep export {record.name} --trial {trial.name}."
+        return TrialExport(out, f"{out} has the model that was trained last, on validation images too.{more} {alone}")
     saved, why = read_weights(record, trial)
     if saved is None and extras.need_weights:
         raise UserError(
@@ -85,6 +98,15 @@ def export_trial(
             "them. Leave these options out to export only its recipe, and train it again with sweep train."
         )
     return write_trial(record, trial, saved, why, out, extras, headline)
+
+
+def _is_release_of(trial: Trial, out: Path) -> bool:
+    """Whether a folder has the model of a sweep's end with this winner, which is better than the trial's own."""
+    try:
+        summary = read_facts(out)[1]
+    except UserError:
+        return False
+    return summary.get("trained_on") != "train" and summary.get("trial") == trial.name
 
 
 def place_export(name: str, record: SweepRecord) -> Path:

@@ -12,6 +12,7 @@ from search.core.pace import SHARES
 from search.presets.rules import (
     EMBEDDED,
     LADDER,
+    MOST_ENLARGED,
     SIDE_STEP,
     STEPS_WITH_WEIGHTS,
     USED_SHARE,
@@ -45,6 +46,7 @@ DEEPEST_SHARE = 0.4  # of the time after the start, that one trial of the deepes
 # for the last training, on all images
 TRIAL_SHARE = 0.12  # of the time of the sweep, that it takes with more epochs than the usual ones
 FIRST_SECONDS = 35.0  # until the first trial trains
+ENLARGED_EPOCHS = 10  # that fit in that time, for small images to be enlarged further
 FEWEST_EPOCHS, USUAL_EPOCHS = 3, 5  # of a fine-tuning that starts at the probe; three of the whole network are too few
 
 
@@ -205,10 +207,12 @@ def _with_backbone(draft: Draft, backbone: Backbone, reason: str) -> Draft:
     from training.model.weights import pretrained_config
 
     config = pretrained_config(backbone)
-    side = choose_side(draft.data, backbone, None if config is None else int(max(config["input_size"][1:])))
+    weights_side = None if config is None else int(max(config["input_size"][1:]))
+    side = choose_side(draft.data, backbone, weights_side)
+    most_side = choose_side(draft.data, backbone, weights_side, MOST_ENLARGED)
     untrained = backbone.model_copy(update={"weights": "none"})
     normalises = has_batch_norm(build_model(untrained, draft.data.classes, side))
-    made = replace(draft, backbone=backbone, reason=reason, side=side, has_batch_norm=normalises)
+    made = replace(draft, backbone=backbone, reason=reason, side=side, most_side=most_side, has_batch_norm=normalises)
     if not made.is_pretrained:
         return made
     batch = choose_batch(draft.data, STEPS_WITH_WEIGHTS)
@@ -267,6 +271,12 @@ def _fill_with_cheap_trials(timed: TimedDraft, seconds: float, others: Sequence[
             return epochs
         return USUAL_EPOCHS if levels[-1] == "full" else FEWEST_EPOCHS
 
+    # Ten epochs with larger images gain a point, five no more than ten with these (docs/benchmarks.md, "Minutes").
+    while is_side_free and side + SIDE_STEP <= draft.most_side:
+        side += SIDE_STEP
+        if ENLARGED_EPOCHS * find_epoch_seconds() > TRIAL_SHARE * seconds:
+            side -= SIDE_STEP
+            break
     while len(levels) > 1 and count_fewest() * find_epoch_seconds() > share:
         if is_side_free and levels[-1] == draft.levels[1] and side - SIDE_STEP >= least_side(draft.data):
             side -= SIDE_STEP

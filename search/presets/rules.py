@@ -126,7 +126,7 @@ EMBEDDED = Backbone(name="test_resnet", weights="letters")  # needs no download
 
 LARGE_GPU_GIB = 12.0
 SMALL_SIDE = 96  # images with a shorter side below this many pixels are called small
-MOST_ENLARGED = 6  # times the side of an image
+ENLARGED, MOST_ENLARGED = 4, 6  # times the side of an image; the second where there is time
 LEAST_SIDE, MOST_LETTERS_SIDE, SIDE_STEP = 64, 64, 32  # pixels
 LEAST_BATCH, MOST_BATCH = 8, 64
 STEPS_PER_EPOCH = 8  # that an epoch has at least, if the images are enough for it
@@ -166,13 +166,13 @@ def choose_epochs(preset: Preset, data: DataFacts, batch: int, has_weights: bool
     return min(high, max(low, math.ceil(steps * batch / data.train_images)))
 
 
-def choose_side(data: DataFacts, backbone: Backbone, weights_side: int | None) -> int:
+def choose_side(data: DataFacts, backbone: Backbone, weights_side: int | None, enlarged: int = ENLARGED) -> int:
     """Return the largest side of the model's input, in pixels; `weights_side` is that of the pretrained weights, if any.
 
     Small images are enlarged, because pretrained filters see little in them.
     """
     if weights_side is not None:
-        return min(weights_side, max(LEAST_SIDE, MOST_ENLARGED * data.side // SIDE_STEP * SIDE_STEP))
+        return min(weights_side, max(LEAST_SIDE, enlarged * data.side // SIDE_STEP * SIDE_STEP))
     most = MOST_LETTERS_SIDE if backbone.weights == "letters" else USUAL_SIDE
     return min(most, max(SIDE_STEP, data.side // SIDE_STEP * SIDE_STEP))
 

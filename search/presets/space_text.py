@@ -31,6 +31,7 @@ class Draft:
     trials: int
     levels: tuple[str, ...] = ("last", "most", "full")  # of unfreeze, the deepest last
     has_batch_norm: bool = False
+    most_side: int = 0  # where there is time
 
     @property
     def is_small(self) -> bool:

@@ -12,6 +12,7 @@ from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from search.evaluation import release
 from search.evaluation.trial_export import export_trial
+from tests.commands import call
 from training.loop.checkpoint import read_checkpoint
 from training.recipe import read_recipe
 
@@ -58,6 +59,29 @@ def test_the_mean_of_the_leaders_takes_the_place_of_the_export_and_the_first_alo
     assert not (out / "config.json").exists()  # timm cannot load several
     assert (single / "config.json").exists()
     assert not (record.folder.path / "final").exists()
+
+
+def test_a_later_export_keeps_the_last_training_and_a_named_trial_is_as_it_was_scored(record, out, capsys):
+    train_all(record, out)
+    before = (out / "model.safetensors").read_bytes()
+    call("export", "tiny")
+    assert "tiny has the model that was trained last, on validation images too." in capsys.readouterr().out
+    assert (out / "model.safetensors").read_bytes() == before
+    best = record.trials.best().name
+    call("export", "tiny", "--trial", best)
+    assert read_facts(out.with_name(f"tiny-{best}"))["trained_on"] == "train"
+    assert export_trial(record, None, None, headline="of the end").folder == out  # the end of a resumed sweep
+    assert read_facts(out)["trained_on"] == "train"
+
+
+@pytest.mark.slow
+def test_a_later_export_adds_the_onnx_forms_of_an_ensemble(record, out, capsys):
+    train_all(record, out)
+    call("export", "tiny", "--int8")
+    facts = read_facts(out)
+    assert facts["members"] == 3
+    assert facts["onnx"]["largest_difference"] < 1e-3
+    assert facts["int8"]["val_accuracy"] == pytest.approx(facts["int8"]["val_accuracy_float32"], abs=0.05)
 
 
 def test_the_members_are_as_good_and_of_one_architecture_else_the_best_again_with_other_seeds(record, monkeypatch):

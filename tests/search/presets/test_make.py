@@ -128,10 +128,11 @@ def test_a_backbone_that_is_too_slow_gives_way_to_a_smaller_one(monkeypatch):
     ("epoch_seconds", "side", "epochs", "levels", "techniques"),
     [
         (0.1, 192, 19, ["last", "most", "full"], True),
-        (25.0, 192, 5, ["most", "full"], False),
-        (50.0, 192, 5, ["most"], False),
-        (140.0, 160, 3, ["most"], False),
-        (1800.0, 64, 3, ["last"], False),
+        (3.0, 160, 12, ["last", "most", "full"], True),
+        (25.0, 128, 5, ["most", "full"], False),
+        (50.0, 128, 5, ["most"], False),
+        (140.0, 96, 3, ["most"], False),
+        (900.0, 64, 3, ["last"], False),
     ],
 )
 def test_less_time_means_smaller_images_then_cheaper_levels_and_fewer_techniques(

@@ -56,9 +56,9 @@ def test_few_images_get_small_batches_and_many_epochs():
     assert [choose_epochs(preset, LARGE, 64, has_weights=True) for preset in PRESETS.values()] == [3, 5, 10]
 
 
-def test_small_images_are_enlarged_to_six_times_their_side_and_not_to_that_of_the_weights():
+def test_small_images_are_enlarged_to_four_or_six_times_their_side_and_not_to_that_of_the_weights():
     pretrained = Backbone(name="convnext_nano")
-    assert choose_side(SMALL, pretrained, 224) == 192
+    assert (choose_side(SMALL, pretrained, 224), choose_side(SMALL, pretrained, 224, 6)) == (128, 192)
     assert choose_side(LARGE, pretrained, 224) == 224
     assert choose_side(SMALL, EMBEDDED, None) == 32
     assert choose_side(LARGE, EMBEDDED, None) == 64
