@@ -117,18 +117,24 @@ def train_ensemble(record: SweepRecord, seconds: float, out: Path, console: Cons
 
 
 def _choose_members(record: SweepRecord) -> list[tuple[Trial, Recipe, tuple[str, ...]]]:
-    """Return the trials to train, with their resolved recipes: the best, and those of its architecture that may be as good.
+    """Return the trials to train, with their resolved recipes: the best, and those of its architecture that are as good.
 
-    As good is what has a score within a standard error. Then the same follow with other seeds.
+    As good is what has a score within half a standard error. Then the same follow with other seeds. A linear probe that is
+    ahead of a fine-tuning by less than a standard error was lucky, as more images help the fine-tuning more.
     """
-    best, *others = [trial for trial in record.trials.ranked() if trial.state == "completed"]
+    ranked = [trial for trial in record.trials.ranked() if trial.state == "completed"]
+    lead, error = ranked[0].score or 0.0, ranked[0].standard_error
+    tuned = [trial for trial in ranked if trial.recipe.linear_probe.trains]
+    if tuned and abs(lead - (tuned[0].score or 0.0)) <= error:
+        ranked = tuned
+    best, *others = ranked
     recipe, classes = _read_recipe(record, best)
     if recipe.snapshots.is_on:  # it is an ensemble already
         return [(best, recipe, classes)]
     leaders = [(best, recipe)]
     for trial in others:
         saved, _ = read_weights(record, trial)
-        if saved is None or abs((best.score or 0.0) - (trial.score or 0.0)) > best.standard_error:
+        if saved is None or abs((best.score or 0.0) - (trial.score or 0.0)) > best.standard_error / 2:
             break
         if _is_alike(recipe, own := read_recipe(saved["recipe"])):
             leaders.append((trial, own))

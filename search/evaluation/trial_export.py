@@ -87,7 +87,7 @@ def export_trial(
             )
     if extras.onnx or extras.int8:
         require("--int8" if extras.int8 else "--onnx", "onnx", "onnxruntime", "onnxscript")
-    if is_open and _is_release_of(trial, out):
+    if is_open and _is_release(out):
         more = _add(record, out, extras) if extras.need_weights else ""
         alone = f"Trial {trial.name} as it was scored: sweep export {record.name} --trial {trial.name}."
         return TrialExport(out, f"{out} has the model that was trained last, on validation images too.{more} {alone}")
@@ -100,13 +100,12 @@ def export_trial(
     return write_trial(record, trial, saved, why, out, extras, headline)
 
 
-def _is_release_of(trial: Trial, out: Path) -> bool:
-    """Whether a folder has the model of a sweep's end with this winner, which is better than the trial's own."""
+def _is_release(out: Path) -> bool:
+    """Whether a folder has the model of a sweep's end, which is better than that of a trial."""
     try:
-        summary = read_facts(out)[1]
+        return read_facts(out)[1].get("trained_on") != "train"
     except UserError:
         return False
-    return summary.get("trained_on") != "train" and summary.get("trial") == trial.name
 
 
 def place_export(name: str, record: SweepRecord) -> Path:

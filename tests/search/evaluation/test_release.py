@@ -15,6 +15,7 @@ from search.evaluation.trial_export import export_trial
 from tests.commands import call
 from training.loop.checkpoint import read_checkpoint
 from training.recipe import read_recipe
+from training.techniques.model.linear_probe import LinearProbe
 
 
 @pytest.fixture
@@ -94,6 +95,17 @@ def test_the_members_are_as_good_and_of_one_architecture_else_the_best_again_wit
     monkeypatch.undo()
     monkeypatch.setattr(type(best), "standard_error", -1.0)  # none is
     assert choose(record) == [(best.name, 0), (best.name, 1), (best.name, 2)]
+
+
+def test_a_linear_probe_that_leads_by_luck_gives_way_to_the_best_fine_tuning(record, monkeypatch):
+    best, second = record.trials.ranked()[:2]
+    probe = best.recipe.model_copy(update={"linear_probe": LinearProbe(c=0.1, trains=False)})
+    monkeypatch.setattr(best, "recipe", probe)
+    monkeypatch.setattr(type(best), "standard_error", best.score - second.score + 0.001)
+    assert choose(record)[0] == (second.name, 0)
+    assert best.name not in dict(choose(record))
+    monkeypatch.setattr(type(best), "standard_error", best.score - second.score - 0.001)
+    assert choose(record)[0] == (best.name, 0)
 
 
 @pytest.mark.parametrize(("seconds", "trained"), [(25.0, 2), (20.0, 2), (19.0, 1), (5.0, 1), (31.0, 3)])
