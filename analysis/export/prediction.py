@@ -50,8 +50,8 @@ def predict_images(
     """Write a line for each image of a folder, for one image, or for each path of a list, into `out` or standard output.
 
     The written names are relative to the folder; those of a list are as they stand there. Two batches of images at a time
-    are in memory. A terminal shows a bar meanwhile. Returns the number of images with a label, and a description of each
-    file that could not be read.
+    are in memory. A terminal shows a bar, if the lines go into a file. Returns the number of images with a label, and a
+    description of each file that could not be read.
     """
     named = [(path, path) for path in images] if isinstance(images, list) else _list_images(images)
     classifier = load_classifier(export, options.form, options.device)
@@ -62,7 +62,7 @@ def predict_images(
     count = 0
     unreadable: list[str] = []
     console = Console(stderr=True)
-    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    bar = Progress(console=console, transient=True, disable=out is None or not console.is_terminal)
     with _opened(out) as file, bar:
         task = bar.add_task("Predicting", total=len(named))
         write = (_write_json if options.json else _write_csv)(file, classifier.classes, options.top_k)

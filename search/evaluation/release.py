@@ -17,12 +17,11 @@ from ledger.formatting import plural
 from ledger.record import SweepRecord
 from ledger.trials import Trial
 from search.core.pace import MOST_MEMBERS
-from search.evaluation.trial_export import describe_trial, read_weights, source_of
+from search.evaluation.trial_export import describe_trial, place_export, read_weights, source_of
 from search.runner.interrupt import Interrupted, interruptible
 from search.runner.worker import share_resources
 from training.contract.technique import Technique
 from training.errors import UserError
-from training.model.ensemble import join_weights
 from training.process.resources import count_cpus
 from training.recipe import Recipe, read_recipe
 
@@ -38,10 +37,11 @@ GRACE = 0.05  # of the time budget, that the first training may take more than i
 
 @dataclass(frozen=True)
 class Trained:
-    """A training on training and validation images: its resolved recipe, the weights of its last epoch, its CPU threads."""
+    """A training on training and validation images: its resolved recipe, the weights of its last epoch, and its CPU threads."""
 
     recipe: Recipe
     weights: dict[str, torch.Tensor]
+    classes: tuple[str, ...]
     threads: int
 
 
@@ -62,11 +62,10 @@ def train_release(
     Raises:
         Interrupted: a signal ended it.
     """
-    recipe, classes = _read_recipe(record, trial)
-    trained = _train(record, recipe, describe_trial(record, trial), console, way_on)
+    trained = _train(record, _read_recipe(record, trial), describe_trial(record, trial), console, way_on)
     if trained is None:
         return False
-    _export([trained], source_of(record, trial, test, classes), headline, out)
+    _export([trained], {**source_of(record, trial, test, trained.classes), "finding": headline}, out)
     return True
 
 
@@ -80,16 +79,17 @@ def train_ensemble(record: SweepRecord, seconds: float, out: Path, console: Cons
     Raises:
         Interrupted: a signal ended it. The exports have what was trained before.
     """
-    single = out.with_name(f"{out.name}-single")
-    check_out(single)
+    check_out(single := place_export(f"{out.name}-single", record))
     began, way_on = time.monotonic(), f"{out} has the model without the images of the validation."
     until = began + seconds + GRACE * (record.settings.time_budget_seconds or 0.0)
     trained: list[Trained] = []
     names: list[str] = []
     pace = 0.0  # seconds of a training here for each second of its trial
-    best, *others = _choose_members(record)
-    source = source_of(record, best[0], None, best[2])
-    for trial, recipe, _ in (best, *others):
+    members = _choose_members(record)
+    first = members[0][0]
+    if first is not record.trials.best():
+        console.print(f"The probe leads by less than a standard error, so trial {first.name} trains last.")
+    for trial, recipe in members:
         now, usual = time.monotonic(), trial.reports[-1].worker_seconds or 1.0
         if now + pace * usual > began + seconds:
             break
@@ -102,21 +102,25 @@ def train_ensemble(record: SweepRecord, seconds: float, out: Path, console: Cons
             continue  # such as a linear probe, to which a seed means nothing
         trained.append(member)
         names.append(name)
+        source = source_of(record, first, None, member.classes)
+        if first is record.trials.best():
+            source["finding"] = headline
         way_on = f"{out} has that model; its score is from before, because validation images are now in its training."
+        if len(trained) == 2:
+            _export(trained[:1], source, single)
         if trained[1:]:
             source["ensemble"] = names
-            _export(trained[:1], source_of(record, best[0], None, best[2]), headline, single)
             way_on = (
                 f"{out} has the mean of {len(names)} models (trials {', '.join(names)}), which is usually better than one, and "
                 f"{len(names)} times slower; {single} has the first alone. The score is from before, because validation "
                 "images are now in the training."
             )
-        _export(trained, source, headline, out)
+        _export(trained, source, out)
     console.print(way_on, markup=False)
     shutil.rmtree(record.folder.path / "final", ignore_errors=True)
 
 
-def _choose_members(record: SweepRecord) -> list[tuple[Trial, Recipe, tuple[str, ...]]]:
+def _choose_members(record: SweepRecord) -> list[tuple[Trial, Recipe]]:
     """Return the trials to train, with their resolved recipes: the best, and those of its architecture that are as good.
 
     As good is what has a score within half a standard error. Then the same follow with other seeds. A linear probe that is
@@ -128,9 +132,9 @@ def _choose_members(record: SweepRecord) -> list[tuple[Trial, Recipe, tuple[str,
     if tuned and abs(lead - (tuned[0].score or 0.0)) <= error:
         ranked = tuned
     best, *others = ranked
-    recipe, classes = _read_recipe(record, best)
+    recipe = _read_recipe(record, best)
     if recipe.snapshots.is_on:  # it is an ensemble already
-        return [(best, recipe, classes)]
+        return [(best, recipe)]
     leaders = [(best, recipe)]
     for trial in others:
         saved, _ = read_weights(record, trial)
@@ -139,8 +143,7 @@ def _choose_members(record: SweepRecord) -> list[tuple[Trial, Recipe, tuple[str,
         if _is_alike(recipe, own := read_recipe(saved["recipe"])):
             leaders.append((trial, own))
     rounds = product(range(MOST_MEMBERS), leaders)
-    members = [(trial, own.model_copy(update={"seed": own.seed + more}), classes) for more, (trial, own) in rounds]
-    return members[:MOST_MEMBERS]
+    return [(trial, own.model_copy(update={"seed": own.seed + more})) for more, (trial, own) in rounds][:MOST_MEMBERS]
 
 
 def _are_equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
@@ -154,14 +157,14 @@ def _is_alike(first: Recipe, second: Recipe) -> bool:
     return all(getattr(first, name) == getattr(second, name) for name in same)
 
 
-def _read_recipe(record: SweepRecord, trial: Trial) -> tuple[Recipe, tuple[str, ...]]:
-    """Return a trial's resolved recipe and its classes."""
+def _read_recipe(record: SweepRecord, trial: Trial) -> Recipe:
+    """Return a trial's resolved recipe."""
     saved, why = read_weights(record, trial)
     if saved is None:
         raise UserError(
             f"trial {trial.name} of {record.name} has no weights ({why}), so its recipe cannot be released."
         )
-    return read_recipe(saved["recipe"]), tuple(saved["classes"])
+    return read_recipe(saved["recipe"])
 
 
 def _train(
@@ -190,11 +193,14 @@ def _train(
             raise Interrupted(interrupted.number or signal.SIGINT, way_on)
     if outcome.state != "completed":
         return None
-    return Trained(outcome.recipe, read_checkpoint(folder / "best.ckpt")["state_dict"], resources.threads)
+    weights = read_checkpoint(folder / "best.ckpt")["state_dict"]
+    return Trained(outcome.recipe, weights, outcome.classes, resources.threads)
 
 
-def _export(members: Sequence[Trained], source: Provenance, headline: str, out: Path) -> None:
+def _export(members: Sequence[Trained], source: Provenance, out: Path) -> None:
     """Write the export of a training, or of several as one model."""
+    from training.model.ensemble import join_weights
+
     first = members[0]
     facts: Provenance = {
         **source,
@@ -202,7 +208,6 @@ def _export(members: Sequence[Trained], source: Provenance, headline: str, out: 
         "threads": first.threads,
         "mlflow_run_id": None,
         "trained_on": "train and validation",
-        "finding": headline,
     }
     weights = join_weights([member.weights for member in members]) if members[1:] else first.weights
     export_model(first.recipe, weights, facts, out)

@@ -10,15 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from analysis.export.bundle import (
-    check_out,
-    export_model,
-    export_recipe,
-    read_export,
-    read_facts,
-    read_sweep_id,
-    write_summary,
-)
+from analysis.export.bundle import check_out, export_model, export_recipe, read_export, read_sweep_id, write_summary
 from analysis.export.registry import check_model_name, register
 from analysis.export.summary import Provenance
 from ledger.events import TestScored
@@ -62,16 +54,18 @@ def export_trial(
     out: Path | None,
     extras: Extras = Extras(),
     headline: str | None = None,
+    replaces_last: bool = False,
 ) -> TrialExport:
     """Export the best trial, or the one named.
 
     For a confirmation, the best trial is the one that was scored on the test split. `headline` is what the sweep's report
-    says of its best trial, at the end of the sweep; later, a model that was trained last is kept in its place.
+    says of its best trial, where that is known already. Without a name and a folder, a model that was trained last, on
+    validation images too, is kept as the better one, unless `replaces_last`.
     """
     record.refuse_missing()
     trials, test = record.trials, record.test
     trial = trials.by_number[test.trial] if test and name is None else choose_trial(trials, name, record.name)
-    is_open = (name, out, headline) == (None, None, None)
+    may_keep = name is None and out is None and not replaces_last
     out = out or place_export(f"{record.name}-{trial.name}" if name else record.name, record)
     check_out(out)
     if extras.register is not None:
@@ -87,7 +81,7 @@ def export_trial(
             )
     if extras.onnx or extras.int8:
         require("--int8" if extras.int8 else "--onnx", "onnx", "onnxruntime", "onnxscript")
-    if is_open and _is_release(out):
+    if may_keep and _is_release(out):
         more = _add(record, out, extras) if extras.need_weights else ""
         alone = f"Trial {trial.name} as it was scored: sweep export {record.name} --trial {trial.name}."
         return TrialExport(out, f"{out} has the model that was trained last, on validation images too.{more} {alone}")
@@ -101,9 +95,9 @@ def export_trial(
 
 
 def _is_release(out: Path) -> bool:
-    """Whether a folder has the model of a sweep's end, which is better than that of a trial."""
+    """Whether a folder has the model of a sweep's end, undamaged."""
     try:
-        return read_facts(out)[1].get("trained_on") != "train"
+        return read_export(out).summary["trained_on"] != "train"
     except UserError:
         return False
 
@@ -220,7 +214,8 @@ def _add(record: SweepRecord, out: Path, extras: Extras) -> str:
         said += (
             f" model.int8.onnx, {facts['megabytes']:.1f} of {facts['megabytes_float32']:.1f} MB, has a validation accuracy "
             f"of {format_score('val_accuracy', facts['val_accuracy'])} where float32 has "
-            f"{format_score('val_accuracy', facts['val_accuracy_float32'])}."
+            f"{format_score('val_accuracy', facts['val_accuracy_float32'])}"
+            f"{'' if exported.summary['trained_on'] == 'train' else ', on images that it was trained on'}."
         )
     write_summary(exported.recipe, exported.summary, out)
     if extras.register is not None:

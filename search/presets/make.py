@@ -43,7 +43,7 @@ Say = Callable[[str], object]  # gets the name of each step that takes time
 GROWTH = 2  # a backbone of the ladder takes at least so many times as long as the one before it
 MEASURED_SHARE = 0.1  # of the time of the sweep
 DEEPEST_SHARE = 0.4  # of the time after the start, that one trial of the deepest level takes at most; about as much is
-# for the last training, on all images
+# for the last trainings, on all images
 TRIAL_SHARE = 0.12  # of the time of the sweep, that it takes with more epochs than the usual ones
 FIRST_SECONDS = 35.0  # until the first trial trains
 ENLARGED_EPOCHS = 10  # that fit in that time, for small images to be enlarged further
@@ -263,8 +263,8 @@ def _fill_with_cheap_trials(timed: TimedDraft, seconds: float, others: Sequence[
     share = DEEPEST_SHARE * (seconds - FIRST_SECONDS) - timed.setup_seconds
     are_epochs_free, is_side_free = epochs == draft.epochs, not any("image_size" in other for other in others)
 
-    def find_epoch_seconds() -> float:
-        return timed.epoch_seconds * (side / draft.side) ** 2 * SHARES[levels[-1]]
+    def find_epoch_seconds(more: int = 0) -> float:
+        return timed.epoch_seconds * ((side + more) / draft.side) ** 2 * SHARES[levels[-1]]
 
     def count_fewest() -> int:
         if not are_epochs_free:
@@ -272,11 +272,9 @@ def _fill_with_cheap_trials(timed: TimedDraft, seconds: float, others: Sequence[
         return USUAL_EPOCHS if levels[-1] == "full" else FEWEST_EPOCHS
 
     # Ten epochs with larger images gain a point, five no more than ten with these (docs/benchmarks.md, "Minutes").
-    while is_side_free and side + SIDE_STEP <= draft.most_side:
+    enlarged_share = TRIAL_SHARE * seconds / ENLARGED_EPOCHS
+    while is_side_free and side + SIDE_STEP <= draft.most_side and find_epoch_seconds(SIDE_STEP) <= enlarged_share:
         side += SIDE_STEP
-        if ENLARGED_EPOCHS * find_epoch_seconds() > TRIAL_SHARE * seconds:
-            side -= SIDE_STEP
-            break
     while len(levels) > 1 and count_fewest() * find_epoch_seconds() > share:
         if is_side_free and levels[-1] == draft.levels[1] and side - SIDE_STEP >= least_side(draft.data):
             side -= SIDE_STEP

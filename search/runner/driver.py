@@ -63,7 +63,7 @@ def drive(
     began = plan.began  # of the monotonic clock, whatever happens to that of the machine
 
     def seconds_left() -> float:
-        """Return the time for trials; that of the last training, on all images, is kept."""
+        """Return the time for trials; that of the last trainings, on all images, is kept."""
         if not budget:
             return math.inf
         return began + budget - time.monotonic() - keep_for_end(controller.trials.best(), budget, plan.capacity.slots)

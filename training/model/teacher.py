@@ -97,7 +97,7 @@ def read_teacher(path: str, student: Recipe, classes: tuple[str, ...]) -> Traine
         )
     if trained_on != "train":
         raise UserError(
-            f"{field} was trained on the validation images too. Name the export without that: sweep export."
+            f"{field} was trained on the validation images too. Export a trial that was not: sweep export NAME --trial 0000."
         )
     with torch.random.fork_rng(devices=[]):
         model = restore_model(recipe, weights, len(known))

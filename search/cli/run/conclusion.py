@@ -42,9 +42,10 @@ def conclude(result: Result, publish: bool = False) -> None:
         finding = describe_finding(record)
         for sentence in finding:
             console.print(sentence)
-        exported = export_trial(record, None, None, headline=finding[0])
+        goes_on = result.state != "interrupted"  # else the model of an earlier end stays
+        exported = export_trial(record, None, None, headline=finding[0], replaces_last=goes_on)
         console.print(exported.sentence)
-        if result.seconds_left and result.state != "interrupted" and (exported.folder / "model.safetensors").exists():
+        if result.seconds_left and goes_on and (exported.folder / "model.safetensors").exists():
             from search.evaluation.release import train_ensemble
 
             train_ensemble(record, result.seconds_left, exported.folder, console, finding[0])

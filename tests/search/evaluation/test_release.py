@@ -1,21 +1,27 @@
 """The last trainings of a sweep: which recipes are trained, for how long, and that their mean is exported."""
 
 import json
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
 import torch
+import typer
 from rich.console import Console
 
 from analysis.export.bundle import read_export
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
+from search.cli.run.conclusion import conclude
 from search.evaluation import release
 from search.evaluation.trial_export import export_trial
+from search.result import Result
 from tests.commands import call
 from training.loop.checkpoint import read_checkpoint
 from training.recipe import read_recipe
 from training.techniques.model.linear_probe import LinearProbe
+
+DIGITS = tuple("0123456789")
 
 
 @pytest.fixture
@@ -37,7 +43,7 @@ def read_facts(folder):
 
 
 def choose(record):
-    return [(trial.name, recipe.seed) for trial, recipe, _ in release._choose_members(record)]
+    return [(trial.name, recipe.seed) for trial, recipe in release._choose_members(record)]
 
 
 def test_the_mean_of_the_leaders_takes_the_place_of_the_export_and_the_first_alone_is_kept_beside(record, out):
@@ -71,8 +77,18 @@ def test_a_later_export_keeps_the_last_training_and_a_named_trial_is_as_it_was_s
     best = record.trials.best().name
     call("export", "tiny", "--trial", best)
     assert read_facts(out.with_name(f"tiny-{best}"))["trained_on"] == "train"
-    assert export_trial(record, None, None, headline="of the end").folder == out  # the end of a resumed sweep
+    (out / "model.safetensors").write_bytes(before[:1000])
+    call("export", "tiny")  # what is damaged is made anew
     assert read_facts(out)["trained_on"] == "train"
+
+
+def test_the_end_of_a_resumed_sweep_replaces_the_last_training_but_an_interruption_keeps_it(record, out, monkeypatch):
+    monkeypatch.setattr(release, "MOST_MEMBERS", 1)
+    train_all(record, out)
+    for state, trained_on in (("interrupted", "train and validation"), ("completed", "train")):
+        with suppress(typer.Exit):
+            conclude(Result(record, state, 0, Console(quiet=True)))
+        assert read_facts(out)["trained_on"] == trained_on
 
 
 @pytest.mark.slow
@@ -97,13 +113,17 @@ def test_the_members_are_as_good_and_of_one_architecture_else_the_best_again_wit
     assert choose(record) == [(best.name, 0), (best.name, 1), (best.name, 2)]
 
 
-def test_a_linear_probe_that_leads_by_luck_gives_way_to_the_best_fine_tuning(record, monkeypatch):
+def test_a_linear_probe_that_leads_by_luck_gives_way_to_the_best_fine_tuning(record, out, monkeypatch):
     best, second = record.trials.ranked()[:2]
     probe = best.recipe.model_copy(update={"linear_probe": LinearProbe(c=0.1, trains=False)})
     monkeypatch.setattr(best, "recipe", probe)
     monkeypatch.setattr(type(best), "standard_error", best.score - second.score + 0.001)
     assert choose(record)[0] == (second.name, 0)
     assert best.name not in dict(choose(record))
+    monkeypatch.setattr(release, "MOST_MEMBERS", 1)
+    train_all(record, out)
+    assert read_facts(out)["trial"] == second.name
+    assert "finding" not in read_facts(out)  # which is about the best
     monkeypatch.setattr(type(best), "standard_error", best.score - second.score - 0.001)
     assert choose(record)[0] == (best.name, 0)
 
@@ -117,7 +137,7 @@ def test_a_training_begins_only_if_it_will_end_in_time_and_the_first_always(reco
     def train(record, recipe, name, console, way_on, until):
         began.append(recipe)
         clock.now += 10.0
-        return release.Trained(recipe, {key: value + len(began) for key, value in weights.items()}, 1)
+        return release.Trained(recipe, {key: value + len(began) for key, value in weights.items()}, DIGITS, 1)
 
     monkeypatch.setattr(release, "time", clock)
     monkeypatch.setattr(release, "_train", train)
@@ -131,7 +151,7 @@ def test_a_training_begins_only_if_it_will_end_in_time_and_the_first_always(reco
 def test_what_gives_the_same_weights_again_is_no_member(record, out, monkeypatch):
     best = record.trials.best()
     weights = read_checkpoint(record.folder.trial(best.number) / "best.ckpt")["state_dict"]
-    monkeypatch.setattr(release, "_train", lambda record, recipe, *_: release.Trained(recipe, weights, 1))
+    monkeypatch.setattr(release, "_train", lambda record, recipe, *_: release.Trained(recipe, weights, DIGITS, 1))
     train_all(record, out)
     assert "members" not in read_facts(out)
     assert not out.with_name("tiny-single").exists()
@@ -145,9 +165,9 @@ def test_what_diverges_ends_it_and_the_export_stays(record, out, monkeypatch):
 
 
 def test_snapshots_are_an_ensemble_already(record, monkeypatch):
-    recipe, classes = release._read_recipe(record, record.trials.best())
+    recipe = release._read_recipe(record, record.trials.best())
     many = recipe.model_copy(update={"snapshots": recipe.snapshots.model_copy(update={"members": 2})})
-    monkeypatch.setattr(release, "_read_recipe", lambda *_: (many, classes))
+    monkeypatch.setattr(release, "_read_recipe", lambda *_: many)
     assert len(release._choose_members(record)) == 1
 
 

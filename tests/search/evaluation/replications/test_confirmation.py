@@ -210,6 +210,23 @@ def test_each_technique_is_switched_alone_and_paired_by_seed(home, sent, capsys)
     assert (folder.path / "ablate.html").exists()
 
 
+def test_the_score_on_the_test_split_is_recorded_before_its_picture_is_drawn(home, sent, monkeypatch):
+    from analysis.held_out import score_figures
+
+    def fail(*_):
+        raise ValueError("no font")
+
+    draw = score_figures.draw_worst
+    monkeypatch.setattr(score_figures, "draw_worst", fail)
+    with pytest.raises(ValueError, match="no font"):
+        call("confirm", "tiny", "--top", "1", "--seeds", "2")
+    monkeypatch.setattr(score_figures, "draw_worst", draw)
+    record = SweepRecord.open(SweepFolder(home / "sweeps" / "tiny-confirm"))
+    assert record.test is not None
+    call("confirm", "tiny", "--top", "1", "--seeds", "2")
+    assert read_replication(SweepRecord.open(record.folder)).source.test_openings == 1
+
+
 def test_a_trial_of_a_confirmation_is_named_by_the_recipe_that_it_trained_and_its_seed(tmp_path):
     folder = SweepFolder(tmp_path / "quick-1-confirm")
     folder.path.mkdir()
