@@ -26,7 +26,7 @@ def draw_shapes(folder: Path, images_per_class: int = 60) -> Path:
     """Write PNG files of circles and squares, one folder per class."""
     rng = np.random.default_rng(0)
     for name, draw_shape in SHAPES.items():
-        (folder / name).mkdir(parents=True)
+        (folder / name).mkdir(parents=True, exist_ok=True)
         for number in range(images_per_class):
             image = Image.fromarray(rng.integers(0, 120, (SIDE, SIDE, 3), dtype=np.uint8))
             left, top, size = rng.integers(2, 14), rng.integers(2, 14), rng.integers(8, 16)
@@ -38,7 +38,7 @@ def draw_shapes(folder: Path, images_per_class: int = 60) -> Path:
 
 def main(arguments: list[str]) -> None:
     images = Path(arguments[0]) if arguments else draw_shapes(Path("shapes"))
-    result = search.run(SPACE, [f"data.root={images}"], name="shapes")
+    result = search.run(SPACE, [f"data.root={images}"])
     result.report()
     if result.best is not None:
         print(f"Best: trial {result.best.name}, {result.best.score:.1%}, lr {result.best.recipe.optimizer.lr:.2g}")

@@ -81,7 +81,7 @@ class Replication(Event):
 
 
 class Extension(Event):
-    """`sweep extend` added trials to the budget."""
+    """`sweep resume --trials` added trials to the budget."""
 
     event: Literal["extend"] = "extend"
     trials: int = Field(description="Number of additional trials.")
@@ -120,7 +120,7 @@ class DataMoved(Event):
 
 
 class SettingsChanged(Event):
-    """`sweep resume` or `sweep extend` changed settings, such as the cluster or the MLflow store."""
+    """`sweep resume` changed settings, such as the cluster or the MLflow store."""
 
     event: Literal["settings"] = "settings"
     settings: Settings = Field(description="All settings from now on.")

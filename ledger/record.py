@@ -158,16 +158,9 @@ class SweepRecord:
         return len(self._list(TestOpened))
 
     @property
-    def threads(self) -> int:
-        """CPU threads of each trial, under the last driver."""
-        drivers = self._list(DriverStarted)
-        return drivers[-1].threads if drivers else 1
-
-    @property
-    def plugins(self) -> tuple[str, ...] | None:
-        """Version and hash of each plugin that the last driver has; None if its version did not record them."""
-        drivers = self._list(DriverStarted)
-        return drivers[-1].plugins if drivers else None
+    def driver(self) -> DriverStarted:
+        """The last driver; one that is made up, where none has started."""
+        return next(iter(reversed(self._list(DriverStarted))), DriverStarted(threads=1))
 
     @property
     def run_ids(self) -> dict[int, str]:

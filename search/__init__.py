@@ -1,12 +1,12 @@
-"""Technique Search from Python: `run`, `resume`, `extend` and `open` return a `Result`."""
+"""Technique Search from Python: `run`, `resume` and `open` return a `Result`."""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from search.api import check, extend, open, resume, run
+    from search.api import check, open, resume, run
     from search.result import Result
 
-__all__ = ["Result", "check", "extend", "open", "resume", "run"]
+__all__ = ["Result", "check", "open", "resume", "run"]
 
 
 def __getattr__(name: str) -> Any:

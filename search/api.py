@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.arguments import absolute_uri, check_number, check_store
-from search.request import SweepRequest, read_changes, read_request, read_seconds
+from search.arguments import absolute_uri, check_store, read_seconds
+from search.request import SweepRequest, read_changes, read_request
 from search.result import Result, choose_page, library_signals, new_console
 from search.sweep_options import ReadOptions, ResumeOptions, SweepOptions, takes
 from training.errors import UserError
@@ -108,18 +108,7 @@ def resume(options: ResumeOptions) -> Result:
         from search.runner.start.moved_data import move_data
 
         move_data(SweepRecord.open(folder), options.overrides, console)
-    return _continue(folder, changes, seconds, options.trials, options, console)
-
-
-@takes(ResumeOptions)
-def extend(options: ResumeOptions) -> Result:
-    """Run `trials` additional trials; the sampler uses the results of all earlier trials. It is `resume` with `trials`.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
-    """
-    check_number("--trials", options.trials)
-    return resume(**vars(options))
+    return _continue(folder, changes, seconds, options.trials or 0, options, console)
 
 
 @takes(ReadOptions)

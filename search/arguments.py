@@ -193,3 +193,11 @@ def check_share(option: str, value: float | None, *, or_zero: bool = False) -> N
         return
     zero = "0, or " if or_zero else ""
     raise UserError(f"{option}={value:g}: give {zero}a number from {LEAST_SHARE:g} to {MOST_OF_ANYTHING:,}.")
+
+
+def read_seconds(time_budget: str | float | None) -> float | None:
+    """Return a time budget in seconds, which may be text such as `2h`."""
+    if isinstance(time_budget, str):
+        return parse_duration(time_budget)
+    check_number("--time-budget", time_budget)
+    return time_budget

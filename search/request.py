@@ -14,11 +14,10 @@ from ledger.secrets import URI
 from search.arguments import (
     absolute_paths,
     absolute_uri,
-    check_number,
     check_share,
     check_store,
-    parse_duration,
     parse_tags,
+    read_seconds,
 )
 from search.sweep_options import ResumeOptions, SweepOptions
 from training.errors import UserError
@@ -180,11 +179,3 @@ def read_source(
 def find_address(address: str | None) -> str | None:
     """Return the address of a cluster; None for this machine."""
     return None if address == "local" else address
-
-
-def read_seconds(time_budget: str | float | None) -> float | None:
-    """Return a time budget in seconds, which may be text such as `2h`."""
-    if isinstance(time_budget, str):
-        return parse_duration(time_budget)
-    check_number("--time-budget", time_budget)
-    return time_budget

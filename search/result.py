@@ -11,6 +11,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from search.arguments import read_seconds
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -112,12 +114,20 @@ class Result:
         report_sweep(self.record, page, self.console, self.store)
         return page
 
-    def confirm(self, top: int | None = None, seeds: int | None = None, *, final: bool = False) -> Confirmation:
+    def confirm(
+        self,
+        top: int | None = None,
+        seeds: int | None = None,
+        *,
+        time_budget: str | float | None = None,
+        final: bool = False,
+    ) -> Confirmation:
         """Train the best recipes and the baseline on fresh seeds, and score the winner once on the test split.
 
         Args:
             top: The number of best recipes. Default: 3.
             seeds: The number of fresh seeds of each recipe. Default: 5.
+            time_budget: Use fewer seeds, if the trainings are likely to take longer than this, such as `30m` or seconds.
             final: Then train the winner on training and validation images, and export it.
 
         Raises:
@@ -126,10 +136,12 @@ class Result:
         from search.evaluation.replications.confirmation import confirm
 
         with library_signals():
-            return confirm(self.record, top, seeds, final, self.console)
+            return confirm(self.record, top, seeds, read_seconds(time_budget), final, self.console)
 
-    def ablate(self, seeds: int | None = None) -> Ablation:
+    def ablate(self, seeds: int | None = None, *, time_budget: str | float | None = None) -> Ablation:
         """Train the winner without each of its techniques, and the baseline with it, on the same fresh seeds.
+
+        The arguments are those of `confirm`.
 
         Raises:
             KeyboardInterrupt: it was interrupted; the same call continues it.
@@ -137,7 +149,7 @@ class Result:
         from search.evaluation.replications.ablation import ablate
 
         with library_signals():
-            return ablate(self.record, seeds, self.console)
+            return ablate(self.record, seeds, read_seconds(time_budget), self.console)
 
 
 def choose_page(name: str, out: str | Path | None) -> Path:

@@ -198,7 +198,9 @@ class ResumeOptions:
     """The options of a sweep that continues; without them, it keeps its settings."""
 
     name: Annotated[str, NAME]
-    trials: Annotated[int, typer.Option(help="Number of additional trials.")] = 0
+    trials: Annotated[
+        int | None, typer.Option(help="Number of additional trials; the sampler uses the results of all earlier ones.")
+    ] = None
     _: KW_ONLY
     overrides: Annotated[Sequence[str], MOVED] = ()
     storage: Annotated[Path | str, STORAGE_FOLDER] = STORAGE
@@ -218,7 +220,7 @@ class ResumeOptions:
     console: Annotated[Console | None, CONSOLE] = None
 
     def __post_init__(self) -> None:
-        if self.trials:
+        if self.trials is not None:
             check_number("--trials", self.trials)
 
 

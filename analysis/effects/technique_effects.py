@@ -169,7 +169,7 @@ def _takes_baseline(design: Design, parameter: SearchParameter) -> np.ndarray:
 def measure_importance(sweep: Sweep) -> pd.Series:
     """The share of the differences between full-length scores that each parameter explains: fANOVA (Hutter et al. 2014).
 
-    Shares add up to 1, the largest first; there are none if too few trials ran to full length.
+    Shares add up to 1, the largest first; there are none if too few trials ran to full length, or all scores are equal.
     """
     import optuna
     from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
@@ -177,7 +177,7 @@ def measure_importance(sweep: Sweep) -> pd.Series:
     design = make_design(sweep)
     full = design.points
     varied = [parameter for parameter in design.parameters if full[parameter.name].nunique() > 1]
-    if len(full) < FEWEST_IN_FOREST or not varied:
+    if len(full) < FEWEST_IN_FOREST or not varied or np.ptp(design.scores) == 0:
         return pd.Series(dtype=float)
     kinds: dict[str, BaseDistribution] = {}
     for parameter in varied:

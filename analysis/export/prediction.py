@@ -61,17 +61,32 @@ def predict_images(
         )
     count = 0
     unreadable: list[str] = []
-    console = Console(stderr=True)
-    bar = Progress(console=console, transient=True, disable=out is None or not console.is_terminal)
-    with _opened(out) as file, bar:
-        task = bar.add_task("Predicting", total=len(named))
+    with _opened(out) as file:
         write = (_write_json if options.json else _write_csv)(file, classifier.classes, options.top_k)
-        for names, pixels in _batches(named, classifier, options.batch_size, unreadable):
-            for name, row in zip(names, classifier.classify(pixels), strict=True):
+        for names, rows in classify_files(named, classifier, options.batch_size, unreadable, has_bar=out is not None):
+            for name, row in zip(names, rows, strict=True):
                 write(name, row)
             count += len(names)
-            bar.update(task, completed=count + len(unreadable))
     return count, unreadable
+
+
+def classify_files(
+    named: list[tuple[str, str]],
+    classifier: ExportedClassifier,
+    batch_size: int,
+    unreadable: list[str],
+    has_bar: bool = True,
+) -> Iterator[tuple[list[str], np.ndarray]]:
+    """Names and probabilities (N, classes) of images, batch by batch, from their paths with names.
+
+    A description of each file that cannot be read is added to `unreadable`. A terminal shows a bar.
+    """
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not (has_bar and console.is_terminal)) as bar:
+        task = bar.add_task("Predicting", total=len(named))
+        for names, pixels in _batches(named, classifier, batch_size, unreadable):
+            yield names, classifier.classify(pixels)
+            bar.update(task, advance=len(names))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Scores on the test split: accuracy, confusion, recall of each class, calibration and the worst errors.
+"""Scores on labelled images, such as the test split: accuracy, confusion, recall, calibration and the worst errors.
 
 Temperature scaling improves the calibration (Guo et al. 2017, section 4.2).
 """
@@ -40,7 +40,7 @@ Recall = TypedDict("Recall", {"class": str, "images": int, "found": int, "interv
 
 
 class WorstError(TypedDict):
-    """A mistake: the image's position in the test split, its label, and the predicted class with its probability."""
+    """A mistake: the image's position among those scored, its label, and the predicted class with its probability."""
 
     position: int
     label: int
@@ -49,8 +49,8 @@ class WorstError(TypedDict):
     file: NotRequired[str]
 
 
-class TestScore(TypedDict):
-    """The score on the test split, in the form in which the ledger and an export's summary store it.
+class Score(TypedDict):
+    """The score on labelled images; the keys of `calibration` and `reliability` are "before" and "after" scaling.
 
     `confusion` has a row for each true class and a column for each predicted one; it is empty with more than 1,000 classes.
     """
@@ -60,29 +60,41 @@ class TestScore(TypedDict):
     accuracy: Share
     confusion: list[list[int]]
     recall: list[Recall]
-    temperature: float
     calibration: dict[str, Calibration]
     reliability: dict[str, list[Bin]]
     worst: list[WorstError]
 
 
+class TestScore(Score):
+    """The score on the test split, in the form in which the ledger and an export's summary store it."""
+
+    temperature: float
+
+
 def score_test(val: Predicted, test: Predicted, classes: tuple[str, ...]) -> TestScore:
     """Score a model on the test split, whose images influenced no choice. The temperature is fitted to validation."""
     logits, labels = test
+    temperature = fit_temperature(*val)
+    score = score_labels(logits, labels, classes)
+    score["calibration"] = compare_temperatures(logits, labels, temperature)
+    score["reliability"]["after"] = reliability(logits / temperature, labels)
+    return {**score, "temperature": temperature}
+
+
+def score_labels(logits: np.ndarray, labels: np.ndarray, classes: tuple[str, ...]) -> Score:
+    """Score logits (N, classes), or logarithms of probabilities, by labels (N,), without a temperature."""
     count, predicted = len(classes), logits.argmax(axis=1)
     is_small = count <= MOST_CONFUSED
     found = np.bincount(labels[predicted == labels], minlength=count)
     correct = int(found.sum())
-    temperature = fit_temperature(*val)
     return {
         "images": len(labels),
         "correct": correct,
         "accuracy": asdict(share_interval(correct, len(labels))),
         "confusion": confusion_matrix(labels, predicted, labels=range(count)).tolist() if is_small else [],
         "recall": list(map(_recall, classes, found.tolist(), np.bincount(labels, minlength=count).tolist())),
-        "temperature": temperature,
-        "calibration": compare_temperatures(logits, labels, temperature),
-        "reliability": {"before": reliability(logits, labels), "after": reliability(logits / temperature, labels)},
+        "calibration": {"before": measure_calibration(logits, labels)},
+        "reliability": {"before": reliability(logits, labels)},
         "worst": _worst(logits, labels),
     }
 

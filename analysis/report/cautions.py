@@ -105,7 +105,7 @@ def _warn_of_few(sweep: Sweep, effects: pd.DataFrame) -> Iterator[str]:
     if full < FEW:
         yield (
             f"Only {plural(full, 'trial')} ran to full length, so intervals are wide. Run more "
-            f"(sweep extend {sweep.name} --trials N)."
+            f"(sweep resume {sweep.name} --trials N)."
         )
     few = effects[(effects.verdict == NOT_ENOUGH) & ~effects.detail.astype(bool)]
     if len(few):

@@ -23,13 +23,12 @@ Verdict = Literal["proven", "likely", "open", "none"]
 
 @dataclass(frozen=True)
 class Chart:
-    """An interactive figure that sections.js draws from `data`; without JavaScript a page shows `picture`, a PNG, instead."""
+    """An interactive figure that sections.js draws from `data`."""
 
     kind: Literal["intervals", "confusion", "reliability"]
     caption: str
     data: dict[str, object] = field(repr=False)
     height: int = 340  # pixels
-    picture: bytes = field(default=b"", repr=False)
 
 
 def interval_row(
@@ -44,11 +43,8 @@ def interval_chart(
     caption: str, label: str, rows: Sequence[dict[str, object]], row_height: int, *, zero: bool
 ) -> Chart:
     """The chart of rows from `interval_row`; `zero` draws the line of no difference, and `row_height` is in pixels."""
-    from analysis.report.plots.effect_plots import plot_intervals
-    from analysis.report.plots.plot_style import to_png
-
     data, height = {"label": label, "zero": zero, "rows": rows}, 80 + row_height * max(2, len(rows))
-    return Chart("intervals", caption, data, height, to_png(plot_intervals(label, rows, zero=zero)))
+    return Chart("intervals", caption, data, height)
 
 
 @dataclass(frozen=True)

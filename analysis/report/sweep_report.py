@@ -24,12 +24,10 @@ from analysis.report.findings import (
 )
 from analysis.report.interactive_figures import choose_pair, explain_missing, slices_height, to_json
 from analysis.report.page import Verdict, render_template
-from analysis.report.plots.cost_plots import plot_costs, plot_equal_time
-from analysis.report.plots.curve_plots import plot_curves, plot_epochs, plot_parallel, plot_progress, plot_timeline
+from analysis.report.plots.course_plots import plot_costs, plot_equal_time, plot_progress, plot_timeline
 from analysis.report.plots.effect_plots import (
     plot_effects,
     plot_importance,
-    plot_isolation,
 )
 from analysis.report.plots.plot_style import to_svg
 from analysis.report.sentences import describe_images, describe_lead, describe_state
@@ -56,7 +54,7 @@ def render_plain(sweep: Sweep, problem: str) -> str:
 def render_live(sweep: Sweep, findings: Findings | None, problem: str) -> str:
     """The HTML text of the report of a running sweep, for `put_live`; without findings `problem` says why.
 
-    It has no pictures for paper and for browsers without JavaScript, because drawing them takes most of a report's time.
+    It has no pictures of the costs and the course, because drawing them takes most of a report's time.
     """
     return _render(sweep, findings, problem=problem, is_live=True)
 
@@ -130,19 +128,13 @@ def _list_plots(findings: Findings) -> dict[str, Callable[[], Figure]]:
     """The pictures that this sweep has, by name; each is drawn when it is called."""
     sweep, effects = findings.sweep, findings.effects
     plots: dict[str, Callable[[], Figure]] = {
-        "effects": lambda: plot_effects(_list_levels(findings), sweep.metric),
-        "isolation": lambda: plot_isolation(sweep),
         "costs": lambda: plot_costs(sweep),
         "equal_time": lambda: plot_equal_time(sweep),
-        "curves": lambda: plot_curves(sweep),
         "progress": lambda: plot_progress({sweep.name: sweep}),
-        "parallel": lambda: plot_parallel(sweep),
         "timeline": lambda: plot_timeline(sweep),
     }
     if effects.detail.any():
-        plots["detail"] = lambda: plot_effects(effects, sweep.metric, detail=True)
-    if _has_epochs(sweep):
-        plots["epochs"] = lambda: plot_epochs(sweep)
+        plots["detail"] = lambda: plot_effects(effects, sweep.metric)
     if len(findings.importance):
         plots["importance"] = lambda: plot_importance(findings.importance)
     return plots

@@ -126,7 +126,7 @@ def _read_card(name: str) -> Card:
     if parsed is not None:
         idea = parsed.groupdict()
     elif plugin:
-        effect = (slot.parts[0].__doc__ or "a technique of your own").split("\n")[0].rstrip(".")
+        effect = (slot.parts[0].__doc__ or docstring or "a technique of your own").split("\n")[0].rstrip(".")
         idea = {"title": slot.parts[0].__name__, "effect": effect, "source": plugin}
     else:
         raise ValueError(f"{main.__module__}: its docstring must read 'Name: what it does (authors year).'")

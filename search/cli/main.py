@@ -41,7 +41,6 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Search": (
         sweeps.run,
         sweeps.resume,
-        sweeps.extend,
         recipes.space,
         recipes.techniques,
         recipes.data,
@@ -55,6 +54,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         results.ablate,
         results.export,
         predict.predict,
+        predict.evaluate,
         mlflow_ui.ui,
     ),
     "A running sweep": (

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
 
-from search.copies.place import check_uri
 from search.sweep_options import (
     EXPERIMENT_NAME,
-    FROM_STORE,
     NAME,
     OVERRIDES,
     PLUGIN,
@@ -37,16 +35,6 @@ Experiment = Annotated[str, EXPERIMENT_NAME]
 Plugins = Annotated[list[str] | None, PLUGIN]
 Name = Annotated[str, NAME]
 TimeBudget = Annotated[str | None, TIME_BUDGET]
-
-FromStore = Annotated[str | None, FROM_STORE]
-
-CopyTo = Annotated[
-    str | None,
-    typer.Option(
-        help="Also copy the output to this URI, such as s3://bucket/sweeps, below the sweep's name.",
-        callback=lambda uri: None if uri is None else check_uri("--copy-to", uri),
-    ),
-]
 
 # Options of commands whose results other programs read.
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]

@@ -1,4 +1,4 @@
-"""`sweep predict`: labels for images, by an exported model."""
+"""`sweep predict` and `sweep evaluate`: labels for images by an exported model, and its score on labelled ones."""
 
 from __future__ import annotations
 
@@ -7,21 +7,36 @@ import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from analysis.export.summary import Form
 from ledger.formatting import plural
-from search.cli.options import Plugins
+from search.cli.options import AsJson, Plugins
 from training.errors import UserError
 from training.process.text_files import encoding_of
 
+if TYPE_CHECKING:
+    from analysis.export.evaluation import Evaluation
+
 LARGEST_BYTES = 2**26  # of a list; about half a million paths
+SHOWN = 30  # classes in the table of the terminal; the page has all
+METHOD = (
+    "The interval of a share is Wilson's at 95 %, over images: it holds for other images of the same kind, and says "
+    "too much if the model was chosen or trained by these."
+)
+
+Export = Annotated[Path, typer.Argument(help="A folder that `sweep export` wrote.")]
+ModelForm = Annotated[
+    Form, typer.Option(help="Model file to use; `sweep export --onnx` and `--int8` write the ONNX files.")
+]
+Device = Annotated[str, typer.Option(help="Device: `cpu`, `cuda`, `cuda:1` or `mps`; `auto`: a GPU if there is one.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Number of images per batch.")]
 
 
 def predict(
-    export: Annotated[Path, typer.Argument(help="A folder that `sweep export` wrote.")],
+    export: Export,
     images: Annotated[
         Path | None,
         typer.Argument(
@@ -36,13 +51,9 @@ def predict(
     top_k: Annotated[
         int | None, typer.Option(min=1, help="Write the best K labels only. Default: all probabilities.")
     ] = None,
-    model: Annotated[
-        Form, typer.Option(help="Model file to use; `sweep export --onnx` and `--int8` write the ONNX files.")
-    ] = "torch",
-    device: Annotated[
-        str, typer.Option(help="Device: `cpu`, `cuda`, `cuda:1` or `mps`; `auto`: a GPU if there is one.")
-    ] = "auto",
-    batch_size: Annotated[int, typer.Option(min=1, help="Number of images per batch.")] = 64,
+    model: ModelForm = "torch",
+    device: Device = "auto",
+    batch_size: BatchSize = 64,
     plugins: Plugins = None,
 ) -> None:
     """Classify images: write one line per image, with the probabilities of all classes or of the best ones."""
@@ -103,3 +114,60 @@ def choose_images(images: Path | None, list_: Path | None) -> Path | list[str]:
             f"{place}: it is not a text file with a path on each line. To label one image, leave --list out."
         )
     return paths
+
+
+def evaluate(
+    export: Export,
+    folder: Annotated[Path, typer.Argument(help="A folder with one subfolder of images per class.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("evaluation.html"),
+    as_json: AsJson = False,
+    model: ModelForm = "torch",
+    device: Device = "auto",
+    batch_size: BatchSize = 64,
+    plugins: Plugins = None,
+) -> None:
+    """Score a model on labelled images: accuracy with its interval, classes, mistakes and a page with the worst ones."""
+    from analysis.export.bundle import check_export
+    from training.process.writable import check_file
+
+    check_export(export, model)
+    check_file("--out", out)
+    from analysis.export.evaluation import evaluate_folder
+    from analysis.export.prediction import Options
+    from analysis.held_out.score_page import RECALL, list_recall, render_score
+    from analysis.report.page import render_page
+    from search.cli.json_output import apart, to_json
+    from search.display.tables.columns import Column, Columns
+    from search.evaluation.follow import write_page
+
+    with apart(as_json) as console:
+        found = evaluate_folder(export, folder, Options(model, device, batch_size))
+        accuracy, *others = _describe(found, folder)
+        sections = render_score("", [accuracy, *others, METHOD], found.score, found.classes, found.worst)
+        write_page(out, render_page(f"{export.name} on {folder}", sections))
+        console.print(accuracy)
+        rows = sorted(list_recall(found.score), key=lambda row: int(row[2]) / int(row[1]) if row[1] != "0" else 2)[
+            :SHOWN
+        ]
+        console.print(Columns([Column(name) for name in RECALL], rows))
+        for sentence in [*others, f"The page: {out}"]:
+            console.print(sentence)
+    if as_json:
+        print(to_json({"page": str(out), **found.score, "unreadable": found.unreadable}))
+
+
+def _describe(found: Evaluation, folder: Path) -> list[str]:
+    """The accuracy, the most frequent mistakes, and what could not be read, as sentences."""
+    from analysis.export.evaluation import find_confusions
+    from analysis.held_out.score_page import format_found
+
+    score = found.score
+    images = plural(score["images"], "image")
+    sentences = [f"Accuracy {format_found(score['accuracy'])}: {score['correct']:,} of {images} of {folder}."]
+    if pairs := find_confusions(found):
+        taken = "; ".join(f"{true} for {guess} ({count})" for true, guess, count in pairs)
+        sentences.append(f"Most often taken for another class: {taken}.")
+    if found.unreadable:
+        listed = "; ".join(found.unreadable[:3])
+        sentences.append(f"Left out, as they cannot be read: {plural(len(found.unreadable), 'file')}: {listed}.")
+    return sentences

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from ledger import EXPERIMENT, TRACKING_URI
-from search.arguments import MOST_THREADS, absolute_uri, check_number, check_store
+from search.arguments import MOST_THREADS, absolute_uri, check_number, check_store, read_seconds
 from search.cli.options import (
     AsJson,
     Experiment,
@@ -19,7 +19,7 @@ from search.cli.options import (
     TimeBudget,
     TrackingUri,
 )
-from search.request import read_seconds, read_source
+from search.request import read_source
 
 
 def space(

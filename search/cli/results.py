@@ -11,11 +11,9 @@ import typer
 import search
 from search.cli.options import (
     AsJson,
-    CopyTo,
     name_latest,
     options_of,
 )
-from search.copies.place import copy_output
 from search.runner.interrupt import until_ctrl_c
 from search.sweep_options import FOLLOW, OpenOptions, ReadOptions, complete_trial
 from training.errors import UserError
@@ -23,6 +21,11 @@ from training.errors import UserError
 if TYPE_CHECKING:
     from ledger.record import SweepRecord
 
+Seeds = Annotated[int | None, typer.Option(help="Number of fresh seeds of each recipe. Default: 5.")]
+SeedsBudget = Annotated[
+    str | None,
+    typer.Option("--time-budget", help="Use fewer seeds, as many as are likely to fit into a time such as `30m`."),
+]
 HERE = ("name", "overrides", "storage", "plugins")  # of a sweep that is trained further, which needs its folder
 
 
@@ -32,7 +35,6 @@ def report(
     out: Annotated[Path | None, typer.Option(help="The page to write. Default: reports/NAME.html.")] = None,
     follow: Annotated[bool, FOLLOW] = False,
     as_json: AsJson = False,
-    copy_to: CopyTo = None,
     **place: Any,
 ) -> None:
     """Write the report as one HTML page: the effect and cost of each technique, with intervals. Print a summary.
@@ -63,8 +65,6 @@ def report(
             if follow:
                 write_last(record, page)
             raise
-        if copy_to is not None:
-            console.print(copy_output(copy_to, record.name, page), markup=False)
     if as_json:
         print(to_json(describe_findings(findings, page)))
 
@@ -85,7 +85,8 @@ def confirm(
     top: Annotated[
         int | None, typer.Option(help="Number of best recipes to train again, besides the baseline. Default: 3.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of fresh seeds of each recipe. Default: 5.")] = None,
+    seeds: Seeds = None,
+    time_budget: SeedsBudget = None,
     final: Annotated[
         bool, typer.Option("--final", help="Then train the winner on training and validation images, and export it.")
     ] = False,
@@ -93,18 +94,19 @@ def confirm(
     **place: Any,
 ) -> None:
     """Train the best recipes and the baseline on fresh seeds, then score the winner once on the test split."""
-    _run(place, as_json, lambda sweep: sweep.confirm(top, seeds, final=final).to_json())
+    _run(place, as_json, lambda sweep: sweep.confirm(top, seeds, time_budget=time_budget, final=final).to_json())
 
 
 @options_of(ReadOptions, only=HERE)
 def ablate(
     *,
-    seeds: Annotated[int | None, typer.Option(help="Number of fresh seeds of each recipe. Default: 5.")] = None,
+    seeds: Seeds = None,
+    time_budget: SeedsBudget = None,
     as_json: AsJson = False,
     **place: Any,
 ) -> None:
     """Measure each technique: train the winner without it and the baseline with it, on the same fresh seeds."""
-    _run(place, as_json, lambda sweep: sweep.ablate(seeds).to_json())
+    _run(place, as_json, lambda sweep: sweep.ablate(seeds, time_budget=time_budget).to_json())
 
 
 @options_of(OpenOptions, only=HERE)
@@ -119,7 +121,6 @@ def export(
         bool, typer.Option("--int8", help="Write model.int8.onnx too, and print the loss of accuracy.")
     ] = False,
     register: Annotated[str | None, typer.Option(help="Register as this model in MLflow.", metavar="MODEL")] = None,
-    copy_to: CopyTo = None,
     **place: Any,
 ) -> None:
     """Write the best trial's recipe, weights, summary and card, ready for `sweep train` and `sweep predict`."""
@@ -130,5 +131,3 @@ def export(
     record = SweepRecord.open(open_folder(place["storage"].absolute(), place["name"]))
     exported = export_trial(record, trial, out, Extras(onnx, int8, register))
     print(exported.sentence)
-    if copy_to is not None:
-        print(copy_output(copy_to, record.name, exported.folder))

@@ -65,16 +65,6 @@ class CopyPlace:
         partial.replace(path)
         return True
 
-    def write_all(self, path: Path) -> None:
-        """Copy a file, or all files in a folder and its subfolders."""
-        if path.is_file():
-            self.write(path)
-            return
-        for file in sorted(path.rglob("*")):
-            if file.is_file():
-                parent = file.parent.relative_to(path)
-                (self.child(str(parent)) if parent.parts else self).write(file)
-
     def delete(self, name: str) -> None:
         """Delete a file, if it exists."""
         if self.has(name):
@@ -140,14 +130,6 @@ def has_sweep(option: str, uri: str, name: str) -> bool:
     """Return whether there is a copy of a sweep with this name."""
     with _refusing(f"{option}={uri}: it cannot be read"):
         return CopyPlace(uri).child(name).has("ledger.jsonl")
-
-
-def copy_output(uri: str, sweep: str, path: Path) -> str:
-    """Copy a report or the folder of an export to `uri/SWEEP/NAME`, and return a sentence."""
-    place = CopyPlace(uri).child(sweep)
-    with _refusing(f"--copy-to={uri}: {path} was written, but not copied"):
-        (place.child(path.name) if path.is_dir() else place).write_all(path)
-    return f"Copied to {place.child(path.name).uri}."
 
 
 def send(place: CopyPlace, path: Path) -> None:

@@ -58,9 +58,9 @@ def _refuse_second(record: SweepRecord, recipe: Recipe) -> None:
 
 def _refuse_unloaded(record: SweepRecord, recipe: Recipe) -> None:
     """Refuse a recipe with a plugin that the driver does not have. Without a driver, the next one must have it."""
-    if record.plugins is None or not record.folder.is_running():
+    if record.driver.plugins is None or not record.folder.is_running():
         return
-    loaded = {None, *record.plugins}  # what is bundled has no code
+    loaded = {None, *record.driver.plugins}  # what is bundled has no code
     parts = recipe.model_dump()
     if missing := [name for name in parts if isinstance(parts[name], dict) and parts[name].get(CODE) not in loaded]:
         raise UserError(

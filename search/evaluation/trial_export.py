@@ -160,7 +160,7 @@ def source_of(record: SweepRecord, trial: Trial, test: TestScored | None, classe
         best_epoch=last.best_epoch,
         trained_on="train",
         classes=list(classes),
-        threads=record.threads,
+        threads=record.driver.threads,
         sweep=record.name,
         sweep_id=record.header.id,
         trial=trial.name,

@@ -170,7 +170,7 @@ def _deliver(record: SweepRecord, tracking: Tracking, is_moved: bool) -> SweepEn
     if record.is_delivered and not is_moved:
         raise UserError(
             f"{record.name} is completed: all {len(record.trials)} trials have ended. To run more trials: "
-            f"sweep extend {record.name} --trials N."
+            f"sweep resume {record.name} --trials N."
         )
     tracking.start()
     tracking.wait_ready()

@@ -121,7 +121,7 @@ LEDGER_COMMANDS = (
         "resume changed",
         "export changed --out o",
     ),
-    *("extend changed --trials 1", "confirm changed", "add changed epochs=2"),
+    *("resume changed --trials 1", "confirm changed", "add changed epochs=2"),
 )
 
 

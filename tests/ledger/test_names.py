@@ -13,7 +13,6 @@ from training.process.writable import check_file, check_folder, made_for_now
 
 COMMANDS = {
     "resume": ["resume"],
-    "extend": ["extend", "--trials", "1"],
     "export": ["export"],
     "confirm": ["confirm"],
     "ablate": ["ablate"],

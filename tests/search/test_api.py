@@ -38,7 +38,7 @@ def test_a_sweep_in_a_notebook_shows_its_best_trials(home):
 
 def test_each_option_of_a_command_is_an_argument_of_its_function_and_is_described():
     commands = get_command(app).commands
-    for name, alone in (("run", {"publish", "check", *OUTPUT}), ("resume", OUTPUT), ("extend", OUTPUT)):
+    for name, alone in (("run", {"publish", "check", *OUTPUT}), ("resume", OUTPUT)):
         function = getattr(search, name)
         arguments = signature(function).parameters.keys() - {"console"}
         assert arguments == {one.name for one in commands[name].params} - alone
@@ -74,7 +74,7 @@ def test_a_sweep_from_python_and_its_reader_take_mlflows_variable_for_the_experi
         (lambda: search.run("quick", time_budget="soon"), "--time-budget=soon: this is not a time"),
         (lambda: search.run("quick", time_budget=-1), "--time-budget=-1: give a number from 1"),
         (lambda: search.run("quick", warm_start=["none"]), "--warm-start=none: no such sweep"),
-        (lambda: search.extend("none", 3), "none: no such sweep"),
+        (lambda: search.resume("none", 3), "none: no such sweep"),
         (lambda: search.resume("tiny", tracking_uri="nonsense"), "nonsense"),
         (lambda: search.resume("tiny", cpus_per_trial=float("nan")), "--cpus-per-trial=nan"),
         (lambda: search.open("tiny").export(trial=77), "--trial=0077: tiny has no such trial"),
@@ -98,7 +98,7 @@ def test_a_signal_raises_the_exception_that_python_has_for_it_and_handlers_stay(
     monkeypatch.setattr(search.runner.sweep, "resume_sweep", interrupted)
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     with pytest.raises(KeyboardInterrupt, match="Ctrl-C. Continue with: sweep resume tiny"):
-        search.extend("tiny", 1, console=QUIET)
+        search.resume("tiny", 1, console=QUIET)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
 
 
@@ -137,7 +137,7 @@ def test_a_sweep_continues_with_other_machines_and_remembers_them(home, monkeypa
     monkeypatch.setattr(sweep, "probe_cluster", lambda address: None)
     for changes in ({"address": "head:6379", "gpus_per_trial": 0.5}, {"cpus_per_trial": 3}, {"address": "local"}):
         with pytest.raises(UserError, match="no machine"):
-            search.extend("tiny", 1, **changes, console=QUIET)
+            search.resume("tiny", 1, **changes, console=QUIET)
     assert [plan.address for plan in plans] == ["head:6379", "head:6379", None]
     assert [(plan.gpus_per_trial, plan.cpus_per_trial) for plan in plans] == [(0.5, None), (0.5, 3), (0.5, 3)]
 

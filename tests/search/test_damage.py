@@ -74,7 +74,7 @@ def test_a_damaged_sweep_is_named_and_the_others_are_listed(kind, storage, capsy
     printed = " ".join(capsys.readouterr().out.split())
     assert "3/3" in printed
     assert "! " in printed
-    for command in (["show"], ["export"], ["resume"], ["extend", "--trials", "1"], ["confirm"], ["ablate"]):
+    for command in (["show"], ["export"], ["resume"], ["confirm"], ["ablate"]):
         with pytest.raises(UserError, match=words):
             call(*command, "mine")
     call("rm", "-y", "mine")

@@ -50,9 +50,11 @@ function reliability(page, { place }) {
       itemStyle: { opacity: 0.7 }, html: plainText(`${name}\nconfidence ${share(bin.confidence)}, accuracy ${share(bin.accuracy)}\n` +
         `${share(bin.share)} of the images`) })) });
   const scale = { type: "value", min: 0, max: 1, scale: false };
-  return { ...basics(page), legend: legend(page, ["without scaling", "with scaling"]), grid: { left: 55, right: 20, top: innerWidth > 640 ? 36 : 64, bottom: 42 },
+  const lines = [line("before", "without scaling", COLOURS[1])];
+  if (bins.after) lines.push(line("after", "with temperature scaling", COLOURS[0]));
+  return { ...basics(page), legend: legend(page, lines.map(({ name }) => name)), grid: { left: 55, right: 20, top: innerWidth > 640 ? 36 : 64, bottom: 42 },
     xAxis: axis(page, "confidence", scale), yAxis: axis(page, "accuracy", { ...scale, nameGap: 38 }),
-    series: [line("before", "without scaling", COLOURS[1]), line("after", "with temperature scaling", COLOURS[0]),
+    series: [...lines,
       { name: "perfect", type: "line", silent: true, symbol: "none", color: page.soft, data: [[0, 0], [1, 1]],
         lineStyle: { type: "dashed", width: 1 } }] };
 }

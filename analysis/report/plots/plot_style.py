@@ -98,15 +98,6 @@ def to_svg(figure: Figure, name: str) -> str:
     )
 
 
-def to_png(figure: Figure) -> bytes:
-    """The picture as a PNG file."""
-    for text in figure.findobj(Text):
-        _spell(text)
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=110)
-    return stream.getvalue()
-
-
 def wrap_axes(axes: object) -> list[Axes]:
     """The axes as one list, for any result of `subplots`."""
     return list(getattr(axes, "flat", [axes]))

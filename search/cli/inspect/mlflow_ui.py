@@ -14,7 +14,9 @@ import time
 import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
@@ -22,8 +24,9 @@ from analysis.reading.store import sqlite_file
 from ledger import TRACKING_URI
 from ledger.formatting import mask_secrets
 from search.arguments import absolute_uri, check_database
-from search.cli.options import TrackingUri
+from search.cli.options import Storage, TrackingUri
 from search.runner.interrupt import until_ctrl_c
+from search.sweep_options import STORAGE, complete_name
 from training.errors import UserError
 
 PORTS = 50
@@ -33,10 +36,14 @@ RUNS = "/#/experiments?workflowType=machine_learning"  # without it, MLflow open
 
 
 def ui(
+    name: Annotated[
+        str | None, typer.Argument(help="The sweep to open. Default: the latest.", autocompletion=complete_name)
+    ] = None,
     tracking_uri: TrackingUri = TRACKING_URI,
+    storage: Storage = STORAGE,
     port: Annotated[int, typer.Option(help="Port; if it is in use, the next free one is used.")] = 5000,
 ) -> None:
-    """Open the MLflow UI on 127.0.0.1 for the store that sweeps log to."""
+    """Open a sweep in the MLflow UI on 127.0.0.1, for the store that sweeps log to."""
     uri = absolute_uri(tracking_uri)
     check_database(uri)
     if uri.startswith(("http", "databricks")):
@@ -47,6 +54,7 @@ def ui(
             f"--tracking-uri={uri}: no such database. Start a sweep first, or run this where one was started."
         )
     free = find_free_port(port)
+    page = find_page(name, storage.absolute(), uri)
     used = "" if free == port else f"Port {port} is in use. "
     print(f"{used}Starting the MLflow UI on port {free} …", flush=True)
     # One web worker serves one user; by default, MLflow starts four, and six processes for jobs that no sweep has.
@@ -56,17 +64,40 @@ def ui(
     # The address may contain a password, and every user of the machine can read arguments, so it is not an argument.
     more = {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
     more["PYTHONSAFEPATH"] = "1"  # nothing is imported from the working folder, where files of a stranger may lie
-    threading.Thread(target=_announce, args=(f"http://127.0.0.1:{free}",), daemon=True).start()
+    threading.Thread(target=_announce, args=(f"http://127.0.0.1:{free}", page), daemon=True).start()
     if code := run_group(command, more):
         raise UserError(f"The MLflow UI ended with exit code {code}; its last lines are above.")
 
 
-def _announce(address: str) -> None:
-    """Print the address as soon as it answers."""
+def find_page(name: str | None, storage: Path, uri: str) -> str:
+    """Return the page of a sweep's runs; that of all experiments, if no sweep is named and the latest is not in the store."""
+    from ledger.events import RunOpened
+    from ledger.folder import find_latest, open_folder
+    from ledger.record import SweepRecord
+
+    try:
+        record = SweepRecord.open(open_folder(storage, name) if name else find_latest(storage), only_shown=True)
+    except UserError:
+        if name:
+            raise
+        return RUNS
+    opened = [event for event in record.events if isinstance(event, RunOpened)]
+    if opened and absolute_uri(record.settings.tracking_uri) == uri:
+        condition = quote(f"tags.sweep_id = '{record.header.id}'")
+        return f"/#/experiments/{quote(opened[-1].experiment)}/runs?searchFilter={condition}"
+    if name:
+        raise UserError(
+            f"{name}: {mask_secrets(uri)} does not have its runs. Name their store: sweep ui {name} --tracking-uri URI."
+        )
+    return RUNS
+
+
+def _announce(address: str, page: str) -> None:
+    """Print the address of a page as soon as the server answers."""
     while True:
         with suppress(OSError):
             urllib.request.urlopen(f"{address}/health", timeout=5).close()
-            print(f"MLflow UI: {address}{RUNS} (Ctrl-C ends it)", flush=True)
+            print(f"MLflow UI: {address}{page} (Ctrl-C ends it)", flush=True)
             return
         time.sleep(0.2)
 

@@ -48,14 +48,8 @@ def run(
 
 @options_of(ResumeOptions)
 def resume(*, quiet: Quiet = False, verbose: Verbose = False, **given: Any) -> None:
-    """Continue an interrupted sweep from its ledger, also on other machines or with another MLflow store."""
+    """Continue an interrupted sweep from its ledger, also on other machines; with `--trials`, add trials to any sweep."""
     _search(search.resume, given, quiet, verbose)
-
-
-@options_of(ResumeOptions, trials=...)
-def extend(*, quiet: Quiet = False, verbose: Verbose = False, **given: Any) -> None:
-    """Add trials to a sweep, as `sweep resume --trials` does; the sampler uses the results of all earlier trials."""
-    _search(search.extend, given, quiet, verbose)
 
 
 def _search(

@@ -46,7 +46,7 @@ METHOD = (
 )
 
 
-def ablate(source: SweepRecord, seeds: int | None, console: Console) -> Ablation:
+def ablate(source: SweepRecord, seeds: int | None, seconds: float | None, console: Console) -> Ablation:
     """Train the winner and the baseline with one technique switched at a time, or continue an existing ablation.
 
     Raises:
@@ -62,7 +62,7 @@ def ablate(source: SweepRecord, seeds: int | None, console: Console) -> Ablation
         notes = [f"The winner is trial {winner.name} of {source.name}.", *variants.notes]
         return Variants(variants.recipes, notes)
 
-    return conclude_ablation(replicate(source, "ablate", seeds, choose, console), console)
+    return conclude_ablation(replicate(source, "ablate", seeds, seconds, choose, console), console)
 
 
 def _build_variants(winner: Recipe, baseline: Recipe, sweep: str) -> tuple[list[str], Variants]:
@@ -88,7 +88,7 @@ def _build_variants(winner: Recipe, baseline: Recipe, sweep: str) -> tuple[list[
     if not techniques:
         raise UserError(
             "The best recipe is the baseline with no technique on, so there is nothing to switch. "
-            f"Continue the search until another recipe is best: sweep extend {sweep} --trials N."
+            f"Continue the search until another recipe is best: sweep resume {sweep} --trials N."
         )
     return techniques, Variants(recipes, notes)
 

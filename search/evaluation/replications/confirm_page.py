@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from analysis.effects.intervals import Interval
+from analysis.held_out.score_page import format_found, format_interval, format_range, render_score
 from analysis.report.page import Chart, Section, Verdict, interval_chart, interval_row, render_page
 from ledger.events import TestScored
 from ledger.formatting import format_points, format_score, label_of, plural, unit_of
@@ -48,26 +47,9 @@ def render(replicated: Replicated, confirmation: Confirmation) -> str:
 
 
 def _render_test(replicated: Replicated, test: TestScored) -> list[Section]:
-    from analysis.held_out.score_figures import draw_confusion, draw_reliability
-
-    results, classes, confusion = test.results, test.classes, []
-    if table := results["confusion"]:  # there is none with very many classes
-        caption = "Confusion matrix: rows are true classes, and the colour is the share of their images"
-        data, height = {"classes": list(classes), "table": table}, 150 + 26 * min(len(classes), 30)
-        confusion.append(Chart("confusion", caption, data, height, draw_confusion(table, classes)))
-    reliability = Chart(
-        "reliability",
-        "Reliability on the test split: the area of a mark is its share of the images",
-        results["reliability"],
-        picture=draw_reliability(results["reliability"]),
-    )
     worst = replicated.record.folder.path / "worst.png"
-    pictures = [("The wrong predictions with the highest confidence", worst.read_bytes())] if worst.exists() else []
-    recall = ("class", "images", "recognised", "recall")
-    return [
-        Section("Test split", [*describe_test(test), TEST_METHOD], [reliability], *_calibration_table(results)),
-        Section("Classes", (), confusion, recall, _recall_rows(results), pictures),
-    ]
+    text = [*describe_test(test), TEST_METHOD]
+    return render_score("Test split", text, test.results, test.classes, worst.read_bytes() if worst.exists() else b"")
 
 
 def _recipe_chart(replicated: Replicated, confirmation: Confirmation) -> Chart:
@@ -111,27 +93,6 @@ def _recipe_table(replicated: Replicated, confirmation: Confirmation) -> tuple[l
         for recipe in confirmation.recipes
     ]
     return head, rows
-
-
-def _calibration_table(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    names = {"before": "without scaling", "after": f"at temperature {results['temperature']:.2f}"}
-    rows = [
-        [text, *(f"{results['calibration'][name][key]:.4f}" for key in ("ece", "brier", "nll"))]
-        for name, text in names.items()
-    ]
-    return ["", "ECE (15 bins)", "Brier", "NLL"], rows
-
-
-def _recall_rows(results: dict[str, Any]) -> list[list[str]]:
-    return [
-        [
-            row["class"],
-            str(row["images"]),
-            str(row["found"]),
-            format_found("val_accuracy", row["interval"]) if row["interval"] else "no image",
-        ]
-        for row in results["recall"]
-    ]
 
 
 def describe(replicated: Replicated, confirmation: Confirmation) -> list[str]:
@@ -206,7 +167,7 @@ def describe_test(test: TestScored) -> list[str]:
     results = test.results
     before, after = (results["calibration"][name] for name in ("before", "after"))
     sentences = [
-        f"Test split, scored {describe_time(test)}: accuracy {format_found('val_accuracy', results['accuracy'])}, "
+        f"Test split, scored {describe_time(test)}: accuracy {format_found(results['accuracy'])}, "
         f"{results['correct']} of {results['images']} images.",
         f"Calibration: ECE {before['ece']:.3f}, Brier {before['brier']:.3f}, NLL {before['nll']:.3f}; at temperature "
         f"{results['temperature']:.2f}: {after['ece']:.3f}, {after['brier']:.3f}, {after['nll']:.3f}.",
@@ -231,22 +192,7 @@ def differences_of(replicated: Replicated, confirmed: ConfirmedRecipe) -> str:
     return short_recipe(recipe.without("seed"), baseline.without("seed"))  # seeds always differ here
 
 
-def format_found(metric: str, interval: dict[str, float]) -> str:
-    """An interval of the test split's results, as the ledger has them."""
-    return format_interval(metric, Interval(interval["mean"], interval["low"], interval["high"]))
-
-
-def format_interval(metric: str, interval: Interval) -> str:
-    """Return a mean with its interval, such as `93.1 % (92.0 to 94.2 %)`."""
-    return f"{format_score(metric, interval.mean)} ({format_range(metric, interval)})"
-
-
 def format_gap(metric: str, gap: Interval) -> str:
     """Return a difference with its interval, such as `1.2 points (0.4 to 2.0)`."""
     low, high = (format_points(metric, end).removesuffix(" points") for end in (gap.low, gap.high))
     return f"{format_points(metric, gap.mean)} ({low} to {high})"
-
-
-def format_range(metric: str, interval: Interval) -> str:
-    """Return the ends of an interval."""
-    return f"{format_score(metric, interval.low).removesuffix(' %')} to {format_score(metric, interval.high)}"

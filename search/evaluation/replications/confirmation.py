@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from analysis.effects.intervals import Interval, paired_interval, rank_ranges, score_interval, score_noise
 from analysis.export.bundle import check_out
 from ledger.events import TestOpened, TestScored
@@ -35,10 +37,13 @@ if TYPE_CHECKING:
 TOP, MOST_RECIPES = 3, 1000
 
 
-def confirm(source: SweepRecord, top: int | None, seeds: int | None, final: bool, console: Console) -> Confirmation:
+def confirm(
+    source: SweepRecord, top: int | None, seeds: int | None, seconds: float | None, final: bool, console: Console
+) -> Confirmation:
     """Train the best `top` recipes and the baseline on fresh seeds, or continue an existing confirmation; see the results.
 
-    With `final`, the winner is then trained on training and validation images.
+    With `seconds`, there are as many seeds as are likely to fit. With `final`, the winner is then trained on training and
+    validation images.
 
     Raises:
         Interrupted: it was interrupted.
@@ -49,12 +54,17 @@ def confirm(source: SweepRecord, top: int | None, seeds: int | None, final: bool
         best = choose_best(source.trials, source.name, len(source.trials))
         baseline = choose_baseline(source.trials, source.name)
         best = [trial for trial in best if trial.recipe != baseline.recipe][: top or TOP]
+        if not best:
+            raise UserError(
+                f"{source.name}: no recipe but the baseline has completed, so there is nothing to compare. "
+                f"Continue with: sweep resume {source.name} --trials N."
+            )
         recipes = {trial.name: trial.recipe for trial in best}
         few = f"--top={top}: besides the baseline, {source.name} has {len(best)} different recipes that completed."
         notes = [few] if top and len(best) < top else []
         return Variants({BASELINE: baseline.recipe} | recipes, notes, keeps_all=True)  # the winner is known at the end
 
-    replicated = replicate(source, "confirm", seeds, choose, console)
+    replicated = replicate(source, "confirm", seeds, seconds, choose, console)
     confirmation = conclude_confirmation(replicated, console)
     if final:
         from search.evaluation.replications.confirm_page import judge
@@ -136,9 +146,10 @@ def _ahead(scores: dict[str, list[float]], label: str, sign: int) -> Interval | 
 
 def _score_test(replicated: Replicated, trial: Trial) -> TestScored | None:
     """Score the winner on the test split, if the data have one. The searched sweep's ledger counts how often this was done."""
-    from analysis.held_out.score_figures import draw_worst
+    from analysis.held_out.score_page import draw_worst
     from analysis.held_out.scoring import score_test
     from training.data.files.images import ImageFiles
+    from training.data.pipelines.datasets import EvalImages
     from training.evaluate import load_same_data, predict_part, restore_model
 
     record = replicated.record
@@ -165,7 +176,10 @@ def _score_test(replicated: Replicated, trial: Trial) -> TestScored | None:
     event = TestScored(trial=trial.number, openings_before=before, classes=classes, results=results)
     record.append(event)  # before the picture, which may fail
     if worst:
-        (record.folder.path / "worst.png").write_bytes(draw_worst(data.test, worst, classes, recipe))
+        part = data.test.select(np.array([error["position"] for error in worst]))
+        images, _ = EvalImages(part, recipe.evaluation_preprocessing).__getitems__(range(len(worst)))
+        picture = draw_worst(images, worst, classes, recipe.evaluation_preprocessing)
+        (record.folder.path / "worst.png").write_bytes(picture)
     return event
 
 

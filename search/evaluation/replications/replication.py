@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from ledger.events import Replication, ReplicationKind, ReplicationTrial
 from ledger.folder import SweepFolder
+from ledger.formatting import format_seconds, plural
 from ledger.record import SweepRecord
 from ledger.trials import Trial, Trials
 from search.arguments import check_number
+from search.core.pace import predict_seconds
 from search.evaluation.replications.findings import BASELINE, Ablation, Confirmation
 from spaces.search import NoScheduler, Search
 from spaces.space import Space
@@ -83,9 +85,16 @@ class Variants:
 
 
 def replicate(
-    source: SweepRecord, kind: ReplicationKind, seeds: int | None, choose: Callable[[], Variants], console: Console
+    source: SweepRecord,
+    kind: ReplicationKind,
+    seeds: int | None,
+    seconds: float | None,
+    choose: Callable[[], Variants],
+    console: Console,
 ) -> Replicated:
     """Train what `choose` returns on seeds that `source` never used, as a new sweep; one that exists is finished.
+
+    With `seconds`, it has as many of the `seeds` as are likely to fit.
 
     Raises:
         Interrupted: it was interrupted.
@@ -97,9 +106,12 @@ def replicate(
 
     check_searched(source)
     if (record := _open_replication(source, kind, seeds)) is None:
-        variants = choose()
         check_images(source, source.recorded_settings.address)
-        end = _start(source, kind, seeds or SEEDS, variants, console)
+        variants = choose()
+        count = choose_seeds(source, list(variants.recipes.values()), seeds or SEEDS, seconds, console)
+        end = _start(source, kind, count, variants, console)
+    elif seconds is not None:
+        raise UserError(f"--time-budget: {record.name} exists already. Leave it out, to finish it and to see it.")
     else:
         record = follow_move(record, source)
         ended = [trial for trial in record.trials if trial.ended is not None and trial.state != "interrupted"]
@@ -108,6 +120,29 @@ def replicate(
     if end.state != "completed":
         raise Interrupted(signal.SIGINT, f"Continue with: sweep resume {end.record.name}")
     return read_replication(end.record, source)
+
+
+def choose_seeds(
+    source: SweepRecord, recipes: Sequence[Recipe], seeds: int, seconds: float | None, console: Console
+) -> int:
+    """Return how many of the seeds are likely to fit into `seconds`, all without it; print what will be trained."""
+    known = [predict_seconds(recipe, source.trials) for recipe in recipes]
+    each = sum(one for one in known if one is not None) / max(1, source.driver.slots)  # on one seed
+    if seconds is not None and None in known:
+        raise UserError(
+            f"--time-budget: no trial of {source.name} says how long a training takes. Give --seeds instead."
+        )
+    if seconds is not None and seconds < FEWEST_SEEDS * each:
+        raise UserError(
+            f"--time-budget: {plural(len(recipes), 'recipe')} on {FEWEST_SEEDS} seeds, the fewest, take about "
+            f"{format_seconds(FEWEST_SEEDS * each)}. Give more time."
+        )
+    seeds = seeds if seconds is None else min(seeds, int(seconds / each))
+    time = "" if None in known else f", about {format_seconds(seeds * each)}"
+    console.print(
+        f"{plural(len(recipes), 'recipe')} on {plural(seeds, 'fresh seed')}: {plural(len(recipes) * seeds, 'training')}{time}."
+    )
+    return seeds
 
 
 def publish(

@@ -20,8 +20,9 @@ from analysis.effects.technique_effects import (
     measure_interactions,
 )
 from analysis.report.cautions import list_cautions
-from analysis.report.findings import measure_savings
-from analysis.report.plots.cost_plots import pareto_front
+from analysis.report.findings import find, measure_savings
+from analysis.report.plots.course_plots import pareto_front
+from analysis.report.sweep_report import render_report
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from ledger.tables import make_tables
@@ -172,6 +173,18 @@ def test_the_parameter_with_the_largest_effect_is_the_most_important(sweep):
     shares = measure_importance(sweep)
     assert shares.sum() == pytest.approx(1)
     assert set(shares.index[:2]) & {"label_smoothing", "mixup"}
+
+
+def test_a_sweep_whose_trials_are_all_perfect_has_a_report(tmp_path):
+    (tmp_path / "made-up.yaml").write_text(SPACE)
+    space = load_space(tmp_path / "made-up.yaml")
+    perfect = {"score": 1.0, "metrics": {}}
+    events = [
+        event.model_copy(update=perfect) if event.event == "report" else event for event in simulate(space).events
+    ]
+    sweep = make_tables(SweepRecord(SweepFolder(tmp_path / "made-up"), [make_header("made-up", space), *events]))
+    assert measure_importance(sweep).empty
+    assert "<svg" in render_report(find(sweep))
 
 
 def test_no_point_of_the_front_is_beaten():

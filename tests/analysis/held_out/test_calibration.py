@@ -3,13 +3,11 @@
 import tracemalloc
 
 import numpy as np
-import pytest
 import torch
 from scipy.special import softmax
 from sklearn.metrics import brier_score_loss, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from analysis.held_out.score_figures import draw_confusion
 from analysis.held_out.scoring import compare_temperatures, fit_temperature, measure_calibration, score_test
 
 
@@ -50,11 +48,3 @@ def test_the_memory_of_a_score_does_not_grow_with_the_square_of_the_classes():
     assert peak < 25 * 2**20  # a table of classes by classes would take 69 MB
     assert (score["correct"], score["confusion"], len(score["recall"])) == (25, [], 3000)
     assert sum(recall["found"] for recall in score["recall"]) == 25
-
-
-def test_names_of_classes_are_no_formulas(monkeypatch):
-    from matplotlib.mathtext import MathTextParser
-
-    monkeypatch.setattr(MathTextParser, "parse", lambda *_: pytest.fail("a formula"))
-    names = ["$5_$10", "$a$b$", "100 %", "Käfer", r"\$x_{"]
-    assert draw_confusion(3 * np.eye(5), names).startswith(b"\x89PNG")

@@ -1,10 +1,10 @@
-"""Pages of sections: the figures of `sweep confirm` and `sweep ablate` in a browser, and without JavaScript."""
+"""Pages of sections: the figures of `sweep confirm` and `sweep ablate` in a browser, and tables without JavaScript."""
 
 import re
 
 import pytest
 
-from analysis.report.page import Chart, Section, interval_chart, render_page
+from analysis.report.page import Chart, Section, render_page
 from tests.analysis.report.test_figures import needs_browser, open_in_browser, widths
 
 ROWS = [
@@ -25,9 +25,7 @@ BINS = {name: [{"confidence": 0.8, "accuracy": 0.7, "share": 1.0}] for name in (
 SECTIONS = [
     Section(text=["The winner."]),
     Section("Recipes", ["How."], [Chart("intervals", "Each recipe", RECIPES)], ("rank", "recipe", "score"), ROWS),
-    Section(
-        "Test", (), [Chart("reliability", "Reliability", BINS), Chart("confusion", "Errors", CONFUSION, 300, b"png")]
-    ),
+    Section("Test", (), [Chart("reliability", "Reliability", BINS), Chart("confusion", "Errors", CONFUSION, 300)]),
 ]
 
 
@@ -41,15 +39,9 @@ def test_a_page_needs_no_other_file_and_is_much_smaller_than_two_megabytes(page)
     assert len(page.encode()) < 1_000_000
 
 
-def test_without_javascript_the_table_is_there_and_pictures_stand_for_the_figures(page):
+def test_without_javascript_the_table_is_there_and_a_line_says_what_is_missing(page):
     assert "<td>93.1\N{NO-BREAK SPACE}%</td>" in page
-    assert re.search(r'<div class="static-only"><img alt="Errors" src="data:image/png;base64,cG5n"></div>', page)
-
-
-def test_a_chart_of_intervals_has_a_picture_for_paper():
-    chart = interval_chart("Each recipe", RECIPES["label"], RECIPES["rows"], 46, zero=False)
-    assert chart.data == RECIPES
-    assert chart.picture.startswith(b"\x89PNG")
+    assert '<noscript><p class="box">The figures need JavaScript' in page
 
 
 ACT = """

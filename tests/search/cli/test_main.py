@@ -34,11 +34,6 @@ def make_sweep(storage, name):
 
 MISTAKES = {
     "a misspelt space": (["run", "quik"], "quik.*quick"),
-    "a report without a place to copy it to": (
-        ["report", "none", "--copy-to", "here"],
-        "--copy-to=here: this is no folder",
-    ),
-    "an export without a place to copy it to": (["export", "none", "--copy-to", "here"], "--copy-to=here: this is no"),
     "a time that is none, of a copy": (
         ["resume", "lost", "--from", "file:///copies", "--time-budget", "abc"],
         "--time-budget=abc: this is not a time",

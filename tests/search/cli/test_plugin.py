@@ -53,6 +53,13 @@ def test_the_page_shows_a_file_and_a_space_that_work(page, capsys):
     assert "sha256" not in card
 
 
+def test_a_card_shows_a_docstring_of_another_form(page, capsys):
+    text = Path("input_noise.py").read_text()
+    Path("input_noise.py").write_text(re.sub(r'\A""".*?"""', '"""Noise as we add it here."""', text, flags=re.DOTALL))
+    call("techniques", "input_noise", "--plugin", "input_noise.py")
+    assert "Noise as we add it here" in capsys.readouterr().out
+
+
 def test_the_page_shows_data_and_a_backbone_that_train(page, capsys):
     with pytest.raises(UserError, match=r"data\.name=shapes: there is cifar10, .* from its file: --plugin FILE"):
         call("space", "shapes.yaml")
@@ -188,7 +195,7 @@ def test_the_commands_of_the_page_run(page):
     assert "input_noise" in Path("reports/space-1.html").read_text()
     changed = Path("changed.py")
     changed.write_text(Path("input_noise.py").read_text().replace("1.0", "1.1"))
-    code, said = sweep("extend", "space-1", "--trials", "1", "--plugin", "changed.py")
+    code, said = sweep("resume", "space-1", "--trials", "1", "--plugin", "changed.py")
     assert (code, "is another version of it" in said) == (2, True), said
-    code, said = sweep("extend", "space-1", "--trials", "1")
+    code, said = sweep("resume", "space-1", "--trials", "1")
     assert (code, "give its file with --plugin" in said) == (2, True), said

@@ -105,7 +105,7 @@ def test_list_report_the_running_page_and_notebooks_read_it(capsys, home):
 
 @pytest.mark.parametrize(
     "command",
-    [["resume"], ["extend", "--trials", "1"], ["confirm"], ["ablate"], ["export"]],
+    [["resume"], ["confirm"], ["ablate"], ["export"]],
     ids=lambda words: words[0],
 )
 def test_a_command_that_trains_refuses_it(command, capsys):

@@ -19,7 +19,6 @@ from search.copies.place import (
     CopyPlace,
     check_place,
     check_uri,
-    copy_output,
     fetch_sweep,
     fetch_trial,
     send,
@@ -146,22 +145,6 @@ def test_a_store_that_cannot_be_written_is_refused_in_one_sentence(s3, tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"^--copy-to=file://.*: it cannot be written to from \S+ \("):
         check_place(f"file://{tmp_path}/file")
-
-
-def test_a_report_and_all_files_of_an_export_are_copied_below_the_name_of_the_sweep(place, tmp_path):
-    (tmp_path / "photos" / "onnx").mkdir(parents=True)
-    for name in ("photos.html", "photos/card.md", "photos/onnx/model.onnx"):
-        (tmp_path / name).write_text(name)
-    assert copy_output(place.uri, "team", tmp_path / "photos.html") == f"Copied to {place.uri}/team/photos.html."
-    assert copy_output(place.uri, "team", tmp_path / "photos") == f"Copied to {place.uri}/team/photos."
-    for folder, name in (("team", "photos.html"), ("team/photos", "card.md"), ("team/photos/onnx", "model.onnx")):
-        assert place.child(folder).has(name)
-
-
-def test_a_report_that_cannot_be_copied_is_still_there(s3, tmp_path):
-    (tmp_path / "photos.html").touch()
-    with pytest.raises(UserError, match=r"photos\.html was written, but not copied \(.*NO_SUCH_BUCKET"):
-        copy_output("s3://nowhere", "photos", tmp_path / "photos.html")
 
 
 def test_a_sweep_that_is_not_there_or_here_already_is_refused(place, tmp_path):

@@ -83,7 +83,7 @@ def test_a_request_with_a_plugin_that_the_driver_does_not_have_is_set_aside_and_
     assert caplog.text.count("is not a request that this driver can read, so it was set aside. For a recipe with") == 2
     assert sorted(path.name for path in drive.folder.requests.iterdir()) == ["0.unreadable", "1.unreadable"]
     record = SweepRecord.open(drive.folder)
-    assert (record.plugins, record.added_since) == ((), 0)
+    assert (record.driver.plugins, record.added_since) == ((), 0)
 
 
 def start_two(controller):

@@ -76,7 +76,7 @@ def test_the_sweep_is_shown_and_a_stopped_trial_exports_its_recipe(folder, swept
 
 @pytest.mark.slow
 def test_a_sweep_is_extended_and_another_begins_with_its_best_recipes(folder, swept):
-    call(folder, "extend", "one", "--trials", "1", command=FAST)
+    call(folder, "resume", "one", "--trials", "1", command=FAST)
     check_truth(folder, "one", 7)
 
 

@@ -11,7 +11,13 @@ import time
 import psutil
 import pytest
 
-from search.cli.inspect.mlflow_ui import find_free_port, ui
+from ledger.events import RunOpened
+from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
+from ledger.settings import Settings
+from search.cli.inspect.mlflow_ui import RUNS, find_free_port, find_page, ui
+from search.runner.sweep import create_folder, make_header
+from spaces.load import load_space
 from training.errors import UserError
 
 # It starts a child process, prints the child's number, and waits; neither ends by itself.
@@ -49,6 +55,24 @@ def test_the_last_port_in_use_gives_one_sentence():
             find_free_port(65535)
 
 
+def test_it_opens_the_runs_of_the_latest_sweep_or_of_a_named_one(tmp_path):
+    here, elsewhere = (f"sqlite:///{tmp_path}/{name}.db" for name in ("here", "elsewhere"))
+    assert find_page(None, tmp_path / "sweeps", here) == RUNS
+    for number, name in enumerate(("first", "second")):
+        folder = SweepFolder(tmp_path / "sweeps" / name)
+        create_folder(folder, make_header(name, f"id{number}", load_space("quick", []), Settings(tracking_uri=here)))
+        SweepRecord.open(folder).append(RunOpened(run="r", experiment="7/\x1b["))
+        os.utime(folder.ledger, (number, number))
+    filtered = "/#/experiments/7/%1B%5B/runs?searchFilter=tags.sweep_id%20%3D%20%27id{}%27"
+    assert find_page(None, tmp_path / "sweeps", here) == filtered.format(1)
+    assert find_page("first", tmp_path / "sweeps", here) == filtered.format(0)
+    assert find_page(None, tmp_path / "sweeps", elsewhere) == RUNS
+    with pytest.raises(UserError, match=r"first: .*elsewhere\.db does not have its runs"):
+        find_page("first", tmp_path / "sweeps", elsewhere)
+    with pytest.raises(UserError, match="third: no such sweep"):
+        find_page("third", tmp_path / "sweeps", here)
+
+
 class Healthy(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
@@ -75,7 +99,7 @@ def test_the_address_is_printed_when_it_answers(tmp_path, monkeypatch, capsys):
         return 0
 
     monkeypatch.setattr("search.cli.inspect.mlflow_ui.run_group", run)
-    ui(f"sqlite:///{tmp_path}/mlflow.db?timeout=30", port)
+    ui(None, f"sqlite:///{tmp_path}/mlflow.db?timeout=30", tmp_path / "sweeps", port)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)])

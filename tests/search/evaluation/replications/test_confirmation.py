@@ -89,7 +89,7 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
     assert after["nll"] < before["nll"], "two epochs leave a model badly calibrated; temperature mends some of it"
     assert sent[0]["test_accuracy"] == results["accuracy"]["mean"]
     page = (folder.path / "confirm.html").read_text()
-    assert page.count("data:image/png;base64,") == 4
+    assert page.count("data:image/png;base64,") == 1  # the worst errors
     assert [kind for kind in ("intervals", "reliability", "confusion") if f'data-chart="{kind}"' not in page] == []
     text = re.sub('base64,[^"]*', "", page).replace("http-equiv", "")
     assert "http" not in text, "the page needs nothing beside itself"
@@ -144,10 +144,10 @@ def test_the_baseline_takes_no_place_of_a_recipe_and_other_baselines_are_recipes
     best, second, third, *others = [trial for trial in record.trials.ranked() if trial.state == "completed"]
     assert {best.number, second.number} == {0, 1}
     chosen = []
-    monkeypatch.setattr(confirmation, "replicate", lambda source, kind, seeds, choose, console: chosen.append(choose()))
+    monkeypatch.setattr(confirmation, "replicate", lambda *given: chosen.append(given[-2]()))
     monkeypatch.setattr(confirmation, "conclude_confirmation", lambda *_: None)
     for top in (2, 100):
-        confirmation.confirm(record, top, None, False, None)
+        confirmation.confirm(record, top, None, None, False, None)
     two, every = chosen
     assert two.recipes == {"baseline": best.recipe, second.name: second.recipe, third.name: third.recipe}
     assert two.notes == []
@@ -211,16 +211,16 @@ def test_each_technique_is_switched_alone_and_paired_by_seed(home, sent, capsys)
 
 
 def test_the_score_on_the_test_split_is_recorded_before_its_picture_is_drawn(home, sent, monkeypatch):
-    from analysis.held_out import score_figures
+    from analysis.held_out import score_page
 
     def fail(*_):
         raise ValueError("no font")
 
-    draw = score_figures.draw_worst
-    monkeypatch.setattr(score_figures, "draw_worst", fail)
+    draw = score_page.draw_worst
+    monkeypatch.setattr(score_page, "draw_worst", fail)
     with pytest.raises(ValueError, match="no font"):
         call("confirm", "tiny", "--top", "1", "--seeds", "2")
-    monkeypatch.setattr(score_figures, "draw_worst", draw)
+    monkeypatch.setattr(score_page, "draw_worst", draw)
     record = SweepRecord.open(SweepFolder(home / "sweeps" / "tiny-confirm"))
     assert record.test is not None
     call("confirm", "tiny", "--top", "1", "--seeds", "2")

@@ -148,10 +148,10 @@ def test_a_sweep_goes_on_with_the_images_with_which_it_began(record, tmp_path, c
         assert words in str(refused.value)
 
 
-def test_resume_extend_confirm_and_ablate_refuse_other_images(record, tmp_path):
+def test_resume_confirm_and_ablate_refuse_other_images(record, tmp_path):
     Controller(record.space, Ledger(record.folder.ledger)).report(0, Report(27, {}, 0.5, 0.01, 27, [], 0.0))
     save(tmp_path / "photos" / "cat" / "new.bmp")
-    for arguments in (["resume"], ["extend", "--trials", "1"], ["confirm"], ["ablate"]):
+    for arguments in (["resume", "--trials", "1"], ["confirm"], ["ablate"]):
         with pytest.raises(UserError, match="these are not the images of mine"):
             app([arguments[0], "mine", *arguments[1:]], standalone_mode=False)
     assert SweepRecord.open(record.folder).trials.extra == 0
@@ -172,9 +172,8 @@ def test_a_confirmation_follows_its_sweep(record, tmp_path):
 
 def test_the_command_names_the_way_out_and_takes_it(record, tmp_path):
     shutil.rmtree(tmp_path / "photos")
-    for arguments in (["resume", "mine"], ["extend", "mine", "--trials", "1"]):
-        with pytest.raises(UserError, match=r"add their new place to the command, as in data\.root=NEW/FOLDER"):
-            app(arguments, standalone_mode=False)
+    with pytest.raises(UserError, match=r"add their new place to the command, as in data\.root=NEW/FOLDER"):
+        app(["resume", "mine", "--trials", "1"], standalone_mode=False)
     assert SweepRecord.open(record.folder).trials.extra == 0
     with pytest.raises(UserError, match="mine has no completed trial"):
         app(["confirm", "mine", "data.root=archive/photos"], standalone_mode=False)

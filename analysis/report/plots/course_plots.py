@@ -1,7 +1,9 @@
-"""Plots of scores over their costs: seconds, memory and calibration error."""
+"""Plots of what a sweep cost and how it went: costs, progress, and a timeline."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,13 +11,27 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from analysis.report.plots.plot_style import BLUE, GREY, INK, MANY, ORANGE, finish, new_figure, wrap_axes
+from analysis.report.plots.plot_style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    MANY,
+    ORANGE,
+    RED,
+    STATES,
+    finish,
+    new_figure,
+    put_legend,
+    wrap_axes,
+)
 from ledger.columns import list_columns
-from ledger.formatting import label_of, unit_of
+from ledger.formatting import label_of, plural, unit_of
 
 if TYPE_CHECKING:
     from ledger.tables import Sweep
 
+OVERLAP_SECONDS = 0.05  # The start of a worker's next trial can be recorded before the end of its last one.
 COSTS = ("seconds", "memory_mb", "ece")  # less is better
 
 
@@ -70,4 +86,52 @@ def plot_equal_time(sweep: Sweep, count: int = 5) -> Figure:
             right.plot(curve.seconds, unit * curve.score, **style)
     left.set(xlabel="epoch", ylabel=label_of(sweep.metric), title="at equal epochs")
     right.set(xlabel="training (s)", title="at equal time (orange: baseline)")
+    return finish(figure)
+
+
+def plot_progress(sweeps: Mapping[str, Sweep]) -> Figure:
+    """The best full-length score over the epochs that all trials have run; a line for each sweep."""
+    figure, axes = new_figure(8.2, 3.0)
+    names: dict[str, tuple[str, float, object]] = {}
+    for (name, sweep), colour in zip(sweeps.items(), cycle((BLUE, ORANGE, GREEN, RED, GREY)), strict=False):
+        trials = sweep.trials.sort_values("ended", kind="stable")
+        finals = (sweep.sign * trials.score).where(trials.state == "completed").cummax().ffill()
+        spent = trials.epochs_done.cumsum()
+        axes.step(spent, sweep.sign * unit_of(sweep.metric) * finals, where="post", color=colour)
+        names[name] = (colour, 1.4, "-")
+    axes.set(xlabel="epochs spent by all trials", ylabel=f"best {label_of(sweep.metric)}")
+    if len(names) > 1:
+        put_legend(figure, names)
+    return finish(figure)
+
+
+def plot_timeline(sweep: Sweep) -> Figure:
+    """A timeline: a bar for each trial, on the first row that was free. Times without a driver are cut out."""
+    timed = sweep.trials[sweep.trials.started.notna() & sweep.trials.ended.notna()].sort_values("started")
+    worked = {
+        name: timed[name]
+        - sum((timed[name] - start).clip(0, max(end - start, 0)) for start, end in sweep.interruptions)
+        for name in ("started", "ended")
+    }
+    timed = timed.assign(**worked)
+    start = timed.started.min() if len(timed) else 0.0
+    busy: list[float] = []  # the time at which each row becomes free
+    rows = []
+    for trial in timed.itertuples():
+        free = [row for row, until in enumerate(busy) if until <= trial.started + OVERLAP_SECONDS]
+        row = free[0] if free else len(busy)
+        busy[row : row + 1] = [trial.ended]
+        rows.append(row)
+    count = max(rows, default=0) + 1
+    figure, axes = new_figure(8.2, 0.9 + 0.22 * min(count, 24))
+    spans = (timed.ended - timed.started).to_numpy() / 60
+    lefts = (timed.started - start).to_numpy() / 60
+    colours = [STATES.get(state, GREY) for state in timed.state]
+    axes.barh(rows, spans, left=lefts, color=colours, height=0.78, linewidth=0, rasterized=len(timed) > MANY)
+    without = f", without {plural(len(sweep.interruptions), 'interruption')}" if sweep.interruptions else ""
+    axes.set(xlabel=f"minutes since the first trial began{without}", ylabel="worker", yticks=[])
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    shown = [state for state in STATES if (timed.state == state).any()]
+    put_legend(figure, {state.replace("_", " "): (STATES[state], 5, "-") for state in shown})
     return finish(figure)
