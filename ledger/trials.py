@@ -17,6 +17,7 @@ from ledger.events import (
     FeaturesProbed,
     Origin,
     State,
+    SweepStarted,
     TrialAdded,
     TrialEnded,
     TrialLost,
@@ -101,6 +102,7 @@ class Trials:
         self.metric = metric
         self.by_number: dict[int, Trial] = {}
         self._by_recipe: dict[str, int] = {}  # the first trial of each recipe
+        self._images: int | None = None  # in the training part
         self.extra = 0  # trials added after the start
         self.probe: FeaturesProbed | None = None
         self.interruptions: list[tuple[float, float]] = []  # times without a driver, in seconds since 1970
@@ -113,14 +115,17 @@ class Trials:
         """Update the trials with one event. Events must come in the ledger's order."""
         if isinstance(event, TrialStarted | EpochReported | TrialResumed | TrialLost | TrialEnded):
             self.reserve([event.trial])
+        if isinstance(event, SweepStarted) and event.dataset:
+            count = event.dataset.get("train_images")
+            self._images = count if isinstance(count, int) else None
         if isinstance(event, TrialStarted):
             self.by_number[event.trial] = Trial(event.trial, event.recipe, event.params, event.origin, event.time)
-            self._by_recipe.setdefault(_key(event.recipe), event.trial)
+            self._by_recipe.setdefault(self._key(event.recipe), event.trial)
             return
         if isinstance(event, DataMoved):
             for moved in self.by_number.values():
                 moved.recipe = event.apply(moved.recipe)
-            self._by_recipe = {_key(trial.recipe): trial.number for trial in reversed(self.by_number.values())}
+            self._by_recipe = {self._key(trial.recipe): trial.number for trial in reversed(self.by_number.values())}
         if isinstance(event, Extension):
             self.extra += event.trials
         if isinstance(event, TrialAdded):
@@ -169,13 +174,13 @@ class Trials:
         return len(self.by_number)
 
     def find(self, recipe: Recipe) -> Trial | None:
-        """Return the first trial with this recipe, its seed included."""
-        number = self._by_recipe.get(_key(recipe))
+        """Return the first trial with this recipe, or one that trains the same, its seed included."""
+        number = self._by_recipe.get(self._key(recipe))
         return None if number is None else self.by_number[number]
 
     def original_of(self, trial: Trial) -> int:
         """Return the number of the first trial with the recipe of this one, seed included: its own, if it is no copy."""
-        return self._by_recipe.get(_key(trial.recipe), trial.number)
+        return self._by_recipe.get(self._key(trial.recipe), trial.number)
 
     def copies(self) -> set[int]:
         """Return the trials that repeat another one, seed included, so that their scores are no new evidence.
@@ -186,7 +191,7 @@ class Trials:
             return set()
         kept: dict[str, Trial] = {}
         for trial in sorted(self, key=lambda trial: (-trial.epoch, trial.number)):
-            kept.setdefault(_key(trial.recipe), trial)
+            kept.setdefault(self._key(trial.recipe), trial)
         return self.by_number.keys() - {trial.number for trial in kept.values()}
 
     def reserve(self, numbers: Iterable[int]) -> None:
@@ -223,6 +228,5 @@ class Trials:
         ranked = self.ranked()
         return ranked[0] if ranked and ranked[0].state == "completed" else None
 
-
-def _key(recipe: Recipe) -> str:
-    return recipe.model_dump_json()
+    def _key(self, recipe: Recipe) -> str:
+        return recipe.as_trained(self._images).model_dump_json()

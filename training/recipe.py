@@ -231,6 +231,13 @@ class Recipe(Part):
         """Return the recipe with these fields at their defaults, so with these techniques off."""
         return self.model_copy(update={field: type(self).model_fields[field].default for field in fields})
 
+    def as_trained(self, images: int | None) -> Self:
+        """Return the plainest recipe with the same training on `images`: a step has at most the batches of an epoch."""
+        if images is None or isinstance(self.batch_size, str) or not self.accumulation.is_on:
+            return self
+        batches = -(-(self.data.epoch_size or images) // self.batch_size)
+        return self.model_copy(update={"accumulation": self.accumulation.at_most(batches)})
+
     @property
     def evaluation_preprocessing(self) -> Preprocessing:
         """The preprocessing of images in validation, scores and predictions; that of the training must be resolved."""

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.effects.search_parameters import list_parameters
+from analysis.effects.technique_effects import NOT_ENOUGH
 from analysis.report.choices import name_choice
 from analysis.report.findings import (
     KNOWN,
@@ -24,10 +25,11 @@ from analysis.report.findings import (
 )
 from analysis.report.interactive_figures import choose_pair, explain_missing, slices_height, to_json
 from analysis.report.page import Verdict, render_template
-from analysis.report.plots.course_plots import plot_costs, plot_equal_time, plot_progress, plot_timeline
-from analysis.report.plots.effect_plots import (
-    plot_effects,
+from analysis.report.plots.course_plots import (
+    plot_costs,
     plot_importance,
+    plot_progress,
+    plot_timeline,
 )
 from analysis.report.plots.plot_style import to_svg
 from analysis.report.sentences import describe_images, describe_lead, describe_state
@@ -100,6 +102,7 @@ def _describe(findings: Findings) -> dict[str, object]:
     sweep = findings.sweep
     clear = clear_interactions(findings)
     unclear = findings.interactions.drop(clear.index)
+    unknown = _list_levels(findings, are_known=False)
     return {
         "facts": _facts(findings),
         "headline": describe_lead(sweep.metric, findings.lead),
@@ -110,7 +113,9 @@ def _describe(findings: Findings) -> dict[str, object]:
         "cautions": findings.cautions,
         "costs": list(describe_costs(findings)),
         "known": list(_effect_rows(sweep.metric, _list_levels(findings))),
-        "open_effects": list(_effect_rows(sweep.metric, _list_levels(findings, are_known=False))),
+        "inner_effects": list(_effect_rows(sweep.metric, findings.effects[findings.effects.detail.astype(bool)])),
+        "open_effects": list(_effect_rows(sweep.metric, unknown[unknown.verdict != NOT_ENOUGH])),
+        "untested": [f"{row.parameter} = {row.level}" for row in unknown[unknown.verdict == NOT_ENOUGH].itertuples()],
         "interactions": list(_interaction_rows(sweep.metric, clear)),
         "open_interactions": list(_interaction_rows(sweep.metric, unclear.head(PAIRS))),
         "equal_time": list(_equal_time_rows(findings)),
@@ -126,15 +131,12 @@ def _list_levels(findings: Findings, *, are_known: bool = True) -> pd.DataFrame:
 
 def _list_plots(findings: Findings) -> dict[str, Callable[[], Figure]]:
     """The pictures that this sweep has, by name; each is drawn when it is called."""
-    sweep, effects = findings.sweep, findings.effects
+    sweep = findings.sweep
     plots: dict[str, Callable[[], Figure]] = {
         "costs": lambda: plot_costs(sweep),
-        "equal_time": lambda: plot_equal_time(sweep),
         "progress": lambda: plot_progress({sweep.name: sweep}),
         "timeline": lambda: plot_timeline(sweep),
     }
-    if effects.detail.any():
-        plots["detail"] = lambda: plot_effects(effects, sweep.metric)
     if len(findings.importance):
         plots["importance"] = lambda: plot_importance(findings.importance)
     return plots

@@ -11,12 +11,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image
 
-from analysis.report.plots.effect_plots import plot_effects
+from analysis.effects.technique_effects import NOT_ENOUGH
 from analysis.report.plots.plot_style import BLUE, GREEN, GREY, INK, ORANGE, RED, finish, new_figure
 from benchmarks.search_quality import BASE, Curves
 from benchmarks.study_parts.photos import read_test
 from benchmarks.study_parts.searching import METHODS, WORKERS, Run, budget_of, mean_seconds
+from ledger.formatting import unit_of
 
+VERDICTS = {"useful": GREEN, "harmful": RED, "no effect seen": BLUE, "not enough trials": GREY}
 COLOURS = dict(zip(METHODS, (GREY, ORANGE, RED, BLUE), strict=True))
 SHOWN_PHOTOS = (2, 8)  # rows and columns
 
@@ -82,6 +84,27 @@ def draw_all(folder: Path, out: Path, runs: list[Run], curves: Curves, winner: d
     save(plot_searches(runs, curves), out / "study-search.png")
     if winner is not None:
         effects = pd.read_json(folder / "effects.json")
-        save(plot_effects(effects, "val_accuracy"), out / "study-effects.png")
+        save(plot_effects(effects[~effects.detail.astype(bool)], "val_accuracy"), out / "study-effects.png")
         save(plot_confirmation(winner["confirmation"]), out / "study-confirm.png")
         save(plot_predictions(folder), out / "study-predictions.png")
+
+
+def plot_effects(effects: pd.DataFrame, metric: str) -> Figure:
+    """The interval of each level's effect relative to the baseline's choice; `effects` is from `measure_effects`."""
+    unit = unit_of(metric)
+    figure, axes = new_figure(8.2, 0.8 + 0.24 * max(3, len(effects)))
+    places = np.arange(len(effects))[::-1]
+    axes.axvline(0, color=INK, linewidth=0.8)
+    for place, row in zip(places, effects.itertuples(), strict=True):
+        colour = VERDICTS[row.verdict]
+        if row.verdict == NOT_ENOUGH:
+            at = {"xy": (0, place), "xytext": (5, 0), "textcoords": "offset points"}
+            axes.annotate(NOT_ENOUGH, **at, va="center", color=INK, alpha=0.8, fontsize=8)
+            continue
+        axes.plot([unit * row.low, unit * row.high], [place, place], color=colour, linewidth=2.4, solid_capstyle="butt")
+        axes.plot(unit * row.effect, place, "o", color=colour, markersize=4.5)
+    axes.set_yticks(places, [f"{row.parameter} = {row.level}" for row in effects.itertuples()])
+    axes.set_ylim(-0.7, len(effects) - 0.3)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel(("points " if unit == 100 else "") + "better than the baseline's choice")
+    return finish(figure)

@@ -88,6 +88,7 @@ class Run:
     end_time: int | None = None
     start_time: int | None = None
     refused: int = 0
+    is_deleted: bool = False
     artifacts: ArtifactPlace = field(default_factory=ArtifactPlace)
 
     def write(
@@ -111,6 +112,8 @@ class Run:
             self._log(metrics[first : first + METRICS], entries[part : part + PARAMS], [] if first else tags)
         self.params = max(self.params, len(entries), 1)
         self.state, self.reason = state, reason
+        if self.is_deleted:
+            return
         if status == "RUNNING" and self.status != "RUNNING":
             self.client.update_run(self.id, status)
         elif status != "RUNNING" and (self.status, self.end_time) != (status, end_time):
@@ -141,19 +144,19 @@ class Run:
         entries: dict[str, Any] = {"metrics": metrics, "params": params, "tags": tags}
         kinds = {kind: batch for kind, batch in entries.items() if batch}
         try:
-            if len(kinds) > 1:
+            if len(kinds) > 1 and not self.is_deleted:
                 self.client.log_batch(self.id, **kinds, synchronous=True)
                 return
         except Exception as error:
             if is_outage(error):
                 raise
-        for kind, batch in kinds.items():
+        for kind, batch in kinds.items() if not self.is_deleted else ():
             with self._refusable(kind):
                 self.client.log_batch(self.id, **{kind: batch}, synchronous=True)
 
     def _send_file(self, file: str, send: Callable[[], object]) -> None:
         """Send an artifact, unless one was refused: then no other is sent, and everything else is."""
-        if self.artifacts.is_refused:
+        if self.artifacts.is_refused or self.is_deleted:
             return
         try:
             send()
@@ -176,7 +179,15 @@ class Run:
             if is_outage(error):
                 raise
             self.refused += 1
-            logger.error("MLflow refused %s of trial %s", what, self.name, exc_info=error)
+            if not self._was_deleted():
+                logger.error("MLflow refused %s of trial %s", what, self.name, exc_info=error)
+
+    def _was_deleted(self) -> bool:
+        """Whether somebody deleted the run, which is said once: it then gets nothing more."""
+        if not self.is_deleted and self.client.get_run(self.id).info.lifecycle_stage == "deleted":
+            self.is_deleted = True
+            logger.warning("The run of %s was deleted in MLflow: it gets nothing more.", self.name)
+        return self.is_deleted
 
 
 def describe_refusal(client: MlflowClient, run: str, error: Exception, rest: str) -> str:

@@ -1,4 +1,4 @@
-"""Plots of what a sweep cost and how it went: costs, progress, and a timeline."""
+"""Plots of what a sweep cost and how it went: costs, progress, a timeline, and the importance of its parameters."""
 
 from __future__ import annotations
 
@@ -72,23 +72,6 @@ def plot_costs(sweep: Sweep) -> Figure:
     return finish(figure)
 
 
-def plot_equal_time(sweep: Sweep, count: int = 5) -> Figure:
-    """The best trials and the best baseline over epochs, and the same over seconds of training."""
-    figure, (left, right) = new_figure(8.2, 2.9, 1, 2, sharey=True)
-    done, unit = sweep.completed, unit_of(sweep.metric)
-    base = done[done.is_baseline].head(1)
-    shown = pd.concat([done[~done.is_baseline].head(count), base])
-    for trial in shown.itertuples():
-        curve = sweep.curves[sweep.curves.trial == trial.trial]
-        style = {"color": ORANGE if trial.is_baseline else BLUE, "linewidth": 1.8 if trial.is_baseline else 1.1}
-        left.plot(curve.epoch, unit * curve.score, **style)
-        if "seconds" in curve:
-            right.plot(curve.seconds, unit * curve.score, **style)
-    left.set(xlabel="epoch", ylabel=label_of(sweep.metric), title="at equal epochs")
-    right.set(xlabel="training (s)", title="at equal time (orange: baseline)")
-    return finish(figure)
-
-
 def plot_progress(sweeps: Mapping[str, Sweep]) -> Figure:
     """The best full-length score over the epochs that all trials have run; a line for each sweep."""
     figure, axes = new_figure(8.2, 3.0)
@@ -134,4 +117,14 @@ def plot_timeline(sweep: Sweep) -> Figure:
     axes.grid(axis="y", visible=False)
     shown = [state for state in STATES if (timed.state == state).any()]
     put_legend(figure, {state.replace("_", " "): (STATES[state], 5, "-") for state in shown})
+    return finish(figure)
+
+
+def plot_importance(importance: pd.Series) -> Figure:
+    """Shares of importance by search parameter; `importance` is from `measure_importance`."""
+    figure, axes = new_figure(8.2, 0.6 + 0.22 * max(3, len(importance)))
+    shares = importance.sort_values()
+    axes.barh(shares.index, 100 * shares.to_numpy(), color=BLUE, height=0.6)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("share of importance (%)")
     return finish(figure)

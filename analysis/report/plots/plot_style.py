@@ -9,20 +9,14 @@ from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from training.data.inspection.fonts import find_font
-
 INK = "#3f4652"  # In an SVG, it is replaced by the text colour of the page.
 # The colours are those of charts.js.
 BLUE, ORANGE, GREEN, RED, GREY = "#3b82c4", "#dd8426", "#2b9a66", "#cf4f4f", "#8b93a1"
-VERDICTS = {"useful": GREEN, "harmful": RED, "no effect seen": BLUE, "not enough trials": GREY}
 STATES = {"completed": BLUE, "stopped": GREY, "diverged": RED, "failed": "#c2528b", "out_of_memory": "#b0892b"}
-# From bad to good.
-SCALE = LinearSegmentedColormap.from_list("scale", ["#8f6bd6", "#4f86d9", "#2e9d8f", "#b58f1f", "#e2761b"])
 MANY = 200  # With more curves, pixels make a smaller file than lines.
 
 STYLE: Any = {
@@ -62,18 +56,7 @@ def finish(figure: Figure) -> Figure:
     for text in figure.findobj(Text):
         if text.get_color() == "black":
             text.set_color(INK)
-        _spell(text)
     return figure
-
-
-def _spell(text: Text) -> None:
-    """Show a text as it is, in a font that has its letters: a name with two $ is no formula."""
-    if "$" in text.get_text():  # the labels of logarithmic axes are formulas, and made later
-        text.set_parse_math(False)
-    if not text.get_text().isascii():
-        properties = text.get_fontproperties().copy()
-        properties.set_file(find_font(text.get_text()))
-        text.set_fontproperties(properties)
 
 
 def put_legend(figure: Figure, names: Mapping[str, tuple[str, float, Any]]) -> None:

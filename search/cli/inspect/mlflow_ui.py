@@ -32,7 +32,8 @@ from training.errors import UserError
 PORTS = 50
 LAST_PORT = 65535
 END_SECONDS = 1.5
-RUNS = "/#/experiments?workflowType=machine_learning"  # without it, MLflow opens on traces of language models
+TRAINING = "workflowType=machine_learning"  # without it, MLflow opens on traces of language models
+RUNS = f"/#/experiments?{TRAINING}"
 
 
 def ui(
@@ -84,7 +85,7 @@ def find_page(name: str | None, storage: Path, uri: str) -> str:
     opened = [event for event in record.events if isinstance(event, RunOpened)]
     if opened and absolute_uri(record.settings.tracking_uri) == uri:
         condition = quote(f"tags.sweep_id = '{record.header.id}'")
-        return f"/#/experiments/{quote(opened[-1].experiment)}/runs?searchFilter={condition}"
+        return f"/#/experiments/{quote(opened[-1].experiment)}/runs?{TRAINING}&searchFilter={condition}"
     if name:
         raise UserError(
             f"{name}: {mask_secrets(uri)} does not have its runs. Name their store: sweep ui {name} --tracking-uri URI."

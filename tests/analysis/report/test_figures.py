@@ -11,14 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from analysis.effects.technique_effects import measure_importance
 from analysis.report.findings import find
 from analysis.report.plots.course_plots import plot_timeline
-from analysis.report.plots.effect_plots import plot_effects
-from analysis.report.plots.plot_style import to_svg
 from analysis.report.sweep_data import collect_sweep
 from analysis.report.sweep_report import render_report
 from training.errors import UserError
@@ -221,14 +218,3 @@ def test_an_axis_of_effects_has_a_tick_at_both_ends_and_the_others_at_equal_dist
     ticks = json.loads(html.unescape(re.search(r'data-ticks="([^"]+)"', document)[1]))
     assert len(ticks) > 3
     assert np.ptp(np.diff(ticks)) < 1e-9
-
-
-def test_names_of_options_are_no_formulas(monkeypatch):
-    from matplotlib.mathtext import MathTextParser
-
-    monkeypatch.setattr(MathTextParser, "parse", lambda *_: pytest.fail("a formula"))
-    names = ["$5_$10", "$a$b$", "100 %", "Käfer", r"\$x_{"]
-    rows = [
-        {"parameter": "flip", "level": name, "verdict": "useful", "effect": 1, "low": 0, "high": 2} for name in names
-    ]
-    assert "$5_$10" in to_svg(plot_effects(pd.DataFrame(rows), "val_accuracy"), "effects")

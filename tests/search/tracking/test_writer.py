@@ -422,6 +422,40 @@ def test_refused_entries_are_logged_with_their_trial_and_the_rest_arrives(uri, s
     assert "val_accuracy" in runs["0001"].data.metrics
 
 
+def test_a_run_that_somebody_deletes_while_it_trains_is_said_once_and_the_rest_arrives(uri, sweep_id, caplog):
+    from mlflow import MlflowClient
+
+    made = make_tracking(uri, sweep_id)
+    made.wait_ready()
+    first = timed(start(0), report(0, 1), start(1), report(1, 1))
+    made.replay(first)
+    wait_until(lambda: {0, 1} <= set(made.run_ids) and "train_loss" in read_runs(uri, sweep_id)["0001"].data.metrics)
+    MlflowClient(uri).delete_run(made.run_ids[0])
+    for event in timed(*(report(number, epoch) for epoch in (2, 3) for number in (0, 1))):
+        made(event)
+        wait_until(lambda: not made.backlog)
+    for event in timed(end(0, "completed"), end(1, "completed")):
+        made(event)
+    assert made.close("completed") == 0
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["The run of quick-1/0000 was deleted in MLflow: it gets nothing more."]
+    runs = read_runs(uri, sweep_id)
+    assert sorted(point[0] for point in read_history(uri, runs["0001"], "train_loss")) == [1, 2, 3]
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+
+
+def test_trials_whose_sweeps_run_was_deleted_are_below_the_new_one(uri, sweep_id):
+    from mlflow import MlflowClient
+
+    events = timed(*trial(0, "completed", 1))
+    lost = send(uri, sweep_id, events, state="interrupted").own_run.run
+    MlflowClient(uri).delete_run(lost)
+    again = send(uri, sweep_id, [*events, *timed(*trial(1, "completed", 1))]).own_run.run
+    assert again != lost
+    runs = read_runs(uri, sweep_id)
+    assert {runs[name].data.tags["mlflow.parentRunId"] for name in ("0000", "0001")} == {again}
+
+
 @pytest.mark.parametrize(
     ("bad", "words"),
     [

@@ -12,7 +12,7 @@ from PIL import Image
 
 from training.data.files.away import is_away
 from training.data.files.formats import HEAD_BYTES, can_read_heic, describe_format, is_heic
-from training.data.files.grey_levels import Range, find_range, is_deep, scale_grey
+from training.data.files.grey_levels import Range, brighten, find_range, is_deep, scale_grey
 from training.data.files.metadata import turn_upright, upright_size, without_metadata
 from training.errors import DataAway, ImageError, printable
 from training.process.text_files import refuse_irregular
@@ -160,6 +160,7 @@ def _to_pixels(image: Image.Image, reduce_to: int | None) -> np.ndarray:
     if reduce_to is not None:
         factor = reduce_to / min(image.size)
         image.draft("RGB", (max(1, int(image.width * factor)), max(1, int(image.height * factor))))
+    brighten(image)
     upright = turn_upright(image)
     levels = find_range(image, _cut(upright)) if is_deep(upright) else None
     pixels = np.empty((upright.height, upright.width, 3), np.uint8)

@@ -1,11 +1,15 @@
-"""Grey levels of more than 8 bits: where black and white are, and their scaling. Pillow clips them at 255."""
+"""Levels of more than 8 bits: where black and white are, and their scaling.
+
+Pillow clips grey levels at 255, and of colours it keeps the upper 8 bits of 16.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import cv2
 import numpy as np
-from PIL import Image, TiffImagePlugin
+from PIL import Image, ImageFile, TiffImagePlugin
 
 Range = tuple[float, float]  # the levels of black and of white
 
@@ -15,6 +19,26 @@ _FULL = (2.0**8 - 1, 2.0**12 - 1, 2.0**16 - 1)  # 12 bits in 16 are usual in mic
 
 def is_deep(image: Image.Image) -> bool:
     return image.mode.startswith(("I", "F"))
+
+
+def brighten(image: Image.Image) -> None:
+    """Scale an opened colour image whose file has 16 bits a level and uses 12 of them at most, as grey images are scaled."""
+    if is_deep(image) or not isinstance(image, ImageFile.ImageFile) or ";16" not in str(image.tile):
+        return
+    assert image.fp is not None  # it is open
+    place = image.fp.tell()
+    image.fp.seek(0)
+    content = np.frombuffer(image.fp.read(), np.uint8)
+    image.fp.seek(place)
+    image.load()
+    if max(band.getextrema()[1] for band in image.convert("RGB").split()) > _FULL[1] // 2**8:  # type: ignore[operator]
+        return
+    levels = cv2.imdecode(content, cv2.IMREAD_UNCHANGED)  # blue, green, red, and perhaps alpha
+    if levels is None or levels.dtype != np.uint16 or levels.shape[:2] != (image.height, image.width):
+        return
+    parts = [part for part in (levels[..., 2::-1], levels[..., 3:]) if part.size]
+    scaled = [scale_grey(part, fit_range(0.0, float(part.max()), is_float=False)) for part in parts]
+    image.paste(Image.fromarray(np.concatenate(scaled, axis=2)).convert(image.mode))
 
 
 def find_range(image: Image.Image, strips: Iterator[Image.Image]) -> Range:

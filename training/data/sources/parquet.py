@@ -174,8 +174,8 @@ def _read_image(spec: Parquet, file: str, value: object) -> bytes:
 
 def _name(spec: Parquet, file: str, label: object, names: list[str] | None) -> str:
     if is_no_label(label):
-        what = f"a row of {printable(file)} has no label, and others of its part have one"
-        spec.refuse(what, "Write the data set again without such rows, and give its folder.")
+        what = f"a row of {printable(file)} has no label ({label}), and others of its part have one"
+        spec.refuse(what, "Write the data set again without such rows; if -1 is a class of it, call that class 0.")
     if isinstance(label, float | Decimal) and label == int(label):
         label = int(label)
     if isinstance(label, bytes):

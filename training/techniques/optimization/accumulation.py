@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 from pydantic import Field
 
@@ -23,7 +23,8 @@ class Accumulation(Technique):
     interactions: ClassVar[str] = (
         "The effective batch is batch_size × batches, so the best learning rate moves with it; BatchNorm still sees "
         "batch_size images at a time. There are fewer optimizer steps, and so fewer steps for schedules and averages. A "
-        "schedule that raises batches late has the effect of a falling learning rate (Smith et al. 2018)."
+        "schedule that raises batches late has the effect of a falling learning rate (Smith et al. 2018). A step takes one "
+        "epoch at most; of recipes that so become the same, a search trains one."
     )
     examples: ClassVar[Examples] = ({"accumulation": {"batches": 2}},)
 
@@ -40,6 +41,11 @@ class Accumulation(Technique):
     def batches_in(self, epoch: int) -> int:
         """Return the forward passes per optimizer step after this many completed epochs."""
         return [self.batches, *(batches for start, batches in self.schedule if start <= epoch)][-1]
+
+    def at_most(self, batches: int) -> Self:
+        """Return the same training for an epoch of so many batches."""
+        schedule = [[start, min(count, batches)] for start, count in self.schedule]
+        return self.model_copy(update={"batches": min(self.batches, batches), "schedule": schedule})
 
     def conflict(self, recipe: RecipeView) -> str | None:
         if not self.schedule:

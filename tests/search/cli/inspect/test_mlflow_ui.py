@@ -63,7 +63,9 @@ def test_it_opens_the_runs_of_the_latest_sweep_or_of_a_named_one(tmp_path):
         create_folder(folder, make_header(name, f"id{number}", load_space("quick", []), Settings(tracking_uri=here)))
         SweepRecord.open(folder).append(RunOpened(run="r", experiment="7/\x1b["))
         os.utime(folder.ledger, (number, number))
-    filtered = "/#/experiments/7/%1B%5B/runs?searchFilter=tags.sweep_id%20%3D%20%27id{}%27"
+    filtered = (
+        "/#/experiments/7/%1B%5B/runs?workflowType=machine_learning&searchFilter=tags.sweep_id%20%3D%20%27id{}%27"
+    )
     assert find_page(None, tmp_path / "sweeps", here) == filtered.format(1)
     assert find_page("first", tmp_path / "sweeps", here) == filtered.format(0)
     assert find_page(None, tmp_path / "sweeps", elsewhere) == RUNS

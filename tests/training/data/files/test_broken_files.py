@@ -5,6 +5,7 @@ import sys
 from contextlib import suppress
 from types import SimpleNamespace
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -192,6 +193,20 @@ def test_grey_levels_of_any_depth_become_8_bits(tmp_path, levels, tolerance):
     Image.fromarray(levels).save(path)
     seen = read_image(path)[..., 0].astype(int)
     assert int(np.abs(seen - GREY).max()) <= tolerance
+
+
+@pytest.mark.parametrize("ending", ["png", "tif"])
+@pytest.mark.parametrize(("bits", "alpha"), [(12, False), (12, True), (16, False)])
+def test_colours_of_more_than_8_bits_look_as_in_8(tmp_path, bits, alpha, ending):
+    plain = np.random.default_rng(0).integers(0, 256, (20, 24, 4 if alpha else 3)).astype(np.uint8)
+    plain[0, 0, :3] = 255
+    path = str(tmp_path / f"colours.{ending}")
+    cv2.imwrite(path, np.rint(plain / 255 * (2**bits - 1)).astype(np.uint16)[..., [2, 1, 0, 3][: plain.shape[2]]])
+    with Image.open(path) as image:
+        assert (max(high for _, high in image.getextrema()) == 15) == (bits == 12)
+    Image.fromarray(plain).save(tmp_path / "plain.png")
+    seen, expected = read_image(path).astype(int), read_image(str(tmp_path / "plain.png")).astype(int)
+    assert int(np.abs(seen - expected).max()) <= 2
 
 
 def test_infinite_and_missing_levels_leave_the_others_as_they_are(tmp_path):
