@@ -125,14 +125,21 @@ class Run:
 
     def log_compressed(self, file: Path) -> None:
         """Copy a file to the run's artifacts, as `NAME.gz`; an earlier copy is replaced."""
-        with compressed(file) as packed:
-            self._send_file(packed.name, lambda: self.client.log_artifact(self.id, str(packed)))
+
+        def send() -> None:  # the folder for temporary files may be gone or full too
+            with compressed(file) as packed:
+                self.client.log_artifact(self.id, str(packed))
+
+        self._send_file(f"{file.name}.gz", send)
 
     def log_page(self, page: Path) -> None:
         """Copy a page to the run's artifacts, as `report.html`; an earlier copy is replaced."""
-        with tempfile.TemporaryDirectory() as folder:
-            copied = Path(shutil.copy(page, Path(folder, PAGE)))
-            self._send_file(PAGE, lambda: self.client.log_artifact(self.id, str(copied)))
+
+        def send() -> None:
+            with tempfile.TemporaryDirectory() as folder:
+                self.client.log_artifact(self.id, shutil.copy(page, Path(folder, PAGE)))
+
+        self._send_file(PAGE, send)
 
     def log_dataset(self, dataset: Dataset) -> None:
         """Log the data that the run was trained on. MLflow keeps one entry for all runs."""

@@ -101,9 +101,9 @@ def test_a_sweep_that_is_interrupted_during_a_resume_prints_the_command_to_conti
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_every_command_ends_in_one_sentence_when_a_signal_comes(number, code):
     program = (
-        "import os, search.request, search.cli.main;"
+        "import os, search.arguments, search.cli.main;"
         f"end = lambda text: os.kill(os.getpid(), {int(number)});"
-        "search.request.parse_duration = end;"
+        "search.arguments.parse_duration = end;"
         "search.cli.main.main()"
     )
     done = subprocess.run(

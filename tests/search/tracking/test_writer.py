@@ -586,6 +586,25 @@ def test_without_a_place_for_artifacts_parameters_and_metrics_arrive(refusal, ur
     assert (sent.refused, len(tries) <= 3) == (1, True)
 
 
+def test_without_a_folder_for_temporary_files_everything_else_arrives_and_no_run_stays_open(
+    uri, sweep_id, tmp_path, monkeypatch, caplog
+):
+    made = make_tracking(uri, sweep_id, ledger=tmp_path / "ledger.jsonl")
+    made.wait_ready()
+    (tmp_path / "ledger.jsonl").write_text("{}")
+    events = timed(*trial(0, "completed"))
+    made.replay(events[:2])
+    wait_until(lambda: made.run_ids)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    made.replay(events[2:])
+    assert made.close("completed") == 0
+    assert "does not answer" not in caplog.text
+    assert caplog.text.count("nor any other file") == 1
+    runs = read_runs(uri, sweep_id)
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    assert [point[0] for point in read_history(uri, runs["0000"], "train_loss")] == [1, 2, 3]
+
+
 def test_a_folder_of_artifacts_that_cannot_be_made_is_said_once(sweep_id, tmp_path, caplog):
     (tmp_path / "mlruns").write_text("a file")
     uri = f"sqlite:///{tmp_path}/mlflow.db"

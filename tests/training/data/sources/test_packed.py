@@ -276,7 +276,10 @@ def test_other_files_of_a_sample_do_not_matter(tmp_path):
             lambda root: write_parquet(root / "a.parquet", [(None, 0), (None, 1)]),
             "a row of .* has no bytes of an image",
         ),
-        (lambda root: write_parquet(root / "a.parquet", [*rows(20), (draw(0, 1), -1)]), "has no label, and others"),
+        (
+            lambda root: write_parquet(root / "a.parquet", [*rows(20), (draw(0, 1), -1)]),
+            "has no label .-1., and others of its part have one.*call that class 0",
+        ),
         (
             lambda root: write_parquet(root / "test.parquet", rows(9)),
             "its files are those of test, and it has no train",
