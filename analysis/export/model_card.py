@@ -31,6 +31,7 @@ def describe(recipe: Recipe, summary: Summary, loading: str | None = None) -> st
     backbone, side, test = summary["backbone"], summary["input_size"][1], summary["test"]
     facts = {
         "s": summary,
+        "recipe_has_test": recipe.data.split_test,
         "source": backbone["source"],
         "arguments": "".join(f", {name}={value!r}" for name, value in backbone["arguments"].items()),
         "count": len(summary["classes"]),

@@ -19,6 +19,7 @@ from PIL import Image
 
 from analysis.export.bundle import export_recipe, read_export, write_summary
 from analysis.export.classifier import load_classifier
+from analysis.export.model_card import describe
 from analysis.export.onnx_export import export_onnx, quantise
 from analysis.export.prediction import Options, predict_images
 from analysis.export.served_model import ServedClassifier
@@ -118,6 +119,17 @@ def test_every_form_of_an_export_averages_over_mirror_images(averaged, accuracy_
     code = "from PIL import Image\nImage.new('RGB', (50, 40)).save('image.png')\n" + code_of_card(averaged)
     assert "plain(images.flip(3))" in code
     assert stranger(code, averaged).split()[0] in found.classes
+
+
+def test_the_card_names_a_test_only_where_images_were_kept_for_one(exported):
+    found = read_export(exported)
+    without = found.recipe.model_copy(update={"data": found.recipe.data.model_copy(update={"split_test": False})})
+    with_test, no_test = describe(found.recipe, found.summary), describe(without, found.summary)
+    assert "into training, validation and test." in with_test
+    assert "`sweep confirm` scores it" in with_test
+    assert "into training and validation." in no_test
+    assert "No images were kept for a test. `sweep evaluate`" in no_test
+    assert "confirm" not in no_test
 
 
 @pytest.mark.slow
