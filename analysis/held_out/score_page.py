@@ -33,7 +33,7 @@ def render_score(
     pictures = [("The wrong predictions with the highest confidence", worst)] if worst else []
     return [
         Section(title, text, [reliability], *_calibration_table(score)),
-        Section("Classes", (), confusion, RECALL, list_recall(score), pictures),
+        Section("Classes", (), confusion, RECALL, list_recall(score["recall"]), pictures),
     ]
 
 
@@ -46,7 +46,7 @@ def _calibration_table(score: Mapping[str, Any]) -> tuple[list[str], list[list[s
     return ["", "ECE (15 bins)", "Brier", "NLL"], rows
 
 
-def list_recall(score: Mapping[str, Any]) -> list[list[str]]:
+def list_recall(recall: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """A row of `RECALL` for each class."""
     return [
         [
@@ -55,7 +55,7 @@ def list_recall(score: Mapping[str, Any]) -> list[list[str]]:
             str(row["found"]),
             format_found(row["interval"]) if row["images"] else "no image",
         ]
-        for row in score["recall"]
+        for row in recall
     ]
 
 

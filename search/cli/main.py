@@ -144,8 +144,11 @@ def _run_command() -> int:
     except Exception as error:  # noqa: BLE001 - a fault of ours, shown whole
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             return _say(f"{error.filename}: the name of this file is too long. Shorten it.", 2)
-        if isinstance(error.__context__, Interrupted):  # a library made it of the signal while it was imported
-            return _say(str(error.__context__), error.__context__.exit_code)
+        cause: BaseException | None = error
+        while cause and not isinstance(cause, Interrupted):  # libraries made it of the signal while they were imported
+            cause = cause.__context__
+        if isinstance(cause, Interrupted):
+            return _say(str(cause), cause.exit_code)
         return _show_fault(error)
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 LARGEST_BYTES = 2**26  # of a list; about half a million paths
 SHOWN = 30  # classes in the table of the terminal; the page has all
 METHOD = (
-    "The interval of a share is Wilson's at 95 %, over images: it holds for other images of the same kind, and says "
-    "too much if the model was chosen or trained by these."
+    "The interval of a share is Wilson's at 95 %, over images. It holds for images of the same kind that the model has "
+    "not seen; for those of its training, and those by which it was chosen, the figures are too good."
 )
 
 Export = Annotated[Path, typer.Argument(help="A folder that `sweep export` wrote.")]
@@ -146,10 +146,8 @@ def evaluate(
         sections = render_score("", [accuracy, *others, METHOD], found.score, found.classes, found.worst)
         write_page(out, render_page(f"{export.name} on {folder}", sections))
         console.print(accuracy)
-        rows = sorted(list_recall(found.score), key=lambda row: int(row[2]) / int(row[1]) if row[1] != "0" else 2)[
-            :SHOWN
-        ]
-        console.print(Columns([Column(name) for name in RECALL], rows))
+        weakest = sorted(found.score["recall"], key=lambda row: row["found"] / row["images"] if row["images"] else 2)
+        console.print(Columns([Column(name) for name in RECALL], list_recall(weakest[:SHOWN])))
         for sentence in [*others, f"The page: {out}"]:
             console.print(sentence)
     if as_json:

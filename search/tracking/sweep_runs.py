@@ -104,9 +104,8 @@ class SweepRuns:
         run = self.runs.get(PARENT)
         if run is None:
             run = self._create(PARENT, self.sweep, started, self.tags)
-            for trial in self.runs.values():  # somebody deleted the run above them
-                if trial is not run:
-                    self.store.client.set_tag(trial.id, "mlflow.parentRunId", run.id)
+            for key in self.runs.keys() - {PARENT}:  # somebody deleted the run above them
+                self.store.client.set_tag(self.runs[key].id, "mlflow.parentRunId", run.id)
         if is_new := run.params < max(1, len(self.params)):
             run.log_text("space.yaml", self.space)
             self._log_dataset(run)

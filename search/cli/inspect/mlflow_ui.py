@@ -83,7 +83,7 @@ def find_page(name: str | None, storage: Path, uri: str) -> str:
             raise
         return RUNS
     opened = [event for event in record.events if isinstance(event, RunOpened)]
-    if opened and absolute_uri(record.settings.tracking_uri) == uri:
+    if opened and record.recorded_settings.tracking_uri == mask_secrets(uri):
         condition = quote(f"tags.sweep_id = '{record.header.id}'")
         return f"/#/experiments/{quote(opened[-1].experiment)}/runs?{TRAINING}&searchFilter={condition}"
     if name:

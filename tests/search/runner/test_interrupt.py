@@ -121,6 +121,10 @@ LOSSES = {
     "a callback of a weak reference": "box = type('Box', (), {})(); kept = weakref.ref(box, lambda _: end()); del box",
     "a library that catches everything": "try: end()\nexcept: pass",
     "a library that makes it an error of its own": "try: end()\nexcept BaseException: raise ImportError('broken')",
+    "a library that makes another error of that": (
+        "try:\n  try: end()\n  except BaseException: raise ImportError('broken')\n"
+        "except ImportError: raise RuntimeError('no backend') from None"
+    ),
 }
 
 

@@ -71,6 +71,12 @@ def test_it_opens_the_runs_of_the_latest_sweep_or_of_a_named_one(tmp_path):
     assert find_page(None, tmp_path / "sweeps", elsewhere) == RUNS
     with pytest.raises(UserError, match=r"first: .*elsewhere\.db does not have its runs"):
         find_page("first", tmp_path / "sweeps", elsewhere)
+    # A sweep of a stranger, whose store nobody has named, closes no page.
+    folder = SweepFolder(tmp_path / "sweeps" / "strange")
+    settings = Settings(tracking_uri="http://stranger:5000")
+    create_folder(folder, make_header("strange", "id3", load_space("quick", []), settings))
+    SweepRecord.open(folder).append(RunOpened(run="r", experiment="7"))
+    assert find_page(None, tmp_path / "sweeps", here) == RUNS
     with pytest.raises(UserError, match="third: no such sweep"):
         find_page("third", tmp_path / "sweeps", here)
 

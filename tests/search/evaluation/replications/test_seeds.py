@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 import search
+from search.evaluation.replications import replication
 from search.evaluation.replications.replication import choose_seeds
 from tests.search.core.test_pace import FULL, make_trial
 from training.errors import UserError
@@ -42,12 +43,16 @@ def test_as_many_seeds_as_fit_into_the_time_are_trained():
         choose(5, 300, trials=())
 
 
-def test_a_confirmation_that_exists_takes_no_time_and_one_without_a_recipe_is_refused(home, without_ray, without_store):
+def test_a_confirmation_that_exists_takes_no_time_and_one_without_a_recipe_is_refused(
+    home, without_ray, without_store, monkeypatch
+):
     sweep = search.open("tiny")
     with pytest.raises(UserError, match="--time-budget=soon: this is not a time"):
         sweep.confirm(time_budget="soon")
-    for trial in sweep.record.trials:
-        trial.origin = "baseline"
+    with monkeypatch.context() as patched:
+        patched.setattr(replication, "_open_replication", lambda *_: sweep.record)
+        with pytest.raises(UserError, match="--time-budget: tiny exists already"):
+            sweep.confirm(time_budget="30m")
     best = sweep.record.trials.ranked()[0]
     for trial in sweep.record.trials:
         trial.recipe = best.recipe
