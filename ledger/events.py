@@ -75,6 +75,7 @@ class Replication(Event):
     event: Literal["list"] = "list"
     kind: ReplicationKind = Field("confirm", description="The command that started it.")
     of: str = Field("", pattern=rf"^({PATTERN.pattern})?$", description="The sweep that the recipes come from.")
+    of_id: str = Field("", description="Its random id; empty before this field was there.")
     seeds: tuple[int, ...] = Field((), description="Every recipe is trained on each of these seeds.")
     notes: tuple[str, ...] = Field((), description="Sentences about what was left out, and why.")
     trials: tuple[ReplicationTrial, ...] = Field(description="All trials, in the order in which they run.")

@@ -128,7 +128,6 @@ def _decode(
 
 
 def _find_unknown_kind(line: bytes) -> str | None:
-    """Return the kind of an event that this version does not know; None if the line is not one."""
     try:
         values = parse_json(line)
     except (ValueError, RecursionError):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
 
 from training.errors import UserError
 
@@ -28,3 +31,12 @@ def check_name(name: str, field: str = "") -> str:
     if len(counted) > LONGEST:
         raise UserError(f"{shown}: the name has {len(name)} letters. Use {LONGEST} at most.")
     return name
+
+
+def own_place(folder: str, name: str, sweep_id: str, read_id: Callable[[Path], str | None], ending: str = "") -> Path:
+    """Return the place in a folder for what a sweep writes, with a number where another sweep of its name has it.
+
+    `read_id` returns the id of the sweep that a place is of, None where it is free or does not say.
+    """
+    places = (Path(folder, f"{name}{'' if number == 1 else f'-{number}'}{ending}") for number in count(1))
+    return next(place for place in places if read_id(place) in (None, sweep_id))

@@ -119,7 +119,6 @@ class SweepRecord:
 
     @property
     def _since_close(self) -> list[AnyEvent]:
-        """The events since the last driver closed the ledger; none if no driver did."""
         closes = self._list(SweepClosed)
         return self.events[self.events.index(closes[-1]) :] if closes else []
 

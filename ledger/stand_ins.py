@@ -76,7 +76,6 @@ def _find_written(text: object, found: Found) -> None:
 
 
 def _note(field: str, part: Values, found: Found, values: Values) -> None:
-    """Add these values of a part if no plugin has it."""
     key = field
     if field in FAMILIES or field == "backbone":
         name = part.get(FAMILIES[field].key if field in FAMILIES else "name")

@@ -31,6 +31,7 @@ class Sweep:
     `figures` has the metrics of the sweep itself, such as those of the linear probe.
     `copies` are the trials that repeat the recipe and seed of another one; `different` leaves them out.
     `interruptions` are the times without a driver, each as start and end in seconds since 1970.
+    `id` is the random id of its ledger.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Sweep:
     figures: dict[str, float] = field(default_factory=dict)
     copies: frozenset[int] = frozenset()
     interruptions: tuple[tuple[float, float], ...] = ()
+    id: str = ""
 
     @property
     def metric(self) -> str:
@@ -116,4 +118,5 @@ def make_tables(record: SweepRecord) -> Sweep:
         record.trials.figures(),
         frozenset(record.trials.copies()),
         tuple(record.trials.interruptions),
+        record.header.id,
     )

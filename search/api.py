@@ -61,7 +61,7 @@ def run(options: SweepOptions) -> Result:
     opening = [WarmStart(recipes=collect_warm_starts(space, map(SweepRecord.open, request.earlier)))]
     for note in request.notes:
         console.print(note)
-    page = _choose_page(options.follow, folder)
+    page = choose_page(folder.name, None, "").absolute() if options.follow else None
     with library_signals(), _follow(folder, page, console):
         end = run_sweep(folder, space, settings, console, opening, request.preset, page, request.began)
     return _result(end, console, page)
@@ -178,20 +178,18 @@ def _continue(
     options: SweepOptions | ResumeOptions,
     console: Console,
 ) -> Result:
+    from ledger.record import SweepRecord
     from search.runner.sweep import resume_sweep
 
-    page = _choose_page(options.follow, folder)
+    page = None
+    if options.follow:
+        page = choose_page(folder.name, None, SweepRecord.open(folder, only_shown=True).header.id).absolute()
     with library_signals(), _follow(folder, page, console):
         end = resume_sweep(folder, console, seconds, more, changes, page=page)
     return _result(end, console, page)
 
 
-def _choose_page(is_wanted: bool, folder: SweepFolder) -> Path | None:
-    return choose_page(folder.name, None).absolute() if is_wanted else None
-
-
 def _follow(folder: SweepFolder, page: Path | None, console: Console) -> AbstractContextManager[None]:
-    """Write the page of a sweep while the `with` block runs it, if there is one."""
     if page is None:
         return nullcontext()
     from search.evaluation.follow import beside

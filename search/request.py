@@ -129,7 +129,6 @@ def _use_preset(
     existing: Path | None,
     say: Callable[[str], object],
 ) -> MadeSpace:
-    """Return the space of a preset; that of an existing sweep does not change."""
     from ledger.folder import SweepFolder
     from search.presets.make import make_preset, reread_preset
 

@@ -108,7 +108,7 @@ class Result:
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write the page with the effect of each technique, and return its path, `reports/NAME.html` by default."""
-        page = choose_page(self.name, out)
+        page = choose_page(self.name, out, self.record.header.id)
         from search.evaluation.report import report_sweep
 
         report_sweep(self.record, page, self.console, self.store)
@@ -152,13 +152,13 @@ class Result:
             return ablate(self.record, seeds, read_seconds(time_budget), self.console)
 
 
-def choose_page(name: str, out: str | Path | None) -> Path:
-    """Return the file for a sweep's report, `reports/NAME.html` by default."""
-    from ledger.names import check_name
+def choose_page(name: str, out: str | Path | None, sweep_id: str) -> Path:
+    """Return the file for a sweep's report: by default `reports/NAME.html`, with a number where another sweep has it."""
+    from analysis.report.page import read_sweep_id
+    from ledger.names import own_place
     from training.process.writable import check_file
 
-    check_name(name)
-    page = Path(out) if out is not None else Path("reports") / f"{name}.html"
+    page = own_place("reports", name, sweep_id, read_sweep_id, ".html") if out is None else Path(out)
     check_file("--out", page)
     return page
 

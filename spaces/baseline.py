@@ -15,15 +15,15 @@ from training.schema import Slot, slot_of
 
 
 def build_baselines(tree: dict[str, Tree], chosen: Recipe) -> list[Recipe]:
-    """The baseline at three learning rates: its own, a third of it, and three times it.
+    """The baseline at its own learning rate, and, where rates are searched, at a third of it and at three times it.
 
     Args:
         tree: A recipe with its domains.
         chosen: The section `search.baseline`; only the fields that its file sets are used.
     """
     base = _build(tree, chosen.model_dump(exclude_unset=True))
-    if _has_probe(tree):
-        return [base]  # other rates are trials like others
+    if _has_probe(tree) or not _searches_rate(tree.get("optimizer")):
+        return [base]  # other rates are trials like others, or none
     lr = base.optimizer.lr
     rates = [lr, *(rate for rate in get_args(AutoLr) if rate != lr)] if isinstance(lr, str) else [lr, lr / 3, lr * 3]
     optimizers = [base.optimizer.model_copy(update={"lr": rate}) for rate in rates]
@@ -45,6 +45,10 @@ def build_probe(tree: dict[str, Tree], chosen: Recipe) -> Recipe | None:
 def _has_probe(tree: dict[str, Tree]) -> bool:
     part = tree.get("linear_probe", {})
     return any(find_parameters(part)) or (isinstance(part, dict) and part.get("c", "off") != "off")
+
+
+def _searches_rate(optimizer: Tree) -> bool:
+    return any(steps in ((), ("lr",)) for steps, _ in find_parameters(optimizer))
 
 
 def _build(tree: dict[str, Tree], chosen: dict[str, Tree]) -> Recipe:

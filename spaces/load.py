@@ -37,7 +37,7 @@ def load_space(source: str | Path, overrides: Sequence[str] = ()) -> Space:
         source: The name or the path.
         overrides: Values in the form `path=value`, applied in order.
     """
-    return _make_space(read_document(*_find(source)), Path(source).stem, overrides)
+    return _make_space(read_document(*find_space(source)), Path(source).stem, overrides)
 
 
 def parse_space(text: str, name: str, overrides: Sequence[str] = ()) -> Space:
@@ -84,7 +84,7 @@ def load_baseline(source: str | Path, overrides: Sequence[str] = ()) -> tuple[Re
         raise UserError(
             f"{override}: this command trains one recipe and does not search. Leave it out, or search: sweep run {source}."
         )
-    document, recipe, search = _load(read_document(*_find(source)), overrides)
+    document, recipe, search = _load(read_document(*find_space(source)), overrides)
     _refuse_shared_parameters(recipe, document)
     check_backbones(recipe)
     try:
@@ -95,7 +95,7 @@ def load_baseline(source: str | Path, overrides: Sequence[str] = ()) -> tuple[Re
 
 def load_recipe(source: str | Path, overrides: Sequence[str] = (), base: Recipe | None = None) -> Recipe:
     """Load the recipe in a YAML file. Parts that the file does not have are those of `base`, else they are off."""
-    return _make_recipe(_complete(read_document(*_find(source)), base), overrides)
+    return _make_recipe(_complete(read_document(*find_space(source)), base), overrides)
 
 
 def _complete(document: Document, base: Recipe | None) -> Document:
@@ -169,8 +169,8 @@ def _read_section(section: str, part: type[BaseModel], document: Document) -> di
     return tree
 
 
-def _find(source: str | Path) -> tuple[Path, str]:
-    """The file, and its name in errors."""
+def find_space(source: str | Path) -> tuple[Path, str]:
+    """The file of a bundled space or of a user's own, and its name in errors."""
     names = bundled_names()
     if str(source) in names:
         return BUNDLED / f"{source}.yaml", str(source)

@@ -1,25 +1,19 @@
-"""A space: a recipe with search parameters, its methods for a search, and its rows as a table."""
+"""A space: a recipe with search parameters, and its methods for a search."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from spaces.baseline import build_baselines, build_probe
 from spaces.parameters import draws
 from spaces.parameters.conditions import Assignment, Retrace, list_assignments, suggest
 from spaces.parameters.domains import (
-    Choice,
-    IntUniform,
-    LogUniform,
     Tree,
-    Uniform,
     format_value,
-    is_scalar,
     unparse,
-    word_of,
 )
 from spaces.parameters.draws import OptunaTrial, Params
 from spaces.parameters.views import Gone, encode, prune, values_at
@@ -27,7 +21,6 @@ from spaces.reading.yaml_values import dump_yaml
 from spaces.search import Search
 from training.errors import UserError
 from training.recipe import Recipe
-from training.schema import Slot, slot_of
 
 GRID_LIMIT = 100_000
 
@@ -75,15 +68,12 @@ class Space:
         return build_probe(self.recipe, self.search.baseline)
 
     def baselines(self) -> list[Recipe]:
-        """The baseline at its learning rate, then at ⅓ and 3 times that rate; at its own alone if the space has a probe.
+        """The baseline at its learning rate, then at ⅓ and 3 times that rate.
 
+        It has its own rate alone if the space has a probe, or searches no rate, as its techniques then have no other either.
         It has the fixed values, the choices of `search.baseline`, and the recipe's default for every other search parameter.
         """
         return build_baselines(self.recipe, self.search.baseline)
-
-    def rows(self) -> list[Row]:
-        """Every search parameter, and every fixed value that is not the default, as rows of a table."""
-        return [row for field, value in self.recipe.items() for row in _rows(value, slot_of(Recipe, field), field, "")]
 
     def to_yaml(self) -> str:
         """The text of a file from which this space loads again."""
@@ -100,58 +90,3 @@ class Space:
     def values_of(self, path: str) -> set[Any]:
         """Every value that `path` can take; a continuous domain is given as it is, and a list as a tuple."""
         return set(values_at(self.recipe, path))
-
-
-class Row(NamedTuple):
-    """One row: `domain` is a domain or a fixed value.
-
-    `hyperparameter` is empty if the technique is one value, such as `batch_size`. `condition` is the option of a choice
-    that the row belongs to; empty if the row always applies.
-    """
-
-    technique: str
-    hyperparameter: str
-    domain: str
-    condition: str
-    is_fixed: bool = False
-
-    @property
-    def path(self) -> str:
-        """The field as in overrides, such as `optimizer.lr`."""
-        return ".".join(filter(None, (self.technique, self.hyperparameter)))
-
-
-def _rows(tree: Tree, slot: Slot, path: str, condition: str) -> Iterator[Row]:
-    technique, _, hyperparameter = path.partition(".")
-    match tree:
-        case dict():
-            part = slot.part(tree)
-            for field, value in tree.items():
-                if field == slot.discriminator and value != slot.default[field]:
-                    yield Row(technique, field, format_value(value), condition, is_fixed=True)
-                yield from _rows(value, slot_of(part, field), f"{path}.{field}", condition)
-        case Choice():
-            name = hyperparameter or slot.discriminator or ""
-            yield Row(technique, name, " | ".join(map(_describe_option, tree.options, tree.labels)), condition)
-            for option, label in zip(tree.options, tree.labels, strict=True):
-                yield from _option_rows(option, label, slot, path, condition)
-        case Uniform() | LogUniform() | IntUniform():
-            text = f"{word_of(tree)} {format_value([tree.low, tree.high])}"
-            yield Row(technique, hyperparameter, text, condition)
-        case _ if tree != slot.default:
-            yield Row(technique, hyperparameter, format_value(tree), condition, is_fixed=True)
-
-
-def _option_rows(option: Tree, label: str, slot: Slot, path: str, condition: str) -> Iterator[Row]:
-    """The rows inside an option; its label is already in the row of the choice."""
-    if is_scalar(option) or isinstance(option, list):
-        return
-    branch = f"{path}={label}" if slot.discriminator else f"{path}[{label}]"
-    for row in _rows(option, slot, path, f"{condition}, {branch}" if condition else branch):
-        is_label = row.is_fixed and label.partition("#")[0] in (f"{row.hyperparameter}={row.domain}", row.domain)
-        if not is_label:
-            yield row
-
-
-def _describe_option(option: Tree, label: str) -> str:
-    return format_value(option) if label.isdigit() else label

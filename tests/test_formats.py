@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from analysis.export.bundle import read_export
+from analysis.export.model_card import describe
 from analysis.loading import load
 from ledger.events import KINDS, EpochReported, decode, encode
 from ledger.file import Ledger
@@ -79,6 +80,14 @@ def test_a_space_and_a_recipe_are_read_as_they_were_meant():
     assert len(space.baselines()) == 3
     recipe = load_recipe(FIRST / "export" / "recipe.yaml")
     assert (recipe.epochs, recipe.backbone.name, recipe.optimizer.name) == (9, "test_resnet", "momentum")
+
+
+def test_the_card_of_an_export_says_its_own_order_of_classes():
+    recipe = load_recipe(FIRST / "export" / "recipe.yaml")
+    summary = json.loads((FIRST / "export" / "summary.json").read_text())
+    now, before = (describe(recipe, {**summary, "classes": names}) for names in (["1", "2", "10"], ["1", "10", "2"]))
+    assert "index of its logit, in natural order (2 before 10), as timm's readers have them:\n\n0: `1`, 1: `2`" in now
+    assert "index of its logit:\n\n0: `1`, 1: `10`, 2: `2`" in before
 
 
 def test_an_export_is_read(tmp_path):

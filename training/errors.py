@@ -1,6 +1,5 @@
 """Errors that are no fault of the program: a mistake of the user, and a training that diverged."""
 
-import os
 import traceback
 from collections.abc import Sequence
 
@@ -61,7 +60,7 @@ def plain_reason(message: str) -> str:
 
 def printable(path: str) -> str:
     """Return a path as text that can be printed, even if the name is not valid UTF-8."""
-    return os.fsencode(path).decode("utf-8", "replace")
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def name_some(names: Sequence[str], most: int = 3) -> str:

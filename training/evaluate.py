@@ -35,15 +35,14 @@ def _rebuild(recipe: Recipe, class_count: int) -> nn.Module:
 
 
 def load_same_data(recipe: Recipe, classes: tuple[str, ...]) -> ImageData:
-    """Load the data that a model was trained on."""
+    """Load the data that a model was trained on, with its classes in the order of the model's."""
     data = load_data(recipe.data)
-    if data.classes != classes:
-        changed = ", ".join(sorted(set(data.classes) ^ set(classes))) or "their order"
+    if changed := ", ".join(sorted(set(data.classes) ^ set(classes))):
         raise UserError(
             f"data.name={recipe.data.name}: its classes are not those of the training any more ({changed} changed). Restore "
             "the class folders, or train again."
         )
-    return data
+    return data.in_order(classes)
 
 
 @torch.inference_mode()

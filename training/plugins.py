@@ -112,7 +112,6 @@ def _describe(version: object, digest: str) -> str:
 
 
 def _run(source: PluginFile, digest: str) -> ModuleType:
-    """Run a file as a module of its own."""
     module = ModuleType(f"technique_search_own_{digest}")
     module.__file__ = source.file
     # For tracebacks and inspect on a machine that does not have the file; other modules find it by its name, as pickle does.

@@ -106,6 +106,7 @@ def _train(
     kept: Kept = "last" if job.release else job.score  # the images of a release's validation part are in its training
     reporter = EpochReporter(job.folder, recipe, data.classes, job.metric, on_report, kept, rank)
     checkpoint = reporter.resume()
+    data = data.in_order(reporter.classes)
     if reporter.stopped or len(reporter.reports) == recipe.epochs:
         return Outcome("stopped" if reporter.stopped else "completed", reporter.recipe, data.classes, reporter.reports)
     with company:

@@ -22,6 +22,8 @@ from spaces.parameters.domains import (
     Uniform,
     find_parameters,
     format_value,
+    keep_plain,
+    label_of,
 )
 from spaces.parameters.draws import RandomTrial, draw
 from training.recipe import flatten
@@ -143,20 +145,21 @@ def list_levels(parameter: SearchParameter) -> list[Level]:
     levels = []
     for key, option in zip(parameter.domain.labels, parameter.domain.options, strict=True):
         inside = [(steps, inner) for steps, inner in find_parameters(option) if is_interval(inner)]
-        label = _describe_option(key, inside)
+        ranges = ", ".join(f"{'.'.join(map(str, steps))} {d.low:g} to {d.high:g}".strip() for steps, d in inside)
+        label = _describe_option(key, option, ranges)
         levels.append(Level(parameter, label, Choice((option,)), key))
         for steps, inner in inside if isinstance(option, dict) else ():
             for text, part in _thirds(inner):
-                name = " ".join([*([] if key.isdigit() else [label]), *map(str, steps), text])
+                name = " ".join([*([] if label == ranges else [label]), *map(str, steps), text])
                 levels.append(Level(parameter, name, Choice((_put(option, steps, part),)), key, detail=True))
     return levels
 
 
-def _describe_option(key: str, inside: list[tuple[Steps, Interval]]) -> str:
-    """The option's label without its field; if the label is only a number, the intervals in the option instead."""
-    if key.isdigit() and inside:
-        return ", ".join(f"{'.'.join(map(str, steps))} {d.low:g} to {d.high:g}".strip() for steps, d in inside)
-    return key.partition("=")[2] or key
+def _describe_option(key: str, option: Tree, ranges: str) -> str:
+    """The option's label without its field; if that names its place, the option, or its ranges where it has no more."""
+    if key == label_of(option, -1):
+        return key.partition("=")[2] or key
+    return ranges if ranges and keep_plain(option) is None else format_value(option)
 
 
 def _put(tree: Tree, steps: Steps, value: Tree) -> Tree:

@@ -10,6 +10,7 @@ from analysis.export.summary import Summary
 from ledger.formatting import format_score, remove_controls
 from spaces.load import dump_recipe
 from spaces.parameters.domains import format_value
+from training.data.files.images import order_names
 from training.recipe import Recipe
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -34,6 +35,7 @@ def describe(recipe: Recipe, summary: Summary, loading: str | None = None) -> st
         "recipe_has_test": recipe.data.split_test,
         "source": backbone["source"],
         "arguments": "".join(f", {name}={value!r}" for name, value in backbone["arguments"].items()),
+        "is_natural": summary["classes"] == [*order_names(summary["classes"])],
         "count": len(summary["classes"]),
         "side": side,
         "resized": int(side / summary["crop"]),

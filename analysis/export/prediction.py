@@ -103,7 +103,6 @@ def _opened(out: Path | None) -> Iterator[TextIO]:
 
 
 def _list_images(images: Path) -> list[tuple[str, str]]:
-    """The path of each image, and the name that is written for it."""
     if images.is_dir():
         if paths := find_files(str(images))[0]:
             return [(path, os.path.relpath(path, images)) for path in paths]

@@ -101,7 +101,6 @@ def _register(client: MlflowClient, exported: Exported, data: ImageData, name: s
 
 
 def _find_run(client: MlflowClient, exported: Exported) -> Run | None:
-    """Return the trial's run, if this store has it."""
     from mlflow.exceptions import MlflowException
 
     run_id = exported.summary["mlflow_run_id"]

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from analysis.held_out.scoring import WorstError
     from training.contract.specs import Preprocessing
+    from training.data.files.images import ImagePart
+    from training.recipe import Recipe
 
 RECALL = ("class", "images", "recognised", "recall")
 
@@ -84,3 +86,19 @@ def draw_worst(
     stream = io.BytesIO()
     draw_sheet(images, captions, preprocessing).save(stream, "PNG")
     return stream.getvalue()
+
+
+def draw_worst_of(part: ImagePart, worst: Sequence[WorstError], classes: Sequence[str], recipe: Recipe) -> bytes:
+    """The same for a part of the data, as validation prepares it; empty without errors."""
+    import numpy as np
+
+    from training.data.pipelines.datasets import EvalImages
+
+    if not worst:
+        return b""
+    chosen, preprocessing = (
+        part.select(np.array([error["position"] for error in worst])),
+        recipe.evaluation_preprocessing,
+    )
+    images, _ = EvalImages(chosen, preprocessing).__getitems__(range(len(worst)))
+    return draw_worst(images, worst, classes, preprocessing)

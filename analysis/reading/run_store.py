@@ -97,7 +97,6 @@ def open_experiments(uri: str, name: str | None = None) -> Iterator[RunStore]:
 
 
 def _list_experiments(client: MlflowClient, name: str | None) -> list[str]:
-    """Return the id of an experiment, or those of all that are not deleted."""
     if name is not None:
         experiment = client.get_experiment_by_name(name)
         if experiment is None:

@@ -105,6 +105,7 @@ def import_client() -> None:
     import_module("mlflow")
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it prints the errors that it also raises
 
 
 def refuse_deleted(stage: str, experiment: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.effects.search_parameters import OTHER, SearchParameter, encode_recipe, is_interval, list_levels
-from spaces.parameters.domains import Choice, find_parameters
+from spaces.parameters.domains import Choice, find_parameters, format_short, format_value, keep_plain, label_of
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,10 @@ def list_options(parameter: SearchParameter) -> list[Option]:
     options = []
     for key, tree in zip(parameter.domain.labels, parameter.domain.options, strict=True):
         inside = [".".join([parameter.name, *map(str, steps)]) for steps, _ in find_parameters(tree)]
-        text = "" if inside and key.isdigit() else f"{parameter.name}={labels[key]}"
-        options.append(Option(key, labels[key], text, inside))
+        shown = labels[key]
+        if key != label_of(tree, -1):  # its label names its place
+            shown = "" if (plain := keep_plain(tree)) is None else format_value(plain)
+        options.append(Option(key, labels[key], f"{parameter.name}={shown}" if shown else "", inside))
     return options
 
 
@@ -48,9 +50,9 @@ def list_changes(
     names = [parameter.name for parameter in parameters]
     others = [field for field in recipe if not any(_is_inside(field, name) for name in names)]
     return changes + [
-        f"{field}={shorten(recipe[field])}"
+        f"{field}={format_short(recipe[field])}"
         for field in others
-        if not is_missing(recipe[field]) and recipe[field] != baseline.get(field)
+        if recipe[field] not in (None, baseline.get(field)) and recipe[field] == recipe[field]
     ]
 
 
@@ -70,21 +72,11 @@ def _describe(parameter: SearchParameter, flat: Mapping[str, object]) -> Iterato
         fields = list(option.inside) if option else fields
     for name in fields:
         yield from (
-            f"{field}={shorten(value)}"
+            f"{field}={format_short(value)}"
             for field, value in flat.items()
-            if _is_inside(field, name) and not is_missing(value)
+            if _is_inside(field, name) and value == value  # null is a value; NaN is that of a field the recipe lacks
         )
 
 
 def _is_inside(field: str, name: str) -> bool:
     return field == name or field.startswith(f"{name}.")
-
-
-def is_missing(value: object) -> bool:
-    """Whether a table has no value here: None or NaN."""
-    return value is None or value != value
-
-
-def shorten(value: object) -> str:
-    """A value with at most three digits."""
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -19,9 +19,10 @@ from analysis.effects.technique_effects import (
     measure_interactions,
 )
 from analysis.report.cautions import list_cautions
-from analysis.report.choices import list_changes, shorten
+from analysis.report.choices import list_changes
 from ledger.formatting import format_effect, format_megabytes, format_points, format_score, format_seconds, plural
 from ledger.tables import Sweep
+from spaces.parameters.domains import format_short
 from training.errors import UserError
 
 PAIRS = 8
@@ -201,7 +202,7 @@ def describe_baseline(sweep: Sweep) -> str:
     point = encode(parameters, sweep.recipes.loc[[trial]]).iloc[0]
     choices = {parameter.name: recipe.get(parameter.name, point.get(parameter.name)) for parameter in parameters}
     choices["optimizer.lr"] = recipe["optimizer.lr"]
-    listed = ", ".join(f"{name}={shorten(value)}" for name, value in choices.items())
+    listed = ", ".join(f"{name}={format_short(value)}" for name, value in choices.items())
     role = "the best baseline" if bool(ranked.is_baseline.iloc[0]) else "the best trial, because no baseline completed"
     return f"Effects are relative to trial {trial:04d}, {role}: {listed}."
 

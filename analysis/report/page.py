@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,12 +64,26 @@ class Section:
     verdict: Verdict | None = None
 
 
+def list_charts(sections: Sequence[Section]) -> list[dict[str, object]]:
+    """The data of the figures of sections, in the order in which the template numbers them."""
+    return [chart.data for section in sections for chart in section.charts]
+
+
 def render_page(title: str, sections: Sequence[Section]) -> str:
     """The HTML text of a page of sections; all text in it is escaped."""
-    charts = [chart.data for section in sections for chart in section.charts]
     # The scripts of the report expect a sweep; this page has none.
-    data = {"trials": {"trial": []}, "axes": [], "charts": charts}
+    data = {"trials": {"trial": []}, "axes": [], "charts": list_charts(sections)}
     return render_template("sections.html.j2", title=title, sections=sections, data=data)
+
+
+def read_sweep_id(page: Path) -> str | None:
+    """Return the id of the sweep that a report is of; None if there is none, or it does not say."""
+    try:
+        with page.open(encoding="utf-8", errors="replace") as file:
+            found = re.search(r'<meta name="sweep" content="(\w+)">', file.read(1000))
+    except OSError:
+        return None
+    return found and found[1]
 
 
 def render_template(name: str, **values: object) -> str:

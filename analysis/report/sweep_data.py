@@ -155,7 +155,6 @@ def list_slices(sweep: Sweep) -> list[Axis]:
 
 
 def _find_inside(parameters: Sequence[SearchParameter]) -> dict[str, list[Domain]]:
-    """The domains of each search parameter that is inside an option, by the name of its field."""
     inside: dict[str, list[Domain]] = {}
     for parameter in parameters:
         for option in parameter.domain.options if isinstance(parameter.domain, Choice) else ():
@@ -199,7 +198,6 @@ def _put_epoch(lines: dict[str, list[float | None]], epoch: int, values: Sequenc
 
 
 def _list_lines(sweep: Sweep) -> tuple[list[list[float | None]], list[dict[str, list[float | None]]]]:
-    """The curve of each trial, and its lines of the `EPOCH_METRICS`."""
     drawn = sweep.curves[sweep.curves.epoch >= 1]
     scores = (unit_of(sweep.metric) * drawn.score).to_numpy(dtype=float).tolist()
     metrics = zip(*(drawn[name].tolist() for name in EPOCH_METRICS), strict=True)  # faster than a dict for each epoch
@@ -213,5 +211,4 @@ def _list_lines(sweep: Sweep) -> tuple[list[list[float | None]], list[dict[str, 
 
 
 def _plain(column: pd.Series) -> list[Any]:
-    """The values as Python's own; None if missing."""
     return [None if isinstance(value, float) and not np.isfinite(value) else value for value in column.tolist()]

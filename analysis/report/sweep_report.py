@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -24,7 +24,7 @@ from analysis.report.findings import (
     order_effects,
 )
 from analysis.report.interactive_figures import choose_pair, explain_missing, slices_height, to_json
-from analysis.report.page import Verdict, render_template
+from analysis.report.page import Section, Verdict, list_charts, render_template
 from analysis.report.plots.course_plots import (
     plot_costs,
     plot_importance,
@@ -42,10 +42,13 @@ LEADERS = 20
 VERDICTS: dict[str, Verdict] = {"clear": "likely", "open": "open"}
 
 
-def render_report(findings: Findings) -> str:
-    """The HTML text of the report; all text in it is escaped, and its pictures are inline SVG."""
+def render_report(findings: Findings, mistakes: Sequence[Section] = ()) -> str:
+    """The HTML text of the report; all text in it is escaped, and its pictures are inline SVG.
+
+    `mistakes` are sections about the predictions of the best trial.
+    """
     plots = {key: to_svg(plot(), key) for key, plot in _list_plots(findings).items()}
-    return _render(findings.sweep, findings, plots=plots, state=describe_state(findings.sweep))
+    return _render(findings.sweep, findings, mistakes, plots=plots, state=describe_state(findings.sweep))
 
 
 def render_plain(sweep: Sweep, problem: str) -> str:
@@ -61,17 +64,18 @@ def render_live(sweep: Sweep, findings: Findings | None, problem: str) -> str:
     return _render(sweep, findings, problem=problem, is_live=True)
 
 
-def _render(sweep: Sweep, findings: Findings | None, **more: object) -> str:
+def _render(sweep: Sweep, findings: Findings | None, mistakes: Sequence[Section] = (), **more: object) -> str:
     data, scored = collect_sweep(sweep), sweep.curves.score.notna()
     importance = findings.importance if findings else pd.Series(dtype=float)
     return render_template(
         "report.html.j2",
-        **{"plots": {}, "title": sweep.name, "written": time.strftime("%Y-%m-%d %H:%M"), **more},
+        **{"plots": {}, "title": sweep.name, "sweep_id": sweep.id, "written": time.strftime("%Y-%m-%d %H:%M"), **more},
         **(_describe(findings) if findings else {}),
         leaders=list(_leader_rows(sweep)),
         listed=[column.title for column in _list_facts(sweep)],
         parameters=[parameter.name for parameter in list_parameters(sweep.space.recipe)],
-        data=to_json(data, list_known_effects(findings) if findings else ()),
+        mistakes=mistakes,
+        data=to_json(data, list_known_effects(findings) if findings else ()) | {"charts": list_charts(mistakes)},
         is_scored=bool(scored.any()),
         has_epochs=_has_epochs(sweep),
         no_slices=explain_missing(sweep, data.slices, 1),
@@ -85,7 +89,6 @@ def _render(sweep: Sweep, findings: Findings | None, **more: object) -> str:
 
 
 def _has_epochs(sweep: Sweep) -> bool:
-    """Whether the best trial has metrics of its epochs."""
     if not len(sweep.completed):
         return False
     best = sweep.curves[sweep.curves.trial == sweep.completed.trial.iloc[0]]
@@ -98,7 +101,6 @@ def list_known_effects(findings: Findings) -> list[EffectData]:
 
 
 def _describe(findings: Findings) -> dict[str, object]:
-    """The values of the templates `winner`, `findings` and `course`."""
     sweep = findings.sweep
     clear = clear_interactions(findings)
     unclear = findings.interactions.drop(clear.index)
@@ -143,7 +145,6 @@ def _list_plots(findings: Findings) -> dict[str, Callable[[], Figure]]:
 
 
 def _facts(findings: Findings) -> list[tuple[str, str]]:
-    """The facts at the top of the page: a number and its meaning."""
     sweep, best = findings.sweep, findings.sweep.completed.iloc[0]
     base = sweep.completed[sweep.completed.is_baseline]
     counts = sweep.trials.state.value_counts()

@@ -160,7 +160,6 @@ def _show_fault(error: Exception) -> int:
 
 
 def _say_fault(error: BaseException, place: str) -> int:
-    """Say what a plugin of the user's own has raised."""
     return _say(f"{place}: it raised {describe_error(error)}. Correct the file.", 2)
 
 

@@ -34,9 +34,8 @@ def space(
     time_budget: TimeBudget = None,
     plugins: Plugins = None,
 ) -> None:
-    """Show a space as a table of search parameters, domains and conditions; with --preset, print its YAML file."""
-    from search.display.tables.columns import make_console
-    from spaces.load import change_recipe, dump_recipe, load_space
+    """Check a space and print its YAML file; with --preset, make the file for the images, the machine and the time."""
+    from spaces.load import change_recipe, dump_recipe, find_space, load_space
     from training.recipe import Recipe
 
     if space == "default" and not Path(space).exists():
@@ -44,6 +43,7 @@ def space(
         return
     source, preset, values = read_source(space, overrides, preset, None)
     if preset is not None:
+        from search.display.tables.columns import make_console
         from search.presets.make import make_preset
 
         console = make_console(sys.stderr)  # standard output gets the file alone
@@ -52,13 +52,11 @@ def space(
         made = make_preset(preset, values, seconds=read_seconds(time_budget), say=console.print)
         print(made.text, end="")
         return
-    from search.display.tables.space_table import space_table
     from spaces.reading.known_backbones import check_backbones
 
     loaded = load_space(str(source), values)
     check_backbones(loaded.recipe)
-    console = make_console()
-    console.print(space_table(loaded, console.width))
+    print(loaded.to_yaml() if values else find_space(str(source))[0].read_text(encoding="utf-8"), end="")
 
 
 def techniques(

@@ -46,8 +46,8 @@ def report(
 
     with apart(as_json) as console:
         place["name"] = name_latest(place, console)
-        page = choose_page(place["name"], out)
         record = search.open(**place, console=console).record
+        page = choose_page(record.name, out, record.header.id)
         if follow:
             from search.evaluation.follow import follow_to_end, write_last
 

@@ -253,7 +253,6 @@ class Asha:
 
 
 def _count_places(arrived: int, share: float) -> int:
-    """Return how many of `arrived` trials pass."""
     return math.ceil(arrived * share - _ROUNDING)
 
 

@@ -71,7 +71,6 @@ def _list_lines(record: SweepRecord, trial: Trial) -> Iterator[str]:
 
 
 def _draw(metric: str, values: list[float | None]) -> Iterator[str]:
-    """Draw a curve as one line, with its ends as numbers."""
     known = [value for value in values if value is not None]
     if known:
         curve = draw_curve(known, min(known), max(known))

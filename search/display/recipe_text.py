@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ledger.trials import Trial, Trials
-from spaces.parameters.domains import format_value
+from spaces.parameters.domains import format_short
 from training.recipe import Recipe, flatten
 from training.schema import slot_of
 
@@ -23,7 +23,7 @@ def format_counts(trials: Trials) -> str:
 
 def short_recipe(recipe: Recipe, baseline: Recipe) -> str:
     """Return the differences from the baseline as overrides, or `baseline` if there are none."""
-    words = [f"{path}={_format_short(value)}" for path, value in _differences(recipe.values(), baseline.values())]
+    words = [f"{path}={format_short(value)}" for path, value in _differences(recipe.values(), baseline.values())]
     return " ".join(words) or "baseline"
 
 
@@ -31,10 +31,10 @@ def short_part(recipe: Recipe, field: str) -> str:
     """Return a part of a recipe in short: its kind, and what is not that kind's default."""
     value = recipe.values()[field]
     if not isinstance(value, dict):
-        return f"{field}={_format_short(value)}"
+        return f"{field}={format_short(value)}"
     flat, known = flatten(value), flatten(slot_of(Recipe, field).part(value)().model_dump())
     shown = [name for name in flat if not _name_first(name) or flat[name] != known.get(name)]
-    return ", ".join(f"{name}={_format_short(flat[name])}" for name in shown or flat)
+    return ", ".join(f"{name}={format_short(flat[name])}" for name in shown or flat)
 
 
 def describe_recipe(trial: Trial, baseline: Recipe) -> str:
@@ -75,7 +75,3 @@ def _differences(recipe: dict[str, object], baseline: dict[str, object]) -> Iter
 
 def _name_first(path: str) -> bool:
     return path.rpartition(".")[2] not in ("name", "policy", "source")
-
-
-def _format_short(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else format_value(value)

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from training.contract.technique import Technique
 from training.errors import UserError
 from training.process.resources import count_cpus
 from training.recipe import Recipe, read_recipe
+from training.techniques.model.flip_average import FlipAverage
 
 if TYPE_CHECKING:
     import torch
@@ -110,10 +111,11 @@ def train_ensemble(record: SweepRecord, seconds: float, out: Path, console: Cons
             _export(trained[:1], source, single)
         if trained[1:]:
             source["ensemble"] = names
+            mirrored, passes = (", mirrored too", 2) if recipe.flip_average.enabled else ("", 1)
             way_on = (
-                f"{out} has the mean of {len(names)} models (trials {', '.join(names)}), which is usually better than one, and "
-                f"{len(names)} times slower; {single} has the first alone. The score is from before, because validation "
-                "images are now in the training."
+                f"{out} has the mean of {len(names)} models (trials {', '.join(names)}{mirrored}), which is usually better "
+                f"than one, and {passes * len(names)} times slower; {single} has the first alone. The score is from before, "
+                "because validation images are now in the training."
             )
         _export(trained, source, out)
     console.print(way_on, markup=False)
@@ -124,7 +126,8 @@ def _choose_members(record: SweepRecord) -> list[tuple[Trial, Recipe]]:
     """Return the trials to train, with their resolved recipes: the best, and those of its architecture that are as good.
 
     As good is what has a score within half a standard error. Then the same follow with other seeds. A linear probe that is
-    ahead of a fine-tuning by less than a standard error was lucky, as more images help the fine-tuning more.
+    ahead of a fine-tuning by less than a standard error was lucky, as more images help the fine-tuning more. Where the best
+    trained on mirrored images, all predict them too.
     """
     ranked = [trial for trial in record.trials.ranked() if trial.state == "completed"]
     lead, error = ranked[0].score or 0.0, ranked[0].standard_error
@@ -143,7 +146,9 @@ def _choose_members(record: SweepRecord) -> list[tuple[Trial, Recipe]]:
         if _is_alike(recipe, own := read_recipe(saved["recipe"])):
             leaders.append((trial, own))
     rounds = product(range(MOST_MEMBERS), leaders)
-    return [(trial, own.model_copy(update={"seed": own.seed + more})) for more, (trial, own) in rounds][:MOST_MEMBERS]
+    mirrored = {"flip_average": FlipAverage(enabled=True)} if recipe.flip.probability else {}
+    varied = ((trial, own.model_copy(update={"seed": own.seed + more, **mirrored})) for more, (trial, own) in rounds)
+    return list(islice(varied, MOST_MEMBERS))
 
 
 def _are_equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
@@ -158,7 +163,6 @@ def _is_alike(first: Recipe, second: Recipe) -> bool:
 
 
 def _read_recipe(record: SweepRecord, trial: Trial) -> Recipe:
-    """Return a trial's resolved recipe."""
     saved, why = read_weights(record, trial)
     if saved is None:
         raise UserError(
@@ -198,7 +202,6 @@ def _train(
 
 
 def _export(members: Sequence[Trained], source: Provenance, out: Path) -> None:
-    """Write the export of a training, or of several as one model."""
     from training.model.ensemble import join_weights
 
     first = members[0]

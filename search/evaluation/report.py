@@ -20,13 +20,15 @@ from analysis.report.findings import (
     find,
     order_effects,
 )
+from analysis.report.page import Section
 from analysis.report.sentences import describe_lead
 from analysis.report.sweep_report import render_report
-from ledger.formatting import format_effect, format_score
+from ledger.formatting import format_effect, format_score, plural
 from ledger.record import SweepRecord
 from ledger.tables import make_tables
 from search.display.tables.columns import Column, Columns
 from search.evaluation.follow import write_page
+from search.evaluation.trial_export import read_weights
 from search.tracking.own_run import log_results
 from search.tracking.run import PAGE
 from training.errors import UserError
@@ -34,6 +36,7 @@ from training.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
+PREDICTED = 1000  # validation images at most, evenly from all
 COLUMNS = [
     Column("verdict"),
     Column("effect (90 %)", right=True),
@@ -54,7 +57,7 @@ def report_sweep(record: SweepRecord, out: Path, console: Console, uri: str | No
             f"{record.name}: it is a replication of {made.of}. Its page is written by: sweep {made.kind} {made.of}"
         )
     findings = find(make_tables(record))
-    write_page(out, render_report(findings))
+    write_page(out, render_report(findings, find_mistakes(record, console)))
     console.print(Text(describe_lead(findings.sweep.metric, findings.lead), style="bold"))
     console.print()
     console.print(Columns(COLUMNS, list(_rows(findings))))
@@ -66,6 +69,37 @@ def report_sweep(record: SweepRecord, out: Path, console: Console, uri: str | No
     console.print(Text(f"Report: {out}"))
     attach_page(record, out, console, uri)
     return findings
+
+
+def find_mistakes(record: SweepRecord, console: Console) -> list[Section]:
+    """Return sections about the best trial's predictions in validation; none where its weights are not on this machine."""
+    trial = record.trials.best()
+    saved = read_weights(record, trial)[0] if trial else None
+    if saved is None or trial is None:
+        return []
+    import numpy as np
+
+    from analysis.held_out.score_page import draw_worst_of, render_score
+    from analysis.held_out.scoring import score_labels
+    from training.evaluate import load_same_data, predict_part, restore_model
+    from training.process.resources import find_device
+    from training.recipe import read_recipe
+
+    recipe, classes = read_recipe(saved["recipe"]), tuple(saved["classes"])
+    try:
+        val = load_same_data(recipe, classes).val
+        model = restore_model(recipe, saved["state_dict"], len(classes))
+    except UserError as error:
+        console.print(f"! The report has no mistakes of the best trial: {error}", markup=False)
+        return []
+    part = val.select(np.unique(np.linspace(0, len(val) - 1, PREDICTED).round().astype(int)))
+    logits, labels = predict_part(model, part, recipe, device=find_device())
+    score = score_labels(logits.numpy(), labels.numpy(), classes)
+    text = (
+        f"Trial {trial.name} on {plural(len(part), 'validation image')}, by which it was chosen: others will be harder."
+    )
+    worst = draw_worst_of(part, score["worst"], classes, recipe)
+    return render_score("What the best trial gets wrong", [text], score, classes, worst)
 
 
 def attach_page(record: SweepRecord, page: Path, console: Console, uri: str | None = None) -> None:

@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -15,6 +14,7 @@ from analysis.export.registry import check_model_name, register
 from analysis.export.summary import Provenance
 from ledger.events import TestScored
 from ledger.formatting import format_score, mask_secrets
+from ledger.names import own_place
 from ledger.record import SweepRecord
 from ledger.trials import Trial, Trials
 from training.errors import UserError
@@ -36,7 +36,7 @@ class TrialExport:
 
 @dataclass(frozen=True)
 class Extras:
-    """Additional outputs: ONNX files, a model in MLflow's registry, an Optuna study of all trials, a repository of the hub."""
+    """Additional outputs: ONNX files, and a model in MLflow's registry."""
 
     onnx: bool = False
     int8: bool = False
@@ -104,8 +104,7 @@ def _is_release(out: Path) -> bool:
 
 def place_export(name: str, record: SweepRecord) -> Path:
     """Return the folder for an export: `exports/NAME`, with a number where another sweep of that name has it."""
-    places = (Path("exports") / (name if number == 1 else f"{name}-{number}") for number in count(1))
-    return next(place for place in places if read_sweep_id(place) in (None, record.header.id))
+    return own_place("exports", name, record.header.id, read_sweep_id)
 
 
 def write_trial(

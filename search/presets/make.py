@@ -14,14 +14,15 @@ from search.presets.rules import (
     LADDER,
     MOST_ENLARGED,
     SIDE_STEP,
+    START_SECONDS,
     STEPS_WITH_WEIGHTS,
+    STOPPED_SHARE,
     USED_SHARE,
     Preset,
     choose_batch,
     choose_epochs,
     choose_side,
     choose_test,
-    count_trials,
     find_preset,
     first_rung,
     least_side,
@@ -71,8 +72,8 @@ class TimedDraft:
 
     def count_fitting(self, seconds: float) -> int:
         """Return the number of trials that fit into the time."""
-        slots = self.draft.machine.slots
-        return count_trials(seconds, slots, self.epochs, self.epoch_seconds, self.setup_seconds)
+        trial = self.setup_seconds + STOPPED_SHARE * self.epochs * self.epoch_seconds
+        return int(USED_SHARE * max(0.0, seconds - START_SECONDS) * self.draft.machine.slots / max(trial, 1e-6))
 
 
 def make_preset(
@@ -153,7 +154,6 @@ def _divide(preset: Preset, overrides: Sequence[str]) -> tuple[Data, list[str]]:
 
 
 def _part_of(override: str) -> str:
-    """Return the part of a recipe that an override sets, such as `data`."""
     return override.partition("=")[0].strip().removeprefix("recipe.").split(".")[0]
 
 
@@ -234,7 +234,6 @@ def _list_available(names: Sequence[str]) -> tuple[list[Backbone], str]:
 
 
 def _measure(draft: Draft, others: Sequence[str]) -> TimedDraft:
-    """Train a few batches of the baseline."""
     import torch
 
     from training.cost import measure_cost

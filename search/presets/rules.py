@@ -180,9 +180,3 @@ def choose_side(data: DataFacts, backbone: Backbone, weights_side: int | None, e
 def least_side(data: DataFacts) -> int:
     """Return the smallest side with pretrained weights, for what would take too long with the largest."""
     return max(LEAST_SIDE, data.side // SIDE_STEP * SIDE_STEP)
-
-
-def count_trials(seconds: float, slots: int, epochs: int, epoch_seconds: float, setup_seconds: float) -> int:
-    """Return the number of trials that fit into the time."""
-    trial = setup_seconds + STOPPED_SHARE * epochs * epoch_seconds
-    return int(USED_SHARE * max(0.0, seconds - START_SECONDS) * slots / max(trial, 1e-6))

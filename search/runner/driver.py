@@ -196,7 +196,6 @@ def _close(controller: Controller, tracking: Tracking, state: SweepState, reques
 
 
 def _start_copy(folder: SweepFolder, uri: str) -> LedgerCopy | None:
-    """Begin to copy a sweep to `uri/NAME`; None without a URI."""
     if not uri:
         return None
     check_place(uri)

@@ -262,7 +262,6 @@ def killed_for_memory(folder: Path) -> bool:
 
 @contextmanager
 def _logged_to(path: Path) -> Iterator[None]:
-    """Write the log of the training to a file."""
     handler, logger = logging.FileHandler(path, delay=True, errors="backslashreplace"), logging.getLogger("training")
     form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     handler.setFormatter(logging.Formatter(form))

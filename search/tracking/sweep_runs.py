@@ -98,7 +98,6 @@ class SweepRuns:
             run.write(state, STATUS.get(state, "FINISHED"), end_time=stamp, metrics=summary(trials, stamp))
 
     def _begin(self, started: float) -> None:
-        """Create or reopen the sweep's own run, once."""
         if not self.nested or self.begun:
             return
         run = self.runs.get(PARENT)

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from analysis.reading.store import make_absolute
+from analysis.reading.store import make_absolute, sqlite_file
 from ledger.events import AnyEvent, DrawRefused, RunOpened, SweepStarted, TrialEvent
 from ledger.formatting import mask_secrets
 from ledger.trials import Trials
@@ -229,7 +229,9 @@ class Tracking:
     def _note_outage(self, error: Exception) -> None:
         self._failures += 1
         if self._failures == 2:  # a single failure may be a connection that the server closed
-            reason = mask_secrets(str(error).split("\n")[0])[:200]
+            file = sqlite_file(self.uri)
+            is_gone = file is not None and not file.exists()
+            reason = "its file is gone" if is_gone else mask_secrets(str(error).split("\n")[0])[:200]
             logger.warning(
                 "MLflow at %s does not answer; the training continues, and the missing entries are sent later. (%s)",
                 mask_secrets(self.uri),

@@ -106,6 +106,13 @@ def find_parameters(tree: Tree, steps: Steps = ()) -> Iterator[tuple[Steps, Doma
             yield steps, tree
 
 
+def keep_plain(option: Tree) -> Tree:
+    """The option without the fields that are searched; None if nothing is left."""
+    if not isinstance(option, dict):
+        return None if any(find_parameters(option)) else option
+    return {field: value for field, value in option.items() if not any(find_parameters(value))} or None
+
+
 def unparse(tree: Tree) -> Tree:
     """The plain mappings from which `parse` reads this tree again."""
     match tree:
@@ -134,3 +141,8 @@ def format_value(value: object) -> str:
             return format_value(unparse(value))
         case _:
             return str(value)
+
+
+def format_short(value: object) -> str:
+    """A value on one line, a number with at most three digits."""
+    return f"{value:.3g}" if isinstance(value, float) else format_value(value)

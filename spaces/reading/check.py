@@ -87,7 +87,6 @@ def _check_member(tree: dict[str, Tree], slot: Slot, steps: Steps, document: Doc
 def _stranger(
     field: str, tree: dict[str, Tree], part: type[BaseModel], slot: Slot, steps: Steps, document: Document
 ) -> UserError:
-    """The error for a field that this kind does not have."""
     path, key = path_of(steps), slot.discriminator or ""
     here, there = document.place((*steps, key)), document.place((*steps, field))
     # An override that changes the kind keeps the fields of the old kind. The user must change the override then.

@@ -67,6 +67,7 @@ def _describe_file(path: str, is_read: bool) -> str:
 
 
 def _digest(data: ImageData, identify_part: Callable[[np.ndarray | ImageFiles], bytes | memoryview]) -> str:
+    data = data.in_order()
     digest = hashlib.blake2b(repr(data.classes).encode(), digest_size=8)
     for part in (data.train, data.val, data.test):
         digest.update(part.labels.tobytes())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -16,7 +17,7 @@ import numpy as np
 from training.contract.part import CODE
 from training.contract.specs import Data
 from training.data.files.assembly import check_sizes, remark_unlabelled, split_off
-from training.data.files.images import PARTS, ImageData, ImageFiles, ImagePart
+from training.data.files.images import PARTS, ImageData, ImageFiles
 from training.data.files.listing import has_class_folders, is_hidden, is_no_label
 from training.data.files.unpacked import Sample, store
 from training.data.splits import take
@@ -84,21 +85,11 @@ def _complete(spec: Data, loaded: object) -> ImageData:
         if part not in unlabelled
     }
     images = _store(spec, listed)
-    check_sizes(
-        spec,
-        {
-            part: {name: [name] * labels.count(name) for name in dict.fromkeys(labels)}
-            for part, (_, labels) in listed.items()
-        },
-    )
-    classes = tuple(sorted(set(listed["train"][1])))
-    number = {name: label for label, name in enumerate(classes)}
-    parts = {
-        part: ImagePart(np.array([number[name] for name in labels], np.int64), images[part])
-        for part, (_, labels) in listed.items()
-    }
+    counts = {part: Counter(labels) for part, (_, labels) in listed.items()}
+    check_sizes(spec, {part: {name: [name] * of[name] for name in of} for part, of in counts.items()})
+    labelled = {part: (labels, images[part]) for part, (_, labels) in listed.items()}
     remarks = tuple(remark_unlabelled(part, "no label", spec) for part in unlabelled)
-    return replace(split_off(parts, classes, spec), remarks=remarks)
+    return replace(split_off(labelled, spec), remarks=remarks)
 
 
 def _store(
@@ -134,7 +125,6 @@ def _find_unlabelled(pairs: Mapping[str, Pairs]) -> list[str]:
 
 
 def _list(pairs: Pairs, names: Sequence[str]) -> tuple[list[np.ndarray | str], list[str]]:
-    """Return all images, as arrays or as paths, and the names of their classes."""
     samples = [(_read_image(image), _read_label(label, names)) for image, label in pairs]
     return [image for image, _ in samples], [label for _, label in samples]
 

@@ -57,7 +57,8 @@ def take(data: ImageData, train_size: int | None, seed: int) -> ImageData:
             f"data.train_size={train_size}: {data.name} has {class_count} classes, and each needs an image to learn "
             f"from. Raise it to at least {class_count}."
         )
-    return replace(data, train=data.train.select(split_stratified(data.train.labels, (train_size,), seed)[0]))
+    labels = data.in_order().train.labels
+    return replace(data, train=data.train.select(split_stratified(labels, (train_size,), seed)[0]))
 
 
 def split_groups(labels: np.ndarray, groups: Sequence[str], shares: tuple[float, ...], seed: int) -> list[np.ndarray]:

@@ -95,7 +95,6 @@ class FeatureMaker:
         return StoredFeatures(rows, self._like(recipe), part.labels)
 
     def _like(self, recipe: Recipe) -> torch.Tensor:
-        """Return the features of one image."""
         side = recipe.evaluation_preprocessing.side
         if side not in self.examples:
             random = torch.get_rng_state()

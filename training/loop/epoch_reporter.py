@@ -106,6 +106,8 @@ class EpochReporter(pl.Callback):
         # Checkpoints written before the other parts were measured have train_seconds alone.
         self.stopwatch.seconds |= state["seconds"] if "seconds" in state else {"train": state["train_seconds"]}
         self.recipe = read_recipe(state["described"]["recipe"])
+        if set(classes := state["described"]["classes"]) == set(self.classes):
+            self.classes = classes  # in the order of the model's outputs, which version 0.1.0 sorted as text
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.memory = PeakMemory(pl_module.device.type)

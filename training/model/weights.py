@@ -67,7 +67,6 @@ def fetch_pretrained(backbone: Backbone) -> dict[str, torch.Tensor]:
 
 
 def _check_cached(backbone: Backbone) -> bool:
-    """Return whether the weights are on this machine."""
     published = _find_published(backbone)
     if published.file:
         published.read()
@@ -134,7 +133,6 @@ def _published(address: str, file: Path | None, fetch: Callable[[], dict[str, to
 
 
 def _find_packaged(config: PretrainedCfg) -> Path | None:
-    """Return the file with a model's weights in an installed package; None if there is none."""
     package = find_spec(WEIGHTS_PACKAGE) if config.architecture == PACKAGED_BACKBONE else None
     return None if package is None else next(Path(str(package.origin)).parent.glob("models/*.pth"), None)
 
@@ -167,7 +165,6 @@ def _cached_by_hub(config: PretrainedCfg) -> Path | None:
 
 
 def _hub_file(address: str) -> Path | None:
-    """Return the file in which torch has stored a download from this address; None if there is none."""
     file = Path(torch.hub.get_dir()) / "checkpoints" / Path(urlparse(address).path).name
     return file if file.is_file() else None
 

@@ -52,7 +52,9 @@ function fieldsOf(row, name) {
 function choiceOf(row, axis) {
   const known = axis.scale === "options" ? axis.inside[axis.values[row]] : null;
   if (!known) return fieldsOf(row, axis.name).join(" ");
-  return [axis.texts[axis.values[row]], ...known.flatMap((name) => fieldsOf(row, name))].filter(Boolean).join(" ");
+  // Where the option searches a field, null is its value.
+  const valuesOf = (name) => (sweep.varying[name]?.[row] === null ? [`${name}=null`] : fieldsOf(row, name));
+  return [axis.texts[axis.values[row]], ...known.flatMap(valuesOf)].filter(Boolean).join(" ");
 }
 
 // What a recipe chose otherwise than the baseline's, as texts such as `optimizer.lr=0.01`.

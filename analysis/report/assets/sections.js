@@ -1,4 +1,4 @@
-// The figures and tables of the pages of `sweep confirm` and `sweep ablate`.
+// The figures and tables of sections: intervals of recipes, and the score of a model.
 const plainText = (html) => escapeText(html).replaceAll("\n", "<br>");
 
 // One row for each recipe: the mean with its interval, and a point for each seed.
@@ -59,5 +59,5 @@ function reliability(page, { place }) {
         lineStyle: { type: "dashed", width: 1 } }] };
 }
 
-for (const element of document.querySelectorAll("[data-chart]")) draw(element, { intervals, confusion, reliability }, {});
+Object.assign(BUILDERS, { intervals, confusion, reliability });
 for (const table of document.querySelectorAll("table.sortable")) makeSortable(table);

@@ -111,7 +111,6 @@ def _check(data: ImageData, spec: Data, console: Console) -> FilesResult:
 
 
 def _find_near_copies(data: ImageData, remarks: list[Remark], console: Console) -> list[NearCopyRow]:
-    """Print the near copies and add a remark about them."""
     from training.data.inspection.copies import find_near_copies
     from training.data.inspection.remarks import remark_near_copies
 

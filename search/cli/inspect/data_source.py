@@ -131,7 +131,6 @@ def _count_augmentations(recipe: Recipe) -> int:
 
 
 def _list_named() -> list[str]:
-    """Return the data sets that a name alone means."""
     from training.recipe import Recipe
 
     return [name for name in Recipe.kinds("data") if name not in _KINDS]

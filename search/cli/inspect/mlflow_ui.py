@@ -94,7 +94,6 @@ def find_page(name: str | None, storage: Path, uri: str) -> str:
 
 
 def _announce(address: str, page: str) -> None:
-    """Print the address of a page as soon as the server answers."""
     while True:
         with suppress(OSError):
             urllib.request.urlopen(f"{address}/health", timeout=5).close()

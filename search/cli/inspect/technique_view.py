@@ -62,7 +62,6 @@ def _show_fields(card: Card, width: int) -> Iterator[Text]:
 
 
 def _show_costs(card: Card, width: int) -> Iterator[RenderableType]:
-    """Return a table for each model that was measured."""
     if not card.costs:
         yield Text(NOT_MEASURED)
         return

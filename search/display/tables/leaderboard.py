@@ -65,7 +65,6 @@ def _leader(rank: int, trial: Trial, metric: str, baseline: Recipe) -> list[str]
 
 
 def _describe_failures(trials: Trials) -> Iterator[str]:
-    """Return a sentence for each reason of failures."""
     groups: dict[tuple[str, str], list[str]] = {}
     for trial in trials:
         if trial.state in ("failed", "out_of_memory", "diverged"):

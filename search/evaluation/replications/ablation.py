@@ -23,10 +23,9 @@ from search.evaluation.replications.replication import (
     Variants,
     choose_baseline,
     choose_best,
+    find_replication,
     publish,
-    read_replication,
     replicate,
-    replication_folder,
 )
 from training.contract.part import Part
 from training.errors import UserError
@@ -108,7 +107,6 @@ def _switches(winner: Recipe, baseline: Recipe) -> Iterator[tuple[str, object, o
 
 
 def _exchange(recipe: Recipe, field: str, value: object) -> Recipe | str:
-    """Return the recipe with another value of one field, or the reason why that is invalid."""
     try:
         return read_recipe(recipe.model_copy(update={field: value}).model_dump())
     except UserError as error:
@@ -119,8 +117,8 @@ def _find_winner(source: SweepRecord) -> Trial:
     """Find the trial whose recipe `sweep confirm` found best; without a confirmation, the best of the search."""
     trials = source.trials
     best = choose_best(trials, source.name, 1)[0]
-    folder = replication_folder(source.folder, "confirm")
-    if not folder.ledger.exists() or not (scores := read_replication(SweepRecord.open(folder)).scores()):
+    confirmed = find_replication(source, "confirm")
+    if confirmed is None or not (scores := confirmed.scores()):
         return best
     label = max(scores, key=lambda name: trials.sign * sum(scores[name]))
     return choose_baseline(trials, source.name) if label == BASELINE else trials.by_number[int(label)]

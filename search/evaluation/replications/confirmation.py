@@ -8,8 +8,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from analysis.effects.intervals import Interval, paired_interval, rank_ranges, score_interval, score_noise
 from analysis.export.bundle import check_out
 from ledger.events import TestOpened, TestScored
@@ -146,10 +144,9 @@ def _ahead(scores: dict[str, list[float]], label: str, sign: int) -> Interval | 
 
 def _score_test(replicated: Replicated, trial: Trial) -> TestScored | None:
     """Score the winner on the test split, if the data have one. The searched sweep's ledger counts how often this was done."""
-    from analysis.held_out.score_page import draw_worst
+    from analysis.held_out.score_page import draw_worst_of
     from analysis.held_out.scoring import score_test
     from training.data.files.images import ImageFiles
-    from training.data.pipelines.datasets import EvalImages
     from training.evaluate import load_same_data, predict_part, restore_model
 
     record = replicated.record
@@ -176,10 +173,7 @@ def _score_test(replicated: Replicated, trial: Trial) -> TestScored | None:
     event = TestScored(trial=trial.number, openings_before=before, classes=classes, results=results)
     record.append(event)  # before the picture, which may fail
     if worst:
-        part = data.test.select(np.array([error["position"] for error in worst]))
-        images, _ = EvalImages(part, recipe.evaluation_preprocessing).__getitems__(range(len(worst)))
-        picture = draw_worst(images, worst, classes, recipe.evaluation_preprocessing)
-        (record.folder.path / "worst.png").write_bytes(picture)
+        (record.folder.path / "worst.png").write_bytes(draw_worst_of(data.test, worst, classes, recipe))
     return event
 
 

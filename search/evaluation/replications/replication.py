@@ -201,7 +201,9 @@ def _start(
     space = Space(folder.name, baseline.model_dump(), search)
     keep_best = len(trials) if variants.keeps_all else 1
     settings = replace(source.recorded_settings.for_driver(), keep_best=keep_best, time_budget_seconds=None)
-    event = Replication(kind=kind, of=source.name, seeds=seeds, notes=tuple(variants.notes), trials=trials)
+    event = Replication(
+        kind=kind, of=source.name, of_id=source.header.id, seeds=seeds, notes=tuple(variants.notes), trials=trials
+    )
     return run_sweep(folder, space, settings, console, [event])
 
 
@@ -210,27 +212,37 @@ def replication_folder(source: SweepFolder, kind: ReplicationKind) -> SweepFolde
     return SweepFolder(source.path.with_name(f"{source.name}-{kind}"))
 
 
+def find_replication(source: SweepRecord, kind: ReplicationKind) -> Replicated | None:
+    """Return the replication of this kind that exists already."""
+    folder = replication_folder(source.folder, kind)
+    if not folder.ledger.exists():
+        return None
+    replicated = read_replication(SweepRecord.open(folder), source)
+    if replicated.event.of_id not in ("", source.header.id):
+        raise UserError(
+            f"{folder.name} is of another sweep that was called {source.name}. Remove it: sweep rm {folder.name}."
+        )
+    return replicated
+
+
 def read_replication(record: SweepRecord, source: SweepRecord | None = None) -> Replicated:
     """Return the trials of a replication; `source` is the sweep whose recipes these are, where it is open already."""
     return Replicated(record, _replication_of(record), source)
 
 
 def _open_replication(source: SweepRecord, kind: ReplicationKind, seeds: int | None) -> SweepRecord | None:
-    """Return the replication of this kind that exists already; None where it is to be made."""
-    folder = replication_folder(source.folder, kind)
-    if not folder.ledger.exists():
+    if (made := find_replication(source, kind)) is None:
         if seeds is not None and seeds < FEWEST_SEEDS:
             raise UserError(f"--seeds={seeds}: an interval needs at least two seeds. Give {FEWEST_SEEDS} or more.")
         check_number("--seeds", seeds, most=MOST_SEEDS)
         return None
-    record = SweepRecord.open(folder)
-    there = len(_replication_of(record).seeds)
+    there = len(made.event.seeds)
     if seeds not in (None, there):
         raise UserError(
-            f"--seeds={seeds}: {record.name} exists already, with {there} seeds. Leave --seeds out to see it, or remove it "
-            f"first: sweep rm {record.name}."
+            f"--seeds={seeds}: {made.record.name} exists already, with {there} seeds. Leave --seeds out to see it, or "
+            f"remove it first: sweep rm {made.record.name}."
         )
-    return record
+    return made.record
 
 
 def _replication_of(record: SweepRecord) -> Replication:

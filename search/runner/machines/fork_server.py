@@ -77,7 +77,6 @@ def serve(listener: socket.socket, owner: int) -> ForkRequest | None:
 
 
 def _receive(connection: socket.socket) -> ForkRequest | None:
-    """Return the request of a client, or None if it has gone."""
     try:
         size, files, _, _ = socket.recv_fds(connection, 8, 3)
         with connection.makefile("rb") as stream:

@@ -20,8 +20,10 @@ from analysis.effects.technique_effects import (
     measure_interactions,
 )
 from analysis.report.cautions import list_cautions
+from analysis.report.choices import name_choice
 from analysis.report.findings import find, measure_savings
 from analysis.report.plots.course_plots import pareto_front
+from analysis.report.sweep_data import collect_sweep
 from analysis.report.sweep_report import render_report
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
@@ -261,3 +263,42 @@ def test_null_is_a_value_like_others(overrides, name, tmp_path):
     assert len(counts) == 3
     assert min(counts) > 0
     assert sum(counts) == len(sweep.trials)
+
+
+SCHEDULES = (
+    "{choice: [{level: last, milestones: [2]}, {level: last, to_full: {choice: [true, false]}, milestones: [3]}]}"
+)
+TO_FULL = "{level: last, milestones: [3]}"
+NULL = "{choice: [{name: none}, {name: swa, lr_factor: {choice: [null, 0.3]}}]}"
+
+
+@pytest.mark.parametrize(
+    ("name", "domain", "labels", "chosen"),
+    [
+        ("unfreeze.milestones", "{choice: [[], [2], [3]]}", ["[]", "[2]", "[3]"], ["[]", "[2]", "[3]"]),
+        (
+            "unfreeze",
+            "{choice: [{level: last}, {milestones: []}]}",
+            ["last", "{milestones: []}"],
+            ["last", "{milestones: []}"],
+        ),
+        (
+            "unfreeze",
+            SCHEDULES,
+            ["{level: last, milestones: [2]}", "{level: last, to_full: {choice: [true, false]}, milestones: [3]}"],
+            ["{level: last, milestones: [2]}", f"{TO_FULL}, to_full=false", f"{TO_FULL}, to_full=true"],
+        ),
+        ("averaging", NULL, ["none", "swa"], ["none", "swa, lr_factor=0.3", "swa, lr_factor=null"]),
+        ("batch_size", "{choice: [16, {choice: [32, 64]}]}", ["16", "{choice: [32, 64]}"], ["16", "32", "64"]),
+    ],
+)
+def test_an_option_without_a_name_is_shown_as_its_value_and_not_by_its_place(name, domain, labels, chosen, tmp_path):
+    (tmp_path / "made-up.yaml").write_text(SPACE.replace("level: {choice: [last, most, full]}", "level: last"))
+    space = load_space(tmp_path / "made-up.yaml", [f"{name}={domain}", "epochs=5"])
+    (parameter,) = [one for one in list_parameters(space.recipe) if one.name == name]
+    assert [level.label for level in list_levels(parameter) if not level.detail] == labels
+    sweep = make_tables(SweepRecord(SweepFolder(tmp_path), [make_header("x", space), *simulate(space).events]))
+    drawn = sweep.recipes[3:].to_dict("records")  # after the baselines, which may lie outside
+    assert {name_choice(parameter, flat) for flat in drawn} == set(chosen)
+    (axis,) = [axis for axis in collect_sweep(sweep).axes if axis.name == name]
+    assert axis.options[: len(labels)] == labels

@@ -18,6 +18,7 @@ from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from ledger.tables import make_tables
 from search.evaluation.report import report_sweep
+from tests.commands import call
 from training.errors import UserError
 
 
@@ -152,6 +153,21 @@ def test_the_page_is_logged_to_the_sweeps_own_run(record, uri, tmp_path):
     with open_experiments(uri) as opened:
         run = opened.find("made-up-1").run
     assert mlflow.artifacts.load_text(f"{run.info.artifact_uri}/report.html") == (tmp_path / "r.html").read_text()
+
+
+def test_a_report_does_not_take_the_place_of_that_of_another_sweep_with_this_name(storage, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pages = tmp_path / "reports"
+    call("report", "made-up-1", "--storage", str(storage))
+    text = (pages / "made-up-1.html").read_text()
+    sweep_id = SweepRecord.open(SweepFolder(storage / "made-up-1")).header.id
+    other = text.replace(f'content="{sweep_id}"', 'content="another"')
+    assert other != text
+    (pages / "made-up-1.html").write_text(other)
+    for _ in range(2):  # its own is written anew
+        call("report", "made-up-1", "--storage", str(storage))
+    assert sorted(path.name for path in pages.iterdir()) == ["made-up-1-2.html", "made-up-1.html"]
+    assert (pages / "made-up-1.html").read_text() == other
 
 
 def test_the_report_as_json_has_the_exact_effects_of_the_page(findings, storage, tmp_path, monkeypatch, capsys):

@@ -179,6 +179,18 @@ def test_the_default_recipe_is_printed_and_loads_again(tmp_path, capsys):
     assert load_recipe(tmp_path / "default.yaml") == Recipe()
 
 
+def test_a_space_is_printed_with_its_comments_or_with_what_the_command_sets(tmp_path, capsys):
+    from spaces.load import BUNDLED, load_space
+
+    call("space", "card")
+    assert capsys.readouterr().out == (BUNDLED / "card.yaml").read_text()
+    call("space", "card", "epochs=3", "search.trials=7")
+    (tmp_path / "mine.yaml").write_text(capsys.readouterr().out)
+    mine = load_space(tmp_path / "mine.yaml")
+    assert (mine.recipe["epochs"], mine.search.trials) == (3, 7)
+    assert mine == load_space("card", ["epochs=3", "search.trials=7"])
+
+
 def test_a_mistake_exits_with_2_and_no_traceback():
     # In a separate process, because the command ends its process at once.
     code = "from search.cli.main import main; main()"

@@ -76,6 +76,23 @@ def test_characters_that_the_terminal_lacks_are_replaced(tmp_path):
     assert plain.stderr == b""
 
 
+def test_names_are_utf_8_under_a_locale_that_has_ascii_alone(tmp_path):
+    (tmp_path / "räume.yaml").write_text("format: 1\nrecipe: {data: {name: image_folder, root: Käfer}}\n", "utf-8")
+    ascii_alone = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for words, code in (("space", 0), ("data", 2)):
+        done = subprocess.run(
+            [SWEEP, words, "räume.yaml"],
+            cwd=tmp_path,
+            env=ascii_alone,
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+        )
+        assert done.returncode == code
+        assert "Käfer" in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_no_file_of_ours_gets_the_number_of_a_closed_output(tmp_path):
     program = (
         "from search.cli.output import guard_output; guard_output(); import os; print(os.open('made', os.O_CREAT))"

@@ -164,6 +164,19 @@ def test_what_diverges_ends_it_and_the_export_stays(record, out, monkeypatch):
     assert read_facts(out) == before
 
 
+def test_where_the_best_trained_on_mirrored_images_the_last_trainings_predict_them_too(record, out, monkeypatch):
+    assert not any(recipe.flip_average.enabled for _, recipe in release._choose_members(record))
+    plain = release._read_recipe(record, record.trials.best())
+    flipped = plain.model_copy(update={"flip": plain.flip.model_copy(update={"probability": 0.5})})
+    monkeypatch.setattr(release, "_read_recipe", lambda *_: flipped)
+    assert all(recipe.flip_average.enabled for _, recipe in release._choose_members(record))
+    train_all(record, out)
+    model, images = read_export(out).model, torch.rand(5, 3, 32, 32)
+    assert read_facts(out)["flip_average"]
+    with torch.inference_mode():
+        torch.testing.assert_close(model(images), model(images.flip(3)), rtol=1e-4, atol=1e-4)
+
+
 def test_snapshots_are_an_ensemble_already(record, monkeypatch):
     recipe = release._read_recipe(record, record.trials.best())
     many = recipe.model_copy(update={"snapshots": recipe.snapshots.model_copy(update={"members": 2})})

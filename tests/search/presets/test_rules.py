@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from search.presets.make import TimedDraft
 from search.presets.rules import (
     EMBEDDED,
     LADDER,
@@ -15,7 +16,6 @@ from search.presets.rules import (
     choose_batch,
     choose_epochs,
     choose_side,
-    count_trials,
     first_rung,
 )
 from search.presets.space_text import Draft, write_space
@@ -66,11 +66,12 @@ def test_small_images_are_enlarged_to_four_or_six_times_their_side_and_not_to_th
 
 
 def test_more_time_and_more_places_give_more_trials():
-    assert count_trials(620, 2, 10, 1.0, 1.0) == 160
-    assert count_trials(620, 1, 10, 1.0, 1.0) == 80
-    assert count_trials(80, 1, 10, 1.0, 1.0) == 8
-    assert count_trials(10, 1, 10, 1.0, 1.0) == 0
-    assert count_trials(620, 1, 10, float("inf"), 0.0) == 0
+    def count(seconds, slots, epoch_seconds=1.0):
+        draft = choose(machine=replace(LAPTOP, slots=slots))
+        return TimedDraft(draft, epoch_seconds, setup_seconds=1.0, epochs=10).count_fitting(seconds)
+
+    assert [count(620, 2), count(620, 1), count(80, 1), count(10, 1)] == [160, 80, 8, 0]
+    assert count(620, 1, float("inf")) == 0
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -129,7 +130,10 @@ def test_the_reasons_stand_above_the_choices():
 
 
 def test_a_better_preset_searches_more():
-    counts = [len(parse_space(write_space(choose(preset), []), "made.yaml").rows()) for preset in PRESETS]
+    counts = [
+        len(list(find_parameters(parse_space(write_space(choose(preset), []), "made.yaml").recipe)))
+        for preset in PRESETS
+    ]
     assert counts == sorted(set(counts))
 
 

@@ -444,6 +444,20 @@ def test_a_run_that_somebody_deletes_while_it_trains_is_said_once_and_the_rest_a
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
 
 
+def test_a_database_that_is_removed_is_said_once_and_without_a_traceback(sweep_id, tmp_path, caplog, capfd):
+    uri, events = f"sqlite:///{tmp_path}/mlflow.db", timed(*trial(0, "completed"))
+    made = make_tracking(uri, sweep_id)
+    made.wait_ready()
+    made.replay(events[:2])
+    wait_until(lambda: 0 in made.run_ids and "train_loss" in read_runs(uri, sweep_id)["0000"].data.metrics)
+    (tmp_path / "mlflow.db").unlink()
+    made.replay(events[2:])
+    wait_until(lambda: "does not answer" in caplog.text)
+    assert made.close("completed", timeout_seconds=0.5) > 0
+    assert caplog.text.count("(its file is gone)") == 1
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
 def test_trials_whose_sweeps_run_was_deleted_are_below_the_new_one(uri, sweep_id):
     from mlflow import MlflowClient
 

@@ -3,7 +3,6 @@
 import pytest
 
 from spaces.load import load_space, parse_space
-from spaces.space import Row
 from training.errors import UserError
 from training.recipe import Recipe
 from training.techniques.optimization.torch_optimizers import AdamW
@@ -19,9 +18,25 @@ def test_the_baseline_has_fixed_values_and_defaults_at_three_learning_rates():
     assert low.model_copy(update={"optimizer": middle.optimizer}) == middle
 
 
-def test_the_baseline_of_a_found_learning_rate_is_that_a_third_and_three_times(load):
-    space = load("optimizer: {name: sgd, lr: auto}")
-    assert [recipe.optimizer.lr for recipe in space.baselines()] == ["auto", "auto/3", "auto*3"]
+def test_a_baseline_has_other_rates_only_where_the_techniques_have_them_too(load):
+    def rates(recipe, more=""):
+        space = load(f"{recipe}\nlabel_smoothing: {{alpha: {{choice: [0.0, 0.1]}}}}", more)
+        return [one.optimizer.lr for one in space.baselines()]
+
+    default = Recipe().optimizer.lr
+    three = [default, default / 3, default * 3]
+    assert rates("optimizer: {name: sgd, lr: {log_uniform: [0.01, 0.1]}}") == three
+    assert len(rates("optimizer: {choice: [{name: sgd, lr: 0.1}, {name: adamw, lr: 0.001}]}")) == 3
+    assert rates("epochs: 2") == [default]
+    assert rates("optimizer: {name: sgd, lr: 0.1}") == [0.1]
+    assert rates("optimizer: {name: sgd, lr: 0.1, weight_decay: {choice: [0.0, 0.01]}}") == [0.1]
+    assert rates("optimizer: {name: sgd, lr: auto}") == ["auto"]
+    found = ["auto", "auto/3", "auto*3"]
+    own = "search: {baseline: {optimizer: {name: sgd, lr: auto}}}"
+    assert rates("optimizer: {name: sgd, lr: {choice: [auto, 0.1]}}", own) == found
+
+
+def test_the_baseline_of_a_searched_rate_has_its_default(load):
     searched = load("optimizer: {name: sgd, lr: {choice: [auto, 0.1]}}")
     assert searched.values_of("optimizer.lr") == {"auto", 0.1}
     assert searched.baselines()[0].optimizer.lr == 0.05
@@ -93,26 +108,6 @@ def test_an_override_of_a_technique_replaces_the_choice_of_the_baseline():
     space = load_space("card", ["optimizer={name: adamw, lr: {log_uniform: [1e-5, 1e-2]}}"])
     assert space.baselines()[0].optimizer == AdamW()
     assert space.baselines()[0].schedule.name == "cosine"  # still named
-
-
-def test_the_table_shows_search_parameters_conditions_and_fixed_values_that_are_not_the_default(load):
-    space = load(
-        "epochs: 10\n"
-        "seed: 3\n"
-        "schedule: {name: cosine, warmup_epochs: {choice: [0, 1]}}\n"
-        "mixup: {choice: [{alpha: 0.0}, {alpha: {uniform: [0.1, 1]}}]}\n"
-        "optimizer: {choice: [{name: sgd, lr: {log_uniform: [0.1, 1]}}, {name: adam, beta1: 0.8, beta2: 0.999}]}"
-    )
-    assert space.rows() == [
-        Row("seed", "", "3", "", is_fixed=True),
-        Row("schedule", "name", "cosine", "", is_fixed=True),
-        Row("schedule", "warmup_epochs", "0 | 1", ""),
-        Row("mixup", "", "alpha=0.0 | {alpha: {uniform: [0.1, 1]}}", ""),
-        Row("mixup", "alpha", "uniform [0.1, 1]", "mixup[1]"),
-        Row("optimizer", "name", "sgd | adam", ""),
-        Row("optimizer", "lr", "log_uniform [0.1, 1]", "optimizer=sgd"),
-        Row("optimizer", "beta1", "0.8", "optimizer=adam", is_fixed=True),
-    ]
 
 
 def test_the_values_of_a_path_are_those_of_all_branches(load):

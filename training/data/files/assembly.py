@@ -10,13 +10,15 @@ import numpy as np
 
 from training.contract.specs import Data, FileData
 from training.data.files.check import find_unreadable
-from training.data.files.images import ImageData, ImageFiles, ImagePart, Remark
+from training.data.files.images import ImageData, ImageFiles, ImagePart, Remark, order_names
 from training.data.files.listing import EXTENSIONS, Listing, find_bad_name
 from training.data.splits import split_groups, split_stratified
 from training.errors import printable
 
 HELD_OUT_SHARE = 0.15  # share of the training part for each of validation and test that is missing
 SHARE_WITHOUT_TEST = 0.2  # for validation, where no test part is split off
+
+Labelled = tuple[Sequence[str], np.ndarray | ImageFiles]  # the names of the classes of images, and these
 
 logger = logging.getLogger(__name__)
 
@@ -30,16 +32,15 @@ def assemble(spec: FileData, listings: dict[str, Listing], groups: Mapping[str, 
     if spec.skip_unreadable:
         paths = [path for files in listings.values() for paths in files.values() for path in paths]
         left_out = find_unreadable(paths, whole=True)  # a header does not show that the pixels are cut
-        listings = {part: _without(files, left_out) for part, files in listings.items()}
+        listings = {
+            part: {name: [path for path in paths if path not in left_out] for name, paths in files.items()}
+            for part, files in listings.items()
+        }
     log_left_out(left_out)
-    classes = tuple(sorted(listings["train"]))
     check_sizes(spec, listings)
-    parts = {part: _part(files, classes) for part, files in listings.items()}
-    return replace(split_off(parts, classes, spec, groups), left_out=tuple(left_out))
-
-
-def _without(files: Listing, left_out: dict[str, str]) -> Listing:
-    return {name: [path for path in paths if path not in left_out] for name, paths in files.items()}
+    pairs = {part: [(name, path) for name in sorted(files) for path in files[name]] for part, files in listings.items()}
+    labelled = {part: ([name for name, _ in of], ImageFiles([path for _, path in of])) for part, of in pairs.items()}
+    return replace(split_off(labelled, spec, groups), left_out=tuple(left_out))
 
 
 def log_left_out(left_out: dict[str, str]) -> None:
@@ -64,9 +65,10 @@ def check_sizes(spec: Data, listings: dict[str, Listing]) -> None:
     for name, paths in train.items():
         if len(paths) < needed:
             purpose = f"split {' and '.join(missing)} off" if missing else "train on"
+            count = f"{len(paths) or 'no'} image{'s' if len(paths) != 1 else ''}"
             kinds = "" if paths else f" (files that end in {', '.join(EXTENSIONS)})"
             way_out = f"Add images{kinds} to it, or remove the folder."
-            spec.refuse(f"class {name!r} has {_count(paths)}, but needs at least {needed} to {purpose}", way_out)
+            spec.refuse(f"class {name!r} has {count}, but needs at least {needed} to {purpose}", way_out)
     for part, files in listings.items():
         if unknown := sorted(files.keys() - train.keys()):
             names = ", ".join(map(repr, unknown))
@@ -75,16 +77,6 @@ def check_sizes(spec: Data, listings: dict[str, Listing]) -> None:
             )
         if not any(files.values()):
             spec.refuse(f"its {part} folder holds no image", "Add images to it, or remove the folder.")
-
-
-def _count(paths: list[str]) -> str:
-    return f"{len(paths) or 'no'} image{'s' if len(paths) != 1 else ''}"
-
-
-def _part(files: Listing, classes: tuple[str, ...]) -> ImagePart:
-    labelled = [(label, path) for label, name in enumerate(classes) for path in files.get(name, [])]
-    labels = np.array([label for label, _ in labelled], dtype=np.int64)
-    return ImagePart(labels, ImageFiles([path for _, path in labelled]))
 
 
 def remark_unlabelled(part: str, what: str, spec: Data) -> Remark:
@@ -97,10 +89,14 @@ def remark_unlabelled(part: str, what: str, spec: Data) -> Remark:
     )
 
 
-def split_off(
-    parts: dict[str, ImagePart], classes: tuple[str, ...], spec: Data, groups: Mapping[str, str] | None = None
-) -> ImageData:
-    """Make the data from these parts; those that are missing are drawn from the training part, stratified."""
+def split_off(labelled: Mapping[str, Labelled], spec: Data, groups: Mapping[str, str] | None = None) -> ImageData:
+    """Make the data from parts with names of classes; those that are missing are drawn from the training part, stratified."""
+    classes = tuple(sorted(set(labelled["train"][0])))  # what is drawn depends on this order, and stays the same
+    number = {name: label for label, name in enumerate(classes)}
+    parts = {
+        part: ImagePart(np.array([number[name] for name in names], np.int64), images)
+        for part, (names, images) in labelled.items()
+    }
     train = parts["train"]
     missing = spec.missing(parts)
     of_image = (
@@ -114,7 +110,8 @@ def split_off(
         )
     parts |= {name: train.select(chosen) for name, chosen in zip(missing, drawn, strict=True)}
     test = parts.get("test", train.select(np.array([], int)))
-    return ImageData(spec.name, classes, train.select(rest), parts["val"], test)
+    data = ImageData(spec.name, classes, train.select(rest), parts["val"], test)
+    return data.in_order(order_names(classes))
 
 
 def draw_missing(labels: np.ndarray, count: int, spec: Data, groups: Sequence[str] | None = None) -> list[np.ndarray]:

@@ -13,7 +13,7 @@ from PIL import Image
 from training.data.files.away import is_away
 from training.data.files.formats import HEAD_BYTES, can_read_heic, describe_format, is_heic
 from training.data.files.grey_levels import Range, brighten, find_range, is_deep, scale_grey
-from training.data.files.metadata import turn_upright, upright_size, without_metadata
+from training.data.files.metadata import has_more_images, turn_upright, upright_size, without_metadata
 from training.errors import DataAway, ImageError, printable
 from training.process.text_files import refuse_irregular
 
@@ -68,15 +68,15 @@ def read_side(path: str) -> int:
     return _read(path, lambda image: min(image.size))
 
 
-def read_size(path: str) -> tuple[int, int]:
-    """Return height and width of the upright image in pixels.
+def read_header(path: str) -> tuple[int, int, bool]:
+    """Return height and width of the upright image in pixels, and whether the file has more images, such as pages.
 
-    They are in the header, but for PNG without an orientation there, which may follow the pixels: that file is decoded.
+    All is in the header, but for PNG without an orientation there, which may follow the pixels: that file is decoded.
 
     Raises:
         UnreadableImage: the header cannot be read; the message names the file and a way out.
     """
-    return _read(path, upright_size)
+    return _read(path, lambda image: (*upright_size(image), has_more_images(image)))
 
 
 def open_image(file: IO[bytes]) -> Image.Image:

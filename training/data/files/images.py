@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +27,12 @@ def name_part(name: str) -> str | None:
     """Return the part that a folder or a value of `split` names, in any case, or None."""
     match = _PART.fullmatch(name.strip().lower())
     return PART_WORDS[match[1]] if match else None
+
+
+def order_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names in natural order, as timm's readers number classes: 2 before 10, and capitals beside small letters."""
+    steps = {name: re.split(r"(\d+)", name.lower()) for name in sorted(names)}
+    return tuple(sorted(steps, key=lambda name: [int(step) if step.isdecimal() else step for step in steps[name]]))
 
 
 class ImageFiles(Sequence["np.ndarray"]):
@@ -96,7 +102,7 @@ class Remark:
 @dataclass(frozen=True, eq=False)
 class ImageData:
     name: str
-    classes: tuple[str, ...]  # sorted; a label is a position in it
+    classes: tuple[str, ...]  # a label is a position in it
     train: ImagePart
     val: ImagePart
     test: ImagePart  # for the final score only
@@ -104,6 +110,21 @@ class ImageData:
     not_read: tuple[str, ...] = ()  # files in the class folders that are not images
     unused: tuple[str, ...] = ()  # folders with images beside the folders of the parts
     remarks: tuple[Remark, ...] = ()  # what the source has seen when it listed the files
+    listed: tuple[str, ...] = ()  # the classes in the order of the source, if they have another one now
+
+    def in_order(self, classes: Sequence[str] = ()) -> ImageData:
+        """Return the same images in the same places, with labels that are positions in these classes.
+
+        Without `classes`, these are in the order of the source: what is drawn and a digest depend on it in all versions.
+        """
+        import numpy as np
+
+        if (after := tuple(classes) or self.listed or self.classes) == self.classes:
+            return self
+        position = {name: label for label, name in enumerate(after)}
+        label = np.array([position[name] for name in self.classes])
+        train, val, test = (ImagePart(label[part.labels], part.images) for part in (self.train, self.val, self.test))
+        return replace(self, classes=after, train=train, val=val, test=test, listed=self.listed or self.classes)
 
     @property
     def paths(self) -> list[str]:

@@ -39,6 +39,14 @@ def upright_size(image: Image.Image) -> tuple[int, int]:
     return (width, height) if turned else (height, width)
 
 
+def has_more_images(image: Image.Image) -> bool:
+    """Return whether other pages or frames follow this image; the previews that cameras append to a photo are none."""
+    try:
+        return image.format != "MPO" and getattr(image, "is_animated", False)
+    except Exception:  # noqa: BLE001 - whatever Pillow raises for a second frame, the first one can be read
+        return False
+
+
 def turn_upright(image: Image.Image) -> Image.Image:
     """Decode an image and apply its orientation.
 

@@ -14,7 +14,7 @@ from training.contract.specs import Data
 from training.data.files.check import DECODED_IMAGES
 from training.data.files.decode import UnreadableImage
 from training.data.files.images import ImageData, Remark
-from training.data.files.sizes import read_sizes
+from training.data.files.sizes import read_headers
 from training.data.inspection.copies import Image as Seen
 from training.data.inspection.copies import find_copies
 from training.errors import name_some, printable
@@ -32,7 +32,7 @@ def list_remarks(data: ImageData, spec: Data | None = None, *, whole: bool = Fal
     """
     remarks = [*data.remarks, *_remark_files(data, spec), *_remark_classes(data), *_remark_balance(data)]
     if whole or are_few_files(data):
-        remarks += [*_remark_copies(data), *_remark_sizes(data)]
+        remarks += [*_remark_copies(data), *_remark_headers(data)]
     return remarks
 
 
@@ -51,7 +51,6 @@ def summarise_remarks(remarks: Sequence[Remark], spec: Data) -> str:
 
 
 def _command(spec: Data) -> str:
-    """Return the command that shows the data."""
     source = spec.name
     if spec.reads_files:
         source = getattr(spec, "path", None) or getattr(spec, "root", None) or spec.name
@@ -162,16 +161,22 @@ def remark_near_copies(pairs: Sequence[tuple[Seen, Seen]], data: ImageData) -> R
     )
 
 
-def _remark_sizes(data: ImageData) -> Iterable[Remark]:
+def _remark_headers(data: ImageData) -> Iterable[Remark]:
     limit = Image.MAX_IMAGE_PIXELS or 0
     paths = data.paths
     try:
-        sizes = read_sizes(paths) if paths else np.empty((0, 2), np.int64)
+        headers = read_headers(paths) if paths else np.empty((0, 3), np.int64)
     except UnreadableImage:  # the check of the images reports it
         return
-    pixels = sizes.prod(axis=1)
+    if more := int(headers[:, 2].sum()):
+        yield Remark(
+            f"{_count(more, 'image')} of several pages",
+            f"{more:,} of {_count(len(paths), 'image')} {'has' if more == 1 else 'have'} several pages or frames, such as "
+            f"{printable(paths[headers[:, 2].argmax()])}: only the first is used.",
+        )
+    pixels = headers[:, :2].prod(axis=1)
     if huge := int((pixels > limit).sum()):
-        (height, width), path = sizes[pixels.argmax()], paths[pixels.argmax()]
+        (height, width, _), path = headers[pixels.argmax()], paths[pixels.argmax()]
         yield Remark(
             f"{_count(huge, 'huge image')}",
             f"{_count(huge, 'image')} {'has' if huge == 1 else 'have'} more than {limit // 10**6} million pixels, "

@@ -83,7 +83,6 @@ class Augmenter:
 
 
 def _compose(recipe: Recipe, side: int) -> list[A.Compose]:
-    """Return the pipelines of Albumentations, one after the other."""
     # Otherwise the import of Albumentations searches the network for a newer version.
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     interpolation = _FLAGS[recipe.preprocessing.interpolation]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from training.data.files.images import ImageFiles, ImagePart
-from training.data.files.sizes import read_sizes, sample_sizes
+from training.data.files.sizes import read_headers, sample_sizes
 from training.data.pipelines.augmentation_draws import draw_changes, draw_geometry
 from training.data.pipelines.datasets import GAP, Batch, BatchedImages
 from training.data.pipelines.sampling import Draw
@@ -83,7 +83,8 @@ def _prepare(part: ImagePart, recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:
         if not isinstance(part.images, ImageFiles):
             return part.images, np.array(part.images.shape[1:3])
         side = stored_side(recipe, part)
-        return squeeze_all(ImageFiles(part.images.paths, side), side, preprocessing), read_sizes(part.images.paths)
+        sizes = read_headers(part.images.paths)[:, :2]
+        return squeeze_all(ImageFiles(part.images.paths, side), side, preprocessing), sizes
     images = part.reduced_to(GAP * resized_side(preprocessing)).images
     pixels = fit_all(images, preprocessing)
     if pixels is None:

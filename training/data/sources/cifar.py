@@ -80,7 +80,6 @@ def _describe(data: ImageData) -> _Description:
 
 
 def _list_files(spec: _Cifar, root: Path) -> list[Path] | None:
-    """Return the official files; None if one is missing."""
     official = _dataset(spec)
     folder = root / official.base_folder
     names = [name for name, _ in (*official.train_list, *official.test_list)]

@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from training.contract.specs import FileData
-from training.data.files.images import PARTS, ImageData, ImageFiles, ImagePart, name_part
+from training.data.files.images import PARTS, ImageData, ImageFiles, name_part
 from training.data.files.listing import find_bad_name, is_no_label
 from training.data.files.system_files import is_system_path
 from training.errors import printable
@@ -39,9 +39,7 @@ class Manifest(FileData):
 
     def load(self) -> ImageData:
         """List the images, and split them if the table has no split; groups are not divided."""
-        import numpy as np
-
-        from training.data.files.assembly import log_left_out, remark_unlabelled
+        from training.data.files.assembly import log_left_out, remark_unlabelled, split_off
         from training.data.files.check import find_unreadable
 
         rows, unlabelled = _read(self)
@@ -56,17 +54,13 @@ class Manifest(FileData):
         elif missing := [part for part in self.missing([]) if part in unlabelled]:
             parts |= _split(self, parts["train"], missing)
         _check_parts(self, parts)
-        classes = tuple(sorted({row.label for row in parts["train"]}))
-        if bad := find_bad_name(classes):
+        if bad := find_bad_name(sorted({row.label for row in parts["train"]})):
             self.refuse(*bad)
-        number = {label: index for index, label in enumerate(classes)}
-        images = {
-            part: ImagePart(np.array([number[row.label] for row in of], np.int64), ImageFiles([row.path for row in of]))
-            for part, of in parts.items()
+        labelled = {
+            part: ([row.label for row in of], ImageFiles([row.path for row in of])) for part, of in parts.items()
         }
         remarks = tuple(remark_unlabelled(part, "no label in any line", self) for part in unlabelled)
-        data = ImageData(self.name, classes, images["train"], images["val"], images["test"], remarks=remarks)
-        return replace(data, left_out=tuple(left_out))
+        return replace(split_off(labelled, self), left_out=tuple(left_out), remarks=remarks)
 
 
 def _read(spec: Manifest) -> tuple[list[TableLine], tuple[str, ...]]:

@@ -76,7 +76,6 @@ def _read(spec: Parquet, file: str) -> Iterator[Sample]:
 
 
 def _has_labels(spec: Parquet, file: str) -> bool:
-    """Return whether a row has a label."""
     with _faults_refused(spec, file):
         return any(not is_no_label(label) for labels in _list_labels(spec, file) for label in labels.to_pylist())
 

@@ -80,7 +80,6 @@ def _refuse_endless(values: object, name: str) -> None:
 
 
 def _build(pipeline: str) -> A.Compose:
-    """Build a Compose of Albumentations from its JSON."""
     # Otherwise its import searches the network for a newer version.
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     import albumentations as A

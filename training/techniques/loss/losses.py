@@ -60,7 +60,6 @@ def criterion_of(setup: TrainingSetup) -> Criterion:
 
 
 def _cross_entropy(setup: TrainingSetup) -> Criterion:
-    """Return the loss of a training in which no technique sets another."""
     from torch import nn
 
     from training.model.shares_loss import SharesLoss

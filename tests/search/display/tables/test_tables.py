@@ -1,4 +1,4 @@
-"""Leaderboard, space and sweeps as tables, at several widths."""
+"""Leaderboard and sweeps as tables, at several widths."""
 
 import io
 from pathlib import Path
@@ -13,9 +13,7 @@ from ledger.trials import Trials
 from search.display.recipe_text import cut, short_part, short_recipe
 from search.display.tables.columns import PIPED, make_console
 from search.display.tables.leaderboard import REASONS, _describe_failures, leaderboard
-from search.display.tables.space_table import space_table
 from search.display.tables.sweeps_table import SweepRow, sweeps_table
-from spaces.load import load_space
 from tests.made_events import make_event
 from training.recipe import Recipe, read_recipe
 
@@ -192,35 +190,6 @@ def test_piped_output_is_neither_cut_nor_padded(monkeypatch):
     assert "\x1b" not in text
 
 
-@pytest.mark.parametrize("name", ["quick", "card"])
-@pytest.mark.parametrize("width", [80, 200])
-def test_the_table_of_a_space_fits_and_breaks_no_word(name, width):
-    space = load_space(name)
-    text = show(space_table(space, width), width)
-    for row in space.rows():
-        assert row.hyperparameter in text
-    assert f"{space.count():,} combinations of the discrete part" in text
-    assert "cosine_restarts" in text or name == "quick"
-
-
-def test_the_table_of_a_space_shows_the_option_that_a_hyperparameter_belongs_to():
-    lines = [line.split() for line in show(space_table(load_space("card"))).splitlines()]
-    assert ["optimizer.momentum", "uniform", "[0.8,", "0.98]", "nesterov"] in lines
-    assert ["mixup", "alpha=0.0", "|", "option", "2"] in lines
-    assert ["mixup.alpha", "log_uniform", "[0.1,", "2.0]", "option", "2"] in lines
-
-
-def test_the_table_of_a_space_shows_how_it_is_searched():
-    text = sentences(space_table(load_space("quick")))
-    assert (
-        "16 trials, ranked by val_accuracy: the baseline (batch_size=16) at three learning rates, then recipes "
-        "proposed by TPE" in text
-    )
-    assert "after 3 epochs or more, the best 1 in 2 at each rung continue (more if early" in text
-    text = sentences(space_table(load_space("quick", ["search.scheduler={name: none}"])))
-    assert "each trained to its last epoch" in text
-
-
 def test_sweeps_are_listed_with_their_best_score():
     row = SweepRow("quick-1", "done", 16, 16, "val_accuracy", 0.934, 0.013, 0.0, Path("sweeps/quick-1"))
     new = SweepRow("photos-1", "running", 0, 64, "val_loss", None, None, 0.0, Path("sweeps/photos-1"))
@@ -238,16 +207,6 @@ def test_reasons_that_are_not_listed_are_counted_in_words_that_fit_the_number(fa
     numbers = range(REASONS + failures)
     trials = [SimpleNamespace(state="failed", reason=f"reason {number}", name=f"{number:04d}") for number in numbers]
     assert words in list(_describe_failures(trials))[-1]
-
-
-@pytest.mark.parametrize("space", ["quick", "card", "full"])
-def test_a_narrow_terminal_shows_every_word_of_a_space(space):
-    text = show(space_table(load_space(space), 80), 80)
-    assert "…" not in text
-    for row in load_space(space).rows():
-        options = row.domain.split(" | ") if "{" not in row.domain else []
-        for word in (word for option in options for word in option.replace(" [", " | [").split(" | ")):
-            assert f" {word} " in f" {text} ", f"{word} is broken"
 
 
 def test_a_narrow_terminal_shows_when_a_sweep_started_rather_than_a_part_of_its_folder():

@@ -260,6 +260,21 @@ def test_a_mistake_ends_in_one_sentence_and_no_file_is_created(mistake, home):
     assert [path.name for path in (home / "sweeps").iterdir()] == ["tiny"]
 
 
+def test_the_replication_of_a_removed_sweep_is_not_that_of_a_new_one_with_its_name(home):
+    from training.errors import UserError
+
+    folder = SweepFolder(home / "sweeps" / "tiny-confirm")
+    folder.path.mkdir()
+    ledger = Ledger(folder.ledger)
+    ledger.append(Replication(of="tiny", of_id="another", seeds=(1, 2), trials=()))
+    ledger.close()
+    for command in ("confirm", "ablate"):
+        with pytest.raises(
+            UserError, match="tiny-confirm is of another sweep that was called tiny.* sweep rm tiny-confirm"
+        ):
+            call(command, "tiny")
+
+
 def test_without_a_test_part_the_fresh_seeds_alone_are_said_and_nothing_is_opened(home, sent, capsys, monkeypatch):
     from dataclasses import replace
 

@@ -96,6 +96,31 @@ def test_a_huge_image_is_named_without_a_warning_of_pillow(photos, monkeypatch):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_files_with_several_pages_or_frames_are_counted(photos):
+    root = photos({"cat": 40, "dog": 40})
+    pages = [Image.new("RGB", (12, 10), colour) for colour in ("red", "green", "blue")]
+    names = ("a.tif", "b.webp", "c.png", "d.gif", "e.avif")
+    for name in names:
+        pages[0].save(root / "cat" / name, save_all=True, append_images=pages[1:])
+        pages[0].save(root / "dog" / name)
+    pages[0].save(root / "dog" / "photo.jpg", "MPO", save_all=True, append_images=pages[1:])  # cameras' previews
+    cut = (root / "cat" / "d.gif").read_bytes()
+    (root / "dog" / "cut.gif").write_bytes(cut[: len(cut) - 20])
+    said, line = remarks_of(root)
+    several = {*(str(root / "cat" / name) for name in names), str(root / "dog" / "cut.gif")}
+    first = next(path for path in load_data(ImageFolder(root=str(root))).paths if path in several)
+    assert f"6 of 92 images have several pages or frames, such as {first}: only the first is used." in said
+    assert "6 images of several pages" in line
+    for name in names[1:]:
+        (root / "cat" / name).unlink()
+    (root / "dog" / "cut.gif").unlink()
+    said, line = remarks_of(root)
+    assert (
+        f"1 of 87 images has several pages or frames, such as {root / 'cat' / 'a.tif'}: only the first is used." in said
+    )
+    assert "1 image of several pages" in line
+
+
 @pytest.mark.timeout(20)
 def test_a_named_pipe_is_never_opened(tmp_path):
     pipe = str(tmp_path / "pipe.jpg")

@@ -33,7 +33,7 @@ def test_a_folder_without_parts_is_split_70_15_15(photos):
 
 def test_labels_are_positions_among_the_sorted_names(photos):
     data = load(photos({"b": 5, "a": 5, "C": 5}))
-    assert data.classes == ("C", "a", "b")
+    assert data.classes == ("a", "b", "C")
     for part in (data.train, data.val, data.test):
         folders = [os.path.basename(os.path.dirname(path)) for path in part.images.paths]
         assert [data.classes[label] for label in part.labels] == folders

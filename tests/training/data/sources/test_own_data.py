@@ -130,7 +130,7 @@ def test_a_part_without_labels_is_left_out_with_a_remark(make, blank):
 
 def test_minus_one_is_a_label_where_training_images_have_it():
     data, _ = load({"train": (pictures(20), [-1, 1] * 10), "test": (pictures(4), [-1] * 4)})
-    assert (sizes(data), data.classes) == ([17, 3, 4], ("-1", "1"))
+    assert (sizes(data), data.classes) == ([17, 3, 4], ("1", "-1"))
     assert data.remarks == ()
 
 

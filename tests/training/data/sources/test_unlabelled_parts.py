@@ -122,4 +122,4 @@ def test_minus_one_is_a_class_if_training_has_it(photos, tmp_path):
     lines = [(str(path), path.parent.name) for path in sorted(root.rglob("*.png"))]
     with (tmp_path / "list.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("path", "label"), *lines])
-    assert load_data(Manifest(path=str(tmp_path / "list.csv"))).classes == ("-1", "1")
+    assert load_data(Manifest(path=str(tmp_path / "list.csv"))).classes == ("1", "-1")
